@@ -1,0 +1,73 @@
+"""Anabranch: correlate distributed data streams over sliding windows, on PySpark.
+
+The verbs need Spark; everything else, from predicates to kernels, does not, and importing this
+package does not import Spark until a verb is used.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
+from anabranch.plans import csp, grid, ssp
+from anabranch.predicates import (
+    cosine,
+    custom,
+    dot,
+    euclidean,
+    hamming,
+    manhattan,
+    same,
+    within,
+)
+
+if TYPE_CHECKING:
+    from anabranch.spark.correlate import correlate
+    from anabranch.spark.metrics import metrics
+    from anabranch.spark.settings import configure
+    from anabranch.spark.watch import watch
+
+__version__ = "0.1.0"
+
+__all__ = [
+    # set up
+    "configure",
+    # what to compare
+    "cosine",
+    "dot",
+    "euclidean",
+    "manhattan",
+    "hamming",
+    "within",
+    "same",
+    "custom",
+    # how to split the work
+    "ssp",
+    "csp",
+    "grid",
+    # the verb
+    "correlate",
+    # what it does while it runs
+    "metrics",
+    "watch",
+    # what can go wrong
+    "AnabranchError",
+    "InvalidCall",
+    "BadRow",
+    "StateMismatch",
+]
+
+_SPARK = {
+    "configure": "settings",
+    "correlate": "correlate",
+    "metrics": "metrics",
+    "watch": "watch",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _SPARK:
+        import importlib
+
+        return getattr(importlib.import_module(f"anabranch.spark.{_SPARK[name]}"), name)
+    raise AttributeError(f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}")

@@ -1,0 +1,204 @@
+"""Rows of one side as columns: what travels, what is stored and what kernels compare.
+
+A block holds event times, the plan stamps of its rows (epoch and mask, see `routing`) and named
+columns, each a numpy array (one value or one vector a row) or an Arrow array for everything that
+is only carried. Blocks are immutable: kernels attach what they derive (a normalised matrix, a sort
+order) to the block itself, so that it is computed once for as long as the block lives.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import StateMismatch
+
+__all__ = ["Block", "Column", "concat"]
+
+Column = Any  # np.ndarray (1-D or 2-D) or pa.Array; numpy's and Arrow's stubs do not meet.
+T = TypeVar("T")
+
+# Eight bytes, so that what follows stays aligned; the last is the version of the layout.
+_MAGIC = b"anabra\x00\x01"
+
+
+@dataclass(eq=False)
+class Block:
+    """Columns of some rows of one side.
+
+    Examples
+    --------
+    >>> block = Block.of(t=[30, 10], columns={"id": np.array([7, 8]), "v": np.eye(2, dtype="f4")})
+    >>> block.in_time_order().columns["id"].tolist()
+    [8, 7]
+    >>> again = Block.decode(block.encode())
+    >>> again.t.tolist(), again.columns["v"].tolist(), again.epoch.tolist()
+    ([30, 10], [[1.0, 0.0], [0.0, 1.0]], [0, 0])
+    """
+
+    t: np.ndarray
+    epoch: np.ndarray
+    mask: np.ndarray
+    columns: dict[str, Column]
+    meta: dict[str, Any] = field(default_factory=dict)
+    _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, t: Any, columns: dict[str, Column], epoch: int = 0, mask: int = 1) -> Block:
+        """A block whose rows all have the same stamps."""
+        times = np.ascontiguousarray(t, np.int64)
+        return cls(times, np.full(len(times), epoch), np.full(len(times), mask), columns)
+
+    def __post_init__(self) -> None:
+        # Stored blocks are read-only views; if fresh ones were not, every compiled kernel would
+        # be compiled again for each mixture of the two.
+        self.t, self.epoch, self.mask = map(_read_only, (self.t, self.epoch, self.mask))
+        for name, column in self.columns.items():
+            if isinstance(column, np.ndarray):
+                self.columns[name] = _read_only(column)
+
+    def __len__(self) -> int:
+        return len(self.t)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of times and columns; stamps are mostly alike and then cost nothing."""
+        return int(self.t.nbytes + sum(column.nbytes for column in self.columns.values()))
+
+    def derive(self, key: Any, make: Callable[[Block], T]) -> T:
+        """``make(self)``, computed once."""
+        if key not in self._derived:
+            self._derived[key] = make(self)
+        found: T = self._derived[key]
+        return found
+
+    def take(self, rows: np.ndarray) -> Block:
+        """The rows at these positions, in this order."""
+        columns = {name: take(column, rows) for name, column in self.columns.items()}
+        return Block(self.t[rows], self.epoch[rows], self.mask[rows], columns)
+
+    def slice(self, start: int, stop: int) -> Block:
+        """Rows ``start:stop``, without copying."""
+        columns = {name: column[start:stop] for name, column in self.columns.items()}
+        return Block(
+            self.t[start:stop], self.epoch[start:stop], self.mask[start:stop], columns
+        )
+
+    def in_time_order(self) -> Block:
+        """The same rows by rising time; itself if they already are."""
+        if len(self.t) < 2 or bool((self.t[1:] >= self.t[:-1]).all()):
+            return self
+        return self.take(np.argsort(self.t, kind="stable"))
+
+    def without(self, name: str) -> Block:
+        """The same rows without one column."""
+        columns = {key: column for key, column in self.columns.items() if key != name}
+        return Block(self.t, self.epoch, self.mask, columns, self.meta)
+
+    def encode(self, **meta: Any) -> bytes:
+        """Bytes that `decode` reads; stamps that are alike in all rows are stored once."""
+        stamps, arrays, names = {}, [pa.array(self.t)], ["t"]
+        for name, stamp in (("epoch", self.epoch), ("mask", self.mask)):
+            if len(stamp) and not bool((stamp == stamp[0]).all()):
+                arrays.append(pa.array(stamp))
+                names.append(name)
+            else:
+                stamps[name] = int(stamp[0]) if len(stamp) else 0
+        numpy_columns = []
+        for name, column in self.columns.items():
+            if isinstance(column, np.ndarray):
+                numpy_columns.append(name)
+                column = _to_arrow(column)
+            arrays.append(column)
+            names.append("c." + name)
+        notes = {"stamps": stamps, "numpy": numpy_columns, "meta": meta}
+        batch = pa.RecordBatch.from_arrays(arrays, names).replace_schema_metadata(
+            {"anabranch": json.dumps(notes)}
+        )
+        sink = pa.BufferOutputStream()
+        sink.write(_MAGIC)
+        with pa.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+
+    @classmethod
+    def decode(cls, data: bytes) -> Block:
+        """The block that `encode` wrote; its arrays are read-only views of `data`."""
+        if data[: len(_MAGIC)] != _MAGIC:
+            raise StateMismatch(
+                f"a stored block begins with {data[:8]!r}, this version reads {_MAGIC!r}: it was "
+                "written by another version of anabranch; restart with that one, or begin a new "
+                "checkpoint"
+            )
+        batch = pa.ipc.open_stream(pa.py_buffer(data).slice(len(_MAGIC))).read_next_batch()
+        notes = json.loads(batch.schema.metadata[b"anabranch"])
+        numpy_columns = set(notes["numpy"])
+        columns: dict[str, Column] = {}
+        stamps: dict[str, np.ndarray] = {
+            name: np.full(batch.num_rows, value, np.int64) for name, value in notes["stamps"].items()
+        }
+        for name, array in zip(batch.schema.names, batch.columns, strict=True):
+            if not name.startswith("c."):
+                stamps[name] = array.to_numpy()
+            elif name[2:] in numpy_columns:
+                columns[name[2:]] = _to_numpy(array)
+            else:
+                columns[name[2:]] = array
+        return cls(stamps["t"], stamps["epoch"], stamps["mask"], columns, notes["meta"])
+
+
+def take(column: Column, rows: np.ndarray) -> Column:
+    """The values of a column at these positions."""
+    return column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows))
+
+
+def concat(blocks: Sequence[Block]) -> Block:
+    """The rows of all blocks, one after the other.
+
+    Examples
+    --------
+    >>> concat([Block.of(t=[1], columns={}), Block.of(t=[2, 3], columns={})]).t.tolist()
+    [1, 2, 3]
+    """
+    if len(blocks) == 1:
+        return blocks[0]
+    columns = {}
+    for name, first in blocks[0].columns.items():
+        parts = [block.columns[name] for block in blocks]
+        if isinstance(first, np.ndarray):
+            columns[name] = np.concatenate(parts)
+        else:
+            columns[name] = pa.concat_arrays(parts)
+    return Block(
+        np.concatenate([block.t for block in blocks]),
+        np.concatenate([block.epoch for block in blocks]),
+        np.concatenate([block.mask for block in blocks]),
+        columns,
+    )
+
+
+def _read_only(array: np.ndarray) -> np.ndarray:
+    view = np.ascontiguousarray(array).view()
+    view.flags.writeable = False
+    return view
+
+
+def _to_arrow(column: np.ndarray) -> pa.Array:
+    if column.ndim == 1:
+        return pa.array(column)
+    flat = pa.array(np.ascontiguousarray(column).ravel())
+    return pa.FixedSizeListArray.from_arrays(flat, column.shape[1])
+
+
+def _to_numpy(array: pa.Array) -> np.ndarray:
+    if pa.types.is_fixed_size_list(array.type):
+        width = array.type.list_size
+        flat: np.ndarray = array.flatten().to_numpy()
+        return flat.reshape(-1, width)
+    values: np.ndarray = array.to_numpy(zero_copy_only=not pa.types.is_boolean(array.type))
+    return values

@@ -1,0 +1,349 @@
+"""One validated call of `correlate`: what to compare, over which window, and what to carry.
+
+The check needs the two schemas and nothing else, so it runs without Spark, finds every problem at
+once, and turns the predicate into *slots*: for each term, the columns of the left and the right
+side in the form that the kernels compare (a vector, bits, an integer, a code, ...).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.durations import Duration, microseconds
+from anabranch.plans import Plan
+from anabranch.predicates import (
+    Compared,
+    Custom,
+    Measure,
+    Predicate,
+    Same,
+    Term,
+    VectorMeasure,
+    Within,
+)
+
+__all__ = ["Correlation", "Side", "Slot", "plan_correlation"]
+
+Schema = Mapping[str, str]  # column name -> Spark's simple type name
+
+_INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
+_FLOATING = frozenset({"float", "double"})
+_TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
+_VECTORS = frozenset({"array<float>", "array<double>"})
+_TEXT = re.compile(r"string|binary|boolean|decimal\(.*\)|varchar\(.*\)|char\(.*\)")
+_DAY = 86_400_000_000
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One compared column of one side.
+
+    `kind` is one of ``vector`` (f4 or f8 matrix), ``bits`` (64-bit words), ``int``, ``float``,
+    ``code`` (an integer that is the key), ``text`` (a key as text, with its hash in a second
+    column) or ``raw`` (handed to a custom function). `measure` names the vector measure.
+    """
+
+    name: str
+    column: str
+    kind: str
+    type: str
+    dim: int | None = None
+    measure: str = ""
+
+
+@dataclass(frozen=True)
+class Side:
+    """What the query reads of one input."""
+
+    label: str
+    time: str
+    id: str
+    id_is_text: bool
+    slots: tuple[Slot, ...]
+    keep: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """A call of `correlate` that can run."""
+
+    where: Predicate
+    window: tuple[int, int]
+    left: Side
+    right: Side
+    plan: Plan | None
+    drop_bad_rows: bool = False
+    late: int | None = None
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def sides(self) -> tuple[Side, Side]:
+        return (self.left, self.right)
+
+    @property
+    def has_key(self) -> bool:
+        """Whether an equality is among the terms."""
+        return any(isinstance(term, Same) for term in self.where.terms)
+
+
+def plan_correlation(
+    left: Schema,
+    right: Schema,
+    *,
+    where: Any,
+    window: Any,
+    time: Any = "ts",
+    id: Any = "id",
+    keep: Any = (),
+    late: Any = None,
+    plan: Any = None,
+    bad_rows: Any = "fail",
+) -> tuple[Correlation | None, list[str]]:
+    """The correlation and the problems that stand in its way; one of them is empty.
+
+    Examples
+    --------
+    >>> from anabranch.predicates import cosine
+    >>> schema = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
+    >>> spec, problems = plan_correlation(schema, schema, where=cosine("v") >= 0.9, window="1 minute")
+    >>> spec.window, problems
+    ((60000000, 60000000), [])
+    >>> plan_correlation(schema, schema, where=cosine("w") >= 0.9, window="-1 minute")[1]
+    ["window must not be negative, got '-1 minute'; 0 seconds is allowed", "left has no column 'w' \
+(needed by cosine('w') >= 0.9); it has id, ts, v", "right has no column 'w' \
+(needed by cosine('w') >= 0.9); it has id, ts, v"]
+    """
+    check = _Check((left, right))
+    spans = check.window(window)
+    delay = check.late(late)
+    times = check.pair("time", time)
+    ids = check.pair("id", id)
+    kept = check.keeps(keep)
+    if bad_rows not in ("fail", "drop"):
+        check.problems.append(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
+    if plan is not None and not isinstance(plan, Plan):
+        check.problems.append(
+            f"plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), got {plan!r}"
+        )
+    predicate = check.predicate(where)
+    slots = check.slots(predicate) if predicate is not None else ((), ())
+    for n, label in enumerate(("left", "right")):
+        check.type_in(n, times[n], {"timestamp"}, "time", "cast it, for example with to_timestamp")
+        check.type_in(n, ids[n], {"bigint", "int", "string"}, "id", "cast it to long or string")
+        for column in kept[n]:
+            check.exists(n, column, "keep")
+        outputs = [f"{label}_{c}" for c in (ids[n], times[n], *kept[n])]
+        twice = sorted({c for c in outputs if outputs.count(c) > 1})
+        if twice:
+            check.problems.append(f"keep: the result would have two columns named {twice[0]!r}")
+    if isinstance(plan, Plan) and plan.by_key and predicate is not None:
+        if not any(isinstance(term, Same) for term in predicate.terms):
+            check.problems.append(f"plan {plan} spreads by key: add ab.same(...) to the predicate")
+    if check.problems or predicate is None:
+        return None, check.problems
+    sides = [
+        Side(
+            label,
+            times[n],
+            ids[n],
+            check.schemas[n][ids[n]] == "string",
+            tuple(slots[n]),
+            tuple(kept[n]),
+        )
+        for n, label in enumerate(("left", "right"))
+    ]
+    return (
+        Correlation(
+            predicate, spans, sides[0], sides[1], plan, bad_rows == "drop", delay, check.limits
+        ),
+        [],
+    )
+
+
+class _Check:
+    """Collects what is wrong with one call."""
+
+    def __init__(self, schemas: tuple[Schema, Schema]) -> None:
+        self.schemas = schemas
+        self.problems: list[str] = []
+        self.limits: dict[str, float] = {}
+
+    def window(self, window: Any) -> tuple[int, int]:
+        both = window if isinstance(window, (tuple, list)) else (window, window)
+        if len(both) != 2:
+            self.problems.append(
+                f"window must be one duration or a pair (W_left, W_right), got {window!r}"
+            )
+            return (0, 0)
+        spans = [self._duration("window", value) for value in both]
+        for value, span in zip(both, spans, strict=True):
+            if span < 0:
+                self.problems.append(
+                    f"window must not be negative, got {value!r}; 0 seconds is allowed"
+                )
+                break
+        return (spans[0], spans[1])
+
+    def late(self, late: Any) -> int | None:
+        if late is None:
+            return None
+        delay = self._duration("late", late)
+        if delay < 0:
+            self.problems.append(f"late must not be negative, got {late!r}")
+        return delay
+
+    def _duration(self, name: str, value: Duration) -> int:
+        try:
+            return microseconds(value)
+        except ValueError as error:
+            self.problems.append(f"{name}: {error}")
+            return 0
+
+    def pair(self, name: str, value: Any) -> tuple[str, str]:
+        both = value if isinstance(value, (tuple, list)) else (value, value)
+        if len(both) != 2 or not all(isinstance(column, str) for column in both):
+            self.problems.append(f"{name} must be a column name or a pair of them, got {value!r}")
+            return ("", "")
+        return (both[0], both[1])
+
+    def keeps(self, keep: Any) -> tuple[Sequence[str], Sequence[str]]:
+        if isinstance(keep, tuple) and len(keep) == 2 and all(_is_names(part) for part in keep):
+            return (keep[0], keep[1])
+        if _is_names(keep) and not isinstance(keep, str):
+            return (keep, keep)
+        self.problems.append(
+            f"keep must be a list of column names, or a pair (left_list, right_list), got {keep!r}"
+        )
+        return ((), ())
+
+    def predicate(self, where: Any) -> Predicate | None:
+        if isinstance(where, Measure) and not isinstance(where, Custom):
+            self.problems.append(
+                f"where={where!r} is not compared with anything: write for example {where!r} >= 0.9"
+            )
+            return None
+        if not isinstance(where, Predicate):
+            self.problems.append(
+                f"where must be a predicate such as ab.cosine('v') >= 0.9, got {where!r}"
+            )
+            return None
+        self.problems += where.problems()
+        return where
+
+    def exists(self, n: int, column: str, needed_by: str) -> bool:
+        if column in self.schemas[n] or not column:
+            return bool(column)
+        label, known = ("left", "right")[n], ", ".join(self.schemas[n])
+        self.problems.append(f"{label} has no column {column!r} (needed by {needed_by}); it has {known}")
+        return False
+
+    def type_in(self, n: int, column: str, allowed: set[str], use: str, remedy: str) -> None:
+        if self.exists(n, column, use) and (found := self.schemas[n][column]) not in allowed:
+            label, wanted = ("left", "right")[n], " or ".join(sorted(allowed))
+            self.problems.append(f"{use}: {label} column {column!r} is {found}, not {wanted}; {remedy}")
+
+    def slots(self, where: Predicate) -> tuple[list[Slot], list[Slot]]:
+        found: tuple[list[Slot], list[Slot]] = ([], [])
+        for number, term in enumerate(where.terms):
+            name = f"s{number}"
+            columns = _columns_of(term)
+            present = [
+                all([self.exists(n, column, repr(term)) for column in columns[n]]) for n in (0, 1)
+            ]
+            if not all(present):
+                continue
+            types = [[self.schemas[n][column] for column in columns[n]] for n in (0, 1)]
+            kind = self._kind(name, term, types)
+            if kind is None:
+                continue
+            measure = getattr(term, "measure", None)
+            dim, measured = getattr(measure, "dim", None), getattr(measure, "kind", "")
+            for n in (0, 1):
+                for column, type_ in zip(columns[n], types[n], strict=True):
+                    slot = f"{name}.{column}" if kind == "raw" else name
+                    found[n].append(Slot(slot, column, kind, type_, dim, measured))
+        return found
+
+    def _kind(self, name: str, term: Term, types: Sequence[Sequence[str]]) -> str | None:
+        if isinstance(term, Custom) or (
+            isinstance(term, Compared) and isinstance(term.measure, Custom)
+        ):
+            return "raw"
+        a, b = types[0][0], types[1][0]
+        got = f"left is {a}, right is {b}"
+        if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure):
+            if a in _VECTORS and b in _VECTORS:
+                return "vector"
+            if term.measure.kind == "hamming":
+                if a == b and a in ("binary", "bigint"):
+                    return "bits"
+                wanted = "array<float>, array<double>, or binary or bigint on both sides"
+            else:
+                wanted = "array<float> or array<double>"
+            self.problems.append(f"{term!r} compares {wanted}; {got}")
+        elif isinstance(term, Within):
+            return self._within(name, term, a, b, got)
+        elif a == b and (a in _INTEGRAL | _TIMES) or (a in _INTEGRAL and b in _INTEGRAL):
+            return "code"
+        elif a == b and _TEXT.fullmatch(a):
+            return "text"
+        elif a in _FLOATING or b in _FLOATING:
+            self.problems.append(
+                f"{term!r}: equality of floating-point numbers ({got}) is not dependable; use "
+                "ab.within with a small limit, or cast to decimal or string"
+            )
+        else:
+            self.problems.append(f"{term!r} needs the same type on both sides; {got}: cast one")
+        return None
+
+    def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
+        limit = term.limit
+        is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        if a in _TIMES or b in _TIMES:
+            if a != b:
+                self.problems.append(f"{term!r} needs the same type on both sides; {got}: cast one")
+            elif a == "date" and is_number:
+                self.limits[name] = float(limit)  # type: ignore[arg-type]
+                return "int"
+            elif is_number:
+                self.problems.append(
+                    f"{term!r}: for timestamps write the limit as a duration such as '5 minutes'"
+                )
+            else:
+                try:
+                    span = microseconds(limit)  # type: ignore[arg-type]
+                except ValueError:
+                    return None  # the predicate's own problems name it
+                self.limits[name] = span // _DAY if a == "date" else span
+                return "int"
+        elif {a, b} <= _INTEGRAL | _FLOATING:
+            if not is_number:
+                self.problems.append(f"{term!r}: for numbers the limit must be a number; {got}")
+                return None
+            self.limits[name] = float(limit)  # type: ignore[arg-type]
+            return "int" if {a, b} <= _INTEGRAL else "float"
+        else:
+            self.problems.append(
+                f"{term!r} compares numbers, dates or timestamps; {got}: cast, for example decimal "
+                "to double"
+            )
+        return None
+
+
+def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    if isinstance(term, Custom):
+        return term.left, term.right
+    if isinstance(term, Compared):
+        if isinstance(term.measure, Custom):
+            return term.measure.left, term.measure.right
+        assert isinstance(term.measure, VectorMeasure)
+        return (term.measure.left,), (term.measure.right,)
+    assert isinstance(term, (Within, Same))
+    return (term.left,), (term.right,)
+
+
+def _is_names(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)

@@ -1,0 +1,48 @@
+"""What can go wrong, by who can put it right.
+
+`InvalidCall` is the caller's to fix before anything runs, `BadRow` is about the data, and
+`StateMismatch` is about a checkpoint that does not belong to the query that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["AnabranchError", "BadRow", "InvalidCall", "StateMismatch"]
+
+
+class AnabranchError(Exception):
+    """Base of every error that Anabranch raises on purpose."""
+
+
+class InvalidCall(AnabranchError, ValueError):
+    """A verb was called wrongly; holds *every* problem found, not only the first.
+
+    Examples
+    --------
+    >>> print(InvalidCall("correlate", ["window is negative", "no column 'v'"]))
+    correlate cannot start, 2 problems:
+      1. window is negative
+      2. no column 'v'
+    """
+
+    def __init__(self, verb: str, problems: Sequence[str]) -> None:
+        self.verb = verb
+        self.problems = tuple(problems)
+        if len(self.problems) == 1:
+            text = f"{verb} cannot start: {self.problems[0]}"
+        else:
+            lines = (f"\n  {n}. {text}" for n, text in enumerate(self.problems, 1))
+            text = f"{verb} cannot start, {len(self.problems)} problems:" + "".join(lines)
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[type[InvalidCall], tuple[str, tuple[str, ...]]]:
+        return (InvalidCall, (self.verb, self.problems))
+
+
+class BadRow(AnabranchError, ValueError):
+    """A row that cannot be compared reached a query with ``bad_rows="fail"``."""
+
+
+class StateMismatch(AnabranchError, RuntimeError):
+    """State was written by another query, plan or version than the one that reads it."""

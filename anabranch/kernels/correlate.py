@@ -1,0 +1,221 @@
+"""The worker of a correlation: compares what arrives with what is stored, then stores it.
+
+One step takes the copies that reached this worker in one micro-batch. Order matters: late rows are
+dropped by the watermark that was in force when the batch began, then everything is compared, then
+stored, and only then is expired state freed; freeing first would lose pairs.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.blocks import Block, concat, take
+from anabranch.correlation import Correlation
+from anabranch.distances.tiles import Pair, comparisons
+from anabranch.errors import BadRow, StateMismatch
+from anabranch.intake import keep_column
+from anabranch.kernels.load import Load
+from anabranch.kernels.matching import Matcher, Matches
+from anabranch.plans import LEFT, RIGHT, SIDES
+from anabranch.windows import Window
+
+__all__ = ["BEGINNING", "CorrelateKernel", "query_fingerprint"]
+
+# The watermark of a batch query: nothing is late, nothing expires.
+BEGINNING = int(np.iinfo(np.int64).min) // 2
+_PAIRS_AT_ONCE = 50_000
+
+
+class CorrelateKernel:
+    """One worker of one correlation.
+
+    `step` yields Arrow batches with the columns ``left_id, right_id, left_t, right_t, t, score``
+    and the kept columns; times are microseconds. `load` reports the step once it is exhausted.
+    """
+
+    def __init__(self, correlation: Correlation, window: Window, worker: int = 0) -> None:
+        self.correlation = correlation
+        self.window = window
+        self.load = Load(worker)
+        self._matcher = Matcher(correlation)
+        self._pending: list[tuple[Block, Block, Matches]] = []
+        self._pending_rows = 0
+
+    def step(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> Iterator[pa.RecordBatch]:
+        """Compare and store the copies that arrived, as (side, block); free what has expired."""
+        load, clock = self.load, time.perf_counter
+        began = clock()
+        load.watermark = watermark
+        self._check_state(arrivals, watermark)
+        fresh = [self._take_in(side, arrivals, watermark) for side in (LEFT, RIGHT)]
+        load.busy_seconds += clock() - began
+        for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
+            began = clock()
+            load.comparisons += comparisons(pair)
+            for found in self._matcher.matches(pair):
+                self._pending.append((pair.left, pair.right, found))
+                self._pending_rows += len(found.left)
+                if self._pending_rows >= _PAIRS_AT_ONCE:
+                    batch = self._flush()
+                    load.compare_seconds += clock() - began
+                    load.busy_seconds += clock() - began
+                    yield batch
+                    began = clock()
+            load.compare_seconds += clock() - began
+            load.busy_seconds += clock() - began
+        if self._pending:
+            yield self._flush()
+        began = clock()
+        for side in (LEFT, RIGHT):
+            self.window.append(side, fresh[side])
+        self.window.expire(watermark)
+        self.window.merge_small()
+        load.state_rows, load.state_bytes = self.window.rows, self.window.bytes
+        load.busy_seconds += clock() - began
+
+    def _pairings(self, left: Block, right: Block) -> Iterator[Pair]:
+        """Fresh against stored on either side, and fresh against fresh."""
+        w_left, w_right = self.correlation.window
+        if len(left):
+            first, last = int(left.t[0]) - w_right, int(left.t[-1]) + w_left
+            for stored in self.window.reach(RIGHT, first, last):
+                yield Pair(left, stored, self.correlation.window)
+        if len(right):
+            first, last = int(right.t[0]) - w_left, int(right.t[-1]) + w_right
+            for stored in self.window.reach(LEFT, first, last):
+                yield Pair(stored, right, self.correlation.window)
+        if len(left) and len(right):
+            yield Pair(left, right, self.correlation.window)
+
+    def _take_in(self, side: int, arrivals: Sequence[tuple[int, Block]], watermark: int) -> Block:
+        """This side's rows that are in time, in time order; the others are counted."""
+        load, good = self.load, []
+        rows = copies = 0
+        for of, block in arrivals:
+            if of != side:
+                continue
+            load.rejected += int(block.meta.get("rejected", 0))
+            lead = block.columns["lead"]
+            block = block.without("lead")
+            copies += len(block)
+            rows += int(lead.sum())
+            load.bytes_in += block.nbytes
+            if not len(block) or not self._lengths_agree(side, block, lead):
+                continue
+            if int(block.t.min()) <= watermark:
+                in_time = block.t > watermark
+                load.late += int((lead & ~in_time).sum())
+                block = block.take(np.flatnonzero(in_time))
+            if len(block):
+                good.append(block)
+        if side == LEFT:
+            load.rows_left, load.copies_left = rows, copies
+        else:
+            load.rows_right, load.copies_right = rows, copies
+        return concat(good).in_time_order() if good else Block.of([], {})
+
+    def _lengths_agree(self, side: int, block: Block, lead: np.ndarray) -> bool:
+        """Whether vectors are as long as those before; within a block they already are."""
+        lengths = self.window.notes.setdefault("lengths", {})
+        for slot in self.correlation.sides[side].slots:
+            if slot.kind not in ("vector", "bits"):
+                continue
+            width = block.columns[slot.name].shape[1]
+            expected = lengths.setdefault(slot.name, width)
+            if width == expected:
+                continue
+            if not self.correlation.drop_bad_rows:
+                ident = block.columns["id"][0]
+                raise BadRow(
+                    f"{SIDES[side]} row with id {getattr(ident, 'as_py', lambda: ident)()!r} cannot "
+                    f"be compared: {slot.column!r} has length {width} where earlier rows, of either "
+                    f"side, have {expected}; repair the input, fix the length with dim=, or pass "
+                    "bad_rows='drop'"
+                )
+            self.load.rejected += int(lead.sum())
+            return False
+        return True
+
+    def _check_state(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> None:
+        """Refuse to go on if state and rows were made by different queries or plans."""
+        notes = self.window.notes
+        mine = query_fingerprint(self.correlation)
+        if notes.setdefault("query", mine) != mine:
+            raise StateMismatch(
+                "this checkpoint was begun by a correlate with another window, other compared or "
+                "other kept columns; restart that one, or begin a new checkpoint"
+            )
+        longest = max(self.correlation.window)
+        newest: dict[str, int] = notes.setdefault("newest", {})
+        plans: dict[str, str] = notes.setdefault("plans", {})
+        for number in [n for n, last in newest.items() if last + longest <= watermark]:
+            del newest[number]
+            plans.pop(number, None)
+        for _, block in arrivals:
+            _check_plans(block.meta, newest, plans)
+        for _, block in arrivals:
+            if len(block):
+                number = str(block.meta.get("epoch", 0))
+                newest[number] = max(newest.get(number, BEGINNING), int(block.t.max()))
+
+    def _flush(self) -> pa.RecordBatch:
+        """The pending pairs as one Arrow batch."""
+        parts, self._pending, self._pending_rows = self._pending, [], 0
+        left_t = np.concatenate([left.t[found.left] for left, _, found in parts])
+        right_t = np.concatenate([right.t[found.right] for _, right, found in parts])
+        columns: dict[str, Any] = {
+            "left_id": _gather([(left.columns["id"], found.left) for left, _, found in parts]),
+            "right_id": _gather([(right.columns["id"], found.right) for _, right, found in parts]),
+            "left_t": pa.array(left_t),
+            "right_t": pa.array(right_t),
+            "t": pa.array(np.maximum(left_t, right_t)),
+            "score": pa.array(np.concatenate([found.score for _, _, found in parts]), from_pandas=True),
+        }
+        for name in self.correlation.left.keep:
+            columns[f"left.{name}"] = _gather(
+                [(left.columns[keep_column(name)], found.left) for left, _, found in parts]
+            )
+        for name in self.correlation.right.keep:
+            columns[f"right.{name}"] = _gather(
+                [(right.columns[keep_column(name)], found.right) for _, right, found in parts]
+            )
+        self.load.pairs += len(left_t)
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def query_fingerprint(correlation: Correlation) -> str:
+    """What must stay the same for stored rows to keep their meaning."""
+    parts = [repr(correlation.window)] + [repr(side) for side in correlation.sides]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _check_plans(meta: dict[str, Any], newest: dict[str, int], plans: dict[str, str]) -> None:
+    """Every plan that still has rows here must have been live for the router, and be the same."""
+    epoch, live = int(meta.get("epoch", 0)), int(meta.get("live", 1))
+    for number in newest:
+        behind = epoch - int(number)
+        if behind >= 0 and not (live >> behind) & 1:
+            raise StateMismatch(
+                f"rows of plan {number} are still in the window, but a row stamped with plan {epoch} "
+                "was not routed under it, so pairs would be lost: the plan log does not belong to "
+                "this checkpoint, or the plan was retired too early"
+            )
+    for number, fingerprint in meta.get("plans", {}).items():
+        if plans.setdefault(number, fingerprint) != fingerprint:
+            raise StateMismatch(
+                f"plan {number} is not the one that this checkpoint was begun with: restart with "
+                "the same plan=, partitions and plan log, or begin a new checkpoint"
+            )
+
+
+def _gather(parts: Sequence[tuple[Any, np.ndarray]]) -> pa.Array:
+    taken = [take(column, rows) for column, rows in parts]
+    if isinstance(taken[0], np.ndarray):
+        return pa.array(np.concatenate(taken))
+    return pa.concat_arrays(taken)

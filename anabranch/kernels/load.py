@@ -1,0 +1,48 @@
+"""What a worker reports of one step; the same figures feed metrics, plans and people."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+
+__all__ = ["Load"]
+
+
+@dataclass
+class Load:
+    """One worker's step in figures.
+
+    `rows_left` and `rows_right` count each input row once, in one worker; `copies_left` and
+    `copies_right` what this worker received. `late` and `rejected` count rows, not copies.
+    """
+
+    worker: int
+    watermark: int = 0
+    rows_left: int = 0
+    rows_right: int = 0
+    copies_left: int = 0
+    copies_right: int = 0
+    late: int = 0
+    rejected: int = 0
+    comparisons: int = 0
+    pairs: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    bytes_in: int = 0
+    busy_seconds: float = 0.0
+    compare_seconds: float = 0.0
+
+    def to_json(self) -> str:
+        """One line that `from_json` reads.
+
+        Examples
+        --------
+        >>> Load.from_json(Load(3, pairs=7).to_json()).pairs
+        7
+        """
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> Load:
+        """The report that `to_json` wrote."""
+        return cls(**json.loads(text))

@@ -1,0 +1,242 @@
+"""Which rows of two blocks satisfy a predicate: one term proposes pairs, every term decides them.
+
+The proposing term is the one that costs least: an equality if there is one, else a band that is
+narrow enough, else a vector measure, else the user's own function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.blocks import Block, take
+from anabranch.correlation import Correlation
+from anabranch.distances.bands import Band, band_candidates, band_size
+from anabranch.distances.equality import key_candidates, shared_groups
+from anabranch.distances.exact import measure
+from anabranch.distances.loops import loop_candidates
+from anabranch.distances.products import product_candidates
+from anabranch.distances.tiles import Candidates, Pair, comparisons, tiles
+from anabranch.errors import InvalidCall
+from anabranch.predicates import Compared, Custom, Same, Term, VectorMeasure, Within
+
+__all__ = ["Matcher", "Matches"]
+
+_PRODUCTS = frozenset({"cosine", "dot", "euclidean"})
+# From this many pairs of one key on, a matrix product beats deciding pair by pair.
+_BIG_GROUP = 1 << 16
+_CUSTOM_CELLS = 1 << 20
+_CUSTOM_TILE = 512
+
+
+class Matches(NamedTuple):
+    """Pairs that satisfy the predicate: positions in the two blocks, and scores."""
+
+    left: np.ndarray
+    right: np.ndarray
+    score: np.ndarray
+
+
+class Matcher:
+    """Finds the matches of two blocks for one correlation."""
+
+    def __init__(self, correlation: Correlation) -> None:
+        terms = correlation.where.terms
+        self._terms = [(f"s{number}", term) for number, term in enumerate(terms)]
+        self._scored = correlation.where.scored
+        self._text = {s.name for s in correlation.left.slots if s.kind == "text"}
+        self._limits = correlation.limits
+        self._bands = [
+            Band(slot, self._limits[slot]) for slot, term in self._terms if isinstance(term, Within)
+        ]
+        vectors = [
+            (slot, term, term.measure)
+            for slot, term in self._terms
+            if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure)
+        ]
+        # A matrix product is the cheapest look at a pair of vectors, so it goes first.
+        vectors.sort(key=lambda found: found[2].kind not in _PRODUCTS)
+        self._vector = vectors[0] if vectors else None
+        self._key = next((slot for slot, term in self._terms if isinstance(term, Same)), None)
+
+    def matches(self, pair: Pair) -> Iterator[Matches]:
+        """The pairs of the two blocks that join here."""
+        for candidates in self._propose(pair):
+            found = self._decide(pair.left, pair.right, candidates)
+            if len(found.left):
+                yield found
+
+    def _propose(self, pair: Pair) -> Iterator[Candidates]:
+        if self._key is not None:
+            yield from self._by_key(pair)
+        elif self._bands and self._prefer_band(pair):
+            yield from band_candidates(pair, self._bands)
+        elif self._vector is not None:
+            yield from self._by_vector(pair)
+        else:
+            yield from self._by_custom(pair)
+
+    def _prefer_band(self, pair: Pair) -> bool:
+        if self._vector is None:
+            return True
+        width = pair.left.columns[self._vector[0]].shape[1]
+        # In nanoseconds on one core: a cell of a product or a loop, and a pair decided alone.
+        cell, single = 0.5 + 0.02 * width, 60 + 0.5 * width
+        return band_size(pair, self._bands[0]) * single < comparisons(pair) * cell
+
+    def _by_vector(self, pair: Pair) -> Iterator[Candidates]:
+        assert self._vector is not None
+        slot, term, what = self._vector
+        propose = product_candidates if what.kind in _PRODUCTS else loop_candidates
+        return propose(pair, slot, what.kind, term.upward, float(term.threshold))
+
+    def _by_key(self, pair: Pair) -> Iterator[Candidates]:
+        assert self._key is not None
+        code = self._key + ".h" if self._key in self._text else self._key
+        with_product = self._vector is not None and self._vector[2].kind in _PRODUCTS
+        least = _BIG_GROUP if with_product else np.iinfo(np.int64).max
+        groups, taken = shared_groups(pair, code, least)
+        for group in groups:
+            part = Pair(pair.left.take(group.left), pair.right.take(group.right), pair.window)
+            for found in self._by_vector(part):
+                yield Candidates(group.left[found.left], group.right[found.right])
+        yield from key_candidates(pair, code, taken)
+
+    def _by_custom(self, pair: Pair) -> Iterator[Candidates]:
+        slot, term = next(
+            (slot, term) for slot, term in self._terms if _custom_of(term) is not None
+        )
+        left, right = pair.left, pair.right
+        w_left, w_right = pair.window
+        for top, bottom, start, stop in tiles(pair, _CUSTOM_TILE, _CUSTOM_TILE):
+            rows, cols = np.arange(top, bottom), np.arange(start, stop)
+            i, j = np.nonzero(_accepted(term, _call(slot, term, left, right, rows, cols)))
+            i, j = rows[i], cols[j]
+            apart = left.t[i] - right.t[j]
+            older = np.minimum(left.epoch[i], right.epoch[j])
+            bits = left.mask[i] >> (left.epoch[i] - older)
+            bits &= right.mask[j] >> (right.epoch[j] - older)
+            good = (apart >= -w_left) & (apart <= w_right) & (bits & 1 == 1)
+            if good.any():
+                yield Candidates(i[good], j[good])
+
+    def _decide(self, left: Block, right: Block, candidates: Candidates) -> Matches:
+        i, j = candidates
+        score: np.ndarray | None = None
+        for slot, term in self._terms:
+            value, good = self._evaluate(slot, term, left, right, i, j)
+            i, j = i[good], j[good]
+            score = None if score is None else score[good]
+            if term is self._scored:
+                assert value is not None
+                score = value[good]
+            if len(i) == 0:
+                break
+        return Matches(i, j, np.full(len(i), np.nan) if score is None else score)
+
+    def _evaluate(
+        self, slot: str, term: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        """The value of one term for each pair (None if it has none), and whether it holds."""
+        if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure):
+            value = measure(term.measure.kind, slot, left, right, i, j)
+            return value, term.holds(value)
+        if isinstance(term, Within):
+            value = _distance(left.columns[slot][i], right.columns[slot][j])
+            return value.astype(np.float64), value <= self._limits[slot]
+        if isinstance(term, Same):
+            if slot in self._text:
+                texts = take(left.columns[slot], i), take(right.columns[slot], j)
+                return None, pc.equal(*texts).to_numpy(zero_copy_only=False)
+            return None, left.columns[slot][i] == right.columns[slot][j]
+        value = _cells(slot, term, left, right, i, j)
+        return value, _accepted(term, value)
+
+
+def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """|a - b|; of integers as unsigned ones, which cannot overflow."""
+    if a.dtype != np.int64:
+        return np.abs(a - b)
+    high, low = np.maximum(a, b).view(np.uint64), np.minimum(a, b).view(np.uint64)
+    return high - low
+
+
+def _custom_of(term: Term) -> Custom | None:
+    if isinstance(term, Custom):
+        return term
+    if isinstance(term, Compared) and isinstance(term.measure, Custom):
+        return term.measure
+    return None
+
+
+def _accepted(term: Term, value: np.ndarray) -> np.ndarray:
+    return term.holds(value) if isinstance(term, Compared) else value
+
+
+def _cells(
+    slot: str, term: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
+) -> np.ndarray:
+    """The user's function for single pairs, called on as few matrices as is sensible."""
+    rows, at_i = np.unique(i, return_inverse=True)
+    cols, at_j = np.unique(j, return_inverse=True)
+    if len(rows) * len(cols) <= _CUSTOM_CELLS or len(i) == 1:
+        return _call(slot, term, left, right, rows, cols)[at_i, at_j]
+    order = np.lexsort((j, i))
+    half = len(order) // 2
+    result: np.ndarray | None = None
+    for part in (order[:half], order[half:]):
+        values = _cells(slot, term, left, right, i[part], j[part])
+        if result is None:
+            result = np.empty(len(i), values.dtype)
+        result[part] = values
+    assert result is not None
+    return result
+
+
+def _call(
+    slot: str, term: Term, left: Block, right: Block, rows: np.ndarray, cols: np.ndarray
+) -> np.ndarray:
+    """The user's matrix for some rows of both blocks, checked."""
+    user = _custom_of(term)
+    assert user is not None
+    matrix = np.asarray(
+        user.function(_arguments(slot, user.left, left, rows), _arguments(slot, user.right, right, cols))
+    )
+    if matrix.shape != (len(rows), len(cols)):
+        raise InvalidCall(
+            repr(user),
+            [
+                f"the function returned shape {matrix.shape} for {len(rows)} left and {len(cols)} "
+                f"right rows; return a matrix of shape {(len(rows), len(cols))}"
+            ],
+        )
+    if isinstance(term, Custom) and matrix.dtype != bool:
+        raise InvalidCall(
+            repr(user),
+            [f"the function returned {matrix.dtype}, not booleans: compare it, {user!r} >= 0.5"],
+        )
+    return matrix if isinstance(term, Custom) else matrix.astype(np.float64)
+
+
+def _arguments(slot: str, names: tuple[str, ...], block: Block, rows: np.ndarray) -> Mapping[str, Any]:
+    arrays = {}
+    for name in names:
+        column = f"{slot}.{name}"
+        whole = block.derive(("argument", column), lambda of, c=column: _plain(of.columns[c]))  # type: ignore[misc]
+        arrays[name] = whole[rows]
+    return arrays
+
+
+def _plain(column: pa.Array) -> np.ndarray:
+    """An Arrow column as the numpy array that a user expects."""
+    if pa.types.is_list(column.type) and column.null_count == 0:
+        lengths = pc.unique(column.value_lengths())
+        if len(lengths) == 1 and not pa.types.is_nested(column.type.value_type):
+            flat: np.ndarray = column.flatten().to_numpy(zero_copy_only=False)
+            return flat.reshape(len(column), -1)
+    plain: np.ndarray = column.to_numpy(zero_copy_only=False)
+    return plain

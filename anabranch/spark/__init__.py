@@ -1,0 +1,1 @@
+"""The thin Spark layer: the only folder that imports pyspark."""

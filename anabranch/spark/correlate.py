@@ -1,0 +1,306 @@
+"""The verb `correlate`: a sliding-window join on similarity, on streaming and batch DataFrames."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from anabranch.correlation import Correlation, Side, Slot, plan_correlation
+from anabranch.durations import Duration
+from anabranch.errors import InvalidCall
+from anabranch.intake import hash_column, keep_column
+from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
+from anabranch.predicates import Predicate
+from anabranch.spark.carriage import Carried, carry
+from anabranch.spark.packing import PACKED, Packer
+from anabranch.spark.processor import BatchWorker, CorrelateProcessor
+from anabranch.spark.settings import partitions, setting_problems
+
+__all__ = ["METRICS_PREFIX", "correlate"]
+
+METRICS_PREFIX = "anabranch_correlate_"
+_WATERMARK = "spark.watermarkDelayMs"
+
+
+def correlate(
+    left: DataFrame,
+    right: DataFrame,
+    *,
+    where: Predicate,
+    window: Duration | tuple[Duration, Duration],
+    time: str | tuple[str, str] = "ts",
+    id: str | tuple[str, str] = "id",
+    keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
+    late: Duration | None = None,
+    plan: Plan | None = None,
+    bad_rows: str = "fail",
+) -> DataFrame:
+    """Pairs of rows of two streams (or tables) that are close in time and satisfy a predicate.
+
+    A left and a right row join iff ``-W_left <= left.time - right.time <= W_right``, both ends
+    included, and the predicate holds. Every such pair of rows that are not late comes out exactly
+    once, whatever the plan, the batching and the arrival order, and across restarts.
+
+    Parameters
+    ----------
+    left, right
+        Two streaming or two batch DataFrames.
+    where
+        For example ``ab.cosine("v") >= 0.9``, or several of them combined with ``&``.
+    window
+        One duration, or ``(W_left, W_right)``: how long a row of each side waits for partners.
+    time, id
+        Column names, one for both sides or a pair. Times are timestamps; ids are long, int or
+        string and unique within a side.
+    keep
+        Further columns to carry into the result: one list for both sides or a pair of lists.
+    late
+        Streaming: how far a row may lag behind the newest time seen on either side. Leave it out
+        if both inputs have a watermark on their time column.
+    plan
+        How the work is split; by default chosen from the number of shuffle partitions and, in
+        batch, from row counts and times (one pass over the inputs).
+    bad_rows
+        ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
+        such rows out and counts them.
+
+    Returns
+    -------
+    DataFrame
+        ``left_<id>, right_<id>, left_<time>, right_<time>, ts, score``, then ``left_<c>`` and
+        ``right_<c>`` for the kept columns. `ts` is the younger of the two times and carries the
+        watermark, so the result can be fed to further stateful operators.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> table = spark.sql('''SELECT id, timestamp_seconds(1700000000 + id) AS ts,
+    ...                             array(float(id), float(1)) AS v FROM range(4)''')
+    >>> pairs = ab.correlate(table, table, where=ab.euclidean("v") <= 1, window="1 second")
+    >>> pairs.count()
+    10
+    """
+    problems = [
+        f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
+        for name, frame in (("left", left), ("right", right))
+        if not hasattr(frame, "mapInArrow")
+    ]
+    if problems:
+        raise InvalidCall("correlate", problems)
+    spark = left.sparkSession
+    schemas = [
+        {field.name: field.dataType.simpleString() for field in frame.schema}
+        for frame in (left, right)
+    ]
+    found, problems = plan_correlation(
+        schemas[LEFT],
+        schemas[RIGHT],
+        where=where,
+        window=window,
+        time=time,
+        id=id,
+        keep=keep,
+        late=late,
+        plan=plan,
+        bad_rows=bad_rows,
+    )
+    streaming = left.isStreaming and right.isStreaming
+    problems += setting_problems(spark, streaming)
+    problems += _streaming_problems(left, right, time, late)
+    if isinstance(plan, Plan) and plan.workers > partitions(spark):
+        problems.append(
+            f"plan {plan} has {plan.workers} workers, but spark.sql.shuffle.partitions is "
+            f"{partitions(spark)}: use fewer, or call ab.configure(spark, workers={plan.workers})"
+        )
+    if problems or found is None:
+        raise InvalidCall("correlate", problems)
+    chosen = found.plan or _default_plan(found, left, right, partitions(spark))
+    return _run(found, chosen, left, right, streaming)
+
+
+def _run(
+    correlation: Correlation, plan: Plan, left: DataFrame, right: DataFrame, streaming: bool
+) -> DataFrame:
+    carried = [carry(frame, side.keep) for frame, side in zip((left, right), correlation.sides, strict=True)]
+    packed = [
+        frame.select(*_prepared(side, of, plan.by_key)).mapInArrow(
+            Packer(correlation, number, plan), PACKED
+        )
+        for number, (frame, side, of) in enumerate(
+            zip((left, right), correlation.sides, carried, strict=True)
+        )
+    ]
+    blocks = packed[LEFT].union(packed[RIGHT])
+    ids = ["string" if side.id_is_text else "bigint" for side in correlation.sides]
+    fields = [f"left_id {ids[LEFT]}", f"right_id {ids[RIGHT]}", "left_t bigint", "right_t bigint"]
+    fields += ["score double"]
+    fields += [f"`left.{c.name}` {c.type}" for c in carried[LEFT]]
+    fields += [f"`right.{c.name}` {c.type}" for c in carried[RIGHT]]
+    if streaming:
+        pairs = _streaming(correlation, blocks, fields)
+    else:
+        pairs = _batch(correlation, blocks, fields, partitions(left.sparkSession))
+    return pairs.select(*_result(correlation, carried, (left, right)))
+
+
+def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -> DataFrame:
+    if correlation.late is not None:
+        delay = f"{-(-correlation.late // 1000)} milliseconds"
+        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
+    schema = ", ".join(["t timestamp", *fields, "load string"])
+    arrow = _arrow_schema(blocks, schema)
+    # Without a timestamp among its inputs Spark drops no late copies; the kernel drops rows and
+    # counts them.
+    pairs = (
+        blocks.select("worker", "block")
+        .groupBy("worker")
+        .transformWithStateInPandas(
+            CorrelateProcessor(correlation, arrow),
+            outputStructType=schema,
+            outputMode="Append",
+            timeMode="EventTime",
+            eventTimeColumnName="t",
+        )
+    )
+    name = METRICS_PREFIX + secrets.token_hex(4)
+    return pairs.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
+
+
+def _batch(
+    correlation: Correlation, blocks: DataFrame, fields: list[str], tasks: int
+) -> DataFrame:
+    schema = ", ".join(["t bigint", *fields])
+    worker = BatchWorker(correlation, _arrow_schema(blocks, schema))
+
+    def run(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return worker.run(batches)
+
+    # The annotations, which Spark reads to tell an iterator function, must be objects.
+    run.__annotations__ = {
+        "key": tuple[pa.Scalar, ...],
+        "batches": Iterator[pa.RecordBatch],
+        "return": Iterator[pa.RecordBatch],
+    }
+    # A number given by hand keeps adaptive execution from merging the few, heavy tasks.
+    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
+
+
+def _prepared(side: Side, carried: Sequence[Carried], by_key: bool) -> list[Column]:
+    """What the packer reads: time in microseconds, id, routing hash, slots, kept columns."""
+    ident = _column(side.id).cast("string" if side.id_is_text else "bigint")
+    columns = [F.unix_micros(_column(side.time)).alias("t"), ident.alias("id")]
+    keys = []
+    for slot in side.slots:
+        value = _slot_value(slot)
+        columns.append(value.alias(slot.name))
+        if slot.kind == "text":
+            columns.append(F.xxhash64(value).alias(hash_column(slot)))
+        if slot.kind in ("code", "text"):
+            keys.append(value)
+    columns.append((F.xxhash64(*keys) if by_key else F.xxhash64(ident)).alias("h"))
+    return columns + [c.outward.alias(keep_column(c.name)) for c in carried]
+
+
+def _slot_value(slot: Slot) -> Column:
+    column = _column(slot.column)
+    if slot.kind in ("int", "code"):
+        if slot.type == "timestamp":
+            return F.unix_micros(column)
+        if slot.type == "date":
+            return F.unix_date(column).cast("bigint")
+        # timestamp_ntz travels as it is: Arrow holds its microseconds.
+        return column if slot.type == "timestamp_ntz" else column.cast("bigint")
+    if slot.kind == "float":
+        return column.cast("double")
+    if slot.kind == "text":
+        return F.hex(column) if slot.type == "binary" else column.cast("string")
+    return column
+
+
+def _result(
+    correlation: Correlation, carried: Sequence[Sequence[Carried]], frames: Sequence[DataFrame]
+) -> list[Column]:
+    columns = []
+    for side, frame in zip(correlation.sides, frames, strict=True):
+        type_ = frame.schema[side.id].dataType
+        columns.append(F.col(f"{side.label}_id").cast(type_).alias(f"{side.label}_{side.id}"))
+    for side in correlation.sides:
+        columns.append(F.timestamp_micros(f"{side.label}_t").alias(f"{side.label}_{side.time}"))
+    # Renaming keeps the watermark that `t` carries; a batch's `t` is still a number.
+    columns += [F.col("t").alias("ts"), F.col("score")]
+    for side, kept in zip(correlation.sides, carried, strict=True):
+        columns += [
+            c.inward(F.col(f"`{side.label}.{c.name}`")).alias(f"{side.label}_{c.name}") for c in kept
+        ]
+    if not frames[LEFT].isStreaming:
+        columns[4] = F.timestamp_micros("t").alias("ts")
+    return columns
+
+
+def _default_plan(correlation: Correlation, left: DataFrame, right: DataFrame, workers: int) -> Plan:
+    if correlation.has_key:
+        return keyed(workers)
+    if left.isStreaming:
+        return choose(workers)
+    counts, firsts, lasts = [], [], []
+    for frame, side in zip((left, right), correlation.sides, strict=True):
+        t = F.unix_micros(_column(side.time))
+        found = frame.agg(F.count(F.lit(1)), F.min(t), F.max(t)).first()
+        assert found is not None
+        counts.append(float(found[0]))
+        if found[1] is not None:
+            firsts.append(found[1])
+            lasts.append(found[2])
+    span = max(lasts) - min(firsts) if firsts else 0
+    return choose(workers, (counts[LEFT], counts[RIGHT]), span, correlation.window)
+
+
+def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any) -> list[str]:
+    if left.isStreaming != right.isStreaming:
+        one, other = ("left", "right") if left.isStreaming else ("right", "left")
+        return [
+            f"{one} is streaming and {other} is not: read both with spark.readStream or both with "
+            "spark.read (to look rows up in a static table, use an ordinary Spark join)"
+        ]
+    if not left.isStreaming:
+        return []
+    times = time if isinstance(time, (tuple, list)) else (time, time)
+    marked = [
+        name
+        for name, frame, column in zip(("left", "right"), (left, right), times, strict=False)
+        if any(f.name == column and _WATERMARK in (f.metadata or {}) for f in frame.schema)
+    ]
+    if late is not None and marked:
+        return [
+            f"{' and '.join(marked)} already has a watermark: leave late= out and give both inputs "
+            "one, or remove withWatermark"
+        ]
+    if late is None and len(marked) < 2:
+        missing = [name for name in ("left", "right") if name not in marked]
+        return [
+            "streaming needs a bound on lateness, or state would grow for ever: add "
+            f"late='10 seconds' to the call (or .withWatermark({times[0]!r}, '10 seconds') to "
+            f"{' and '.join(missing)})"
+        ]
+    return []
+
+
+def _arrow_schema(frame: DataFrame, ddl: str) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql.types import StructType
+
+    return to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

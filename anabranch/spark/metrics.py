@@ -1,0 +1,75 @@
+"""Figures of a running correlation, out of the query's own progress reports."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import asdict
+from typing import Any
+
+from anabranch.kernels.load import Load
+from anabranch.spark.correlate import METRICS_PREFIX
+
+__all__ = ["batch_metrics", "loads_of", "metrics"]
+
+_COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows")
+
+
+def metrics(query: Any) -> dict[str, Any]:
+    """The latest figures of a streaming query that correlates.
+
+    Counts are those of the newest micro-batch that did work; ``total`` adds up the batches that
+    Spark still remembers (100 by default, ``spark.sql.streaming.numRecentProgressUpdates``).
+    ``state_rows`` and ``state_bytes`` are of all workers, also those that had nothing to do.
+
+    Examples
+    --------
+    >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
+    17
+    """
+    state: dict[int, Load] = {}
+    latest: dict[str, Any] = {}
+    total = dict.fromkeys(_COUNTS, 0)
+    for progress in query.recentProgress:
+        loads = loads_of(progress)
+        if loads:
+            latest = batch_metrics(progress, loads, state)
+            total = {name: total[name] + latest[name] for name in _COUNTS}
+    return {**latest, "total": total} if latest else {}
+
+
+def loads_of(progress: Any) -> list[Load]:
+    """The workers' reports inside one progress report."""
+    return [
+        Load.from_json(text)
+        for name, row in (progress.observedMetrics or {}).items()
+        if name.startswith(METRICS_PREFIX)
+        for text in row["load"] or ()
+    ]
+
+
+def batch_metrics(progress: Any, loads: Iterable[Load], state: dict[int, Load]) -> dict[str, Any]:
+    """Figures of one micro-batch; `state` remembers each worker's last report."""
+    loads = list(loads)
+    state.update((load.worker, load) for load in loads)
+    rows = sum(load.rows_left + load.rows_right for load in loads)
+    copies = sum(load.copies_left + load.copies_right for load in loads)
+    seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
+    compared = sum(load.comparisons for load in loads)
+    busy = [load.busy_seconds for load in loads]
+    return {
+        "batch": progress.batchId,
+        "seconds": seconds,
+        "rows_in": rows + sum(load.rejected for load in loads),
+        "comparisons": compared,
+        "pairs": sum(load.pairs for load in loads),
+        "comparisons_per_second": compared / seconds if seconds else 0.0,
+        "copies_per_row": copies / rows if rows else 0.0,
+        "late_rows": sum(load.late for load in loads),
+        "rejected_rows": sum(load.rejected for load in loads),
+        "state_rows": sum(load.state_rows for load in state.values()),
+        "state_bytes": sum(load.state_bytes for load in state.values()),
+        "slowest_worker_seconds": max(busy, default=0.0),
+        "mean_worker_seconds": sum(busy) / len(busy) if busy else 0.0,
+        "watermark": max((load.watermark for load in loads), default=0),
+        "workers": [asdict(load) for load in loads],
+    }

@@ -1,0 +1,72 @@
+"""The narrow stage: rows in, a few fat rows out, each a block for one worker.
+
+Spark hands rows to a stateful Python operator one by one; a block of thousands of rows in a single
+binary cell passes at the speed of memory, with its types untouched. So rows are checked, routed
+and packed where they are read, and only blocks are shuffled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.blocks import Block
+from anabranch.correlation import Correlation
+from anabranch.intake import Intake
+from anabranch.plans import Plan
+from anabranch.routing import LivePlans, branch, route
+from anabranch.spread import worker_keys
+
+__all__ = ["PACKED", "Packer"]
+
+# worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
+PACKED = "worker int, newest long, block binary"
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Checks, routes and packs the rows of one side; the function of a ``mapInArrow``."""
+
+    correlation: Correlation
+    side: int
+    plan: Plan
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One output row per worker that gets rows, for each input batch."""
+        live = LivePlans({0: self.plan})
+        keys = worker_keys(live.workers)
+        plans = {str(number): plan.fingerprint for number, plan in live.plans.items()}
+        intake = Intake(self.correlation.sides[self.side], self.correlation.drop_bad_rows)
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            block, h, rejected = intake.admit(batch)
+            copies = route(live, self.side, block.t, h, self.correlation.window)
+            parts = dict(branch(block, copies, live.epoch))
+            if not parts:  # nothing but bad rows: they are still to be counted
+                parts[0] = Block.of([], {"lead": np.zeros(0, bool)})
+            newest = int(block.t.max()) if len(block) else 0
+            coded = []
+            for worker, part in parts.items():
+                coded.append(
+                    part.encode(
+                        side=self.side,
+                        worker=worker,
+                        epoch=live.epoch,
+                        live=live.bits,
+                        plans=plans,
+                        rejected=rejected,
+                    )
+                )
+                rejected = 0
+            yield pa.RecordBatch.from_arrays(
+                [
+                    pa.array([keys[worker] for worker in parts], pa.int32()),
+                    pa.array([newest] * len(parts), pa.int64()),
+                    pa.array(coded, pa.binary()),
+                ],
+                ["worker", "newest", "block"],
+            )

@@ -1,0 +1,139 @@
+"""The stateful operator: one key per worker, a kernel step per micro-batch.
+
+State per key is a directory (one value) and a map of slices. A step reads the directory and those
+slices that the process has not cached, and writes what is new. One timer per key, at the expiry of
+the oldest slice, frees the state of a worker that no longer gets rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+
+from anabranch.blocks import Block
+from anabranch.correlation import Correlation
+from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
+from anabranch.spark.blas import single_threaded
+from anabranch.spark.slicecache import CACHE
+from anabranch.windows import Slice, Window
+
+__all__ = ["BatchWorker", "CorrelateProcessor", "decode_arrivals"]
+
+
+def decode_arrivals(blocks: Sequence[Any]) -> list[tuple[int, Block]]:
+    """Packed cells as (side, block)."""
+    decoded = [Block.decode(bytes(cell)) for cell in blocks]
+    return [(block.meta["side"], block) for block in decoded]
+
+
+class CorrelateProcessor(StatefulProcessor):
+    """Runs `CorrelateKernel` inside ``transformWithStateInPandas``."""
+
+    def __init__(self, correlation: Correlation, schema: pa.Schema) -> None:
+        self.correlation = correlation
+        self.schema = schema
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._head = handle.getValueState("head", "head binary")
+        self._slices = handle.getMapState("slices", "number long", "block binary")
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
+        cells = [cell for frame in rows for cell in frame["block"]]
+        arrivals = decode_arrivals(cells)
+        return self._step(arrivals, timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        return self._step([], timerValues.getCurrentWatermarkInMs() * 1000)
+
+    def close(self) -> None:
+        pass
+
+    def _step(self, arrivals: list[tuple[int, Block]], watermark: int) -> Iterator[pd.DataFrame]:
+        stored = self._head.get()
+        head = bytes(stored[0]) if stored is not None else None
+        window = Window.open(self.correlation.window, head, self._fetch)
+        if arrivals:
+            window.notes["worker"] = arrivals[0][1].meta["worker"]
+        before = {entry.number: entry.token for entry in window.slices}
+        kernel = CorrelateKernel(self.correlation, window, window.notes.get("worker", 0))
+        with single_threaded():
+            for batch in kernel.step(arrivals, watermark):
+                yield self._frame(batch, None)
+        if not arrivals and not window.dropped and not window.added:
+            return  # a timer that had nothing to do
+        self._keep_timer(window, watermark)
+        self._write(window, before)
+        # A load row's time is just past the watermark: Spark refuses older ones.
+        empty = pa.RecordBatch.from_pydict({"t": pa.array([max(watermark, 0) + 1])})
+        yield self._frame(empty, kernel.load.to_json())
+
+    def _fetch(self, entry: Slice) -> Block:
+        block = CACHE.get(entry.token)
+        if block is None:
+            block = Block.decode(bytes(self._slices.getValue((entry.number,))[0]))
+            CACHE.put(entry.token, block)
+        return block
+
+    def _keep_timer(self, window: Window, watermark: int) -> None:
+        """Make sure that one timer is set, no earlier than there is something to free."""
+        due = window.next_expiry()
+        if due is not None and window.notes.get("timer", BEGINNING) * 1000 <= watermark:
+            timer = -(-due // 1000) + 1
+            self._handle.registerTimer(timer)
+            window.notes["timer"] = timer
+
+    def _write(self, window: Window, before: dict[int, str]) -> None:
+        for number in window.dropped:
+            self._slices.removeKey((number,))
+            CACHE.forget(before[number])
+        for number, (entry, block) in window.added.items():
+            self._slices.updateValue((number,), (block.encode(),))
+            CACHE.put(entry.token, block)
+        self._head.update((window.head(),))
+
+    def _frame(self, batch: pa.RecordBatch, load: str | None) -> pd.DataFrame:
+        """The output rows as a frame whose columns Spark converts without loss."""
+        n = batch.num_rows
+        columns: dict[str, Any] = {}
+        for field in self.schema:
+            if field.name == "load":
+                array = pa.array([load] * n, pa.string())
+            elif field.name in batch.schema.names:
+                array = batch.column(field.name)
+            else:
+                array = pa.nulls(n, field.type)
+            columns[field.name] = _series(array, field.name == "t")
+        return pd.DataFrame(columns)
+
+
+class BatchWorker:
+    """Runs one kernel step over all rows of a worker; the function of ``applyInArrow``."""
+
+    def __init__(self, correlation: Correlation, schema: pa.Schema) -> None:
+        self.correlation = correlation
+        self.schema = schema
+
+    def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The pairs of one worker."""
+        cells = [cell for batch in batches for cell in batch.column("block").to_pylist()]
+        kernel = CorrelateKernel(self.correlation, Window(self.correlation.window))
+        with single_threaded():
+            for batch in kernel.step(decode_arrivals(cells), BEGINNING):
+                arrays = [batch.column(field.name).cast(field.type) for field in self.schema]
+                yield pa.RecordBatch.from_arrays(arrays, self.schema.names)
+
+
+def _series(array: pa.Array, is_time: bool) -> pd.Series:
+    if is_time:
+        times = array.to_numpy().astype(np.int64).view("datetime64[us]")
+        return pd.Series(times).dt.tz_localize("UTC")
+    if pa.types.is_nested(array.type):
+        # PySpark converts nested values one by one and knows Python's None, not pandas' NA.
+        return pd.Series(array.to_pylist(), dtype=object)
+    return pd.Series(pd.arrays.ArrowExtensionArray(array))

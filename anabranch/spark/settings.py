@@ -1,0 +1,73 @@
+"""Session settings that the operators need, and what to say when one is wrong."""
+
+from __future__ import annotations
+
+import warnings
+
+from pyspark.sql import SparkSession
+
+from anabranch.errors import InvalidCall
+from anabranch.spread import spreads
+
+__all__ = ["configure", "partitions", "setting_problems"]
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+_PARTITIONS = "spark.sql.shuffle.partitions"
+_CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+
+
+def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
+    """Set what Anabranch's operators need on a session, and return it.
+
+    Sets the number of shuffle partitions to the least number, `workers` or a little more, over
+    which workers spread one per task; the RocksDB state store, which Python state needs; and its
+    changelog checkpoints, which make commits cheap. A running checkpoint keeps the number of
+    partitions that it was begun with.
+
+    Parameters
+    ----------
+    spark
+        The session, classic or Connect.
+    workers
+        How many workers a plan may use: about the number of cores. Every partition costs about
+        65 ms per micro-batch, so more is not better.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> ab.configure(spark, workers=2) is spark
+    True
+    """
+    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+        raise InvalidCall(
+            "configure", [f"workers must be a whole number of at least 1, got {workers!r}"]
+        )
+    count = next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
+    spark.conf.set(_PARTITIONS, str(count))
+    spark.conf.set(_PROVIDER, _ROCKSDB)
+    spark.conf.set(_CHANGELOG, "true")
+    return spark
+
+
+def partitions(spark: SparkSession) -> int:
+    """The session's number of shuffle partitions."""
+    return int(spark.conf.get(_PARTITIONS) or 200)
+
+
+def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:
+    """What stands in the way of running an operator on this session."""
+    count = partitions(spark)
+    if streaming and not spreads(count):
+        warnings.warn(
+            f"{_PARTITIONS} is {count}: workers may share tasks, and each partition costs about 65 ms "
+            "per micro-batch; call ab.configure(spark, workers=...) with about the number of cores",
+            stacklevel=4,
+        )
+    if streaming and (found := spark.conf.get(_PROVIDER, "")) != _ROCKSDB:
+        short = (found or "unset").rsplit(".", 1)[-1]
+        return [
+            f"{_PROVIDER} is {short}, but Python state needs RocksDBStateStoreProvider: call "
+            "ab.configure(spark, workers=8) once after making the session"
+        ]
+    return []

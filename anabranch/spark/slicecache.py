@@ -1,0 +1,64 @@
+"""Slices that this Python process has seen, by token, so that state is rarely read back.
+
+Spark's Python workers live on between micro-batches, but a worker key may visit any of them, and
+state crosses the process border at only tens of MB/s. A slice never changes and its token is
+random, so a cached slice is right whoever cached it, whatever attempt or batch that was; what is
+not here is read from the state store.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+
+from anabranch.blocks import Block
+
+__all__ = ["CACHE", "SliceCache"]
+
+
+class SliceCache:
+    """The least recently used slices go first once `budget` bytes are exceeded.
+
+    Examples
+    --------
+    >>> cache = SliceCache(budget=100)
+    >>> cache.put("a", Block.of(t=range(5), columns={}))
+    >>> cache.put("b", Block.of(t=range(5), columns={}))
+    >>> cache.get("a") is None, cache.get("b") is None
+    (True, False)
+    """
+
+    def __init__(self, budget: int) -> None:
+        self.budget = budget
+        self._blocks: OrderedDict[str, Block] = OrderedDict()
+        self._bytes = 0
+
+    def get(self, token: str) -> Block | None:
+        """The slice of this token, if it is here."""
+        block = self._blocks.get(token)
+        if block is not None:
+            self._blocks.move_to_end(token)
+        return block
+
+    def put(self, token: str, block: Block) -> None:
+        """Remember a slice."""
+        self.forget(token)
+        self._blocks[token] = block
+        self._bytes += _size(block)
+        while self._bytes > self.budget and len(self._blocks) > 1:
+            _, gone = self._blocks.popitem(last=False)
+            self._bytes -= _size(gone)
+
+    def forget(self, token: str) -> None:
+        """Drop a slice that no window holds any more."""
+        gone = self._blocks.pop(token, None)
+        if gone is not None:
+            self._bytes -= _size(gone)
+
+
+def _size(block: Block) -> int:
+    # Kernels attach about as much again (a normalised matrix, sort orders).
+    return 2 * block.nbytes
+
+
+CACHE = SliceCache(int(os.environ.get("ANABRANCH_CACHE_MB", "1024")) << 20)
