@@ -70,4 +70,6 @@ def __getattr__(name: str) -> Any:
         import importlib
 
         return getattr(importlib.import_module(f"anabranch.spark.{_SPARK[name]}"), name)
-    raise AttributeError(f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}")
+    raise AttributeError(
+        f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"
+    )

@@ -85,9 +85,7 @@ class Block:
     def slice(self, start: int, stop: int) -> Block:
         """Rows ``start:stop``, without copying."""
         columns = {name: column[start:stop] for name, column in self.columns.items()}
-        return Block(
-            self.t[start:stop], self.epoch[start:stop], self.mask[start:stop], columns
-        )
+        return Block(self.t[start:stop], self.epoch[start:stop], self.mask[start:stop], columns)
 
     def in_time_order(self) -> Block:
         """The same rows by rising time; itself if they already are."""
@@ -140,7 +138,8 @@ class Block:
         numpy_columns = set(notes["numpy"])
         columns: dict[str, Column] = {}
         stamps: dict[str, np.ndarray] = {
-            name: np.full(batch.num_rows, value, np.int64) for name, value in notes["stamps"].items()
+            name: np.full(batch.num_rows, value, np.int64)
+            for name, value in notes["stamps"].items()
         }
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             if not name.startswith("c."):

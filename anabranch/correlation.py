@@ -237,13 +237,17 @@ class _Check:
         if column in self.schemas[n] or not column:
             return bool(column)
         label, known = ("left", "right")[n], ", ".join(self.schemas[n])
-        self.problems.append(f"{label} has no column {column!r} (needed by {needed_by}); it has {known}")
+        self.problems.append(
+            f"{label} has no column {column!r} (needed by {needed_by}); it has {known}"
+        )
         return False
 
     def type_in(self, n: int, column: str, allowed: set[str], use: str, remedy: str) -> None:
         if self.exists(n, column, use) and (found := self.schemas[n][column]) not in allowed:
             label, wanted = ("left", "right")[n], " or ".join(sorted(allowed))
-            self.problems.append(f"{use}: {label} column {column!r} is {found}, not {wanted}; {remedy}")
+            self.problems.append(
+                f"{use}: {label} column {column!r} is {found}, not {wanted}; {remedy}"
+            )
 
     def slots(self, where: Predicate) -> tuple[list[Slot], list[Slot]]:
         found: tuple[list[Slot], list[Slot]] = ([], [])
@@ -262,8 +266,8 @@ class _Check:
             measure = getattr(term, "measure", None)
             dim, measured = getattr(measure, "dim", None), getattr(measure, "kind", "")
             for n in (0, 1):
-                for column, type_ in zip(columns[n], types[n], strict=True):
-                    slot = f"{name}.{column}" if kind == "raw" else name
+                for place, (column, type_) in enumerate(zip(columns[n], types[n], strict=True)):
+                    slot = f"{name}_{place}" if kind == "raw" else name
                     found[n].append(Slot(slot, column, kind, type_, dim, measured))
         return found
 
@@ -286,7 +290,7 @@ class _Check:
             self.problems.append(f"{term!r} compares {wanted}; {got}")
         elif isinstance(term, Within):
             return self._within(name, term, a, b, got)
-        elif a == b and (a in _INTEGRAL | _TIMES) or (a in _INTEGRAL and b in _INTEGRAL):
+        elif (a == b and (a in _INTEGRAL | _TIMES)) or (a in _INTEGRAL and b in _INTEGRAL):
             return "code"
         elif a == b and _TEXT.fullmatch(a):
             return "text"

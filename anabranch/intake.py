@@ -23,12 +23,12 @@ __all__ = ["Admitted", "Intake", "hash_column", "keep_column"]
 
 def hash_column(slot: Slot) -> str:
     """The column that holds the hash of a ``text`` slot."""
-    return slot.name + ".h"
+    return slot.name + "_h"
 
 
-def keep_column(column: str) -> str:
-    """The column that carries a kept column of this name."""
-    return "k." + column
+def keep_column(number: int) -> str:
+    """The column that carries the kept column of this number (names may hold anything)."""
+    return f"k{number}"
 
 
 class Admitted(NamedTuple):
@@ -64,7 +64,7 @@ class Intake:
             columns[slot.name] = _convert(slot, batch.column(slot.name))
             if slot.kind == "text":
                 columns[hash_column(slot)] = batch.column(hash_column(slot)).to_numpy()
-        for name in map(keep_column, self.side.keep):
+        for name in map(keep_column, range(len(self.side.keep))):
             columns[name] = batch.column(name)
         t = batch.column("t").cast(pa.int64()).to_numpy()
         return Admitted(Block.of(t, columns), batch.column("h").to_numpy(), faults.count)
@@ -102,7 +102,9 @@ class Intake:
         rows = np.arange(len(column)) if faults.bad is None else np.flatnonzero(~faults.bad)
         if len(rows) == 0:
             return
-        vectors = _convert(slot, column if len(rows) == len(column) else column.take(pa.array(rows)))
+        vectors = _convert(
+            slot, column if len(rows) == len(column) else column.take(pa.array(rows))
+        )
         norms = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
         bad = np.zeros(len(column), bool)
         bad[rows] = ~np.isfinite(vectors).all(axis=1)
@@ -111,9 +113,7 @@ class Intake:
         faults.where(pa.array(bad), f"{slot.column!r} is too large: its squared norm overflows")
         if slot.measure == "cosine":
             bad[rows] = norms == 0
-            faults.where(
-                pa.array(bad), f"{slot.column!r} is a zero vector, which has no direction"
-            )
+            faults.where(pa.array(bad), f"{slot.column!r} is a zero vector, which has no direction")
 
 
 class _Faults:

@@ -242,9 +242,7 @@ class Keyed(Plan):
         return f"keyed({self.count})"
 
 
-def ssp(
-    workers: int, master: str = "left", *, weights: Sequence[float] | None = None
-) -> Ssp:
+def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None = None) -> Ssp:
     """Deal out the master side by hash, send the other side to every worker.
 
     Examples
@@ -323,7 +321,10 @@ def keyed(workers: int, *, weights: Sequence[float] | None = None) -> Keyed:
 
 
 def choose(
-    workers: int, rows: tuple[float, float] = (1, 1), span: int = 0, window: tuple[int, int] = (0, 0)
+    workers: int,
+    rows: tuple[float, float] = (1, 1),
+    span: int = 0,
+    window: tuple[int, int] = (0, 0),
 ) -> Plan:
     """The plan of `workers` workers that copies least, for so many left and right rows.
 

@@ -71,7 +71,9 @@ def check_plan(
             assert (same == homes[side]).all(), f"{plan}: a copy of the plan routes differently"
 
 
-def _homes(plan: Plan, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> np.ndarray:
+def _homes(
+    plan: Plan, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]
+) -> np.ndarray:
     """A row by worker matrix of how many copies go there."""
     offsets, workers = plan.route(side, t, h, window)
     assert len(offsets) == len(t) + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
@@ -101,7 +103,12 @@ class InProcess:
     """
 
     def __init__(
-        self, left: pa.Schema, right: pa.Schema, workers: int = 4, streaming: bool = False, **call: Any
+        self,
+        left: pa.Schema,
+        right: pa.Schema,
+        workers: int = 4,
+        streaming: bool = False,
+        **call: Any,
     ) -> None:
         found, problems = plan_correlation(simple_types(left), simple_types(right), **call)
         if found is None:
@@ -185,8 +192,8 @@ def prepare(side: Side, table: pa.Table, by_key: bool) -> pa.RecordBatch:
     ids = [str(value) for value in table[side.id].to_pylist()]
     texts = ["|".join(parts) for parts in zip(*keys, strict=True)] if by_key else ids
     columns["h"] = _text_hash(texts)
-    for name in side.keep:
-        columns[keep_column(name)] = table[name]
+    for number, name in enumerate(side.keep):
+        columns[keep_column(number)] = table[name]
     whole = pa.table(columns).combine_chunks()
     return whole.to_batches()[0]
 

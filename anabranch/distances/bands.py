@@ -95,7 +95,9 @@ def _by_order(pair, band, lows, highs, values) -> Iterator[Candidates]:
     _, out_i, out_j = scratch()
     at = np.array([0, 0], np.int64)
     while at[0] < len(pair.left):
-        count = _runs(first, last, order.rows, second, other, low, high, pair.stamps, at, out_i, out_j)
+        count = _runs(
+            first, last, order.rows, second, other, low, high, pair.stamps, at, out_i, out_j
+        )
         if count:
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())
 
@@ -115,7 +117,9 @@ def _by_scan(pair, lows, highs, values) -> Iterator[Candidates]:
 
 
 @numba.njit(cache=True, nogil=True)
-def _runs(first, last, rows, second, other, low, high, stamps, at, out_i, out_j):  # pragma: no cover
+def _runs(
+    first, last, rows, second, other, low, high, stamps, at, out_i, out_j
+):  # pragma: no cover
     """Fill the output from position `at`, which then says where to go on."""
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found, room = 0, len(out_i)
@@ -160,7 +164,9 @@ def _scan_one(low, high, values, top, start, stamps, out_i, out_j):  # pragma: n
 
 
 @numba.njit(cache=True, nogil=True)
-def _scan_two(low, high, values, low2, high2, values2, top, start, stamps, out_i, out_j):  # pragma: no cover
+def _scan_two(
+    low, high, values, low2, high2, values2, top, start, stamps, out_i, out_j
+):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found, n = 0, len(values)
     for r in range(len(low)):

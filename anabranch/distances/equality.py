@@ -59,9 +59,7 @@ def key_candidates(pair: Pair, slot: str, skip: np.ndarray) -> Iterator[Candidat
     _, out_i, out_j = scratch()
     at = np.array([0, 0], np.int64)
     while at[0] < len(pair.left):
-        count = _merge(
-            pair.left.columns[slot], run, skip, order, pair.stamps, at, out_i, out_j
-        )
+        count = _merge(pair.left.columns[slot], run, skip, order, pair.stamps, at, out_i, out_j)
         if count:
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())
 

@@ -35,18 +35,36 @@ def loop_candidates(
         if kind == "manhattan":
             a, b = _float32(pair.left, slot), _float32(pair.right, slot)
             largest = max(_largest(pair.left, slot), _largest(pair.right, slot))
-            margin = 4 * (x.shape[1] + 4) * _EPSILON * largest * x.shape[1] + 4 * _EPSILON * threshold
+            margin = (
+                4 * (x.shape[1] + 4) * _EPSILON * largest * x.shape[1] + 4 * _EPSILON * threshold
+            )
             bound = np.float32(threshold - margin if upward else threshold + margin)
             count = _manhattan(
                 a[top:bottom], b[start:stop], upward, bound, top, start, pair.stamps, out_i, out_j
             )
         elif x.dtype == np.uint64:
             count = _bits(
-                x[top:bottom], y[start:stop], upward, threshold, top, start, pair.stamps, out_i, out_j
+                x[top:bottom],
+                y[start:stop],
+                upward,
+                threshold,
+                top,
+                start,
+                pair.stamps,
+                out_i,
+                out_j,
             )
         else:
             count = _elements(
-                x[top:bottom], y[start:stop], upward, threshold, top, start, pair.stamps, out_i, out_j
+                x[top:bottom],
+                y[start:stop],
+                upward,
+                threshold,
+                top,
+                start,
+                pair.stamps,
+                out_i,
+                out_j,
             )
         if count:
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())

@@ -81,7 +81,11 @@ def scratch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Room for one tile of float32 values and for all its pairs; one per thread, used again."""
     if not hasattr(_local, "room"):
         size = ROWS * COLS
-        _local.room = (np.empty(size, np.float32), np.empty(size, np.int32), np.empty(size, np.int32))
+        _local.room = (
+            np.empty(size, np.float32),
+            np.empty(size, np.int32),
+            np.empty(size, np.int32),
+        )
     room: tuple[np.ndarray, np.ndarray, np.ndarray] = _local.room
     return room
 

@@ -36,7 +36,7 @@ class CorrelateKernel:
     """One worker of one correlation.
 
     `step` yields Arrow batches with the columns ``left_id, right_id, left_t, right_t, t, score``
-    and the kept columns; times are microseconds. `load` reports the step once it is exhausted.
+    and ``left_k0, ... right_k0, ...`` for the kept columns; times are microseconds. `load` reports the step once it is exhausted.
     """
 
     def __init__(self, correlation: Correlation, window: Window, worker: int = 0) -> None:
@@ -47,7 +47,9 @@ class CorrelateKernel:
         self._pending: list[tuple[Block, Block, Matches]] = []
         self._pending_rows = 0
 
-    def step(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> Iterator[pa.RecordBatch]:
+    def step(
+        self, arrivals: Sequence[tuple[int, Block]], watermark: int
+    ) -> Iterator[pa.RecordBatch]:
         """Compare and store the copies that arrived, as (side, block); free what has expired."""
         load, clock = self.load, time.perf_counter
         began = clock()
@@ -175,15 +177,19 @@ class CorrelateKernel:
             "left_t": pa.array(left_t),
             "right_t": pa.array(right_t),
             "t": pa.array(np.maximum(left_t, right_t)),
-            "score": pa.array(np.concatenate([found.score for _, _, found in parts]), from_pandas=True),
+            "score": pa.array(
+                np.concatenate([found.score for _, _, found in parts]), from_pandas=True
+            ),
         }
-        for name in self.correlation.left.keep:
-            columns[f"left.{name}"] = _gather(
-                [(left.columns[keep_column(name)], found.left) for left, _, found in parts]
+        for number in range(len(self.correlation.left.keep)):
+            name = keep_column(number)
+            columns[f"left_{name}"] = _gather(
+                [(left.columns[name], found.left) for left, _, found in parts]
             )
-        for name in self.correlation.right.keep:
-            columns[f"right.{name}"] = _gather(
-                [(right.columns[keep_column(name)], found.right) for _, right, found in parts]
+        for number in range(len(self.correlation.right.keep)):
+            name = keep_column(number)
+            columns[f"right_{name}"] = _gather(
+                [(right.columns[name], found.right) for _, right, found in parts]
             )
         self.load.pairs += len(left_t)
         return pa.RecordBatch.from_pydict(columns)

@@ -96,7 +96,7 @@ class Matcher:
 
     def _by_key(self, pair: Pair) -> Iterator[Candidates]:
         assert self._key is not None
-        code = self._key + ".h" if self._key in self._text else self._key
+        code = self._key + "_h" if self._key in self._text else self._key
         with_product = self._vector is not None and self._vector[2].kind in _PRODUCTS
         least = _BIG_GROUP if with_product else np.iinfo(np.int64).max
         groups, taken = shared_groups(pair, code, least)
@@ -204,7 +204,9 @@ def _call(
     user = _custom_of(term)
     assert user is not None
     matrix = np.asarray(
-        user.function(_arguments(slot, user.left, left, rows), _arguments(slot, user.right, right, cols))
+        user.function(
+            _arguments(slot, user.left, left, rows), _arguments(slot, user.right, right, cols)
+        )
     )
     if matrix.shape != (len(rows), len(cols)):
         raise InvalidCall(
@@ -222,10 +224,12 @@ def _call(
     return matrix if isinstance(term, Custom) else matrix.astype(np.float64)
 
 
-def _arguments(slot: str, names: tuple[str, ...], block: Block, rows: np.ndarray) -> Mapping[str, Any]:
+def _arguments(
+    slot: str, names: tuple[str, ...], block: Block, rows: np.ndarray
+) -> Mapping[str, Any]:
     arrays = {}
-    for name in names:
-        column = f"{slot}.{name}"
+    for place, name in enumerate(names):
+        column = f"{slot}_{place}"
         whole = block.derive(("argument", column), lambda of, c=column: _plain(of.columns[c]))  # type: ignore[misc]
         arrays[name] = whole[rows]
     return arrays

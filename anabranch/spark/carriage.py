@@ -39,7 +39,15 @@ def _carried(name: str, data_type: DataType) -> Carried:
     if kind == "date":
         return Carried(name, "int", F.unix_date(column), F.date_from_unix_date)
     plain = kind in {
-        "boolean", "tinyint", "smallint", "int", "bigint", "float", "double", "string", "binary",
+        "boolean",
+        "tinyint",
+        "smallint",
+        "int",
+        "bigint",
+        "float",
+        "double",
+        "string",
+        "binary",
     }
     if plain or kind.startswith(("array<", "struct<", "map<")):
         return Carried(name, kind, column, lambda value: value)

@@ -131,7 +131,10 @@ def correlate(
 def _run(
     correlation: Correlation, plan: Plan, left: DataFrame, right: DataFrame, streaming: bool
 ) -> DataFrame:
-    carried = [carry(frame, side.keep) for frame, side in zip((left, right), correlation.sides, strict=True)]
+    carried = [
+        carry(frame, side.keep)
+        for frame, side in zip((left, right), correlation.sides, strict=True)
+    ]
     packed = [
         frame.select(*_prepared(side, of, plan.by_key)).mapInArrow(
             Packer(correlation, number, plan), PACKED
@@ -144,8 +147,8 @@ def _run(
     ids = ["string" if side.id_is_text else "bigint" for side in correlation.sides]
     fields = [f"left_id {ids[LEFT]}", f"right_id {ids[RIGHT]}", "left_t bigint", "right_t bigint"]
     fields += ["score double"]
-    fields += [f"`left.{c.name}` {c.type}" for c in carried[LEFT]]
-    fields += [f"`right.{c.name}` {c.type}" for c in carried[RIGHT]]
+    for side, kept in zip(correlation.sides, carried, strict=True):
+        fields += [f"{side.label}_{keep_column(n)} {c.type}" for n, c in enumerate(kept)]
     if streaming:
         pairs = _streaming(correlation, blocks, fields)
     else:
@@ -156,7 +159,9 @@ def _run(
 def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -> DataFrame:
     if correlation.late is not None:
         delay = f"{-(-correlation.late // 1000)} milliseconds"
-        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
+        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
+            "newest", delay
+        )
     schema = ", ".join(["t timestamp", *fields, "load string"])
     arrow = _arrow_schema(blocks, schema)
     # Without a timestamp among its inputs Spark drops no late copies; the kernel drops rows and
@@ -176,13 +181,13 @@ def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -
     return pairs.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
 
 
-def _batch(
-    correlation: Correlation, blocks: DataFrame, fields: list[str], tasks: int
-) -> DataFrame:
+def _batch(correlation: Correlation, blocks: DataFrame, fields: list[str], tasks: int) -> DataFrame:
     schema = ", ".join(["t bigint", *fields])
     worker = BatchWorker(correlation, _arrow_schema(blocks, schema))
 
-    def run(key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def run(
+        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
         return worker.run(batches)
 
     # The annotations, which Spark reads to tell an iterator function, must be objects.
@@ -208,7 +213,7 @@ def _prepared(side: Side, carried: Sequence[Carried], by_key: bool) -> list[Colu
         if slot.kind in ("code", "text"):
             keys.append(value)
     columns.append((F.xxhash64(*keys) if by_key else F.xxhash64(ident)).alias("h"))
-    return columns + [c.outward.alias(keep_column(c.name)) for c in carried]
+    return columns + [c.outward.alias(keep_column(n)) for n, c in enumerate(carried)]
 
 
 def _slot_value(slot: Slot) -> Column:
@@ -240,14 +245,17 @@ def _result(
     columns += [F.col("t").alias("ts"), F.col("score")]
     for side, kept in zip(correlation.sides, carried, strict=True):
         columns += [
-            c.inward(F.col(f"`{side.label}.{c.name}`")).alias(f"{side.label}_{c.name}") for c in kept
+            c.inward(F.col(f"{side.label}_{keep_column(n)}")).alias(f"{side.label}_{c.name}")
+            for n, c in enumerate(kept)
         ]
     if not frames[LEFT].isStreaming:
         columns[4] = F.timestamp_micros("t").alias("ts")
     return columns
 
 
-def _default_plan(correlation: Correlation, left: DataFrame, right: DataFrame, workers: int) -> Plan:
+def _default_plan(
+    correlation: Correlation, left: DataFrame, right: DataFrame, workers: int
+) -> Plan:
     if correlation.has_key:
         return keyed(workers)
     if left.isStreaming:

@@ -135,5 +135,5 @@ def _series(array: pa.Array, is_time: bool) -> pd.Series:
         return pd.Series(times).dt.tz_localize("UTC")
     if pa.types.is_nested(array.type):
         # PySpark converts nested values one by one and knows Python's None, not pandas' NA.
-        return pd.Series(array.to_pylist(), dtype=object)
+        return pd.Series(array.to_pylist(maps_as_pydicts="strict"), dtype=object)
     return pd.Series(pd.arrays.ArrowExtensionArray(array))

@@ -1,0 +1,50 @@
+# Two commands: `make demo` shows it, `make test` proves it. Both set everything up first.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
+
+.PHONY: help setup demo test check slow bench clean
+
+help:
+	@echo "make demo    set up and watch two streams being correlated"
+	@echo "make test    set up and run the tests"
+	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
+	@echo "make check   ruff, mypy and the tests"
+	@echo "make slow    the tests that take minutes"
+	@echo "make bench   benchmarks, results under benchmarks/results"
+
+setup: $(VENV)/.ready
+	@sh scripts/ensure-java.sh
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "anabranch needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || \
+		{ echo "could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+	@echo "installing dependencies into $(VENV) (a minute or two, once) ..."
+	@$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	@touch $@
+
+demo: setup
+	@$(BIN)/anabranch demo
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: setup
+	$(BIN)/python -m pytest -m slow
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -m "not slow"
+
+bench: setup
+	$(BIN)/python benchmarks/correlate.py
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
