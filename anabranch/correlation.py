@@ -108,7 +108,8 @@ def plan_correlation(
     --------
     >>> from anabranch.predicates import cosine
     >>> schema = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
-    >>> spec, problems = plan_correlation(schema, schema, where=cosine("v") >= 0.9, window="1 minute")
+    >>> where = cosine("v") >= 0.9
+    >>> spec, problems = plan_correlation(schema, schema, where=where, window="1 minute")
     >>> spec.window, problems
     ((60000000, 60000000), [])
     >>> plan_correlation(schema, schema, where=cosine("w") >= 0.9, window="-1 minute")[1]
@@ -139,9 +140,9 @@ def plan_correlation(
         twice = sorted({c for c in outputs if outputs.count(c) > 1})
         if twice:
             check.problems.append(f"keep: the result would have two columns named {twice[0]!r}")
-    if isinstance(plan, Plan) and plan.by_key and predicate is not None:
-        if not any(isinstance(term, Same) for term in predicate.terms):
-            check.problems.append(f"plan {plan} spreads by key: add ab.same(...) to the predicate")
+    keyless = predicate is not None and not any(isinstance(t, Same) for t in predicate.terms)
+    if keyless and isinstance(plan, Plan) and plan.by_key:
+        check.problems.append(f"plan {plan} spreads by key: add ab.same(...) to the predicate")
     if check.problems or predicate is None:
         return None, check.problems
     sides = [

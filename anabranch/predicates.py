@@ -76,8 +76,8 @@ class Predicate(ABC):
         raise InvalidCall(
             "a predicate",
             [
-                "it has no truth value of its own: combine predicates with & (not 'and'), and write "
-                "a range as two comparisons, (cosine('v') >= 0.5) & (cosine('v') <= 0.9)"
+                "it has no truth value of its own: combine predicates with & (not 'and'), and "
+                "write a range as two comparisons, (cosine('v') >= 0.5) & (cosine('v') <= 0.9)"
             ],
         )
 

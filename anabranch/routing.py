@@ -139,7 +139,8 @@ def owned(
     """
     older = np.minimum(left_epoch, right_epoch)
     bits = (left_mask >> (left_epoch - older)) & (right_mask >> (right_epoch - older)) & 1
-    return bits == 1
+    result: np.ndarray = bits == 1
+    return result
 
 
 @numba.njit(cache=True)

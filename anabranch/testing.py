@@ -96,7 +96,8 @@ class InProcess:
     >>> from anabranch import predicates
     >>> table = pa.table({"id": [1, 2], "ts": pa.array([10, 20], pa.timestamp("us", "UTC")),
     ...                   "x": [1.0, 5.0]})
-    >>> run = InProcess(table.schema, table.schema, where=predicates.within("x", 1), window="1 second")
+    >>> where = predicates.within("x", 1)
+    >>> run = InProcess(table.schema, table.schema, where=where, window="1 second")
     >>> run.step(table, table)
     >>> [(pair["left_id"], pair["right_id"]) for pair in run.pairs]
     [(1, 1), (2, 2)]
@@ -124,7 +125,7 @@ class InProcess:
 
     @property
     def watermark(self) -> int:
-        """What Spark's would be: newest time of earlier batches less `late`, in whole milliseconds."""
+        """What Spark's would be: newest time of earlier batches less `late`, in milliseconds."""
         if not self.streaming or self._newest == BEGINNING:
             return 0 if self.streaming else BEGINNING
         return (self._newest // 1000 - -(-(self.correlation.late or 0) // 1000)) * 1000

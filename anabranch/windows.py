@@ -76,7 +76,7 @@ class Window:
         return sum(entry.rows for entry in self.slices)
 
     @property
-    def bytes(self) -> int:
+    def nbytes(self) -> int:
         """Bytes stored, as encoded or about to be."""
         return sum(entry.bytes for entry in self.slices)
 
@@ -143,7 +143,7 @@ class Window:
         if head[0] != _HEAD_VERSION:
             raise StateMismatch(
                 f"the checkpoint's window has layout {head[0]}, this version reads "
-                f"{_HEAD_VERSION}: restart with the version that wrote it, or begin a new checkpoint"
+                f"{_HEAD_VERSION}: restart with the version that wrote it, or begin a new one"
             )
         form = json.loads(head[1:])
         entries = [Slice(*values) for values in form["slices"]]

@@ -91,10 +91,8 @@ def _cosines(dots, left, right, i, j):  # pragma: no cover
         a, b = left[i[p]], right[j[p]]
         product = a * b
         # sqrt(a * b) makes the cosine of a vector with itself exactly 1.
-        if 1e-290 < product < 1e290:
-            norm = math.sqrt(product)
-        else:
-            norm = math.sqrt(a) * math.sqrt(b)
+        plain = 1e-290 < product < 1e290
+        norm = math.sqrt(product) if plain else math.sqrt(a) * math.sqrt(b)
         dots[p] = min(1.0, max(-1.0, dots[p] / norm))
 
 
@@ -133,7 +131,9 @@ def measure(
     out = np.empty(len(i))
     if kind == "hamming":
         if x.dtype == np.uint64:
-            return np.bitwise_count(x[i] ^ y[j]).sum(axis=1, dtype=np.float64)
+            words: np.ndarray = np.bitwise_count(x[i] ^ y[j])
+            out[:] = words.sum(axis=1)
+            return out
         _unequal(x, y, i, j, out)
     elif kind == "manhattan":
         _absolutes(x, y, i, j, out)

@@ -19,10 +19,11 @@ from anabranch.distances.tiles import Candidates, Pair, admit, scratch, tiles
 
 __all__ = ["loop_candidates"]
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 
 _EPSILON = 2.0**-24
 _TILE = 512
+_FLOAT32_SAFE = 1e30
 
 
 def loop_candidates(
@@ -30,55 +31,41 @@ def loop_candidates(
 ) -> Iterator[Candidates]:
     """Every pair whose distance may be at or beyond the threshold on the wanted side."""
     x, y = pair.left.columns[slot], pair.right.columns[slot]
+    bound = _manhattan_bound(pair, slot, upward, threshold) if kind == "manhattan" else 0.0
     _, out_i, out_j = scratch()
     for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
+        args = (top, start, pair.stamps, out_i, out_j)
         if kind == "manhattan":
             a, b = _float32(pair.left, slot), _float32(pair.right, slot)
-            largest = max(_largest(pair.left, slot), _largest(pair.right, slot))
-            margin = (
-                4 * (x.shape[1] + 4) * _EPSILON * largest * x.shape[1] + 4 * _EPSILON * threshold
-            )
-            bound = np.float32(threshold - margin if upward else threshold + margin)
-            count = _manhattan(
-                a[top:bottom], b[start:stop], upward, bound, top, start, pair.stamps, out_i, out_j
-            )
+            count = _manhattan(a[top:bottom], b[start:stop], upward, bound, *args)
         elif x.dtype == np.uint64:
-            count = _bits(
-                x[top:bottom],
-                y[start:stop],
-                upward,
-                threshold,
-                top,
-                start,
-                pair.stamps,
-                out_i,
-                out_j,
-            )
+            count = _bits(x[top:bottom], y[start:stop], upward, threshold, *args)
         else:
-            count = _elements(
-                x[top:bottom],
-                y[start:stop],
-                upward,
-                threshold,
-                top,
-                start,
-                pair.stamps,
-                out_i,
-                out_j,
-            )
+            count = _elements(x[top:bottom], y[start:stop], upward, threshold, *args)
         if count:
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())
 
 
+def _manhattan_bound(pair: Pair, slot: str, upward: bool, threshold: float) -> np.float32:
+    """The threshold less (or plus) what float32 may get wrong."""
+    d = pair.left.columns[slot].shape[1]
+    largest = max(_largest(pair.left, slot), _largest(pair.right, slot))
+    if max(largest, threshold) > _FLOAT32_SAFE:  # leave every pair to the exact decision
+        return np.float32(-np.inf if upward else np.inf)
+    # Relative error of the sum, of the threshold itself, and of numbers too small for float32.
+    margin = 4 * _EPSILON * ((d + 4) * d * largest + threshold) + d * 2.0**-148
+    return np.float32(threshold - margin if upward else threshold + margin)
+
+
 def _float32(block: Block, slot: str) -> np.ndarray:
-    """The vectors in float32; values beyond its range saturate, which the margin then covers."""
+    """The vectors in float32; what is beyond its range saturates and is not relied on."""
 
     def make(of: Block) -> np.ndarray:
-        vectors = of.columns[slot]
+        vectors: np.ndarray = of.columns[slot]
         if vectors.dtype == np.float32:
             return vectors
-        limit = np.finfo(np.float32).max
-        return np.clip(vectors, -limit, limit).astype(np.float32)
+        clipped: np.ndarray = np.clip(vectors, -_FLOAT32_SAFE, _FLOAT32_SAFE).astype(np.float32)
+        return clipped
 
     return block.derive(("float32", slot), make)
 

@@ -41,6 +41,8 @@ def product_candidates(
     a, b = _operand(pair.left, slot, kind), _operand(pair.right, slot, kind)
     d = a.matrix.shape[1]
     sign = 1.0 if upward else -1.0
+    row: np.ndarray | None = None
+    col: np.ndarray | None = None
     if kind == "euclidean":
         # Matches are near: 2ab - aa - bb >= -r^2; far ones turn every sign.
         exponent = max(a.exponent, b.exponent)
@@ -53,7 +55,6 @@ def product_candidates(
         scale = (shift_a * a.largest + shift_b * b.largest) ** 2
     else:
         factor = sign
-        row = col = None
         goal = sign * _bounded(np.ldexp(threshold, -(a.exponent + b.exponent)))
         scale = a.largest * b.largest
     margin = 2 * (d + 4) * _EPSILON * scale + abs(goal) * 4 * _EPSILON

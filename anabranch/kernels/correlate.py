@@ -36,7 +36,8 @@ class CorrelateKernel:
     """One worker of one correlation.
 
     `step` yields Arrow batches with the columns ``left_id, right_id, left_t, right_t, t, score``
-    and ``left_k0, ... right_k0, ...`` for the kept columns; times are microseconds. `load` reports the step once it is exhausted.
+    and ``left_k0, ... right_k0, ...`` for the kept columns; times are microseconds. `load` reports
+    the step once it is exhausted.
     """
 
     def __init__(self, correlation: Correlation, window: Window, worker: int = 0) -> None:
@@ -78,7 +79,7 @@ class CorrelateKernel:
             self.window.append(side, fresh[side])
         self.window.expire(watermark)
         self.window.merge_small()
-        load.state_rows, load.state_bytes = self.window.rows, self.window.bytes
+        load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
         load.busy_seconds += clock() - began
 
     def _pairings(self, left: Block, right: Block) -> Iterator[Pair]:
@@ -105,11 +106,11 @@ class CorrelateKernel:
             load.rejected += int(block.meta.get("rejected", 0))
             lead = block.columns["lead"]
             block = block.without("lead")
-            copies += len(block)
-            rows += int(lead.sum())
             load.bytes_in += block.nbytes
             if not len(block) or not self._lengths_agree(side, block, lead):
                 continue
+            copies += len(block)
+            rows += int(lead.sum())
             if int(block.t.min()) <= watermark:
                 in_time = block.t > watermark
                 load.late += int((lead & ~in_time).sum())
@@ -133,12 +134,11 @@ class CorrelateKernel:
             if width == expected:
                 continue
             if not self.correlation.drop_bad_rows:
-                ident = block.columns["id"][0]
+                ident = pa.array(block.columns["id"][:1])[0].as_py()
                 raise BadRow(
-                    f"{SIDES[side]} row with id {getattr(ident, 'as_py', lambda: ident)()!r} cannot "
-                    f"be compared: {slot.column!r} has length {width} where earlier rows, of either "
-                    f"side, have {expected}; repair the input, fix the length with dim=, or pass "
-                    "bad_rows='drop'"
+                    f"{SIDES[side]} row with id {ident!r} cannot be compared: {slot.column!r} has "
+                    f"length {width} where earlier rows, of either side, have {expected}; repair "
+                    "the input, fix the length with dim=, or pass bad_rows='drop'"
                 )
             self.load.rejected += int(lead.sum())
             return False
@@ -208,9 +208,9 @@ def _check_plans(meta: dict[str, Any], newest: dict[str, int], plans: dict[str, 
         behind = epoch - int(number)
         if behind >= 0 and not (live >> behind) & 1:
             raise StateMismatch(
-                f"rows of plan {number} are still in the window, but a row stamped with plan {epoch} "
-                "was not routed under it, so pairs would be lost: the plan log does not belong to "
-                "this checkpoint, or the plan was retired too early"
+                f"rows of plan {number} are still in the window, but a row stamped with plan "
+                f"{epoch} was not routed under it, so pairs would be lost: the plan log does not "
+                "belong to this checkpoint, or the plan was retired too early"
             )
     for number, fingerprint in meta.get("plans", {}).items():
         if plans.setdefault(number, fingerprint) != fingerprint:

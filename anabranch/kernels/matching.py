@@ -86,7 +86,7 @@ class Matcher:
         width = pair.left.columns[self._vector[0]].shape[1]
         # In nanoseconds on one core: a cell of a product or a loop, and a pair decided alone.
         cell, single = 0.5 + 0.02 * width, 60 + 0.5 * width
-        return band_size(pair, self._bands[0]) * single < comparisons(pair) * cell
+        return bool(band_size(pair, self._bands[0]) * single < comparisons(pair) * cell)
 
     def _by_vector(self, pair: Pair) -> Iterator[Candidates]:
         assert self._vector is not None
@@ -160,9 +160,11 @@ class Matcher:
 def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """|a - b|; of integers as unsigned ones, which cannot overflow."""
     if a.dtype != np.int64:
-        return np.abs(a - b)
+        distance: np.ndarray = np.abs(a - b)
+        return distance
     high, low = np.maximum(a, b).view(np.uint64), np.minimum(a, b).view(np.uint64)
-    return high - low
+    unsigned: np.ndarray = high - low
+    return unsigned
 
 
 def _custom_of(term: Term) -> Custom | None:

@@ -9,6 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
 
 from anabranch.correlation import Correlation, Side, Slot, plan_correlation
 from anabranch.durations import Duration
@@ -163,7 +165,7 @@ def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -
             "newest", delay
         )
     schema = ", ".join(["t timestamp", *fields, "load string"])
-    arrow = _arrow_schema(blocks, schema)
+    arrow = _arrow_schema(schema)
     # Without a timestamp among its inputs Spark drops no late copies; the kernel drops rows and
     # counts them.
     pairs = (
@@ -183,7 +185,7 @@ def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -
 
 def _batch(correlation: Correlation, blocks: DataFrame, fields: list[str], tasks: int) -> DataFrame:
     schema = ", ".join(["t bigint", *fields])
-    worker = BatchWorker(correlation, _arrow_schema(blocks, schema))
+    worker = BatchWorker(correlation, _arrow_schema(schema))
 
     def run(
         key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
@@ -303,11 +305,10 @@ def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any)
     return []
 
 
-def _arrow_schema(frame: DataFrame, ddl: str) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-    from pyspark.sql.types import StructType
-
-    return to_arrow_schema(StructType.fromDDL(ddl), timezone="UTC")
+def _arrow_schema(ddl: str) -> pa.Schema:
+    schema = StructType.fromDDL(ddl)
+    assert isinstance(schema, StructType)
+    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _column(name: str) -> Column:

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 from anabranch.blocks import Block
 from anabranch.correlation import Correlation
+from anabranch.errors import StateMismatch
 from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
 from anabranch.spark.blas import single_threaded
 from anabranch.spark.slicecache import CACHE
@@ -76,7 +77,10 @@ class CorrelateProcessor(StatefulProcessor):
     def _fetch(self, entry: Slice) -> Block:
         block = CACHE.get(entry.token)
         if block is None:
-            block = Block.decode(bytes(self._slices.getValue((entry.number,))[0]))
+            stored = self._slices.getValue((entry.number,))
+            if stored is None:
+                raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
+            block = Block.decode(bytes(stored[0]))
             CACHE.put(entry.token, block)
         return block
 

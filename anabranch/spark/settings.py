@@ -60,8 +60,9 @@ def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:
     count = partitions(spark)
     if streaming and not spreads(count):
         warnings.warn(
-            f"{_PARTITIONS} is {count}: workers may share tasks, and each partition costs about 65 ms "
-            "per micro-batch; call ab.configure(spark, workers=...) with about the number of cores",
+            f"{_PARTITIONS} is {count}: workers may share tasks, and each partition costs about "
+            "65 ms per micro-batch; call ab.configure(spark, workers=...) with about as many as "
+            "there are cores",
             stacklevel=4,
         )
     if streaming and (found := spark.conf.get(_PROVIDER, "")) != _ROCKSDB:

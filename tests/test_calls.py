@@ -1,0 +1,165 @@
+"""Wrong calls: every problem at once, each with what was got and what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+import anabranch as ab
+from anabranch.correlation import plan_correlation
+from anabranch.durations import describe, microseconds
+from anabranch.plans import keyed
+
+SCHEMA = {
+    "id": "bigint",
+    "ts": "timestamp",
+    "v": "array<float>",
+    "words": "array<string>",
+    "x": "double",
+    "n": "int",
+    "key": "string",
+    "day": "date",
+    "price": "decimal(10,2)",
+    "raw": "binary",
+}
+
+
+def problems(**changes):
+    call = {"where": ab.cosine("v") >= 0.9, "window": "1 minute", **changes}
+    left = call.pop("left", SCHEMA)
+    right = call.pop("right", SCHEMA)
+    return plan_correlation(left, right, **call)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"window": "-1 second"},
+            ["window must not be negative, got '-1 second'; 0 seconds is allowed"],
+        ),
+        ({"window": "often"}, ["window: 'often' is not a duration"] * 2),
+        ({"window": ("1 s", "1 s", "1 s")}, ["window must be one duration or a pair"]),
+        ({"window": 60}, ["window: 60 is not a duration"] * 2),
+        ({"late": "-1 second"}, ["late must not be negative"]),
+        ({"time": "when"}, ["left has no column 'when'", "right has no column 'when'"]),
+        ({"time": "day"}, ["left column 'day' is date, not timestamp", "right column 'day'"]),
+        (
+            {"id": "x"},
+            ["left column 'x' is double, not bigint or int or string", "right column 'x'"],
+        ),
+        ({"id": ("id", "uid")}, ["right has no column 'uid' (needed by id); it has id, ts, v"]),
+        ({"id": 7}, ["id must be a column name or a pair of them, got 7"]),
+        ({"keep": "title"}, ["keep must be a list of column names"]),
+        ({"keep": (["x"], ["z"])}, ["right has no column 'z' (needed by keep)"]),
+        ({"keep": ["x", "x"]}, ["two columns named 'left_x'", "two columns named 'right_x'"]),
+        ({"where": ab.cosine("v")}, ["where=cosine('v') is not compared with anything"]),
+        (
+            {"where": "v > 3"},
+            ["where must be a predicate such as ab.cosine('v') >= 0.9, got 'v > 3'"],
+        ),
+        ({"where": ab.cosine("v") >= 90}, ["a cosine lies between -1 and 1"]),
+        ({"where": ab.cosine("v") >= "0.9"}, ["the threshold must be a finite number, got '0.9'"]),
+        ({"where": ab.cosine("v") >= True}, ["the threshold must be a finite number, got True"]),
+        (
+            {"where": ab.dot("v") >= float("nan")},
+            ["the threshold must be a finite number, got nan"],
+        ),
+        ({"where": ab.euclidean("v") <= -1}, ["a distance is never negative"]),
+        ({"where": ab.dot("v", dim=0) >= 1}, ["dim must be a whole number of at least 1, got 0"]),
+        ({"where": ab.cosine("words") >= 0.9}, ["left is array<string>, right is array<string>"]),
+        (
+            {"where": ab.cosine("x") >= 0.9},
+            ["compares array<float> or array<double>; left is double"],
+        ),
+        (
+            {"where": ab.hamming("raw", "id") <= 1},
+            ["binary or bigint on both sides; left is binary"],
+        ),
+        ({"where": ab.within("key", 1)}, ["compares numbers, dates or timestamps; left is string"]),
+        ({"where": ab.within("price", 1)}, ["cast, for example decimal to double"]),
+        ({"where": ab.within("x", "1 hour")}, ["for numbers the limit must be a number"]),
+        ({"where": ab.within("ts", 5)}, ["write the limit as a duration such as '5 minutes'"]),
+        ({"where": ab.within("ts", "day", "1 day")}, ["needs the same type on both sides"]),
+        ({"where": ab.within("x", -1)}, ["the limit must not be negative"]),
+        ({"where": ab.within("x", "soon")}, ["'soon' is not a duration", "limit must be a number"]),
+        ({"where": ab.same("x")}, ["equality of floating-point numbers"]),
+        ({"where": ab.same("key", "n")}, ["left is string, right is int: cast one"]),
+        (
+            {"where": ab.custom("f", ["x"], ["x"])},
+            ["the first argument must be a function, got 'f'"],
+        ),
+        ({"where": ab.custom(len, [], ["x"])}, ["name at least one column of each side"]),
+        ({"where": ab.custom(len, ["z"], ["x"])}, ["left has no column 'z'"]),
+        (
+            {"plan": "grid"},
+            ["plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), got 'grid'"],
+        ),
+        ({"plan": keyed(2)}, ["spreads by key: add ab.same(...)"]),
+        ({"bad_rows": "ignore"}, ["bad_rows must be 'fail' or 'drop', got 'ignore'"]),
+    ],
+)
+def test_a_wrong_call_is_explained(changes, says):
+    found = problems(**changes)
+    assert len(found) == len(says), found
+    for problem, part in zip(found, says, strict=True):
+        assert part in problem
+
+
+def test_all_problems_are_reported_together():
+    found = problems(window="-1 s", late="-1 s", id="uid", where=ab.cosine("w") >= 7, plan=3)
+    assert len(found) == 8
+    error = ab.InvalidCall("correlate", found)
+    assert str(error).startswith("correlate cannot start, 8 problems:\n  1. window")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ab.cosine("v") >= 0.9,
+        (ab.hamming("raw") <= 3) & ab.same("key"),
+        ab.within("n", 3) & ab.within("x", "n", 0.5) & ab.within("day", "2 days"),
+        ab.within("ts", timedelta(seconds=5)),
+        ab.custom(len, ["key"], ["words"]) >= 0,
+    ],
+)
+def test_right_calls_have_no_problems(where):
+    assert problems(where=where, window=(timedelta(seconds=1), "0 seconds"), keep=["key"]) == []
+
+
+def test_predicates_that_python_would_misread_are_refused():
+    with pytest.raises(ab.InvalidCall, match="brackets"):
+        _ = ab.cosine("v") >= 0.9 & ab.same("key")
+    with pytest.raises(ab.InvalidCall, match="two comparisons"):
+        _ = 0.5 <= ab.cosine("v") <= 0.9
+    with pytest.raises(ab.InvalidCall, match="not 'and'"):
+        ab.same("key") and ab.same("n")
+    with pytest.raises(ab.InvalidCall, match="not compared with anything yet"):
+        ab.same("key") & ab.cosine("v")
+    with pytest.raises(ab.InvalidCall, match="not compared with anything yet"):
+        ab.cosine("v") & ab.same("key")
+    with pytest.raises(ab.InvalidCall, match=r"write within\(column, limit\)"):
+        ab.within("x")
+
+
+def test_a_typo_lists_what_exists():
+    with pytest.raises(AttributeError, match=r"no attribute 'corelate'; it has .*correlate"):
+        ab.corelate  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [("1 day", 86_400_000_000), ("1.5 s", 1_500_000), ("2 hours 3 min", 7_380_000_000), ("7us", 7)],
+)
+def test_durations(text, us):
+    assert microseconds(text) == us
+    assert microseconds(describe(us)) == us
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "five seconds", "1.5 us", "1 fortnight", "seconds", None]
+)
+def test_bad_durations(text):
+    with pytest.raises(ValueError, match="is not a duration"):
+        microseconds(text)
