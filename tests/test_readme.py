@@ -1,0 +1,34 @@
+"""The README's example runs as it stands, only shorter."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_the_example_runs(spark, capfd):
+    (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert len(example.strip().splitlines()) <= 16
+    names: dict = {}
+    exec(example.replace("seconds=30", "seconds=25"), names)
+    query = names["query"]
+    try:
+        import anabranch as ab
+
+        while not ab.metrics(query).get("total", {}).get("comparisons"):
+            assert query.isActive, query.exception()
+            query.processAllAvailable()
+        assert names["pairs"].columns == ["left_id", "right_id", "left_ts", "right_ts", "ts", "score"]
+    finally:
+        query.stop()
+
+
+def test_links_lead_somewhere():
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
+    assert len(pages) > 4
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
