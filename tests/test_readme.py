@@ -20,7 +20,14 @@ def test_the_example_runs(spark, capfd):
         while not ab.metrics(query).get("total", {}).get("comparisons"):
             assert query.isActive, query.exception()
             query.processAllAvailable()
-        assert names["pairs"].columns == ["left_id", "right_id", "left_ts", "right_ts", "ts", "score"]
+        assert names["pairs"].columns == [
+            "left_id",
+            "right_id",
+            "left_ts",
+            "right_ts",
+            "ts",
+            "score",
+        ]
     finally:
         query.stop()
 

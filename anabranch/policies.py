@@ -1,0 +1,371 @@
+"""Policies: each looks at the load and may suggest another plan; none of them decides.
+
+The rules are those of the ViCo paper (section 3.4) made steady: a change must pay for itself in
+three reports in a row, so that a rate that wobbles by a fifth changes nothing.
+
+===========  ===================================================================================
+``shape``    role switch and grid shape, from the rates of the two streams
+``kind``     segments or grid, by the predicted time of the slowest worker
+``weights``  shares of workers, from their speed (least loaded first, ahead of time)
+``segment``  segment length, by climbing the measured throughput
+``workers``  more workers when they are busy, fewer when they idle
+===========  ===================================================================================
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+import numpy as np
+
+from anabranch.durations import describe
+from anabranch.plans import Csp, Grid, Keyed, Plan, Ssp
+
+__all__ = ["POLICIES", "Policy", "Sight", "Suggestion", "copies", "predicted_seconds"]
+
+PATIENCE = 3  # reports in a row
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What policies see: smoothed figures of the last few micro-batches.
+
+    `rates` are left and right rows per micro-batch, `span` the event time a batch covers
+    (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
+    and comparisons per busy second.
+    """
+
+    plan: Plan
+    window: tuple[int, int]
+    rates: tuple[float, float]
+    comparisons: float
+    span: float
+    seconds_per_copy: float
+    seconds_per_comparison: float
+    throughput: float
+    loads: Mapping[int, float] = field(default_factory=dict)
+    speeds: Mapping[int, float] = field(default_factory=dict)
+    most_workers: int = 1
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A plan, the rule that wants it, and why."""
+
+    plan: Plan
+    rule: str
+    why: str
+    figures: Mapping[str, float | str]
+
+
+class Policy(ABC):
+    """Asked once per report; remembers what it needs between them."""
+
+    rule: ClassVar[str]
+
+    def __init__(self) -> None:
+        self._wanted: object = None
+        self._times = 0
+
+    @abstractmethod
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        """A better plan, if this policy knows one."""
+
+    def plan_changed(self) -> None:
+        """Told after any change, whoever suggested it."""
+        self._wanted, self._times = None, 0
+
+    def _persists(self, wish: object) -> bool:
+        """Whether the same wish was there `PATIENCE` times in a row."""
+        if wish is None:
+            self._wanted, self._times = None, 0
+            return False
+        self._times = self._times + 1 if wish == self._wanted else 1
+        self._wanted = wish
+        return self._times >= PATIENCE
+
+
+class ShapePolicy(Policy):
+    """The grid with the fewest copies for the present rates; role switching is its edge case."""
+
+    rule = "shape"
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        plan = sight.plan
+        if not isinstance(plan, (Ssp, Grid)) or sum(sight.rates) <= 0:
+            return None
+        best = best_grid(plan.workers, sight.rates)
+        now, then = copies(plan, sight.rates, sight.window), copies(best, sight.rates, sight.window)
+        if not self._persists(best if then < 0.85 * now else None):
+            return None
+        return Suggestion(
+            best,
+            self.rule,
+            f"saves {1 - then / now:.0%} of the copies",
+            {
+                "left rows": sight.rates[0],
+                "right rows": sight.rates[1],
+                "copies": now,
+                "instead": then,
+            },
+        )
+
+
+class KindPolicy(Policy):
+    """Segments against a grid by predicted time of the slowest worker, with hysteresis."""
+
+    rule = "kind"
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        plan = sight.plan
+        if isinstance(plan, Keyed) or plan.workers < 2 or sum(sight.rates) <= 0 or sight.span <= 0:
+            return None
+        grid = best_grid(plan.workers, sight.rates)
+        segments = plan if isinstance(plan, Csp) else best_segments(plan.workers, sight)
+        grid_time, segment_time = predicted_seconds(grid, sight), predicted_seconds(segments, sight)
+        wish: Plan | None = None
+        if isinstance(plan, Csp) and grid_time < segment_time:
+            wish = grid
+        elif not isinstance(plan, Csp) and grid_time > 1.25 * segment_time:
+            wish = segments
+        if not self._persists(wish) or wish is None:
+            return None
+        return Suggestion(
+            wish,
+            self.rule,
+            "the slowest worker is predicted to take less",
+            {
+                "grid seconds": grid_time,
+                "segment seconds": segment_time,
+                "batch span": describe(int(sight.span)),
+            },
+        )
+
+
+class WeightsPolicy(Policy):
+    """Shares that follow the workers' speeds once the load is uneven."""
+
+    rule = "weights"
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        plan = sight.plan
+        known = [sight.speeds.get(worker, 0.0) for worker in range(plan.workers)]
+        loads = [sight.loads.get(worker, 0.0) for worker in range(plan.workers)]
+        if plan.workers < 2 or min(known) <= 0 or sum(loads) <= 0:
+            return None
+        uneven = max(loads) * len(loads) / sum(loads)
+        if not self._persists("uneven" if uneven > 1.2 else None):
+            return None
+        better = weighted(plan, known)
+        if better is None or better == plan:
+            return None
+        return Suggestion(
+            better,
+            self.rule,
+            "shares follow the workers' speeds",
+            {"max load / mean": uneven, "fastest / slowest": max(known) / min(known)},
+        )
+
+
+class SegmentPolicy(Policy):
+    """Climbs the throughput over segment lengths: longer, shorter, and stays at the best."""
+
+    rule = "segment"
+    FACTOR = 1.5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._samples: list[float] = []
+        self._best: tuple[float, int] | None = None  # throughput, length
+        self._direction = 1
+        self._turned = False
+        self._settled_at: tuple[float, ...] | None = None
+
+    def plan_changed(self) -> None:
+        super().plan_changed()
+        self._samples = []
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        plan = sight.plan
+        if not isinstance(plan, Csp):
+            self._best, self._settled_at = None, None
+            return None
+        if self._settled_at is not None:
+            if not _moved((*sight.rates, plan.workers), self._settled_at):
+                return None
+            self._settled_at, self._best, self._turned = None, None, False
+        self._samples.append(sight.throughput)
+        if len(self._samples) < PATIENCE:
+            return None
+        value = float(np.mean(self._samples))
+        tried = plan.segment
+        if self._best is None or value > 1.03 * self._best[0]:
+            self._best = (value, tried)
+        elif not self._turned:  # worse this way: try the other from the best
+            self._direction, self._turned = -self._direction, True
+        else:
+            return self._settle(plan, sight, value)
+        length = round(self._best[1] * self.FACTOR**self._direction)
+        return self._to(plan, max(length, 1), f"throughput at {describe(tried)}", value)
+
+    def _settle(self, plan: Csp, sight: Sight, value: float) -> Suggestion | None:
+        assert self._best is not None
+        self._settled_at = (*sight.rates, plan.workers)
+        if plan.segment == self._best[1]:
+            return None
+        return self._to(plan, self._best[1], f"throughput at {describe(plan.segment)}", value)
+
+    def _to(self, plan: Csp, length: int, label: str, value: float) -> Suggestion:
+        best = self._best[0] if self._best else value
+        return Suggestion(
+            replace(plan, segment=length),
+            self.rule,
+            "climbing the throughput",
+            {label: value, "best so far": best},
+        )
+
+
+class WorkersPolicy(Policy):
+    """Twice the workers when the mean load is high, half of them when it is low."""
+
+    rule = "workers"
+    HIGH, LOW = 0.8, 0.25
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        if not sight.loads:
+            return None
+        now = sight.plan.workers
+        mean = sum(sight.loads.values()) / now
+        count = now
+        if mean > self.HIGH:
+            count = min(2 * now, sight.most_workers)
+        elif mean < self.LOW:
+            count = max(now // 2, 1)
+        if not self._persists(count if count != now else None):
+            return None
+        word = "busy" if count > now else "idle"
+        return Suggestion(
+            resized(sight.plan, count, sight.rates),
+            self.rule,
+            f"workers are {word}",
+            {"mean load": mean},
+        )
+
+
+POLICIES: Mapping[str, type[Policy]] = {
+    policy.rule: policy
+    for policy in (ShapePolicy, KindPolicy, WeightsPolicy, SegmentPolicy, WorkersPolicy)
+}
+
+
+def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> float:
+    """Copies that so many left and right rows make under a plan.
+
+    Examples
+    --------
+    >>> copies(Ssp(4), (10, 1), (0, 0)), copies(Grid(2, 2), (10, 1), (0, 0))
+    (14, 22)
+    """
+    left, right = rates
+    if isinstance(plan, Grid):
+        return plan.cols * left + plan.rows * right
+    if isinstance(plan, (Ssp, Csp)):
+        master, slave = (left, right) if plan.master == "left" else (right, left)
+        if isinstance(plan, Ssp):
+            return master + plan.count * slave
+        return master + min(plan.count, 1 + sum(window) / plan.segment) * slave
+    return left + right
+
+
+def best_grid(workers: int, rates: tuple[float, float]) -> Plan:
+    """The grid, or single line of one, that makes the fewest copies.
+
+    Examples
+    --------
+    >>> print(best_grid(4, (1, 1)), best_grid(4, (9, 1)), best_grid(4, (1, 9)))
+    grid(2, 2) ssp(4, master=left) ssp(4, master=right)
+    """
+    shapes = [(a, workers // a) for a in range(workers, 0, -1) if workers % a == 0]
+    a, b = min(shapes, key=lambda shape: shape[1] * rates[0] + shape[0] * rates[1])
+    if a == workers:
+        return Ssp(workers, "left")
+    return Ssp(workers, "right") if b == workers else Grid(a, b)
+
+
+def best_segments(workers: int, sight: Sight) -> Csp:
+    """The segment plan that is predicted to be fastest."""
+    master = "left" if sight.rates[0] >= sight.rates[1] else "right"
+    longest = max(*sight.window, int(sight.span), 1)
+    options = [
+        Csp(workers, max(int(longest * factor / workers), 1), master)
+        for factor in (0.25, 0.5, 1, 2, 4)
+    ]
+    return min(options, key=lambda plan: predicted_seconds(plan, sight))
+
+
+def predicted_seconds(plan: Plan, sight: Sight) -> float:
+    """How long the slowest worker would take for a micro-batch like the recent ones."""
+    per_copy, per_comparison = sight.seconds_per_copy, sight.seconds_per_comparison
+    if isinstance(plan, Csp):
+        most_compared, most_masters = segment_shares(plan, sight.window, sight.span)
+        master, slave = sight.rates if plan.master == "left" else sight.rates[::-1]
+        slaves = slave * min(1.0, (1 + sum(sight.window) / plan.segment) / plan.count * 1.5)
+        received = most_masters * master + slaves
+        return received * per_copy + most_compared * sight.comparisons * per_comparison
+    received = copies(plan, sight.rates, sight.window) / plan.workers
+    return received * per_copy + sight.comparisons / plan.workers * per_comparison
+
+
+def segment_shares(plan: Csp, window: tuple[int, int], span: float) -> tuple[float, float]:
+    """The busiest worker's share of the comparisons, and of the masters, of one micro-batch.
+
+    Comparisons that arriving masters cause happen where the newest segments live; those caused by
+    arriving slaves are spread over the segments that their window touches. So a batch shorter than
+    a segment has half its work in one worker, whatever the number of workers.
+
+    Examples
+    --------
+    >>> second = 1_000_000
+    >>> plan, window = Csp(16, 10 * second), (60 * second, 60 * second)
+    >>> [round(1 / segment_shares(plan, window, s * second)[0], 1) for s in (10, 60, 300)]
+    [1.8, 6.1, 13.6]
+    """
+    length, slots = plan.segment, len(plan._table)
+    points = (np.arange(64) + 0.5) / 64 * max(span, 1.0)
+    back = window[0] if plan.master == "left" else window[1]
+    share, masters = np.zeros(plan.count), np.zeros(plan.count)
+    newest = plan._table[(points // length).astype(np.int64) % slots]
+    np.add.at(masters, newest, 1 / 64)
+    np.add.at(share, newest, 0.5 / 64)
+    # A slave meets masters that are up to `back` older than itself.
+    reach = (points[:, None] - (np.arange(64) + 0.5) / 64 * max(back, 1)) // length
+    np.add.at(share, plan._table[reach.astype(np.int64) % slots].ravel(), 0.5 / 64**2)
+    return float(share.max()), float(masters.max())
+
+
+def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
+    """The same plan with shares that follow the speeds of its workers."""
+    mean = sum(speeds) / len(speeds)
+    shares = tuple(round(max(speed / mean, 0.05), 1) for speed in speeds)
+    if isinstance(plan, (Ssp, Csp, Keyed)):
+        return replace(plan, weights=shares)
+    if isinstance(plan, Grid):
+        table = np.array(shares).reshape(plan.rows, plan.cols)
+        rows = tuple(float(x) for x in table.mean(axis=1).round(1))
+        cols = tuple(float(x) for x in table.mean(axis=0).round(1))
+        return replace(plan, weights=(rows, cols))
+    return None
+
+
+def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
+    """A plan of the same kind with another number of workers."""
+    if isinstance(plan, (Csp, Keyed)):
+        return replace(plan, count=workers, weights=None)
+    return best_grid(workers, rates)
+
+
+def _moved(now: Sequence[float], then: Sequence[float]) -> bool:
+    return any(abs(a - b) > 0.25 * max(abs(b), 1e-12) for a, b in zip(now, then, strict=True))
