@@ -8,6 +8,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+# Compiling a kernel or a busy machine may take seconds; what is proved does not depend on it.
+settings.register_profile("anabranch", deadline=None)
+settings.load_profile("anabranch")
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch.control import adaptive
 from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
+from anabranch.planlog import PlanLog
 from anabranch.plans import csp, grid, ssp
 from anabranch.predicates import (
     cosine,
@@ -45,11 +47,13 @@ __all__ = [
     "ssp",
     "csp",
     "grid",
+    "adaptive",
     # the verb
     "correlate",
     # what it does while it runs
     "metrics",
     "watch",
+    "PlanLog",
     # what can go wrong
     "AnabranchError",
     "InvalidCall",

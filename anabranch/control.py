@@ -191,7 +191,8 @@ class Controller:
         """Newest event times of replaced plans, known once a later plan's batch has begun.
 
         The watermark of a batch is the newest time of all earlier ones less `late`, in whole
-        milliseconds, so rows of earlier batches are no newer than this.
+        milliseconds, so rows of earlier batches are no newer than this. Workers report what they
+        hold as well, in case a router still sends rows under the old plan.
         """
         marks = dict(self.now.marks)
         begins: dict[int, int] = {}
@@ -201,6 +202,9 @@ class Controller:
             later = [first for epoch, first in begins.items() if epoch > number]
             if number not in marks and later and report.batch >= min(later):
                 marks[number] = report.watermark + self.late + 1000
+        for load in report.loads:
+            for number in marks:
+                marks[number] = max(marks[number], load.newest.get(str(number), 0))
         return marks
 
     def _expired(self, report: Report, marks: Mapping[int, int]) -> list[int]:

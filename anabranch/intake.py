@@ -32,10 +32,11 @@ def keep_column(number: int) -> str:
 
 
 class Admitted(NamedTuple):
-    """Good rows with their routing hashes, and how many others there were."""
+    """Good rows with the hashes of id and key that route them, and how many others there were."""
 
     block: Block
     h: np.ndarray
+    key: np.ndarray
     rejected: int
 
 
@@ -43,8 +44,8 @@ class Admitted(NamedTuple):
 class Intake:
     """Turns Arrow batches of one side into blocks.
 
-    A batch holds ``t`` (timestamp), ``id``, ``h`` (the hash that routes the row), one column per
-    slot (two for ``text``) and the kept columns.
+    A batch holds ``t`` (timestamp), ``id``, ``h`` (a hash of the id), ``key`` (a hash of the
+    equality columns, if any), one column per slot (two for ``text``) and the kept columns.
     """
 
     side: Side
@@ -67,7 +68,8 @@ class Intake:
         for name in map(keep_column, range(len(self.side.keep))):
             columns[name] = batch.column(name)
         t = batch.column("t").cast(pa.int64()).to_numpy()
-        return Admitted(Block.of(t, columns), batch.column("h").to_numpy(), faults.count)
+        hashes = batch.column("h").to_numpy(), batch.column("key").to_numpy()
+        return Admitted(Block.of(t, columns), *hashes, faults.count)
 
     def _inspect(self, slot: Slot, column: pa.Array, faults: _Faults) -> None:
         if slot.kind == "raw":

@@ -2,7 +2,7 @@
 
 A control directory holds one small JSON file per entry, written whole and never changed. An entry
 says: from micro-batch `first` on, rows are stamped with plan `epoch` and sent under the `live`
-plans. A new plan, a retired one, the newest event time of a plan that has ended (its *mark*): each is an
+plans. A new plan, a retired one, the newest event time of a replaced plan (its *mark*): each is an
 entry. The query's driver is the only writer; people ask for a plan with `append`, which leaves a
 request that the driver takes up. Routers read the log for the micro-batch they are in, so a
 repeated task routes as before.

@@ -73,9 +73,14 @@ class Copies(NamedTuple):
 
 
 def route(
-    live: LivePlans, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]
+    live: LivePlans,
+    side: int,
+    t: np.ndarray,
+    h: np.ndarray,
+    window: tuple[int, int],
+    key: np.ndarray | None = None,
 ) -> Copies:
-    """Where each row goes under every live plan.
+    """Where each row goes under every live plan, by hashes of its id and of its key.
 
     Examples
     --------
@@ -87,11 +92,13 @@ def route(
     ([0, 1], [3, 1])
     """
     epoch = live.epoch
-    offsets, workers = live.plans[epoch].route(side, t, h, window)
+    keys = h if key is None else key
+    newest = live.plans[epoch]
+    offsets, workers = newest.route(side, t, keys if newest.by_key else h, window)
     masks = np.ones(len(workers), np.int64)
     for number, plan in sorted(live.plans.items()):
         if number != epoch:
-            more = plan.route(side, t, h, window)
+            more = plan.route(side, t, keys if plan.by_key else h, window)
             offsets, workers, masks = _merge(
                 live.workers,
                 offsets,

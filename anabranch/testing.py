@@ -98,7 +98,7 @@ class InProcess:
     ...                   "x": [1.0, 5.0]})
     >>> where = predicates.within("x", 1)
     >>> run = InProcess(table.schema, table.schema, where=where, window="1 second")
-    >>> run.step(table, table)
+    >>> _ = run.step(table, table)
     >>> [(pair["left_id"], pair["right_id"]) for pair in run.pairs]
     [(1, 1), (2, 2)]
     """
@@ -131,31 +131,36 @@ class InProcess:
         return (self._newest // 1000 - -(-(self.correlation.late or 0) // 1000)) * 1000
 
     def step(
-        self, left: pa.Table | None, right: pa.Table | None, live: LivePlans | None = None
-    ) -> None:
-        """One micro-batch."""
-        live = live or LivePlans({0: self.plan})
+        self,
+        left: pa.Table | None,
+        right: pa.Table | None,
+        live: tuple[LivePlans, LivePlans] | None = None,
+    ) -> list[Load]:
+        """One micro-batch; `live` are the plans that the left and the right router hold live."""
+        routers = live or (LivePlans({0: self.plan}),) * 2
         inbox: dict[int, list[tuple[int, Block]]] = {}
         newest = self._newest
         for side, table in ((LEFT, left), (RIGHT, right)):
             if table is None or table.num_rows == 0:
                 continue
             spec = self.correlation.sides[side]
-            batch = prepare(spec, table, self.plan.by_key)
+            batch = prepare(spec, table)
             admitted = Intake(spec, self.correlation.drop_bad_rows).admit(batch)
             block = admitted.block
             if len(block) == 0:
                 continue
             newest = max(newest, int(block.t.max()))
-            copies = route(live, side, block.t, admitted.h, self.correlation.window)
-            plans = {str(n): plan.fingerprint for n, plan in live.plans.items()}
-            for worker, part in branch(block, copies, live.epoch):
-                coded = part.encode(epoch=live.epoch, live=live.bits, plans=plans)
+            live_now, window = routers[side], self.correlation.window
+            copies = route(live_now, side, block.t, admitted.h, window, admitted.key)
+            plans = {str(n): plan.fingerprint for n, plan in live_now.plans.items()}
+            for worker, part in branch(block, copies, live_now.epoch):
+                coded = part.encode(epoch=live_now.epoch, live=live_now.bits, plans=plans)
                 inbox.setdefault(worker, []).append((side, Block.decode(coded)))
-        watermark = self.watermark
+        watermark, before = self.watermark, len(self.loads)
         for worker in sorted(set(self._heads) | set(inbox)):
             self._work(worker, inbox.get(worker, []), watermark)
         self._newest = newest
+        return self.loads[before:]
 
     def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
         def fetch(entry: Slice) -> Block:
@@ -179,7 +184,7 @@ class InProcess:
         return sum(latest.values())
 
 
-def prepare(side: Side, table: pa.Table, by_key: bool) -> pa.RecordBatch:
+def prepare(side: Side, table: pa.Table) -> pa.RecordBatch:
     """The columns that `Intake` reads, as Spark would prepare them."""
     columns: dict[str, Any] = {"t": table[side.time], "id": table[side.id]}
     keys = []
@@ -191,8 +196,9 @@ def prepare(side: Side, table: pa.Table, by_key: bool) -> pa.RecordBatch:
         if slot.kind in ("code", "text"):
             keys.append([str(value) for value in table[slot.column].to_pylist()])
     ids = [str(value) for value in table[side.id].to_pylist()]
-    texts = ["|".join(parts) for parts in zip(*keys, strict=True)] if by_key else ids
-    columns["h"] = _text_hash(texts)
+    columns["h"] = _text_hash(ids)
+    texts = ["|".join(parts) for parts in zip(*keys, strict=True)] if keys else ids
+    columns["key"] = _text_hash(texts)
     for number, name in enumerate(side.keep):
         columns[keep_column(number)] = table[name]
     whole = pa.table(columns).combine_chunks()

@@ -80,6 +80,7 @@ class CorrelateKernel:
         self.window.expire(watermark)
         self.window.merge_small()
         load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
+        load.newest = dict(self.window.notes["newest"])
         load.busy_seconds += clock() - began
 
     def _pairings(self, left: Block, right: Block) -> Iterator[Pair]:
@@ -156,15 +157,17 @@ class CorrelateKernel:
         longest = max(self.correlation.window)
         newest: dict[str, int] = notes.setdefault("newest", {})
         plans: dict[str, str] = notes.setdefault("plans", {})
+        bits: dict[str, int] = notes.setdefault("live", {})
         for number in [n for n, last in newest.items() if last + longest <= watermark]:
-            del newest[number]
-            plans.pop(number, None)
+            for memory in (newest, plans, bits):
+                memory.pop(number, None)
         for _, block in arrivals:
-            _check_plans(block.meta, newest, plans)
+            _check_plans(block.meta, newest, plans, bits)
         for _, block in arrivals:
             if len(block):
-                number = str(block.meta.get("epoch", 0))
+                number, live = str(block.meta.get("epoch", 0)), int(block.meta.get("live", 1))
                 newest[number] = max(newest.get(number, BEGINNING), int(block.t.max()))
+                bits[number] = bits.get(number, live) & live
 
     def _flush(self) -> pa.RecordBatch:
         """The pending pairs as one Arrow batch."""
@@ -201,16 +204,23 @@ def query_fingerprint(correlation: Correlation) -> str:
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
-def _check_plans(meta: dict[str, Any], newest: dict[str, int], plans: dict[str, str]) -> None:
-    """Every plan that still has rows here must have been live for the router, and be the same."""
+def _check_plans(
+    meta: dict[str, Any], newest: dict[str, int], plans: dict[str, str], bits: dict[str, int]
+) -> None:
+    """Rows that may meet must have been routed under the older of their plans, and the same one.
+
+    `newest`, `plans` and `bits` are of the rows stored here, by plan number: their newest time, the
+    plan's fingerprint, and which plans were live when they were routed.
+    """
     epoch, live = int(meta.get("epoch", 0)), int(meta.get("live", 1))
     for number in newest:
         behind = epoch - int(number)
-        if behind >= 0 and not (live >> behind) & 1:
+        known = live >> behind if behind >= 0 else bits.get(number, 0) >> -behind
+        if not known & 1:
             raise StateMismatch(
-                f"rows of plan {number} are still in the window, but a row stamped with plan "
-                f"{epoch} was not routed under it, so pairs would be lost: the plan log does not "
-                "belong to this checkpoint, or the plan was retired too early"
+                f"rows of plan {number} are still in the window and rows of plan {epoch} arrive, "
+                "but they were not routed under a common plan, so pairs would be lost: the plan "
+                "log does not belong to this checkpoint, or a plan was retired too early"
             )
     for number, fingerprint in meta.get("plans", {}).items():
         if plans.setdefault(number, fingerprint) != fingerprint:

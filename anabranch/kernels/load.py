@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 __all__ = ["Load"]
 
@@ -13,7 +13,8 @@ class Load:
     """One worker's step in figures.
 
     `rows_left` and `rows_right` count each input row once, in one worker; `copies_left` and
-    `copies_right` what this worker received. `late` and `rejected` count rows, not copies.
+    `copies_right` what this worker received. `late` and `rejected` count rows, not copies. `newest`
+    is the newest event time stored of each plan, by its number.
     """
 
     worker: int
@@ -31,6 +32,7 @@ class Load:
     bytes_in: int = 0
     busy_seconds: float = 0.0
     compare_seconds: float = 0.0
+    newest: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """One line that `from_json` reads.

@@ -2,30 +2,34 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
+from anabranch.control import Adaptive
 from anabranch.correlation import Correlation, Side, Slot, plan_correlation
 from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
 from anabranch.intake import hash_column, keep_column
+from anabranch.planlog import PlanLog
 from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.predicates import Predicate
+from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.carriage import Carried, carry
+from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
 from anabranch.spark.processor import BatchWorker, CorrelateProcessor
 from anabranch.spark.settings import partitions, setting_problems
 
-__all__ = ["METRICS_PREFIX", "correlate"]
+__all__ = ["correlate"]
 
-METRICS_PREFIX = "anabranch_correlate_"
 _WATERMARK = "spark.watermarkDelayMs"
 
 
@@ -39,7 +43,8 @@ def correlate(
     id: str | tuple[str, str] = "id",
     keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
     late: Duration | None = None,
-    plan: Plan | None = None,
+    plan: Plan | Adaptive | None = None,
+    control: str | None = None,
     bad_rows: str = "fail",
 ) -> DataFrame:
     """Pairs of rows of two streams (or tables) that are close in time and satisfy a predicate.
@@ -66,7 +71,12 @@ def correlate(
         if both inputs have a watermark on their time column.
     plan
         How the work is split; by default chosen from the number of shuffle partitions and, in
-        batch, from row counts and times (one pass over the inputs).
+        batch, from row counts and times (one pass over the inputs). ``ab.adaptive(...)`` changes
+        it while the query runs.
+    control
+        Streaming: a directory for the plan log, which lets plans change while the query runs, by
+        ``ab.adaptive`` or by hand (``ab.PlanLog(control).append(...)``). It belongs to one
+        checkpoint.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out and counts them.
@@ -104,6 +114,8 @@ def correlate(
         {field.name: field.dataType.simpleString() for field in frame.schema}
         for frame in (left, right)
     ]
+    settings = plan if isinstance(plan, Adaptive) else None
+    fixed = settings.start if settings is not None else plan
     found, problems = plan_correlation(
         schemas[LEFT],
         schemas[RIGHT],
@@ -113,33 +125,45 @@ def correlate(
         id=id,
         keep=keep,
         late=late,
-        plan=plan,
+        plan=fixed,
         bad_rows=bad_rows,
     )
     streaming = left.isStreaming and right.isStreaming
     problems += setting_problems(spark, streaming)
     problems += _streaming_problems(left, right, time, late)
-    if isinstance(plan, Plan) and plan.workers > partitions(spark):
+    problems += _control_problems(settings, control, streaming, late)
+    asked = settings if settings is not None else fixed
+    if isinstance(asked, (Plan, Adaptive)) and asked.workers > partitions(spark):
         problems.append(
-            f"plan {plan} has {plan.workers} workers, but spark.sql.shuffle.partitions is "
-            f"{partitions(spark)}: use fewer, or call ab.configure(spark, workers={plan.workers})"
+            f"plan {asked} has {asked.workers} workers, but spark.sql.shuffle.partitions is "
+            f"{partitions(spark)}: use fewer, or call ab.configure(spark, workers={asked.workers})"
         )
     if problems or found is None:
         raise InvalidCall("correlate", problems)
-    chosen = found.plan or _default_plan(found, left, right, partitions(spark))
-    return _run(found, chosen, left, right, streaming)
+    if settings is not None:
+        chosen = settings.first_plan(found.has_key)
+    else:
+        chosen = found.plan or _default_plan(found, left, right, partitions(spark))
+    path = None if control is None else os.fspath(control)
+    return _run(found, chosen, left, right, streaming, path, settings)
 
 
 def _run(
-    correlation: Correlation, plan: Plan, left: DataFrame, right: DataFrame, streaming: bool
+    correlation: Correlation,
+    plan: Plan,
+    left: DataFrame,
+    right: DataFrame,
+    streaming: bool,
+    control: str | None,
+    settings: Adaptive | None,
 ) -> DataFrame:
     carried = [
         carry(frame, side.keep)
         for frame, side in zip((left, right), correlation.sides, strict=True)
     ]
     packed = [
-        frame.select(*_prepared(side, of, plan.by_key)).mapInArrow(
-            Packer(correlation, number, plan), PACKED
+        frame.select(*_prepared(side, of)).mapInArrow(
+            Packer(correlation, number, plan, control), PACKED
         )
         for number, (frame, side, of) in enumerate(
             zip((left, right), correlation.sides, carried, strict=True)
@@ -152,13 +176,37 @@ def _run(
     for side, kept in zip(correlation.sides, carried, strict=True):
         fields += [f"{side.label}_{keep_column(n)} {c.type}" for n, c in enumerate(kept)]
     if streaming:
-        pairs = _streaming(correlation, blocks, fields)
+        name = METRICS_PREFIX + secrets.token_hex(4)
+        if control is not None:
+            _keep_log(control, plan, settings, correlation, left.sparkSession, name)
+        pairs = _streaming(correlation, blocks, fields, name)
     else:
         pairs = _batch(correlation, blocks, fields, partitions(left.sparkSession))
     return pairs.select(*_result(correlation, carried, (left, right)))
 
 
-def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -> DataFrame:
+def _keep_log(
+    control: str,
+    plan: Plan,
+    settings: Adaptive | None,
+    correlation: Correlation,
+    spark: SparkSession,
+    name: str,
+) -> None:
+    """Begin the plan log if it is new, and let a listener keep it."""
+    log = PlanLog(control)
+    if log.current() is None:
+        log.begin(plan, first=0)
+    assert correlation.late is not None
+    keeper = PlanKeeper(
+        spark, log, name, correlation.window, correlation.late, settings, partitions(spark)
+    )
+    spark.streams.addListener(keeper)
+
+
+def _streaming(
+    correlation: Correlation, blocks: DataFrame, fields: list[str], name: str
+) -> DataFrame:
     if correlation.late is not None:
         delay = f"{-(-correlation.late // 1000)} milliseconds"
         blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
@@ -179,7 +227,6 @@ def _streaming(correlation: Correlation, blocks: DataFrame, fields: list[str]) -
             eventTimeColumnName="t",
         )
     )
-    name = METRICS_PREFIX + secrets.token_hex(4)
     return pairs.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
 
 
@@ -202,8 +249,8 @@ def _batch(correlation: Correlation, blocks: DataFrame, fields: list[str], tasks
     return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
 
 
-def _prepared(side: Side, carried: Sequence[Carried], by_key: bool) -> list[Column]:
-    """What the packer reads: time in microseconds, id, routing hash, slots, kept columns."""
+def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
+    """What the packer reads: time in microseconds, id, routing hashes, slots, kept columns."""
     ident = _column(side.id).cast("string" if side.id_is_text else "bigint")
     columns = [F.unix_micros(_column(side.time)).alias("t"), ident.alias("id")]
     keys = []
@@ -214,7 +261,8 @@ def _prepared(side: Side, carried: Sequence[Carried], by_key: bool) -> list[Colu
             columns.append(F.xxhash64(value).alias(hash_column(slot)))
         if slot.kind in ("code", "text"):
             keys.append(value)
-    columns.append((F.xxhash64(*keys) if by_key else F.xxhash64(ident)).alias("h"))
+    columns.append(F.xxhash64(ident).alias("h"))
+    columns.append((F.xxhash64(*keys) if keys else F.lit(0).cast("bigint")).alias("key"))
     return columns + [c.outward.alias(keep_column(n)) for n, c in enumerate(carried)]
 
 
@@ -303,6 +351,23 @@ def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any)
             f"{' and '.join(missing)})"
         ]
     return []
+
+
+def _control_problems(
+    settings: Adaptive | None, control: Any, streaming: bool, late: Any
+) -> list[str]:
+    if control is None:
+        if settings is None:
+            return []
+        return ["plan=ab.adaptive(...) keeps a plan log: add control='path/of/a/directory'"]
+    problems = []
+    if not isinstance(control, (str, os.PathLike)):
+        problems.append(f"control must be the path of a directory, got {control!r}")
+    if not streaming:
+        problems.append("control= is for streaming; a batch query has one plan")
+    elif late is None:
+        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
+    return problems
 
 
 def _arrow_schema(ddl: str) -> pa.Schema:

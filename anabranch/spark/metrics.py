@@ -7,9 +7,10 @@ from dataclasses import asdict
 from typing import Any
 
 from anabranch.kernels.load import Load
-from anabranch.spark.correlate import METRICS_PREFIX
 
-__all__ = ["batch_metrics", "loads_of", "metrics"]
+__all__ = ["METRICS_PREFIX", "batch_metrics", "loads_of", "metrics"]
+
+METRICS_PREFIX = "anabranch_correlate_"
 
 _COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows")
 
@@ -37,12 +38,12 @@ def metrics(query: Any) -> dict[str, Any]:
     return {**latest, "total": total} if latest else {}
 
 
-def loads_of(progress: Any) -> list[Load]:
+def loads_of(progress: Any, prefix: str = METRICS_PREFIX) -> list[Load]:
     """The workers' reports inside one progress report."""
     return [
         Load.from_json(text)
         for name, row in (progress.observedMetrics or {}).items()
-        if name.startswith(METRICS_PREFIX)
+        if name.startswith(prefix)
         for text in row["load"] or ()
     ]
 

@@ -12,10 +12,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
+from pyspark import TaskContext
 
 from anabranch.blocks import Block
 from anabranch.correlation import Correlation
 from anabranch.intake import Intake
+from anabranch.planlog import reader
 from anabranch.plans import Plan
 from anabranch.routing import LivePlans, branch, route
 from anabranch.spread import worker_keys
@@ -33,18 +35,19 @@ class Packer:
     correlation: Correlation
     side: int
     plan: Plan
+    control: str | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
-        live = LivePlans({0: self.plan})
+        live = self._live()
         keys = worker_keys(live.workers)
         plans = {str(number): plan.fingerprint for number, plan in live.plans.items()}
         intake = Intake(self.correlation.sides[self.side], self.correlation.drop_bad_rows)
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            block, h, rejected = intake.admit(batch)
-            copies = route(live, self.side, block.t, h, self.correlation.window)
+            block, h, key, rejected = intake.admit(batch)
+            copies = route(live, self.side, block.t, h, self.correlation.window, key)
             parts = dict(branch(block, copies, live.epoch))
             if not parts:  # nothing but bad rows: they are still to be counted
                 parts[0] = Block.of([], {"lead": np.zeros(0, bool)})
@@ -70,3 +73,14 @@ class Packer:
                 ],
                 ["worker", "newest", "block"],
             )
+
+    def _live(self) -> LivePlans:
+        """The plans of this task's micro-batch; a repeated task reads the same ones."""
+        if self.control is None:
+            return LivePlans({0: self.plan})
+        task = TaskContext.get()
+        batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
+        if task is None or batch is None:
+            raise RuntimeError("a plan log is read by micro-batch, and this is not one")
+        query = task.getLocalProperty("sql.streaming.queryId")
+        return reader(self.control).live_at(int(batch), query)

@@ -1,0 +1,97 @@
+"""The keeper of a plan log: listens to a query's progress and writes what the controller decides.
+
+It lives in the driver, as a streaming query listener, and is the only writer of the log. An entry
+takes effect three micro-batches after the newest one that the query has reported at the moment of
+writing, that is at least two after the newest one begun; by then every router sees it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from anabranch.control import Adaptive, Controller, Report
+from anabranch.planlog import PlanLog
+from anabranch.plans import Plan
+from anabranch.spark.metrics import loads_of
+
+__all__ = ["LEAD", "PlanKeeper"]
+
+LEAD = 3
+
+
+class PlanKeeper(StreamingQueryListener):
+    """Keeps the plan log of one `correlate`, recognised by the name of its metrics."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        log: PlanLog,
+        metrics_name: str,
+        window: tuple[int, int],
+        late: int,
+        settings: Adaptive | None,
+        most_workers: int,
+    ) -> None:
+        self._spark = spark
+        self._log = log
+        self._name = metrics_name
+        self._most_workers = most_workers
+        self._controller = Controller(log.entries(), window, late, settings)
+        self._watermark = 0
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to do: a query shows that it is ours by its first metrics."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to do."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Nothing to do: the log is whole after every entry."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Hand the batch's loads to the controller and write what it wants."""
+        progress = event.progress
+        if self._name not in (progress.observedMetrics or {}):
+            return
+        self._log.claim(str(progress.id))
+        loads = loads_of(progress, self._name)
+        self._watermark = max([self._watermark, *(load.watermark for load in loads)])
+        seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
+        report = Report(progress.batchId, seconds, self._watermark, tuple(loads))
+        requests = self._requests()
+        change = self._controller.handle(report, requests)
+        if change is None:
+            return
+        entry = self._log.write(change.entry(self._newest_reported(progress) + LEAD))
+        self._controller.written(entry)
+        if self._newest_reported(progress) + 1 >= entry.first:
+            warnings.warn(
+                f"plan log entry {entry.number} was written late: micro-batch {entry.first} may "
+                "have begun; pairs stay exact unless a task of it is repeated",
+                stacklevel=2,
+            )
+
+    def _requests(self) -> list[tuple[Plan, str]]:
+        """Plans asked for by hand, taken off the log; only the newest can be enacted."""
+        found = []
+        for request in self._log.requests():
+            if request.plan.workers > self._most_workers:
+                warnings.warn(
+                    f"{request.plan} was asked for, but the checkpoint has {self._most_workers} "
+                    "partitions: request dropped",
+                    stacklevel=2,
+                )
+            else:
+                found.append((request.plan, request.cause))
+            self._log.settle(request)
+        return found
+
+    def _newest_reported(self, progress: Any) -> int:
+        """The newest batch that the query has reported by now; this report itself may be old."""
+        query = self._spark.streams.get(str(progress.id))
+        latest = query.lastProgress if query is not None else None
+        return max(progress.batchId, latest.batchId if latest is not None else 0)
