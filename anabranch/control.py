@@ -226,14 +226,15 @@ class Controller:
         if self._since is None:
             self._since = report.watermark
         self._reports += 1
+        # Until a window has passed, figures still speak of the plan before.
+        if report.watermark - self._since < max(self.window) or self._reports < PATIENCE:
+            return None
         sight = self._seen.sight(self.now.plan, self.window, self.settings)
         if sight is None:
             return None
         # Every policy is asked, so that each sees every report; the first suggestion counts.
-        found = [policy.suggest(sight) for policy in self._policies]
-        settled = report.watermark - self._since >= max(self.window) and self._reports >= PATIENCE
-        for suggestion in found:
-            if suggestion is not None and settled and self._allowed(suggestion.plan):
+        for suggestion in [policy.suggest(sight) for policy in self._policies]:
+            if suggestion is not None and self._allowed(suggestion.plan):
                 return suggestion
         return None
 
