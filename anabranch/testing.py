@@ -18,11 +18,12 @@ import pyarrow as pa
 from anabranch.blocks import Block
 from anabranch.correlation import Correlation, Side, plan_correlation
 from anabranch.errors import InvalidCall
-from anabranch.intake import Intake, hash_column, keep_column
+from anabranch.intake import hash_column, keep_column
 from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
 from anabranch.kernels.load import Load
+from anabranch.packing import pack
 from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
-from anabranch.routing import LivePlans, branch, route
+from anabranch.routing import LivePlans
 from anabranch.spread import mix
 from anabranch.windows import Slice, Window
 
@@ -143,18 +144,10 @@ class InProcess:
         for side, table in ((LEFT, left), (RIGHT, right)):
             if table is None or table.num_rows == 0:
                 continue
-            spec = self.correlation.sides[side]
-            batch = prepare(spec, table)
-            admitted = Intake(spec, self.correlation.drop_bad_rows).admit(batch)
-            block = admitted.block
-            if len(block) == 0:
-                continue
-            newest = max(newest, int(block.t.max()))
-            live_now, window = routers[side], self.correlation.window
-            copies = route(live_now, side, block.t, admitted.h, window, admitted.key)
-            plans = {str(n): plan.fingerprint for n, plan in live_now.plans.items()}
-            for worker, part in branch(block, copies, live_now.epoch):
-                coded = part.encode(epoch=live_now.epoch, live=live_now.bits, plans=plans)
+            batch = prepare(self.correlation.sides[side], table)
+            packed = pack(self.correlation, side, routers[side], batch)
+            newest = max(newest, packed.newest or newest)
+            for worker, coded in packed.blocks.items():
                 inbox.setdefault(worker, []).append((side, Block.decode(coded)))
         watermark, before = self.watermark, len(self.loads)
         for worker in sorted(set(self._heads) | set(inbox)):

@@ -81,12 +81,14 @@ def test_a_bad_row_is_dropped_and_counted(fault, _reason):
     process = run(table({}, {"id": 2, **fault}, {"id": 3}), "drop")
     assert sorted(pair["left_id"] for pair in process.pairs) == [1, 3]
     assert sum(load.rows_left for load in process.loads) == 2
+    assert sum(load.rejected for load in process.loads) == 1
 
 
 def test_bad_rows_are_counted_by_row():
     everything = [{"id": n, **fault} for n, (fault, _) in enumerate(BAD, 10) if "id" not in fault]
     process = run(table({}, *everything), "drop")
     assert [pair["left_id"] for pair in process.pairs] == [1]
+    assert sum(load.rejected for load in process.loads) == len(everything)
 
 
 def test_the_length_is_that_of_earlier_rows_or_the_one_given():

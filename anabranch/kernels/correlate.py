@@ -164,9 +164,10 @@ class CorrelateKernel:
         for _, block in arrivals:
             _check_plans(block.meta, newest, plans, bits)
         for _, block in arrivals:
-            if len(block):
-                number, live = str(block.meta.get("epoch", 0)), int(block.meta.get("live", 1))
-                newest[number] = max(newest.get(number, BEGINNING), int(block.t.max()))
+            last = block.meta.get("newest")
+            if last is not None:
+                number, live = str(block.meta["epoch"]), int(block.meta["live"])
+                newest[number] = max(newest.get(number, BEGINNING), last)
                 bits[number] = bits.get(number, live) & live
 
     def _flush(self) -> pa.RecordBatch:
@@ -212,7 +213,7 @@ def _check_plans(
     `newest`, `plans` and `bits` are of the rows stored here, by plan number: their newest time, the
     plan's fingerprint, and which plans were live when they were routed.
     """
-    epoch, live = int(meta.get("epoch", 0)), int(meta.get("live", 1))
+    epoch, live = int(meta["epoch"]), int(meta["live"])
     for number in newest:
         behind = epoch - int(number)
         known = live >> behind if behind >= 0 else bits.get(number, 0) >> -behind
@@ -222,7 +223,7 @@ def _check_plans(
                 "but they were not routed under a common plan, so pairs would be lost: the plan "
                 "log does not belong to this checkpoint, or a plan was retired too early"
             )
-    for number, fingerprint in meta.get("plans", {}).items():
+    for number, fingerprint in meta["plans"].items():
         if plans.setdefault(number, fingerprint) != fingerprint:
             raise StateMismatch(
                 f"plan {number} is not the one that this checkpoint was begun with: restart with "

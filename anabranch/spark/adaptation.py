@@ -94,4 +94,4 @@ class PlanKeeper(StreamingQueryListener):
         """The newest batch that the query has reported by now; this report itself may be old."""
         query = self._spark.streams.get(str(progress.id))
         latest = query.lastProgress if query is not None else None
-        return max(progress.batchId, latest.batchId if latest is not None else 0)
+        return max(int(progress.batchId), int(latest.batchId) if latest is not None else 0)

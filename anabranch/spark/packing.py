@@ -10,16 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.blocks import Block
 from anabranch.correlation import Correlation
-from anabranch.intake import Intake
+from anabranch.packing import pack
 from anabranch.planlog import reader
 from anabranch.plans import Plan
-from anabranch.routing import LivePlans, branch, route
+from anabranch.routing import LivePlans
 from anabranch.spread import worker_keys
 
 __all__ = ["PACKED", "Packer"]
@@ -30,7 +28,7 @@ PACKED = "worker int, newest long, block binary"
 
 @dataclass(frozen=True)
 class Packer:
-    """Checks, routes and packs the rows of one side; the function of a ``mapInArrow``."""
+    """Packs the rows of one side; the function of a ``mapInArrow``."""
 
     correlation: Correlation
     side: int
@@ -41,35 +39,15 @@ class Packer:
         """One output row per worker that gets rows, for each input batch."""
         live = self._live()
         keys = worker_keys(live.workers)
-        plans = {str(number): plan.fingerprint for number, plan in live.plans.items()}
-        intake = Intake(self.correlation.sides[self.side], self.correlation.drop_bad_rows)
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            block, h, key, rejected = intake.admit(batch)
-            copies = route(live, self.side, block.t, h, self.correlation.window, key)
-            parts = dict(branch(block, copies, live.epoch))
-            if not parts:  # nothing but bad rows: they are still to be counted
-                parts[0] = Block.of([], {"lead": np.zeros(0, bool)})
-            newest = int(block.t.max()) if len(block) else 0
-            coded = []
-            for worker, part in parts.items():
-                coded.append(
-                    part.encode(
-                        side=self.side,
-                        worker=worker,
-                        epoch=live.epoch,
-                        live=live.bits,
-                        plans=plans,
-                        rejected=rejected,
-                    )
-                )
-                rejected = 0
+            packed = pack(self.correlation, self.side, live, batch)
             yield pa.RecordBatch.from_arrays(
                 [
-                    pa.array([keys[worker] for worker in parts], pa.int32()),
-                    pa.array([newest] * len(parts), pa.int64()),
-                    pa.array(coded, pa.binary()),
+                    pa.array([keys[worker] for worker in packed.blocks], pa.int32()),
+                    pa.array([packed.newest] * len(packed.blocks), pa.int64()),
+                    pa.array(packed.blocks.values(), pa.binary()),
                 ],
                 ["worker", "newest", "block"],
             )
