@@ -1,0 +1,1 @@
+"""A simulated newsroom: the data of the demo, with the truth about it."""

@@ -1,0 +1,290 @@
+"""A running correlation on the terminal, one line per micro-batch."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections import deque
+from types import FrameType
+from typing import Any
+
+from rich import box
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from anabranch.errors import InvalidCall
+from anabranch.figures import count
+from anabranch.kernels.load import Load
+from anabranch.spark.metrics import METRICS_PREFIX, batch_metrics, loads_of
+
+__all__ = ["BatchTable", "Interrupt", "brief", "watch"]
+
+_POLL_SECONDS = 0.3
+_TOTALS = (
+    "rows_in",
+    "comparisons",
+    "pairs",
+    "late_rows",
+    "rejected_rows",
+    "seconds",
+)
+
+
+def watch(query: Any, *, seconds: float | None = None, console: Console | None = None) -> None:
+    """Show a streaming query that correlates, batch by batch, until it stops.
+
+    In a terminal this is a table of the latest micro-batches that is redrawn in place; elsewhere
+    (a pipe, a log file) one plain line per batch. Ctrl-C ends the watching, not the query. If the
+    query fails, the table says so; ``query.awaitTermination()`` raises what went wrong.
+
+    Parameters
+    ----------
+    query
+        What ``DataFrame.writeStream.start()`` returned.
+    seconds
+        Stop watching after so long; by default when the query stops.
+    console
+        Where to print; by default standard output.
+
+    Examples
+    --------
+    >>> query = pairs.writeStream.format("noop").start()  # doctest: +SKIP
+    >>> ab.watch(query, seconds=60)  # doctest: +SKIP
+    """
+    problems = []
+    if not hasattr(query, "recentProgress"):
+        problems.append(
+            "query must be a streaming query, as .writeStream.start() returns it, got "
+            f"{type(query).__name__}"
+        )
+    if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
+        problems.append(f"seconds must be a number above 0, or None, got {seconds!r}")
+    if problems:
+        raise InvalidCall("watch", problems)
+    console = console or Console()
+    until = None if seconds is None else time.monotonic() + seconds
+    # The table must fit the screen, or it could not be redrawn in place.
+    table = BatchTable(max(3, min(12, console.height - 8)) if console.is_terminal else 12)
+    with Interrupt() as interrupt:
+        if console.is_terminal:
+            with Live(table, console=console, refresh_per_second=4):
+                while table.follow(query, until, interrupt):
+                    pass
+        else:
+            more = True
+            while more:
+                more = table.follow(query, until, interrupt)
+                for line in table.take_lines():
+                    _plain(console, line)
+            _plain(console, table.caption)
+
+
+class BatchTable:
+    """The latest micro-batches of a query as a table that rich can render.
+
+    `update` reads what is new from the query's progress; rendering reads only the table. Batches
+    that Spark still remembers from before the first `update` are shown and counted too.
+
+    Parameters
+    ----------
+    keep
+        How many batches to show.
+    """
+
+    def __init__(self, keep: int = 12) -> None:
+        self.batches: deque[dict[str, Any]] = deque(maxlen=keep)
+        self.total: dict[str, Any] = dict.fromkeys(_TOTALS, 0)
+        self.count = 0
+        self.status = "waiting for the first batch"
+        self._first: int | None = None
+        self._last: tuple[str, int] | None = None
+        self._seen: tuple[str, int, str] | None = None
+        self._state: dict[int, Load] = {}
+        self._lines: list[str] = []
+
+    def update(self, query: Any) -> list[dict[str, Any]]:
+        """Take in the batches that have finished since the last call, and return their figures."""
+        # Asked before progress: a query that is over by now has reported everything.
+        active = bool(query.isActive)
+        latest = query.lastProgress
+        fresh: list[dict[str, Any]] = []
+        if latest is not None:
+            seen = (str(latest.runId), latest.batchId, latest.timestamp)
+            if seen != self._seen or not active:
+                fresh = [self._add(*found) for found in self._unseen(query.recentProgress)]
+                self._seen = seen
+        self.status = self._status(query, latest, active)
+        return fresh
+
+    def follow(self, query: Any, until: float | None, interrupt: Interrupt) -> bool:
+        """Update, and wait a moment if there may be more; false when it is time to stop."""
+        over = not query.isActive
+        self.update(query)
+        if over:
+            return False
+        if interrupt.asked.is_set():
+            self.status = "watching was stopped; the query runs on"
+            return False
+        wait = _POLL_SECONDS if until is None else min(_POLL_SECONDS, until - time.monotonic())
+        if wait > 0:
+            interrupt.asked.wait(wait)
+            return True
+        return False
+
+    def take_lines(self) -> list[str]:
+        """One plain line for each batch since the last call."""
+        lines, self._lines = self._lines, []
+        return lines
+
+    @property
+    def caption(self) -> str:
+        """Totals of all batches seen, and how the query is."""
+        if not self.count:
+            return self.status
+        total = self.total
+        rate = total["comparisons"] / total["seconds"] if total["seconds"] else 0.0
+        span = f"batch {self._first}" if self.count == 1 else f"{self.count} batches"
+        text = (
+            f"{span}: {count(total['rows_in'])} rows, {count(total['comparisons'])} comparisons "
+            f"({count(rate)}/s), {count(total['pairs'])} pairs, {count(total['late_rows'])} late"
+        )
+        if total["rejected_rows"]:
+            text += f", {count(total['rejected_rows'])} rejected"
+        return f"{text}; {self.status}"
+
+    def __rich__(self) -> RenderableType:
+        table = Table(
+            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold"
+        )
+        # A snapshot: another thread renders while this one adds.
+        batches = list(self.batches)
+        rejects = self.total["rejected_rows"] > 0
+        headings = ["\nbatch", "rows\nin", "\ncompared", "per\nsecond", "pairs\nout"]
+        headings += ["copies\nper row", "\nlate"] + ["re-\njected"] * rejects
+        headings += ["state\nrows", "state\nMB", "worker s\nmax mean"]
+        for heading in headings:
+            table.add_column(heading, justify="right", no_wrap=True)
+        for figures in batches:
+            cells: list[str | Text] = [
+                str(figures["batch"]),
+                count(figures["rows_in"]),
+                count(figures["comparisons"]),
+                count(figures["comparisons_per_second"]),
+                _marked(figures["pairs"], "green"),
+                f"{figures['copies_per_row']:.2f}",
+                _marked(figures["late_rows"], "yellow"),
+                _marked(figures["rejected_rows"], "red"),
+                count(figures["state_rows"]),
+                f"{figures['state_bytes'] / 1e6:.1f}",
+                f"{figures['slowest_worker_seconds']:.2f} {figures['mean_worker_seconds']:.2f}",
+            ]
+            if not rejects:
+                del cells[7]
+            table.add_row(*cells)
+        return Group(table, Text(self.caption))
+
+    def _unseen(self, recent: Any) -> list[tuple[Any, list[Load]]]:
+        found = []
+        for progress in recent:
+            name = (str(progress.runId), progress.batchId)
+            if self._last is not None and name[0] == self._last[0] and name[1] <= self._last[1]:
+                continue
+            # Spark also reports triggers that found nothing, under the number of the next batch.
+            if loads := loads_of(progress):
+                self._last = name
+                found.append((progress, loads))
+        return found
+
+    def _add(self, progress: Any, loads: list[Load]) -> dict[str, Any]:
+        figures = batch_metrics(progress, loads, self._state)
+        self.batches.append(figures)
+        self.count += 1
+        if self._first is None:
+            self._first = figures["batch"]
+        self.total = {name: self.total[name] + figures[name] for name in _TOTALS}
+        self._lines.append(_line(figures))
+        return figures
+
+    def _status(self, query: Any, latest: Any, active: bool) -> str:
+        if not active:
+            error = query.exception()
+            return "the query has ended" if error is None else f"the query FAILED: {brief(error)}"
+        if self.count:
+            return "running"
+        if latest is not None and latest.numInputRows and not _correlates(latest):
+            return "this query reports no correlation: is ab.correlate in it?"
+        return "waiting for the first batch"
+
+
+class Interrupt:
+    """Turns Ctrl-C into a flag for as long as the block lasts; a second Ctrl-C is as usual.
+
+    PySpark answers Ctrl-C by cancelling every job of the session, which would fail the query that
+    is only being watched; and an exception in the midst of a call to Spark leaves half an answer
+    for the next call to read.
+    """
+
+    def __init__(self) -> None:
+        self.asked = threading.Event()
+        self._before: Any = None
+
+    def __enter__(self) -> Interrupt:
+        # Only the main thread may set handlers, and only it receives Ctrl-C.
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGINT, self._note)
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._before is not None:
+            signal.signal(signal.SIGINT, self._before)
+            self._before = None
+
+    def check(self) -> None:
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed."""
+        if self.asked.is_set():
+            raise KeyboardInterrupt
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.asked.is_set():
+            raise KeyboardInterrupt
+        self.asked.set()
+
+
+def _plain(console: Console, line: str) -> None:
+    # Spark's messages are full of brackets, which rich would take for markup.
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _marked(number: int, style: str) -> Text:
+    return Text(count(number), style=style if number else "")
+
+
+def _line(figures: dict[str, Any]) -> str:
+    text = (
+        f"batch {figures['batch']}: {count(figures['rows_in'])} rows in, "
+        f"{count(figures['comparisons'])} comparisons, "
+        f"{count(figures['comparisons_per_second'])}/s, {count(figures['pairs'])} pairs out, "
+        f"{figures['copies_per_row']:.2f} copies per row, {count(figures['late_rows'])} late, "
+    )
+    if figures["rejected_rows"]:
+        text += f"{count(figures['rejected_rows'])} rejected, "
+    return text + (
+        f"state {count(figures['state_rows'])} rows {figures['state_bytes'] / 1e6:.1f} MB, "
+        f"workers {figures['slowest_worker_seconds']:.2f} s slowest "
+        f"{figures['mean_worker_seconds']:.2f} s mean"
+    )
+
+
+def _correlates(progress: Any) -> bool:
+    return any(name.startswith(METRICS_PREFIX) for name in progress.observedMetrics or {})
+
+
+def brief(error: Any) -> str:
+    """One line of the many of a Spark error: our own error if it is one of ours, else the first."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    ours = [line for line in lines if line.startswith("anabranch.errors.")]
+    chosen = ours[-1].removeprefix("anabranch.errors.") if ours else (lines or ["unknown"])[0]
+    return chosen if len(chosen) <= 300 else chosen[:297] + "..."

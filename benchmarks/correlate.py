@@ -1,0 +1,109 @@
+"""How fast is `correlate`, and where does the time go? Seeded workloads, targets, a picture.
+
+Run it on a machine that does nothing else::
+
+    python benchmarks/correlate.py [--quick] [--only SECTION] [--out FOLDER]
+
+Sections: kernel, bands and routing on one core without Spark; stream, join, fixed and growth on
+Spark with two. A full run takes a quarter of an hour and writes ``correlate.json`` and
+``correlate.png``; a quick or partial one is a smoke test and writes ``correlate-partial.*``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import correlate_kernel
+import correlate_streams
+from correlate_spark import Bench
+from measuring import Screen, machine
+
+_ON_ONE_CORE = {
+    "kernel": correlate_kernel.kernel,
+    "bands": correlate_kernel.bands,
+    "routing": correlate_kernel.routing,
+}
+_ON_SPARK = {
+    "stream": correlate_streams.stream,
+    "join": correlate_streams.join,
+    "fixed": correlate_streams.fixed,
+    "growth": correlate_streams.growth,
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the sections asked for; 1 if a target is not met."""
+    # Spark must start its workers with this very Python.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    call = _parser().parse_args(arguments)
+    names = call.only or [*_ON_ONE_CORE, *_ON_SPARK]
+    screen = Screen()
+    described = machine()
+    screen.console.print(f"{described['cpu']}, {described['cores']} cores, {described['blas']}")
+    if described["load_average_at_start"] > 0.5:
+        load = described["load_average_at_start"]
+        screen.console.print(
+            f"[yellow]the machine is not idle (load {load}): rates suffer[/yellow]"
+        )
+    details: dict[str, Any] = {}
+    for name, section in _ON_ONE_CORE.items():
+        if name in names:
+            details[name] = section(screen, call.quick)
+    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+        bench = Bench(Path(folder), call.quick, screen.step)
+        try:
+            for name, on_spark in _ON_SPARK.items():
+                if name in names:
+                    details[name] = on_spark(screen, bench)
+        finally:
+            bench.stop()
+    screen.table("correlate" + (" (quick: sizes too small for the targets)" if call.quick else ""))
+    whole = not call.quick and not call.only
+    stem = "correlate" if whole else "correlate-partial"
+    result = {
+        "benchmark": "correlate",
+        "quick": call.quick,
+        "sections": names,
+        "machine": described,
+        "rows": [row.to_dict() for row in screen.rows],
+        "details": details,
+    }
+    call.out.mkdir(parents=True, exist_ok=True)
+    (call.out / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    from correlate_picture import draw
+
+    draw(result, call.out / f"{stem}.png")
+    screen.console.print(f"wrote {stem}.json and {stem}.png")
+    return 0 if all(row.met is not False for row in screen.rows) or not whole else 1
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(description="Benchmark of anabranch.correlate")
+    parser.add_argument("--quick", action="store_true", help="small sizes, under three minutes")
+    parser.add_argument(
+        "--only",
+        action="append",
+        choices=[*_ON_ONE_CORE, *_ON_SPARK],
+        metavar="SECTION",
+        help=f"one of {', '.join([*_ON_ONE_CORE, *_ON_SPARK])}; may be given several times",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path(__file__).parent / "results",
+        metavar="FOLDER",
+        help="where results go (default: results beside this file)",
+    )
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

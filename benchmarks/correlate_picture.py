@@ -1,0 +1,102 @@
+"""The benchmark's result as one picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+
+matplotlib.use("Agg")  # no screen needed
+
+import matplotlib.pyplot as plt
+from matplotlib.axes import Axes
+
+__all__ = ["draw"]
+
+_COLOURS = ("#0b6e8f", "#4aa3a2", "#8fc1a9", "#d9b44a", "#b0b0b0")
+_BARS = (
+    "cosine",
+    "euclidean",
+    "cosine, window admits 44 %",
+    "cosine, 1e-3 of pairs match",
+    "plain numpy",
+)
+_GOALS = {16: 0.8, 64: 0.9, 576: 0.8}
+
+
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Write the panels for which there are figures."""
+    panels = {"kernel": _kernel, "growth": _growth, "join": _join}
+    details = result["details"]
+    shown = [name for name in panels if name in details]
+    if not shown:
+        return
+    figure, axes = plt.subplots(1, len(shown), figsize=(6 * len(shown), 4.4), squeeze=False)
+    for name, axis in zip(shown, axes[0], strict=True):
+        panels[name](axis, details)
+        axis.spines[["top", "right"]].set_visible(False)
+    about = result["machine"]
+    small = " (quick run: sizes too small for the targets)" if result["quick"] else ""
+    figure.suptitle(f"correlate: {about['cpu']}, {about['cores']} cores{small}", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+
+
+def _kernel(axis: Axes, details: dict[str, Any]) -> None:
+    widths = details["kernel"]["widths"]
+    step = 0.8 / len(_BARS)
+    for place, (name, colour) in enumerate(zip(_BARS, _COLOURS, strict=True)):
+        at = [n - 0.4 + step * (place + 0.5) for n in range(len(widths))]
+        axis.bar(at, [found["ratios"][name] for found in widths], step, label=name, color=colour)
+    for n, found in enumerate(widths):
+        goal = _GOALS[found["width"]]
+        label = "target for the first two" if n == 0 else ""  # one entry in the legend
+        axis.hlines(goal, n - 0.4, n - 0.4 + 2 * step, "#c0392b", lw=2, label=label)
+    axis.axhline(1, color="black", lw=0.8, ls=":")
+    axis.set_xticks(range(len(widths)), [f"{found['width']} dimensions" for found in widths])
+    axis.set_ylabel("speed, bare matrix product = 1")
+    axis.set_title("One core: find, test and score the matches", fontsize=10)
+    axis.set_ylim(0, 1.75)  # room for the legend
+    axis.legend(fontsize=7, loc="upper center", ncols=2, frameon=False)
+
+
+def _growth(axis: Axes, details: dict[str, Any]) -> None:
+    points = details["growth"]["points"]
+    rows = [point["window_rows"] for point in points]
+    inside = [point["worker_rate"] for point in points]
+    whole = [point["rate"] for point in points]
+    axis.plot(rows, inside, "o-", color=_COLOURS[1], label="in the workers' step")
+    axis.plot(rows, whole, "s-", color=_COLOURS[0], label="end to end, fixed cost included")
+    if "stream" in details:
+        kernel = details["stream"]["kernel_rate"]
+        axis.axhline(kernel, color="black", lw=0.8, ls=":", label="kernel alone on both cores")
+    axis.set_xscale("log")
+    axis.set_xticks(rows, [f"{count / 1000:g}k" for count in rows])
+    axis.minorticks_off()
+    axis.set_ylim(bottom=0)
+    axis.set_xlabel("rows a side in the window")
+    axis.set_ylabel("comparisons per second")
+    axis.set_title("Spark, two cores: the window grows tenfold", fontsize=10)
+    axis.legend(fontsize=8, frameon=False)
+
+
+def _join(axis: Axes, details: dict[str, Any]) -> None:
+    found = details["join"]
+    bars = {
+        "constant-key join": found["rates"]["constant-key join"],
+        "correlate, the same few rows": found["rates"]["correlate"],
+        "correlate, full windows": found["full_rate"],
+    }
+    if "stream" in details:
+        bars["kernel alone, both cores"] = details["stream"]["kernel_rate"]
+    colours = ["#b0b0b0", _COLOURS[1], _COLOURS[0], "#444444"]
+    axis.barh(list(bars), list(bars.values()), color=colours[: len(bars)])
+    for place, value in enumerate(bars.values()):
+        axis.text(value * 1.2, place, f"{value:.1e}", va="center", fontsize=8)
+    axis.set_xscale("log")
+    axis.set_xlim(min(bars.values()) / 5, max(bars.values()) * 20)
+    axis.invert_yaxis()
+    axis.set_xlabel("comparisons per second, 64-d cosine (log scale)")
+    axis.set_title("Against what Spark users write today", fontsize=10)

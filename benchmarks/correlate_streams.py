@@ -1,0 +1,377 @@
+"""The sections of the benchmark that run on Spark: full speed, the rival, fixed cost, growth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from correlate_spark import WIDTH, Batch, Bench, Feed, compare_in_two_processes, median
+from measuring import Row, Screen, ratio
+
+import anabranch as ab
+from anabranch.blocks import Block
+from anabranch.correlation import plan_correlation
+from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
+from anabranch.plans import LEFT, RIGHT
+from anabranch.windows import Window
+
+__all__ = ["fixed", "growth", "join", "stream"]
+
+_PROVIDER = "spark.sql.streaming.stateStore.providerClass"
+_SETTLE = 3  # micro-batches beyond the window's length that are not counted
+_STATE_TARGET = 1.3 * (WIDTH * 4 + 48)
+
+
+def stream(screen: Screen, bench: Bench) -> dict[str, Any]:
+    """End to end, against the kernel alone on the same two cores."""
+    found: dict[str, Any] = bench.once("steady", lambda: _steady(screen, bench))
+    add = screen.add
+    add(
+        Row(
+            "stream",
+            "end to end against the two-core kernel",
+            found["share_of_kernel"],
+            "of kernel",
+            0.5,
+            note=f"{found['rate']:.2e}/s against {found['kernel_rate']:.2e}/s",
+        )
+    )
+    batch = f"{found['comparisons']:.2e} comparisons in a micro-batch"
+    add(
+        Row(
+            "stream",
+            "comparisons per second, median of micro-batches",
+            found["rate"],
+            "/s",
+            note=batch,
+        )
+    )
+    rows = (
+        f"match rate {found['match_rate']:.1e}, {found['window_rows']:,} rows a side in the window"
+    )
+    add(Row("stream", "the same by the clock on the wall", found["wall_rate"], "/s", note=rows))
+    add(Row("stream", "kernel inside Spark against the kernel alone", found["inside"], "of kernel"))
+    for name, seconds in found["parts"].items():
+        part = f"{seconds / found['parts']['micro-batch']:.0%} of the micro-batch"
+        add(Row("stream", f"seconds: {name}", seconds, "s", note=part))
+    return found
+
+
+def _steady(screen: Screen, bench: Bench) -> dict[str, Any]:
+    window, rows = (6, 2000) if bench.quick else (6, 10_000)
+    rounds, measured, alone = (1, 5, 2.0) if bench.quick else (3, 12, 4.0)
+    files = window + _SETTLE + measured
+    feed = Feed.write(bench.room("feed"), files, rows)
+
+    def kernel_alone() -> float:
+        screen.step("stream: the kernel alone, one process per core")
+        return compare_in_two_processes(10_000, bench.threshold, alone)
+
+    kernel, runs = [kernel_alone()], []
+    for _ in range(rounds):
+        screen.step(f"stream: {files} micro-batches of 2 x {rows:,} rows, window {window * rows:,}")
+        runs.append(_full(bench.drain(bench.correlated(feed, window)), window))
+        kernel.append(kernel_alone())
+    # Each run is held against what the kernel did just before and just after it.
+    yards = [(kernel[n] + kernel[n + 1]) / 2 for n in range(rounds)]
+    rates = [median(batch.rate for batch in run) for run in runs]
+    inside = [median(b.comparisons / b.compare for b in run) for run in runs]
+    batches = [batch for run in runs for batch in run]
+    compared = sum(batch.comparisons for batch in batches)
+    return {
+        "share_of_kernel": median(rate / yard for rate, yard in zip(rates, yards, strict=True)),
+        "inside": median(rate / yard for rate, yard in zip(inside, yards, strict=True)),
+        "rate": median(rates),
+        "wall_rate": median(_wall_rate(run) for run in runs),
+        "kernel_rate": median(kernel),
+        "rates": rates,
+        "kernel_rates": kernel,
+        "comparisons": compared / len(batches),
+        "match_rate": sum(load.pairs for b in batches for load in b.loads) / compared,
+        "window_rows": window * rows,
+        "batch_rows": rows,
+        "parts": _parts(batches),
+    }
+
+
+def _wall_rate(batches: Sequence[Batch]) -> float:
+    """Comparisons per second between the starts of the first and of the last micro-batch."""
+    compared = sum(batch.comparisons for batch in batches[:-1])
+    return compared / (batches[-1].began - batches[0].began)
+
+
+def _full(batches: Sequence[Batch], window: float) -> list[Batch]:
+    """The micro-batches that meet a full window, without those in which things settle."""
+    return list(batches[int(window) + _SETTLE :])
+
+
+def _parts(batches: Sequence[Batch]) -> dict[str, float]:
+    """Where the median micro-batch spends its seconds."""
+
+    def over(part: Any) -> float:
+        return median(part(batch) for batch in batches)
+
+    return {
+        "micro-batch": over(lambda b: b.trigger),
+        "stage that reads, routes and packs": over(lambda b: b.stages[0]),
+        "stage of the workers": over(lambda b: b.stages[-1]),
+        "... comparing, slowest worker": over(lambda b: b.compare),
+        "... other work of its step": over(lambda b: b.busy - b.compare),
+        "... state, Python start, shuffle": over(lambda b: b.stages[-1] - b.busy),
+        "... of which commit, mean partition": over(
+            lambda b: b.state.get("commit_ms", 0) / 1000 / max(1, len(b.loads))
+        ),
+        "planning and scheduling of the job": over(
+            lambda b: b.durations["addBatch"] - sum(b.stages)
+        ),
+        "offsets, logs and planning around it": over(lambda b: b.trigger - b.durations["addBatch"]),
+    }
+
+
+def join(screen: Screen, bench: Bench) -> dict[str, Any]:
+    """Against the join that Spark users write: a constant key, watermarks and a time range."""
+    rows, files = (150, 4) if bench.quick else (500, 6)
+    threshold = bench.reached_by(1e-4)
+    feed = Feed.write(bench.room("slice"), files, rows)
+    screen.step(f"join: both on {files} micro-batches of 2 x {rows} rows, all inside the window")
+    found: dict[str, list[float]] = {}
+    pairs: dict[str, set[tuple[int, int]]] = {}
+    seconds: dict[str, list[float]] = {}
+    frames: dict[str, Callable[[], Any]] = {
+        "constant-key join": lambda: _constant_key(bench, feed, files, threshold),
+        "correlate": lambda: bench.correlated(feed, files, threshold),
+    }
+    # Rows of batch b meet all rows so far: (b + 1)^2 - b^2 batches' worth of pairs.
+    compared = [((b + 1) ** 2 - b**2) * rows * rows for b in range(files)]
+    for name, make in frames.items():
+        sink = bench.room("pairs")
+        batches = bench.drain(make(), sink)
+        assert len(batches) == files, f"{name}: {len(batches)} micro-batches for {files} files"
+        seconds[name] = [batch.trigger for batch in batches]
+        # The first micro-batches pay for a cold start on either side.
+        found[name] = [c / s for c, s in zip(compared, seconds[name], strict=True)][2:]
+        written = bench.spark.read.parquet(str(sink)).select("left_id", "right_id").collect()
+        pairs[name] = {(row[0], row[1]) for row in written}
+        assert len(written) == len(pairs[name]), f"{name}: a pair came twice"
+    rates = {name: median(values) for name, values in found.items()}
+    steady = bench.once("steady", lambda: _steady(screen, bench))
+    same = pairs["correlate"] == pairs["constant-key join"]
+    name = "constant-key join"
+    screen.add(
+        Row(
+            "join",
+            "correlate at full speed against the constant-key join",
+            steady["rate"] / rates[name],
+            "times",
+            300,
+            note=f"{steady['rate']:.2e}/s against {rates[name]:.2e}/s",
+        )
+    )
+    screen.add(
+        Row(
+            "join",
+            "same pairs on the slice",
+            float(same),
+            "",
+            1,
+            note=f"{len(pairs[name])} pairs of {sum(compared):.1e} comparisons",
+        )
+    )
+    slice_note = f"{rates['correlate']:.2e}/s: on so few rows it is fixed cost"
+    screen.add(
+        Row(
+            "join",
+            "correlate against the join on the slice itself",
+            rates["correlate"] / rates[name],
+            "times",
+            note=slice_note,
+        )
+    )
+    return {"rates": rates, "seconds": seconds, "same_pairs": same, "full_rate": steady["rate"]}
+
+
+def _constant_key(bench: Bench, feed: Feed, window: int, threshold: float) -> Any:
+    """The usual way round "stream-stream join without equality predicate is not supported"."""
+    from pyspark.sql import functions as F
+
+    sides = []
+    for name, frame in zip(("left", "right"), feed.streams(bench.spark), strict=True):
+        v = F.col("v").cast("array<double>")
+        squares = F.aggregate(v, F.lit(0.0), lambda total, x: total + x * x)
+        sides.append(
+            frame.withWatermark("ts", "1 second").select(
+                F.lit(1).alias(f"{name}_key"),
+                F.col("id").alias(f"{name}_id"),
+                F.col("ts").alias(f"{name}_ts"),
+                v.alias(f"{name}_v"),
+                # Norms once per row, not once per pair: as good as a user would write it.
+                F.sqrt(squares).alias(f"{name}_norm"),
+            )
+        )
+    span = F.expr(f"INTERVAL {window} SECONDS")
+    products = F.zip_with("left_v", "right_v", lambda x, y: x * y)
+    cosine = F.aggregate(products, F.lit(0.0), lambda total, x: total + x) / (
+        F.col("left_norm") * F.col("right_norm")
+    )
+    condition = (
+        (F.col("left_key") == F.col("right_key"))
+        & (F.col("left_ts") >= F.col("right_ts") - span)
+        & (F.col("left_ts") <= F.col("right_ts") + span)
+        & (cosine >= threshold)
+    )
+    joined = sides[0].join(sides[1], condition)
+    return joined.select("left_id", "right_id", cosine.alias("score"))
+
+
+def fixed(screen: Screen, bench: Bench) -> dict[str, Any]:
+    """What a micro-batch costs that has next to nothing to do."""
+    rounds, files, settle = (1, 8, 4) if bench.quick else (4, 16, 5)
+    screen.step(f"fixed: {rounds} rounds of {files} micro-batches of 20 rows")
+    feed = Feed.write(bench.room("drops"), files, 10)
+    frames: dict[str, Callable[[], Any]] = {
+        "counting rows": lambda: _counted(bench, feed),
+        "correlate": lambda: bench.correlated(feed, 6),
+    }
+    triggers: dict[str, list[float]] = {name: [] for name in frames}  # a median for each round
+    parts: list[Batch] = []
+    for _ in range(rounds):
+        for name, make in frames.items():
+            batches = bench.drain(make())[settle:]
+            triggers[name].append(median(batch.trigger for batch in batches))
+            if name == "correlate":
+                parts += batches
+    medians = {name: median(values) for name, values in triggers.items()}
+    screen.add(
+        Row(
+            "fixed",
+            "small micro-batch against one that counts rows in a state value",
+            ratio(triggers["correlate"], triggers["counting rows"]),
+            "times",
+            1.5,
+            at_most=True,
+            note=f"{medians['correlate']:.2f} s against {medians['counting rows']:.2f} s",
+        )
+    )
+    for name, seconds in _parts(parts).items():
+        if not name.startswith("... "):
+            screen.add(Row("fixed", f"seconds: {name}", seconds, "s"))
+    return {"medians": medians, "triggers": triggers, "parts": _parts(parts)}
+
+
+def _counted(bench: Bench, feed: Feed) -> Any:
+    """The least that a stateful Python operator can do with the same rows and partitions."""
+    import pandas as pd
+    from pyspark.sql import functions as F
+    from pyspark.sql.streaming import StatefulProcessor
+
+    # A class inside a function travels to Spark's workers by value; they cannot import this file.
+    class Counter(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._count = handle.getValueState("count", "count long")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            stored = self._count.get()
+            count = (stored[0] if stored is not None else 0) + sum(len(frame) for frame in rows)
+            self._count.update((count,))
+            yield pd.DataFrame({"worker": [key[0]], "count": [count]})
+
+        def close(self) -> None:
+            pass
+
+    left, right = feed.streams(bench.spark)
+    return (
+        left.union(right)
+        .select((F.col("id") % 2).cast("int").alias("worker"), "id")
+        .groupBy("worker")
+        .transformWithStateInPandas(
+            Counter(),
+            outputStructType="worker int, count long",
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+
+
+def growth(screen: Screen, bench: Bench) -> dict[str, Any]:
+    """Speed and state while the window grows tenfold."""
+    rows, measured = (2000, 5) if bench.quick else (10_000, 8)
+    windows = (0.6, 6.0) if bench.quick else (0.6, 1.5, 3.0, 6.0)
+    # Up and, in a full run, down again: what changes with time alone cancels out.
+    order = windows if bench.quick else (*windows, *reversed(windows))
+    whole = Feed.write(bench.room("growing"), int(max(windows)) + _SETTLE + measured, rows)
+    runs: dict[float, list[Batch]] = {window: [] for window in windows}
+    for window in order:
+        screen.step(f"growth: window of {round(window * rows):,} rows a side")
+        feed = whole.cut(bench.room("cut"), int(window) + _SETTLE + measured)
+        runs[window] += _full(bench.drain(bench.correlated(feed, window)), window)
+    points = [_point(round(window * rows), runs[window]) for window in windows]
+    for point in points:
+        screen.add(
+            Row(
+                "growth",
+                f"end to end, window of {point['window_rows']:,} rows a side",
+                point["rate"],
+                "/s",
+                note=f"workers' step alone {point['worker_rate']:.2e}/s, "
+                f"{point['state_rows']:,} copies stored",
+            )
+        )
+    rates = [point["rate"] for point in points]
+    inside = [point["worker_rate"] for point in points]
+    # Fixed cost weighs less in a larger window, so end to end only a fall would be a fault.
+    kept = min(later / max(rates[: n + 1]) for n, later in enumerate(rates[1:]))
+    note = "slowest against fastest window, per second of a worker's step"
+    screen.add(Row("growth", "workers: level", min(inside) / max(inside), "", 0.7, note=note))
+    note = "worst rate against the best of a smaller window"
+    screen.add(Row("growth", "end to end: does not fall", kept, "", 0.7, note=note))
+    note = "the small windows are fixed cost"
+    screen.add(
+        Row("growth", "end to end: slowest against fastest", min(rates) / max(rates), note=note)
+    )
+    per_row = {
+        "as reported": points[-1]["state_bytes"] / points[-1]["state_rows"],
+        "as encoded": _encoded_bytes_per_row(rows),
+    }
+    for name, reached in per_row.items():
+        what = f"bytes per stored copy, {name}"
+        screen.add(Row("growth", what, reached, "bytes", _STATE_TARGET, at_most=True))
+    on_disk = points[-1]["rocksdb_bytes"] / points[-1]["state_rows"]
+    note = "garbage that is not yet compacted included, what is still in memory not"
+    screen.add(Row("growth", "bytes per stored copy, RocksDB files", on_disk, "bytes", note=note))
+    return {"points": points, "bytes_per_row": per_row}
+
+
+def _point(window_rows: int, batches: Sequence[Batch]) -> dict[str, Any]:
+    """What the micro-batches with one window say."""
+    last = batches[-1]
+    return {
+        "window_rows": window_rows,
+        "rate": median(batch.rate for batch in batches),
+        "worker_rate": median(b.comparisons / b.busy for b in batches),
+        "trigger": median(batch.trigger for batch in batches),
+        "comparisons": median(batch.comparisons for batch in batches),
+        "state_rows": sum(load.state_rows for load in last.loads),
+        "state_bytes": sum(load.state_bytes for load in last.loads),
+        "rocksdb_bytes": int(last.state.get("rocksdbSstFileSize", 0)),
+        "rocksdb_memory_bytes": int(last.state.get("memory_bytes", 0)),
+    }
+
+
+def _encoded_bytes_per_row(rows: int) -> float:
+    """What a worker writes to the state store for each copy, directory included."""
+    schema = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
+    spec, problems = plan_correlation(
+        schema, schema, where=ab.cosine("v") >= 0.9, window="1 minute"
+    )
+    assert spec is not None, problems
+    window = Window(spec.window)
+    arrivals = []
+    for side in (LEFT, RIGHT):
+        vectors = np.random.default_rng(side).standard_normal((rows, WIDTH), dtype=np.float32)
+        columns = {"id": np.arange(rows), "s0": vectors, "lead": np.ones(rows, bool)}
+        arrivals.append((side, Block.of(np.arange(rows) + 10**15, columns)))
+    for _ in CorrelateKernel(spec, window).step(arrivals, BEGINNING):
+        pass
+    stored = sum(len(block.encode()) for _, block in window.added.values()) + len(window.head())
+    return stored / window.rows

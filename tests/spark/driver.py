@@ -1,0 +1,72 @@
+"""A driver process of its own, to be killed, given executors, or run through Spark Connect.
+
+``python driver.py FOLDER --master local[2]`` correlates the files of a `Feed` in FOLDER until all
+are processed, and prints the query's figures as the last line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import anabranch as ab
+from tests import twin
+from tests.spark.feeds import SECOND, Feed
+
+SPANS = (3 * SECOND, 2 * SECOND)
+LATE = 3 * SECOND
+PLANS = {"ssp": ab.ssp(2), "csp": ab.csp(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
+
+
+def score(left: twin.Row, right: twin.Row) -> float | None:
+    """The twin of this query's predicate."""
+    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
+
+
+def session(master: str | None, remote: str | None, folder: Path) -> Any:
+    """A session that leaves nothing behind outside `folder`."""
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName("anabranch test driver")
+    builder = builder.remote(remote) if remote else builder.master(master)
+    for name, value in {
+        "spark.ui.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+    }.items():
+        builder = builder.config(name, value)
+    return ab.configure(builder.getOrCreate(), workers=2)
+
+
+def main() -> None:
+    """Run to the end of the input."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--master")
+    parser.add_argument("--remote")
+    parser.add_argument("--plan", choices=PLANS, default="ssp")
+    parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
+    options = parser.parse_args()
+    spark = session(options.master, options.remote, options.folder)
+    feed = Feed(options.folder)
+    call = {
+        "where": ab.cosine("v") >= 0.6,
+        "window": ("3 seconds", "2 seconds"),
+        "plan": PLANS[options.plan],
+        "keep": (["name"], []),
+    }
+    query = feed.run(ab.correlate(*feed.streams(spark), **call, late="3 seconds"))
+    if options.batch:
+        ab.correlate(*feed.tables(spark), **call).write.parquet(str(feed.folder / "batch"))
+    print(json.dumps(ab.metrics(query)))
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,201 @@
+"""Streams whose micro-batches are known: one Parquet file per side and batch, a Parquet sink."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tests.twin import Batch, Pairs, Row
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+SIDES = ("left", "right")
+PATIENCE = 600  # seconds until a query that does not end counts as hung
+
+ROW = pa.schema(
+    {
+        "id": pa.int64(),
+        "ts": pa.timestamp("us", "UTC"),
+        "v": pa.list_(pa.float32()),
+        "x": pa.int64(),
+        "bits": pa.int64(),
+        "room": pa.string(),
+        "name": pa.string(),
+    }
+)
+
+# Vectors of length 5 or 10 at many angles: cosines and distances hit round thresholds exactly.
+_VECTORS = [[3, 4], [4, 3], [5, 0], [0, 5], [-3, 4], [-4, 3], [-5, 0], [6, 8], [8, 6], [0, -10]]
+
+
+def scripted(
+    batches: int, rows: tuple[int, int] = (20, 20), disorder: float = 1.5, seed: int = 1
+) -> list[Batch]:
+    """Micro-batches of a second each, whose rows come up to `disorder` seconds early or late."""
+    random = np.random.default_rng(seed)
+    script: list[Batch] = []
+    for number in range(batches):
+        sides: list[list[Row]] = []
+        for side in (0, 1):
+            made = []
+            for n in range(rows[side]):
+                shift = random.uniform(-disorder, disorder) if disorder else random.uniform(0, 1)
+                t = START + int((number + shift) * SECOND)
+                if random.random() < 0.3:  # whole seconds, so that window ends are hit exactly
+                    t -= t % SECOND
+                ident = (number * 1000 + n) * 2 + side
+                made.append(row(ident, t, random))
+            sides.append(made)
+        script.append((sides[0], sides[1]))
+    return script
+
+
+def row(ident: int, t: int, random: np.random.Generator | None = None) -> dict[str, Any]:
+    """A row of the schema `ROW`; without `random` one that matches any other such row."""
+    pick = (lambda n: int(random.integers(n))) if random is not None else (lambda n: 0)
+    return {
+        "id": ident,
+        "t": t,
+        "v": [float(x) for x in _VECTORS[pick(len(_VECTORS))]],
+        "x": pick(40),
+        "bits": pick(256) << 50,
+        "room": "ABC"[pick(3)],
+        "name": f"row {ident}" if ident % 5 else None,
+    }
+
+
+def at(seconds: float) -> int:
+    """So many seconds after the start, in microseconds."""
+    return START + round(seconds * SECOND)
+
+
+def table_of(rows: Iterable[Row], schema: pa.Schema = ROW) -> pa.Table:
+    """Rows as an Arrow table; `t` becomes the timestamp `ts`."""
+    rows = list(rows)
+    columns = {
+        name: [r["t"] if name == "ts" and "ts" not in r else r[name] for r in rows]
+        for name in schema.names
+    }
+    return pa.table(columns, schema=schema)
+
+
+@dataclass
+class Feed:
+    """Two input folders, a sink and a checkpoint under one folder."""
+
+    folder: Path
+    schemas: tuple[pa.Schema, pa.Schema] = (ROW, ROW)
+    written: int = field(default=0)
+
+    def add(self, batches: Sequence[Batch]) -> Feed:
+        """One more file per side for every batch; Spark takes them in order of their age."""
+        for batch in batches:
+            for side, rows, schema in zip(SIDES, batch, self.schemas, strict=True):
+                path = self.input(side) / f"{self.written:05d}.parquet"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                partial = path.with_name("." + path.name)
+                pq.write_table(table_of(rows, schema), partial)
+                os.utime(partial, (1_700_000_000 + self.written,) * 2)
+                partial.rename(path)
+            self.written += 1
+        return self
+
+    def input(self, side: str) -> Path:
+        return self.folder / side
+
+    def streams(self, spark: Any) -> tuple[Any, Any]:
+        """Both sides as streams of one file per micro-batch."""
+        return tuple(
+            spark.readStream.schema(frame.schema)
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(self.input(side)))
+            for side, frame in zip(SIDES, self.tables(spark), strict=True)
+        )
+
+    def tables(self, spark: Any) -> tuple[Any, Any]:
+        """Both sides as tables of all files so far."""
+        return tuple(spark.read.parquet(str(self.input(side))) for side in SIDES)
+
+    def run(self, result: Any, name: str = "out") -> Any:
+        """Process all files there are and append the result to a sink; the ended query."""
+        query = self.start(result, name)
+        assert query.awaitTermination(PATIENCE), "the query hangs"
+        return query
+
+    def start(self, result: Any, name: str = "out") -> Any:
+        """A query over the files that are there now, into the sink of this name."""
+        return (
+            result.writeStream.format("parquet")
+            .option("path", str(self.folder / name))
+            .option("checkpointLocation", str(self.folder / f"{name}.checkpoint"))
+            .outputMode("append")
+            .trigger(availableNow=True)
+            .start()
+        )
+
+    def output(self, spark: Any, name: str = "out") -> Any:
+        """What the sink holds."""
+        return spark.read.parquet(str(self.folder / name))
+
+
+def found(frame: Any, left: str = "left_id", right: str = "right_id") -> Pairs:
+    """The pairs of a result with their scores; fails if a pair came twice."""
+    rows = frame.select(left, right, "score").collect()
+    twice = [pair for pair, n in Counter((a, b) for a, b, _ in rows).items() if n > 1]
+    assert not twice, f"{len(twice)} pairs came more than once, such as {twice[:3]}"
+    return {(a, b): score for a, b, score in rows}
+
+
+def agree(got: Pairs, want: Pairs) -> None:
+    """Fail, with a few examples, unless pairs and scores are the same."""
+    lost, extra = want.keys() - got.keys(), got.keys() - want.keys()
+    assert not lost and not extra, (
+        f"{len(lost)} of {len(want)} pairs lost, such as {sorted(lost)[:3]}; "
+        f"{len(extra)} should not be, such as {sorted(extra)[:3]}"
+    )
+    wrong = [(pair, got[pair], want[pair]) for pair in want if got[pair] != want[pair]]
+    assert not wrong, f"{len(wrong)} scores differ, such as {wrong[:3]}"
+    assert want, "a test in which nothing joins shows nothing"
+
+
+def flat(batches: Sequence[Batch]) -> tuple[list[Row], list[Row]]:
+    """All left rows and all right rows."""
+    return [r for b in batches for r in b[0]], [r for b in batches for r in b[1]]
+
+
+@contextmanager
+def settings(spark: Any, **values: Any) -> Iterator[None]:
+    """Session settings for the length of a block; ``a__b`` stands for ``spark.sql.a.b``."""
+    names = {"spark.sql." + name.replace("__", "."): str(value) for name, value in values.items()}
+    before = {name: spark.conf.get(name, None) for name in names}
+    for name, value in names.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, value)
+
+
+def figures(query: Any) -> list[dict[str, Any]]:
+    """What the workers reported, batch by batch."""
+    from anabranch.spark.metrics import batch_metrics, loads_of
+
+    state: dict[int, Any] = {}
+    return [
+        batch_metrics(progress, loads, state)
+        for progress in query.recentProgress
+        if (loads := loads_of(progress))
+    ]

@@ -1,0 +1,105 @@
+"""Driver processes as children of a test: started, watched, killed with all that they started."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyspark
+
+from tests.spark.feeds import PATIENCE
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+class Driver:
+    """One run of `driver.py`, in a process group of its own."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        self.folder = folder
+        self.log = folder / f"driver-{time.monotonic_ns()}.log"
+        environment = {
+            **os.environ,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_HOME": str(Path(pyspark.__file__).parent),
+            "PYTHONPATH": str(ROOT),
+        }
+        # A session that is already open in this process must not show through.
+        for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "PYSPARK_GATEWAY_PORT"):
+            environment.pop(name, None)
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(ROOT / "tests/spark/driver.py"), str(folder), *options],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                cwd=folder,
+                start_new_session=True,
+            )
+
+    @property
+    def running(self) -> bool:
+        return self.process.poll() is None
+
+    def wait_until(self, holds: Callable[[], bool], what: str) -> None:
+        """Wait for something to happen while the driver runs."""
+        deadline = time.monotonic() + PATIENCE
+        while not holds():
+            assert time.monotonic() < deadline, f"{what} did not happen\n{self.tail()}"
+            assert self.running, f"the driver ended before {what}\n{self.tail()}"
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """SIGKILL to the Python driver and its JVM, and to executors if there are any."""
+        if self.running:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def finish(self) -> dict[str, Any]:
+        """Wait for the end; the figures that the driver printed."""
+        assert self.process.wait(PATIENCE) == 0, self.tail()
+        lines = self.log.read_text(errors="replace").splitlines()
+        return json.loads(next(line for line in reversed(lines) if line.startswith("{")))
+
+    def members(self, containing: str) -> list[int]:
+        """Processes of this driver's group whose command line contains a text."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit():
+                continue
+            try:
+                command = (entry / "cmdline").read_bytes().decode(errors="replace")
+                if containing in command and os.getpgid(int(entry.name)) == self.process.pid:
+                    found.append(int(entry.name))
+            except OSError:
+                continue  # it has ended meanwhile
+        return found
+
+    def tail(self) -> str:
+        return self.log.read_text(errors="replace")[-4000:]
+
+
+@contextmanager
+def driver(folder: Path, *options: str) -> Iterator[Driver]:
+    """A driver that is gone at the end of the block, whatever happens in it."""
+    started = Driver(folder, *options)
+    try:
+        yield started
+    finally:
+        started.kill()
+
+
+def newest(folder: Path, log: str) -> int:
+    """The newest micro-batch in the checkpoint's ``offsets`` (begun) or ``commits`` (ended)."""
+    place = folder / "out.checkpoint" / log
+    numbers = [int(path.name) for path in place.glob("[0-9]*")] if place.exists() else []
+    return max(numbers, default=-1)

@@ -1,0 +1,198 @@
+"""Plans that change while a real query runs: by hand, by themselves, and across kills."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.errors import StreamingQueryException
+
+import anabranch as ab
+from anabranch.story import story
+from tests import twin
+from tests.spark.changing_driver import CALL, PLANS
+from tests.spark.feeds import SECOND, Feed, agree, figures, found, scripted, settings
+
+SPANS = (3 * SECOND, 2 * SECOND)
+LATE = 3 * SECOND
+BATCHES = 66
+KILLS = 3
+
+
+def score(left: twin.Row, right: twin.Row) -> float | None:
+    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
+
+
+def newest_batch(feed: Feed) -> int:
+    """The newest micro-batch that the query has begun."""
+    offsets = feed.folder / "out.checkpoint" / "offsets"
+    names = [int(path.name) for path in offsets.glob("*") if path.name.isdigit()]
+    return max(names, default=-1)
+
+
+def run_until_killed(feed: Feed, target: int, delay: float) -> int | None:
+    """Run the driver until batch `target` has begun and `delay` more, then kill -9 all of it."""
+    log = (feed.folder / "driver.log").open("ab")
+    driver = subprocess.Popen(
+        [sys.executable, "-m", "tests.spark.changing_driver", str(feed.folder)],
+        stdout=log,
+        stderr=log,
+        start_new_session=True,
+        cwd=Path(__file__).parent.parent.parent,
+    )
+    deadline = time.monotonic() + 600
+    try:
+        while driver.poll() is None and newest_batch(feed) < target:
+            assert time.monotonic() < deadline, "the driver hangs; see driver.log"
+            time.sleep(0.02)
+        if driver.poll() is None:
+            time.sleep(delay)
+    finally:
+        if driver.poll() is None:
+            os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    return driver.returncode
+
+
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.Batch]]:
+    """A feed whose driver was killed three times on its way, under a dozen plans."""
+    batches = scripted(BATCHES, rows=(12, 10), seed=11)
+    feed = Feed(tmp_path_factory.mktemp("changing")).add(batches)
+    random = np.random.default_rng(7)
+    for kill in range(1, KILLS + 1):
+        target = kill * BATCHES // (KILLS + 1) + int(random.integers(-3, 3))
+        assert run_until_killed(feed, target, float(random.uniform(0, 0.8))) == -signal.SIGKILL
+    assert run_until_killed(feed, 10**9, 0) == 0, (feed.folder / "driver.log").read_text()[-3000:]
+    return feed, batches
+
+
+def test_each_pair_once_under_forced_switches_and_kills(spark: Any, survived) -> None:
+    feed, batches = survived
+    agree(found(feed.output(spark)), twin.pairs_in_time(batches, SPANS, score, LATE))
+
+
+def test_the_log_holds_the_whole_history(survived) -> None:
+    feed, _ = survived
+    entries = ab.PlanLog(str(feed.folder / "control")).entries()
+    switches = [entry for entry in entries if entry.cause["rule"] == "by hand"]
+    retired = [entry for entry in entries if entry.cause.get("retired")]
+    assert newest_batch(feed) >= 60
+    assert len(switches) >= 9
+    assert len(retired) >= 5, "plans are retired across restarts too"
+    assert max(len(entry.live) for entry in entries) >= 3
+    assert [entry.number for entry in entries] == list(range(len(entries)))
+    assert [entry.first for entry in entries] == sorted(entry.first for entry in entries)
+    assert {entry.plan for entry in entries} >= set(PLANS[:5])
+    assert len(story(entries)) == len(entries)
+
+
+def swapping(regime: int, regimes: int) -> list[twin.Batch]:
+    """One stream is ten times as fast as the other, and they swap every `regime` batches."""
+    batches: list[twin.Batch] = []
+    for number in range(regimes):
+        rows = (30, 3) if number % 2 == 0 else (3, 30)
+        part = scripted((number + 1) * regime, rows, disorder=0.5, seed=number)
+        batches += part[-regime:]
+    return batches
+
+
+def test_the_controller_follows_the_rates_by_itself(spark: Any, tmp_path: Path) -> None:
+    batches = swapping(regime=22, regimes=2)
+    feed = Feed(tmp_path).add(batches)
+    call = {"where": CALL["where"], "window": "2 seconds", "late": "1 second"}
+    control = str(tmp_path / "control")
+    with settings(spark, shuffle__partitions=4):
+        static = feed.run(
+            ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(4, "left")), "static"
+        )
+        adaptive = feed.run(
+            ab.correlate(
+                *feed.streams(spark),
+                **call,
+                plan=ab.adaptive(4, start=ab.ssp(4, "left"), policies=["shape"]),
+                control=control,
+            ),
+            "adaptive",
+        )
+    want = twin.pairs_in_time(batches, (2 * SECOND, 2 * SECOND), score, SECOND)
+    agree(found(feed.output(spark, "static")), want)
+    agree(found(feed.output(spark, "adaptive")), want)
+    entries = ab.PlanLog(control).entries()
+    assert entries[-1].plan == ab.ssp(4, "right")
+    (switch,) = [entry for entry in entries if entry.cause["rule"] == "shape"]
+    assert switch.first > 22
+    line = next(line for line in story(entries) if "replaces" in line)
+    assert "ssp(4, master=right), replaces plan 0, ssp(4, master=left) (shape: saves" in line
+    # Static: the fast stream is copied to all four workers in the second half. Adaptive: only
+    # until the controller has seen it; at the end only the slow one is.
+    ends = [figures(query)[-2]["copies_per_row"] for query in (static, adaptive)]
+    assert ends[0] == pytest.approx((3 + 4 * 30) / 33, rel=0.01)
+    assert ends[1] == pytest.approx((30 + 4 * 3) / 33, rel=0.01)
+
+
+def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
+    batches = scripted(4, rows=(6, 6))
+    call = {**CALL, "plan": ab.grid(1, 2)}
+    first, second = Feed(tmp_path / "a").add(batches[:3]), Feed(tmp_path / "b").add(batches[:3])
+    control = str(tmp_path / "control")
+    first.run(ab.correlate(*first.streams(spark), **call, control=control))
+    with pytest.raises(StreamingQueryException, match="belongs to query"):
+        second.run(ab.correlate(*second.streams(spark), **call, control=control))
+    # The checkpoint goes on, but with a new and empty log whose plan 0 is another one.
+    first.add(batches[3:])
+    other = {**call, "plan": ab.ssp(2)}
+    with pytest.raises(StreamingQueryException, match="StateMismatch"):
+        first.run(ab.correlate(*first.streams(spark), **other, control=str(tmp_path / "new")))
+
+
+def test_a_log_that_skips_a_plan_still_in_state_is_refused(spark: Any, tmp_path: Path) -> None:
+    batches = scripted(5, rows=(6, 6))
+    feed, folder = Feed(tmp_path).add(batches[:3]), tmp_path / "control"
+    call = {**CALL, "plan": ab.grid(1, 2), "control": str(folder)}
+    feed.run(ab.correlate(*feed.streams(spark), **call))
+    entries = ab.PlanLog(str(folder)).entries()
+    form = {**entries[0].to_dict(), "number": len(entries), "epoch": 1, "first": 3, "live": [1]}
+    (folder / f"{len(entries):08d}.json").write_text(json.dumps(form))
+    feed.add(batches[3:])
+    with pytest.raises(StreamingQueryException, match="not routed under a common plan"):
+        feed.run(ab.correlate(*feed.streams(spark), **call))
+
+
+def test_a_request_that_does_not_fit_is_dropped_with_a_word(spark: Any, tmp_path: Path) -> None:
+    batches = scripted(4, rows=(6, 6))
+    feed = Feed(tmp_path).add(batches)
+    log = ab.PlanLog(str(tmp_path / "control"))
+    log.append(ab.ssp(64), cause="far too many")
+    feed.run(ab.correlate(*feed.streams(spark), **{**CALL, "plan": ab.ssp(2)}, control=log.path))
+    deadline = time.monotonic() + 60
+    while log.requests() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert log.requests() == []
+    assert {entry.plan for entry in log.entries()} == {ab.ssp(2)}
+    agree(found(feed.output(spark)), twin.pairs_in_time(batches, SPANS, score, LATE))
+
+
+def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
+    feed = Feed(tmp_path).add(scripted(1, rows=(2, 2)))
+    streams, tables = feed.streams(spark), feed.tables(spark)
+    plan = ab.adaptive(2)
+    with pytest.raises(ab.InvalidCall, match="add control='path/of/a/directory'"):
+        ab.correlate(*streams, **{**CALL, "plan": plan})
+    with pytest.raises(ab.InvalidCall, match="control= is for streaming"):
+        ab.correlate(*tables, **{**CALL, "plan": plan}, control="c")
+    marked = [frame.withWatermark("ts", "3 seconds") for frame in streams]
+    with pytest.raises(ab.InvalidCall, match="control= needs late="):
+        ab.correlate(*marked, **{**CALL, "late": None, "plan": ab.ssp(2)}, control="c")
+    with pytest.raises(
+        ab.InvalidCall, match="has 3 workers, but spark.sql.shuffle.partitions is 2"
+    ):
+        ab.correlate(*streams, **{**CALL, "plan": ab.adaptive(3)}, control="c")
