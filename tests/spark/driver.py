@@ -1,7 +1,8 @@
 """A driver process of its own, to be killed, given executors, or run through Spark Connect.
 
 ``python driver.py FOLDER --master local[2]`` correlates the files of a `Feed` in FOLDER until all
-are processed, and prints the query's figures as the last line.
+are processed, and prints the query's figures as the last line. With ``--changing`` it also asks
+for another plan every five micro-batches, by hand as an operator would.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +22,16 @@ from tests.spark.feeds import SECOND, Feed
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
 PLANS = {"ssp": ab.ssp(2), "csp": ab.csp(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
+EVERY = 5
+TURNS = [
+    ab.ssp(4, "left"),
+    ab.csp(3, "1500 milliseconds", "right"),
+    ab.grid(2, 2),
+    ab.ssp(2, "right", weights=[1, 3]),
+    ab.csp(4, "4 seconds"),
+    ab.grid(1, 3),
+    ab.ssp(1),
+]
 
 
 def score(left: twin.Row, right: twin.Row) -> float | None:
@@ -26,7 +39,7 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
     return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
 
 
-def session(master: str | None, remote: str | None, folder: Path) -> Any:
+def session(master: str | None, remote: str | None, folder: Path, workers: int = 2) -> Any:
     """A session that leaves nothing behind outside `folder`."""
     from pyspark.sql import SparkSession
 
@@ -41,7 +54,35 @@ def session(master: str | None, remote: str | None, folder: Path) -> Any:
         "spark.executor.cores": "1",
     }.items():
         builder = builder.config(name, value)
-    return ab.configure(builder.getOrCreate(), workers=2)
+    return ab.configure(builder.getOrCreate(), workers=workers)
+
+
+def ask_for_plans(query: Any, log: ab.PlanLog, stop: threading.Event) -> None:
+    """Request the next plan whenever another five batches have been reported."""
+    asked = -1
+    while not stop.wait(0.05):
+        progress = query.lastProgress
+        turn = -1 if progress is None else progress.batchId // EVERY
+        if turn > asked:
+            asked = turn
+            log.append(TURNS[turn % len(TURNS)], cause=f"turn {turn}")
+
+
+def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
+    """Run to the end of the input under one plan after the other."""
+    control = str(feed.folder / "control")
+    call = {**call, "plan": ab.grid(2, 2), "late": "3 seconds", "control": control}
+    query = feed.start(ab.correlate(*feed.streams(spark), **call))
+    stop = threading.Event()
+    asking = threading.Thread(target=ask_for_plans, args=(query, ab.PlanLog(control), stop))
+    asking.start()
+    try:
+        query.awaitTermination()
+    finally:
+        stop.set()
+        asking.join()
+    time.sleep(1)  # the listener hears of the last batch a little later
+    return query
 
 
 def main() -> None:
@@ -51,9 +92,11 @@ def main() -> None:
     parser.add_argument("--master")
     parser.add_argument("--remote")
     parser.add_argument("--plan", choices=PLANS, default="ssp")
+    parser.add_argument("--changing", action="store_true", help="under changing plans")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     options = parser.parse_args()
-    spark = session(options.master, options.remote, options.folder)
+    workers = 4 if options.changing else 2
+    spark = session(options.master, options.remote, options.folder, workers)
     feed = Feed(options.folder)
     call = {
         "where": ab.cosine("v") >= 0.6,
@@ -61,7 +104,10 @@ def main() -> None:
         "plan": PLANS[options.plan],
         "keep": (["name"], []),
     }
-    query = feed.run(ab.correlate(*feed.streams(spark), **call, late="3 seconds"))
+    if options.changing:
+        query = run_changing(feed, spark, call)
+    else:
+        query = feed.run(ab.correlate(*feed.streams(spark), **call, late="3 seconds"))
     if options.batch:
         ab.correlate(*feed.tables(spark), **call).write.parquet(str(feed.folder / "batch"))
     print(json.dumps(ab.metrics(query)))

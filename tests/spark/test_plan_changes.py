@@ -3,75 +3,47 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
+import random
 import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
 from anabranch.story import story
 from tests import twin
-from tests.spark.changing_driver import CALL, PLANS
+from tests.spark.driver import LATE, SPANS, TURNS, score
 from tests.spark.feeds import SECOND, Feed, agree, figures, found, scripted, settings
+from tests.spark.processes import driver, newest
 
-SPANS = (3 * SECOND, 2 * SECOND)
-LATE = 3 * SECOND
+CALL = {
+    "where": ab.cosine("v") >= 0.6,
+    "window": ("3 seconds", "2 seconds"),
+    "late": "3 seconds",
+    "plan": ab.grid(2, 2),
+}
 BATCHES = 66
 KILLS = 3
-
-
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
-
-
-def newest_batch(feed: Feed) -> int:
-    """The newest micro-batch that the query has begun."""
-    offsets = feed.folder / "out.checkpoint" / "offsets"
-    names = [int(path.name) for path in offsets.glob("*") if path.name.isdigit()]
-    return max(names, default=-1)
-
-
-def run_until_killed(feed: Feed, target: int, delay: float) -> int | None:
-    """Run the driver until batch `target` has begun and `delay` more, then kill -9 all of it."""
-    log = (feed.folder / "driver.log").open("ab")
-    driver = subprocess.Popen(
-        [sys.executable, "-m", "tests.spark.changing_driver", str(feed.folder)],
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-        cwd=Path(__file__).parent.parent.parent,
-    )
-    deadline = time.monotonic() + 600
-    try:
-        while driver.poll() is None and newest_batch(feed) < target:
-            assert time.monotonic() < deadline, "the driver hangs; see driver.log"
-            time.sleep(0.02)
-        if driver.poll() is None:
-            time.sleep(delay)
-    finally:
-        if driver.poll() is None:
-            os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    return driver.returncode
 
 
 @pytest.fixture(scope="module")
 def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.Batch]]:
     """A feed whose driver was killed three times on its way, under a dozen plans."""
     batches = scripted(BATCHES, rows=(12, 10), seed=11)
-    feed = Feed(tmp_path_factory.mktemp("changing")).add(batches)
-    random = np.random.default_rng(7)
+    folder = tmp_path_factory.mktemp("changing")
+    feed = Feed(folder).add(batches)
+    dice = random.Random(7)
+    options = ("--master", "local[2]", "--changing")
     for kill in range(1, KILLS + 1):
-        target = kill * BATCHES // (KILLS + 1) + int(random.integers(-3, 3))
-        assert run_until_killed(feed, target, float(random.uniform(0, 0.8))) == -signal.SIGKILL
-    assert run_until_killed(feed, 10**9, 0) == 0, (feed.folder / "driver.log").read_text()[-3000:]
+        target = kill * BATCHES // (KILLS + 1) + dice.randint(-3, 3)
+        with driver(folder, *options) as run:
+            run.wait_until(lambda t=target: newest(folder, "offsets") >= t, f"batch {target}")
+            time.sleep(dice.uniform(0, 0.8))
+            run.kill()
+    with driver(folder, *options) as run:
+        run.finish()
     return feed, batches
 
 
@@ -85,13 +57,13 @@ def test_the_log_holds_the_whole_history(survived) -> None:
     entries = ab.PlanLog(str(feed.folder / "control")).entries()
     switches = [entry for entry in entries if entry.cause["rule"] == "by hand"]
     retired = [entry for entry in entries if entry.cause.get("retired")]
-    assert newest_batch(feed) >= 60
+    assert newest(feed.folder, "commits") >= 60
     assert len(switches) >= 9
     assert len(retired) >= 5, "plans are retired across restarts too"
     assert max(len(entry.live) for entry in entries) >= 3
     assert [entry.number for entry in entries] == list(range(len(entries)))
     assert [entry.first for entry in entries] == sorted(entry.first for entry in entries)
-    assert {entry.plan for entry in entries} >= set(PLANS[:5])
+    assert {entry.plan for entry in entries} >= set(TURNS[:5])
     assert len(story(entries)) == len(entries)
 
 
