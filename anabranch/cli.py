@@ -99,6 +99,24 @@ def demo(
     raise typer.Exit(code)
 
 
+@app.command("story")
+def tell_story(
+    path: Annotated[str, typer.Argument(help="The control directory of a correlate query.")],
+) -> None:
+    """Tell the history of a plan log: what changed, when, and because of which figures."""
+    from anabranch.planlog import PlanLog
+    from anabranch.story import story
+
+    entries = PlanLog(path).entries()
+    if not entries:
+        typer.echo(
+            f"there is no plan log in {path}: give the directory named by control=", err=True
+        )
+        raise typer.Exit(2)
+    for line in story(entries):
+        typer.echo(line)
+
+
 def main() -> None:
     """Run the command line."""
     app()

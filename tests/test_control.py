@@ -276,3 +276,15 @@ class TestPlanLog:
         )
         assert "left rows 100" in lines[1]
         assert any("plan 0 retired" in line for line in lines)
+
+    def test_the_command_tells_it(self, tmp_path):
+        from typer.testing import CliRunner
+
+        from anabranch.cli import app
+
+        PlanLog(str(tmp_path)).begin(ab.ssp(2), first=0)
+        told = CliRunner().invoke(app, ["story", str(tmp_path)])
+        assert told.exit_code == 0
+        assert told.output == "batch 0: starts with plan 0, ssp(2, master=left).\n"
+        empty = CliRunner().invoke(app, ["story", str(tmp_path / "elsewhere")])
+        assert empty.exit_code == 2 and "there is no plan log in" in empty.output

@@ -165,6 +165,6 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ab.InvalidCall, match="control= needs late="):
         ab.correlate(*marked, **{**CALL, "late": None, "plan": ab.ssp(2)}, control="c")
     with pytest.raises(
-        ab.InvalidCall, match="has 3 workers, but spark.sql.shuffle.partitions is 2"
+        ab.InvalidCall, match=r"has 3 workers, but spark.sql.shuffle.partitions is 2"
     ):
         ab.correlate(*streams, **{**CALL, "plan": ab.adaptive(3)}, control="c")
