@@ -143,8 +143,14 @@ def plan_correlation(
     keyless = predicate is not None and not any(isinstance(t, Same) for t in predicate.terms)
     if keyless and isinstance(plan, Plan) and plan.by_key:
         check.problems.append(f"plan {plan} spreads by key: add ab.same(...) to the predicate")
+    if bad_rows == "drop":
+        for slot in [slot for slot in slots[0] if _needs_length(slot) and slot.dim is None]:
+            check.problems.append(
+                f"bad_rows='drop' needs the length of {slot.column!r}, ab.{slot.measure}(..., "
+                "dim=64), or it would depend on what arrives first which rows are dropped"
+            )
     if check.problems or predicate is None:
-        return None, check.problems
+        return None, list(dict.fromkeys(check.problems))
     sides = [
         Side(
             label,
@@ -336,6 +342,10 @@ class _Check:
                 "to double"
             )
         return None
+
+
+def _needs_length(slot: Slot) -> bool:
+    return slot.kind == "vector" or (slot.kind == "bits" and slot.type == "binary")
 
 
 def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -31,11 +31,11 @@ GOOD = {
     "b": b"abc",
 }
 WHERE = (
-    (ab.cosine("v") >= -1)
-    & (ab.euclidean("w") <= 100)
+    (ab.cosine("v", dim=2) >= -1)
+    & (ab.euclidean("w", dim=2) <= 100)
     & ab.within("x", 10)
     & ab.same("k")
-    & (ab.hamming("b") <= 24)
+    & (ab.hamming("b", dim=3) <= 24)
 )
 
 
@@ -99,14 +99,3 @@ def test_the_length_is_that_of_earlier_rows_or_the_one_given():
     process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w", dim=3) >= 0, window="1 day")
     with pytest.raises(ab.BadRow, match="2 elements where 3 are expected"):
         process.step(table({}), None)
-
-
-def test_mismatched_lengths_of_the_sides_are_dropped_and_counted():
-    process = InProcess(
-        SCHEMA, SCHEMA, where=ab.dot("w") >= 0, window="1 day", bad_rows="drop", plan=ab.grid(2, 2)
-    )
-    process.step(table({}), None)
-    process.step(None, table({"id": 7, "w": [1.0, 2.0, 3.0]}, {"id": 8, "w": [1.0, 2.0, 3.0]}))
-    assert process.pairs == []
-    assert sum(load.rejected for load in process.loads) in (0, 2)  # 0 if no worker has both sides
-    assert sum(load.rejected + load.rows_right for load in process.loads) == 2

@@ -108,8 +108,9 @@ class CorrelateKernel:
             lead = block.columns["lead"]
             block = block.without("lead")
             load.bytes_in += block.nbytes
-            if not len(block) or not self._lengths_agree(side, block, lead):
+            if not len(block):
                 continue
+            self._check_lengths(side, block)
             copies += len(block)
             rows += int(lead.sum())
             if int(block.t.min()) <= watermark:
@@ -124,8 +125,8 @@ class CorrelateKernel:
             load.rows_right, load.copies_right = rows, copies
         return concat(good).in_time_order() if good else Block.of([], {})
 
-    def _lengths_agree(self, side: int, block: Block, lead: np.ndarray) -> bool:
-        """Whether vectors are as long as those before; within a block they already are."""
+    def _check_lengths(self, side: int, block: Block) -> None:
+        """Vectors must be as long as those before; within a block they already are."""
         lengths = self.window.notes.setdefault("lengths", {})
         for slot in self.correlation.sides[side].slots:
             if slot.kind not in ("vector", "bits"):
@@ -134,16 +135,12 @@ class CorrelateKernel:
             expected = lengths.setdefault(slot.name, width)
             if width == expected:
                 continue
-            if not self.correlation.drop_bad_rows:
-                ident = pa.array(block.columns["id"][:1])[0].as_py()
-                raise BadRow(
-                    f"{SIDES[side]} row with id {ident!r} cannot be compared: {slot.column!r} has "
-                    f"length {width} where earlier rows, of either side, have {expected}; repair "
-                    "the input, fix the length with dim=, or pass bad_rows='drop'"
-                )
-            self.load.rejected += int(lead.sum())
-            return False
-        return True
+            ident = pa.array(block.columns["id"][:1])[0].as_py()
+            raise BadRow(
+                f"{SIDES[side]} row with id {ident!r} cannot be compared: {slot.column!r} has "
+                f"length {width} where earlier rows, of either side, have {expected}; repair the "
+                "input, or fix the length with dim= and pass bad_rows='drop'"
+            )
 
     def _check_state(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> None:
         """Refuse to go on if state and rows were made by different queries or plans."""

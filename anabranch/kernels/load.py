@@ -33,6 +33,7 @@ class Load:
     busy_seconds: float = 0.0
     compare_seconds: float = 0.0
     newest: dict[str, int] = field(default_factory=dict)
+    operator: str = ""
 
     def to_json(self) -> str:
         """One line that `from_json` reads.

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import StructType
+from pyspark.sql.types import LongType, StructField, StructType, TimestampType
 
 from anabranch.control import Adaptive
 from anabranch.correlation import Correlation, Side, Slot, plan_correlation
@@ -22,7 +22,7 @@ from anabranch.planlog import PlanLog
 from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.predicates import Predicate
 from anabranch.spark.adaptation import PlanKeeper
-from anabranch.spark.carriage import Carried, carry
+from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
 from anabranch.spark.processor import BatchWorker, CorrelateProcessor
@@ -130,6 +130,8 @@ def correlate(
     )
     streaming = left.isStreaming and right.isStreaming
     problems += setting_problems(spark, streaming)
+    for label, frame, names in zip(("left", "right"), (left, right), _kept(keep), strict=True):
+        problems += carry_problems(label, frame, names)
     problems += _streaming_problems(left, right, time, late)
     problems += _control_problems(settings, control, streaming, late)
     asked = settings if settings is not None else fixed
@@ -170,18 +172,20 @@ def _run(
         )
     ]
     blocks = packed[LEFT].union(packed[RIGHT])
-    ids = ["string" if side.id_is_text else "bigint" for side in correlation.sides]
-    fields = [f"left_id {ids[LEFT]}", f"right_id {ids[RIGHT]}", "left_t bigint", "right_t bigint"]
-    fields += ["score double"]
+    schema = StructType()
+    for side in correlation.sides:
+        schema.add(f"{side.label}_id", "string" if side.id_is_text else "bigint")
+    schema.add("left_t", "bigint").add("right_t", "bigint").add("score", "double")
     for side, kept in zip(correlation.sides, carried, strict=True):
-        fields += [f"{side.label}_{keep_column(n)} {c.type}" for n, c in enumerate(kept)]
+        for number, column in enumerate(kept):
+            schema.add(f"{side.label}_{keep_column(number)}", column.type)
     if streaming:
         name = METRICS_PREFIX + secrets.token_hex(4)
         if control is not None:
             _keep_log(control, plan, settings, correlation, left.sparkSession, name)
-        pairs = _streaming(correlation, blocks, fields, name)
+        pairs = _streaming(correlation, blocks, schema, name)
     else:
-        pairs = _batch(correlation, blocks, fields, partitions(left.sparkSession))
+        pairs = _batch(correlation, blocks, schema, partitions(left.sparkSession))
     return pairs.select(*_result(correlation, carried, (left, right)))
 
 
@@ -205,15 +209,15 @@ def _keep_log(
 
 
 def _streaming(
-    correlation: Correlation, blocks: DataFrame, fields: list[str], name: str
+    correlation: Correlation, blocks: DataFrame, fields: StructType, name: str
 ) -> DataFrame:
     if correlation.late is not None:
         delay = f"{-(-correlation.late // 1000)} milliseconds"
         blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
             "newest", delay
         )
-    schema = ", ".join(["t timestamp", *fields, "load string"])
-    arrow = _arrow_schema(schema)
+    schema = StructType([StructField("t", TimestampType()), *fields.fields]).add("load", "string")
+    arrow = to_arrow_schema(schema, timezone="UTC")
     # Without a timestamp among its inputs Spark drops no late copies; the kernel drops rows and
     # counts them.
     pairs = (
@@ -230,9 +234,11 @@ def _streaming(
     return pairs.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
 
 
-def _batch(correlation: Correlation, blocks: DataFrame, fields: list[str], tasks: int) -> DataFrame:
-    schema = ", ".join(["t bigint", *fields])
-    worker = BatchWorker(correlation, _arrow_schema(schema))
+def _batch(
+    correlation: Correlation, blocks: DataFrame, fields: StructType, tasks: int
+) -> DataFrame:
+    schema = StructType([StructField("t", LongType()), *fields.fields])
+    worker = BatchWorker(correlation, to_arrow_schema(schema, timezone="UTC"))
 
     def run(
         key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
@@ -323,6 +329,14 @@ def _default_plan(
     return choose(workers, (counts[LEFT], counts[RIGHT]), span, correlation.window)
 
 
+def _kept(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
+    """The kept columns of either side, of a call that may be wrong."""
+    names = keep if isinstance(keep, (list, tuple)) else ()
+    if len(names) == 2 and all(isinstance(part, (list, tuple)) for part in names):
+        return names[0], names[1]
+    return names, names
+
+
 def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any) -> list[str]:
     if left.isStreaming != right.isStreaming:
         one, other = ("left", "right") if left.isStreaming else ("right", "left")
@@ -368,12 +382,6 @@ def _control_problems(
     elif late is None:
         problems.append("control= needs late=, which bounds how long a replaced plan stays live")
     return problems
-
-
-def _arrow_schema(ddl: str) -> pa.Schema:
-    schema = StructType.fromDDL(ddl)
-    assert isinstance(schema, StructType)
-    return to_arrow_schema(schema, timezone="UTC")
 
 
 def _column(name: str) -> Column:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from anabranch.kernels.load import Load
@@ -11,6 +11,7 @@ from anabranch.kernels.load import Load
 __all__ = ["METRICS_PREFIX", "batch_metrics", "loads_of", "metrics"]
 
 METRICS_PREFIX = "anabranch_correlate_"
+State = dict[tuple[str, int], Load]  # by operator and worker
 
 _COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows")
 
@@ -27,7 +28,7 @@ def metrics(query: Any) -> dict[str, Any]:
     >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
     17
     """
-    state: dict[int, Load] = {}
+    state: State = {}
     latest: dict[str, Any] = {}
     total = dict.fromkeys(_COUNTS, 0)
     for progress in query.recentProgress:
@@ -41,17 +42,25 @@ def metrics(query: Any) -> dict[str, Any]:
 def loads_of(progress: Any, prefix: str = METRICS_PREFIX) -> list[Load]:
     """The workers' reports inside one progress report."""
     return [
-        Load.from_json(text)
+        replace(Load.from_json(text), operator=name)
         for name, row in (progress.observedMetrics or {}).items()
         if name.startswith(prefix)
-        for text in row["load"] or ()
+        for text in _texts(row)
     ]
 
 
-def batch_metrics(progress: Any, loads: Iterable[Load], state: dict[int, Load]) -> dict[str, Any]:
+def _texts(row: Any) -> Iterable[str]:
+    """The reports in an observed row; Connect wraps it into another with its schema."""
+    fields = row.asDict() if hasattr(row, "asDict") else dict(row)
+    if "load" not in fields and "values" in fields:
+        return fields["values"][0] or ()
+    return fields["load"] or ()
+
+
+def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[str, Any]:
     """Figures of one micro-batch; `state` remembers each worker's last report."""
     loads = list(loads)
-    state.update((load.worker, load) for load in loads)
+    state.update(((load.operator, load.worker), load) for load in loads)
     rows = sum(load.rows_left + load.rows_right for load in loads)
     copies = sum(load.copies_left + load.copies_right for load in loads)
     seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000

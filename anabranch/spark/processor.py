@@ -20,6 +20,7 @@ from anabranch.correlation import Correlation
 from anabranch.errors import StateMismatch
 from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
 from anabranch.spark.blas import single_threaded
+from anabranch.spark.carriage import pack_values
 from anabranch.spark.slicecache import CACHE
 from anabranch.windows import Slice, Window
 
@@ -66,10 +67,10 @@ class CorrelateProcessor(StatefulProcessor):
         with single_threaded():
             for batch in kernel.step(arrivals, watermark):
                 yield self._frame(batch, None)
-        if not arrivals and not window.dropped and not window.added:
-            return  # a timer that had nothing to do
         self._keep_timer(window, watermark)
         self._write(window, before)
+        if not arrivals and not window.dropped and not window.added:
+            return  # a timer that had nothing to free; merged slices may end later than it thought
         # A load row's time is just past the watermark: Spark refuses older ones.
         empty = pa.RecordBatch.from_pydict({"t": pa.array([max(watermark, 0) + 1])})
         yield self._frame(empty, kernel.load.to_json())
@@ -138,6 +139,5 @@ def _series(array: pa.Array, is_time: bool) -> pd.Series:
         times = array.to_numpy().astype(np.int64).view("datetime64[us]")
         return pd.Series(times).dt.tz_localize("UTC")
     if pa.types.is_nested(array.type):
-        # PySpark converts nested values one by one and knows Python's None, not pandas' NA.
-        return pd.Series(array.to_pylist(maps_as_pydicts="strict"), dtype=object)
+        array = pack_values(array)
     return pd.Series(pd.arrays.ArrowExtensionArray(array))

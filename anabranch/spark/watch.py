@@ -18,7 +18,7 @@ from rich.text import Text
 from anabranch.errors import InvalidCall
 from anabranch.figures import count
 from anabranch.kernels.load import Load
-from anabranch.spark.metrics import METRICS_PREFIX, batch_metrics, loads_of
+from anabranch.spark.metrics import METRICS_PREFIX, State, batch_metrics, loads_of
 
 __all__ = ["BatchTable", "Interrupt", "brief", "watch"]
 
@@ -102,7 +102,7 @@ class BatchTable:
         self._first: int | None = None
         self._last: tuple[str, int] | None = None
         self._seen: tuple[str, int, str] | None = None
-        self._state: dict[int, Load] = {}
+        self._state: State = {}
         self._lines: list[str] = []
 
     def update(self, query: Any) -> list[dict[str, Any]]:

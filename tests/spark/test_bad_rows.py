@@ -13,7 +13,7 @@ from tests import twin
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted, settings
 
 SPANS = (2 * SECOND, 2 * SECOND)
-CALL = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds", "plan": ab.ssp(2, "right")}
+CALL = {"where": ab.cosine("v", dim=2) >= 0.6, "window": "2 seconds", "plan": ab.ssp(2, "right")}
 NAN, INFINITY = float("nan"), float("inf")
 
 

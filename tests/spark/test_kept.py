@@ -79,7 +79,9 @@ def results(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         call = {"where": ab.within("x", 0), "window": "0 seconds", "keep": names()}
         feed.run(ab.correlate(*feed.streams(spark), **call, late="1 second"))
         at_once = ab.correlate(*feed.tables(spark), **call)
-        yield feed.tables(spark), {"streaming": feed.output(spark), "batch": at_once}
+        at_once.write.parquet(str(feed.folder / "batch"))
+        results = {"streaming": feed.output(spark), "batch": feed.output(spark, "batch")}
+        yield feed.tables(spark), results
 
 
 @pytest.mark.parametrize("number", range(len(TYPES)), ids=list(TYPES))
