@@ -199,7 +199,7 @@ class Newsroom:
         titles = _headlines(random, self.stories)
         channels, homes = [], []
         for side in (0, 1):
-            ordinary = int(random.poisson(self.rates[side] * self.duration))
+            ordinary = max(1, int(random.poisson(self.rates[side] * self.duration)))
             t = np.concatenate([told_t[side], random.uniform(0, self.duration, ordinary) * SECOND])
             t = t.astype(np.int64) + BEGIN
             v = np.concatenate([told_v[side], random.standard_normal((ordinary, DIMENSIONS))])

@@ -74,7 +74,8 @@ class LiveWriter(threading.Thread):
 
     def run(self) -> None:
         try:
-            self._send(BEGIN + int(self.tick * self.speed * SECOND), 0)
+            first = min(int(frames.arrival[0]) for frames in self.broadcast.channels)
+            self._send(max(first, BEGIN + int(self.tick * self.speed * SECOND)), 0)
             self._go.wait()
             began, number = time.monotonic(), 1
             while not self._stop_asked.wait(self.tick) and not self.finished:

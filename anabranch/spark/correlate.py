@@ -11,7 +11,14 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import LongType, StructField, StructType, TimestampType
+from pyspark.sql.types import (
+    DoubleType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from anabranch.control import Adaptive
 from anabranch.correlation import Correlation, Side, Slot, plan_correlation
@@ -174,8 +181,8 @@ def _run(
     blocks = packed[LEFT].union(packed[RIGHT])
     schema = StructType()
     for side in correlation.sides:
-        schema.add(f"{side.label}_id", "string" if side.id_is_text else "bigint")
-    schema.add("left_t", "bigint").add("right_t", "bigint").add("score", "double")
+        schema.add(f"{side.label}_id", StringType() if side.id_is_text else LongType())
+    schema.add("left_t", LongType()).add("right_t", LongType()).add("score", DoubleType())
     for side, kept in zip(correlation.sides, carried, strict=True):
         for number, column in enumerate(kept):
             schema.add(f"{side.label}_{keep_column(number)}", column.type)
@@ -216,7 +223,9 @@ def _streaming(
         blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
             "newest", delay
         )
-    schema = StructType([StructField("t", TimestampType()), *fields.fields]).add("load", "string")
+    schema = StructType([StructField("t", TimestampType()), *fields.fields]).add(
+        "load", StringType()
+    )
     arrow = to_arrow_schema(schema, timezone="UTC")
     # Without a timestamp among its inputs Spark drops no late copies; the kernel drops rows and
     # counts them.
