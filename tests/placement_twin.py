@@ -124,9 +124,7 @@ def least_cost_with_core(
     return best
 
 
-def _core_cost(
-    inputs: Inputs, where: dict[str, str], links: list[tuple[str, str, float]]
-) -> float:
+def _core_cost(inputs: Inputs, where: dict[str, str], links: list[tuple[str, str, float]]) -> float:
     total = 0.0
     for k, (a, _, price) in enumerate(links):
         side = {a}
@@ -138,6 +136,8 @@ def _core_cost(
                     side |= {x, y}
                     grew = True
         for u in {u for _, u, _ in inputs}:
-            across = [r for w, i, r in inputs if i == u and (where[w] in side) != (where[u] in side)]
+            across = [
+                r for w, i, r in inputs if i == u and (where[w] in side) != (where[u] in side)
+            ]
             total += price * max(across or [0.0])
     return total

@@ -198,9 +198,7 @@ def seat_costs(graph: ViewGraph, found: Seats, taken: np.ndarray) -> np.ndarray:
     seat, row = external.seat[at], external.row[at]
     stream = np.asarray(graph.inputs[row] if graph.shared else row, np.int64)
     group = stream * graph.devices + found.device[seat]
-    return cost + _charge(
-        group, found.device[seat], graph.rates[row], graph.down, graph.devices
-    )
+    return cost + _charge(group, found.device[seat], graph.rates[row], graph.down, graph.devices)
 
 
 def _charge(

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numba
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, linprog
+from scipy.optimize import LinearConstraint, linprog
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -90,7 +90,7 @@ def levelled_cover(ladder: Ladder, a: np.ndarray, b: np.ndarray, time_limit: flo
     Examples
     --------
     >>> ladder = Ladder(np.array([0, 2, 3, 4]), np.array([1.0, 2, 1, 1]),
-    ...                 np.array([2.0, 5, 2, 2]), np.array([1.0, 2, 1, 1]))
+    ...                 np.array([2.0, 5, 3, 2]), np.array([1.0, 2, 1, 1]))
     >>> found = levelled_cover(ladder, np.array([0, 1]), np.array([2, 3]), 1.0)
     >>> found.taken.tolist(), found.cost.tolist(), found.method.tolist()
     ([0, -1, 3], [4.0], ['levelled tree'])
@@ -211,9 +211,7 @@ def _kernel(
     return _Kernel(taken, slack, integer, searched)
 
 
-def _lower(
-    step: np.ndarray, matrix: coo_array, low: np.ndarray, chosen: np.ndarray
-) -> np.ndarray:
+def _lower(step: np.ndarray, matrix: coo_array, low: np.ndarray, chosen: np.ndarray) -> np.ndarray:
     """Local search: drop the dearest entry that may be dropped, and swap one in for two out."""
     dense = matrix.tocsc()
     chosen = chosen.copy()

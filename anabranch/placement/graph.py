@@ -7,7 +7,7 @@ caller knows are kept beside the numbers and are used for messages and results o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -30,11 +30,15 @@ class Consumers(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a graph that stands alone, and where its views and devices are in the whole."""
+    """A part of a graph that stands alone, and where its views, devices and sources are in the whole.
+
+    A source of the part may be a view of the whole.
+    """
 
     graph: ViewGraph
     views: np.ndarray
     devices: np.ndarray
+    nodes: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +68,7 @@ class ViewGraph:
     (2, 3, True)
     >>> part = graph.over(np.array([2]))
     >>> part.views.tolist(), part.graph.home.tolist()
-    ([1], [0, -1])
+    ([1], [-1, 0])
     """
 
     offsets: np.ndarray
@@ -175,7 +179,7 @@ class ViewGraph:
             load=None if self.load is None else self.load[views],
             shared=self.shared,
         )
-        return Part(graph, views, devices)
+        return Part(graph, views, devices, nodes[outer])
 
     def others_of(self, rows: np.ndarray) -> np.ndarray:
         """For each row, how much its view needs of all other inputs together."""
@@ -189,6 +193,60 @@ class ViewGraph:
             total = np.add.reduceat(self.rates, self.offsets[:-1])
             others[wide] = np.maximum(total[view[wide]] - self.rates[rows[wide]], 0.0)
         return others
+
+    def devices_below(self, views: np.ndarray) -> np.ndarray:
+        """Devices with data below any of these views."""
+        found = [np.empty(0, np.int64)]
+        frontier = np.asarray(views, np.int64)
+        seen = np.zeros(0 if self.single_level else self.views, bool)
+        while len(frontier):
+            inputs = self.inputs[self.rows_of(frontier)]
+            leaf = inputs < self.sources
+            home = self.home[inputs[leaf]]
+            found.append(np.unique(home[home >= 0]).astype(np.int64))
+            frontier = np.unique(inputs[~leaf]).astype(np.int64) - self.sources
+            frontier = frontier[~seen[frontier]]
+            seen[frontier] = True
+        return np.unique(np.concatenate(found))
+
+    def with_rates(self, rows: np.ndarray, rates: np.ndarray) -> ViewGraph:
+        """The same graph with some rates changed."""
+        changed = self.rates.copy()
+        changed[rows] = rates
+        found = replace(self, rates=changed)
+        for name in ("single_level", "row_view", "consumers", "ranks", "sources_by_device"):
+            if name in self.__dict__:
+                found.__dict__[name] = self.__dict__[name]
+        return found
+
+    def without_views(self, views: np.ndarray) -> tuple[ViewGraph, np.ndarray]:
+        """The graph without some views and all that reads them; -1 or the new number of each view."""
+        gone = np.zeros(self.views, bool)
+        frontier = np.asarray(views, np.int64)
+        while len(frontier):
+            gone[frontier] = True
+            if self.single_level:
+                break
+            read = self.consumers
+            rows = read.rows[spread_rows(read.offsets, frontier + self.sources)]
+            frontier = np.unique(self.row_view[rows]).astype(np.int64)
+            frontier = frontier[~gone[frontier]]
+        kept = np.flatnonzero(~gone)
+        number = np.full(self.views, -1, np.int64)
+        number[kept] = np.arange(len(kept))
+        rows = self.rows_of(kept)
+        inputs = self.inputs[rows].copy()
+        upper = inputs >= self.sources
+        inputs[upper] = number[inputs[upper] - self.sources] + self.sources
+        found = replace(
+            self,
+            offsets=np.concatenate([[0], np.cumsum(np.diff(self.offsets)[kept])]),
+            inputs=inputs,
+            rates=self.rates[rows],
+            load=None if self.load is None else self.load[kept],
+            view_ids=kept if self.view_ids is None else np.asarray(self.view_ids, object)[kept],
+        )
+        return found, number
 
     def view_name(self, view: int) -> Any:
         return _name(self.view_ids, view)

@@ -54,9 +54,7 @@ class _Matrix:
         return LinearConstraint(matrix, np.concatenate(self.low), np.inf)
 
 
-def seat_program(
-    graph: ViewGraph, found: Seats, allowed: np.ndarray, time_limit: float
-) -> Settled:
+def seat_program(graph: ViewGraph, found: Seats, allowed: np.ndarray, time_limit: float) -> Settled:
     """The best placement in which only `allowed` seats are taken.
 
     Parameters
@@ -103,9 +101,7 @@ def seat_program(
     at = np.flatnonzero(column[external.seat] >= 0)
     seat, row = external.seat[at], external.row[at]
     stream = np.asarray(graph.inputs[row] if graph.shared else row, np.int64)
-    groups, amount = np.unique(
-        stream * graph.devices + found.device[seat], return_inverse=True
-    )
+    groups, amount = np.unique(stream * graph.devices + found.device[seat], return_inverse=True)
     objective.append(_first(amount, graph.down[found.device[seat]], len(groups)))
     rows = matrix.at_least(np.zeros(len(at)))
     matrix.put(rows, columns + amount, 1.0)
@@ -237,7 +233,9 @@ def _put_known(
     matrix: _Matrix, row: np.ndarray, column: np.ndarray, value: np.ndarray | float
 ) -> None:
     known = column >= 0
-    matrix.put(row[known], column[known], np.broadcast_to(np.asarray(value, float), row.shape)[known])
+    matrix.put(
+        row[known], column[known], np.broadcast_to(np.asarray(value, float), row.shape)[known]
+    )
 
 
 def _locations(graph: ViewGraph, found: Seats, taken: np.ndarray) -> np.ndarray:

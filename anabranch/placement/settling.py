@@ -147,23 +147,10 @@ def _groups(graph: ViewGraph, local: LocalOptima, contested: np.ndarray) -> list
         widened.update(rigid)
         for d in rigid:
             over = graph.views_over(np.array([d]))
-            near = np.unique(graph.home[graph.inputs[_rows_below(graph, over)]])
-            wanted, by = wanted_views(graph, local, near[near >= 0])
+            wanted, by = wanted_views(graph, local, graph.devices_below(over))
             touching = np.isin(wanted, over)
             view = np.concatenate([view, over, wanted[touching]])
             device = np.concatenate([device, np.full(len(over), d), by[touching]])
-
-
-def _rows_below(graph: ViewGraph, views: np.ndarray) -> np.ndarray:
-    """Rows of the sources below some views."""
-    found = []
-    frontier = views
-    while len(frontier):
-        rows = graph.rows_of(frontier)
-        inputs = graph.inputs[rows]
-        found.append(rows[inputs < graph.sources])
-        frontier = np.unique(inputs[inputs >= graph.sources]) - graph.sources
-    return np.unique(np.concatenate(found))
 
 
 def _by_program(
