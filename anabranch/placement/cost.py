@@ -15,7 +15,7 @@ import numpy as np
 
 from anabranch.placement.graph import ViewGraph
 
-__all__ = ["Traffic", "all_upload_cost", "link_costs", "node_locations", "traffic"]
+__all__ = ["Traffic", "all_upload_cost", "link_costs", "node_locations", "simple_costs", "traffic"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -62,6 +62,17 @@ def all_upload_cost(graph: ViewGraph) -> float:
     return float(link_costs(graph, np.full(graph.views, -1, np.int32)).sum())
 
 
+def simple_costs(graph: ViewGraph, location: np.ndarray) -> tuple[float, float]:
+    """The cost of a placement and of uploading everything, where no download can be shared.
+
+    One pass over a graph of one level: `link_costs` must look up each stream and device.
+    """
+    found = _simple(
+        graph.offsets, graph.inputs, graph.rates, graph.home, location, graph.up, graph.down
+    )
+    return float(found[0]), float(found[1])
+
+
 def traffic(graph: ViewGraph, location: np.ndarray, at: np.ndarray | None = None) -> Traffic:
     """Every stream that crosses a link, with its rate; streams of rate zero are left out."""
     at = node_locations(graph, location) if at is None else at
@@ -81,6 +92,29 @@ def traffic(graph: ViewGraph, location: np.ndarray, at: np.ndarray | None = None
     node = np.flatnonzero(top > 0)
     down = _downloads(graph.offsets, graph.inputs, graph.rates, at, graph.sources, graph.devices)
     return Traffic(node, at[node], top[node], *down)
+
+
+@numba.njit(cache=True)
+def _simple(offsets, inputs, rates, home, location, up, down):
+    sent = np.zeros(len(home))
+    top = np.zeros(len(home))
+    cost, whole = 0.0, 0.0
+    for v in range(len(offsets) - 1):
+        here = location[v]
+        for e in range(offsets[v], offsets[v + 1]):
+            s, rate = inputs[e], rates[e]
+            if home[s] != here:
+                if rate > sent[s]:
+                    sent[s] = rate
+                if here >= 0:
+                    cost += down[here] * rate
+            if rate > top[s]:
+                top[s] = rate
+    for s in range(len(home)):
+        if home[s] >= 0:
+            cost += up[home[s]] * sent[s]
+            whole += up[home[s]] * top[s]
+    return cost, whole
 
 
 @numba.njit(cache=True)

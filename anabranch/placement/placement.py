@@ -14,7 +14,13 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.corenet import CorePlacement
-from anabranch.placement.cost import all_upload_cost, link_costs, node_locations, traffic
+from anabranch.placement.cost import (
+    all_upload_cost,
+    link_costs,
+    node_locations,
+    simple_costs,
+    traffic,
+)
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 from anabranch.placement.optima import METHODS, LocalOptima, local_optima
@@ -294,7 +300,10 @@ def _patched(whole: np.ndarray, at: np.ndarray, piece: np.ndarray) -> np.ndarray
 def _finished(
     graph: ViewGraph, local: LocalOptima, settled: Settlement, time_limit: float
 ) -> Placement:
-    cost = float(link_costs(graph, settled.location).sum())
+    if graph.single_level and graph.shared and not local.method.any():  # all by the prefix rule
+        cost, baseline = simple_costs(graph, settled.location)
+    else:
+        cost, baseline = float(link_costs(graph, settled.location).sum()), all_upload_cost(graph)
     counts = np.bincount(local.method, minlength=len(METHODS))
     methods = {METHODS[k]: int(n) for k, n in enumerate(counts) if n}
     methods.update(Counter(c.method for c in settled.components))
@@ -302,7 +311,7 @@ def _finished(
         graph=graph,
         places=settled.location,
         cost=cost,
-        baseline_cost=all_upload_cost(graph),
+        baseline_cost=baseline,
         bound=min(settled.bound, cost),
         methods=methods,
         local=local,

@@ -88,8 +88,13 @@ def sharing_devices(graph: ViewGraph) -> np.ndarray:
     They could serve two views with one download, or hold two inputs of one view (spec F3).
     """
     of = graph.sources_by_device
+    sizes = np.diff(graph.offsets)
+    if np.all(np.diff(of.offsets) <= 1) and sizes.max(initial=0) <= _WIDE:
+        # One stream per device: a download is shared if two streams meet in two views.
+        found: np.ndarray = _meeting_twice(graph.offsets, graph.inputs, graph.home, graph.devices)
+        return found
     read = graph.consumers
-    return _sharing(
+    found = _sharing(
         graph.offsets,
         graph.inputs,
         graph.row_view,
@@ -99,6 +104,7 @@ def sharing_devices(graph: ViewGraph) -> np.ndarray:
         read.offsets,
         read.rows,
     )
+    return found
 
 
 @numba.njit(cache=True)
@@ -261,4 +267,36 @@ def _sharing(offsets, inputs, row_view, home, of_starts, of_sources, read_starts
                     break
             if found[d]:
                 break
+    return found
+
+
+@numba.njit(cache=True)
+def _meeting_twice(offsets, inputs, home, devices):
+    sources = len(home)
+    starts = np.zeros(sources + 1, np.int64)
+    for v in range(len(offsets) - 1):
+        for i in range(offsets[v], offsets[v + 1]):
+            for j in range(i + 1, offsets[v + 1]):
+                starts[min(inputs[i], inputs[j]) + 1] += 1
+    for s in range(sources):
+        starts[s + 1] += starts[s]
+    at = starts[:-1].copy()
+    partner = np.empty(starts[sources], np.int32)
+    for v in range(len(offsets) - 1):
+        for i in range(offsets[v], offsets[v + 1]):
+            for j in range(i + 1, offsets[v + 1]):
+                low = min(inputs[i], inputs[j])
+                partner[at[low]] = max(inputs[i], inputs[j])
+                at[low] += 1
+    found = np.zeros(devices, np.bool_)
+    stamp = np.full(sources, -1, np.int32)
+    for s in range(sources):
+        for k in range(starts[s], starts[s + 1]):
+            u = partner[k]
+            if stamp[u] == s:
+                if home[s] >= 0:
+                    found[home[s]] = True
+                if home[u] >= 0:
+                    found[home[u]] = True
+            stamp[u] = s
     return found
