@@ -146,7 +146,9 @@ def _resident() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
-def measure(method: str, kind: str, users: int, edges: int = 0, down: float = 1.0) -> dict[str, Any]:
+def measure(
+    method: str, kind: str, users: int, edges: int = 0, down: float = 1.0
+) -> dict[str, Any]:
     """One measurement in a new process."""
     command = [sys.executable, __file__, "--child", method, kind, str(users), str(edges), str(down)]
     print(f"  {method}: {kind}, {users:,} users, down/up {down:g} ...", flush=True)
@@ -169,7 +171,13 @@ def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
         met = value >= wanted if at_least else value <= wanted
         sign = ">=" if at_least else "<="
         lines.append(
-            {"target": text, "measured": value, "unit": unit, "wanted": f"{sign} {wanted:g}", "met": met}
+            {
+                "target": text,
+                "measured": value,
+                "unit": unit,
+                "wanted": f"{sign} {wanted:g}",
+                "met": met,
+            }
         )
 
     plan = by.get(("planner", "zipf", 20_000, 1.0))
@@ -273,15 +281,16 @@ def main() -> None:
     for item in lines:
         verdict = "met" if item["met"] else "NOT MET"
         report.append(
-            f"| {item['target']} | {item['measured']:,.3g} {item['unit']} | {item['wanted']} | {verdict} |"
+            f"| {item['target']} | {item['measured']:,.3g} {item['unit']} | {item['wanted']} "
+            f"| {verdict} |"
         )
     report += ["", "| method | workload | down/up | users | demand edges | CPU s | wall s | MB |"]
     report += ["|---|---|---|---|---|---|---|---|"]
     for r in rows:
         seconds = r.get("extrapolated", r["seconds"])
         report.append(
-            f"| {r['method']} | {r['workload']} | {r['down']:g} | {r['users']:,} | {r['edges']:,} | "
-            f"{seconds:,.4g} | {r['wall']:,.4g} | {r['memory_mb']:,.0f} |"
+            f"| {r['method']} | {r['workload']} | {r['down']:g} | {r['users']:,} | "
+            f"{r['edges']:,} | {seconds:,.4g} | {r['wall']:,.4g} | {r['memory_mb']:,.0f} |"
         )
     text = "\n".join(report) + "\n"
     (RESULTS / f"{name}.md").write_text(text)

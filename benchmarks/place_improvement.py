@@ -1,7 +1,7 @@
 """How much placement saves over uploading everything, by the price of downloads (figure 10).
 
-    python benchmarks/place_improvement.py            # 100K users, 8.6M demand edges; about 5 minutes
-    python benchmarks/place_improvement.py --quick    # the Facebook graph only; seconds
+    python benchmarks/place_improvement.py          # 100K users, 8.6M demand edges; minutes
+    python benchmarks/place_improvement.py --quick  # the Facebook graph only; seconds
 
 Two networks: one of the paper's size with Facebook-like degrees, and the real Facebook graph of
 SNAP (left out where the file is missing). Five models of how much of a friend's location is
@@ -69,7 +69,9 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             x = [r["ratio"] for r in mine]
             axis.plot(x, [r["improvement"] for r in mine], "o-", label=model, ms=3)
         axis.axhspan(3.5, 7.3, color="grey", alpha=0.15, label="range in the paper")
-        axis.set(title=network, xlabel="download cost / upload cost", ylabel="times less than all-upload")
+        axis.set(
+            title=network, xlabel="download cost / upload cost", ylabel="times less than all-upload"
+        )
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
     axes[0][0].legend(fontsize=7)
@@ -85,11 +87,15 @@ def main() -> None:
     if social.FACEBOOK.exists():
         a, b = social.facebook_graph()
         for model in social.RATE_MODELS:
-            rows += improvement("Facebook, 4,039 users", a, b, int(max(a.max(), b.max())) + 1, model)
+            rows += improvement(
+                "Facebook, 4,039 users", a, b, int(max(a.max(), b.max())) + 1, model
+            )
     if not options.quick:
         a, b = social.facebook_like(100_000, int(8_600_000 * 1.033))
         for model in social.RATE_MODELS:
-            rows += improvement(f"synthetic, 100K users, {2 * len(a) / 1e6:.1f}M edges", a, b, 100_000, model)
+            rows += improvement(
+                f"synthetic, 100K users, {2 * len(a) / 1e6:.1f}M edges", a, b, 100_000, model
+            )
     name = "place-improvement" + ("-quick" if options.quick else "")
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["FACEBOOK", "RATE_MODELS", "facebook_graph", "facebook_like", "rates", "zipf_feeds", "zipf_graph"]
+__all__ = [
+    "FACEBOOK",
+    "RATE_MODELS",
+    "facebook_graph",
+    "facebook_like",
+    "rates",
+    "zipf_feeds",
+    "zipf_graph",
+]
 
 FACEBOOK = Path(__file__).resolve().parents[2] / "shared" / "data" / "facebook_combined.txt.gz"
 MOST_FRIENDS = 4956

@@ -74,9 +74,7 @@ def test_f5_inside_the_papers_range() -> None:
 
 
 def test_f6_shared_uploads_are_no_knapsack() -> None:
-    plan = plan_of(
-        "v(P:10,Q:1)", "w(P:10,R:1)", capacity={"P": 3}, load={"v": 3, "w": 3}
-    )
+    plan = plan_of("v(P:10,Q:1)", "w(P:10,R:1)", capacity={"P": 3}, load={"v": 3, "w": 3})
     on_p = [row for row in plan.traffic().to_pylist() if row["device"] == "P"]
     assert sum(row["cost"] for row in on_p) == 10
     assert plan.cost == 12

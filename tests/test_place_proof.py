@@ -151,7 +151,9 @@ def test_conflicts_in_cycles(data: st.DataObject) -> None:
     pairs = [(i, j) for i in range(devices) for j in range(i)]
     chosen = data.draw(st.lists(st.sampled_from(pairs), min_size=3, max_size=7, unique=True))
     inputs = [
-        (f"v{i}{j}", f"s{k}", float(data.draw(st.integers(2, 4)))) for i, j in chosen for k in (i, j)
+        (f"v{i}{j}", f"s{k}", float(data.draw(st.integers(2, 4))))
+        for i, j in chosen
+        for k in (i, j)
     ]
     homes = {f"s{k}": f"D{k}" for k in range(devices)}
     check({"inputs": inputs, "homes": homes, "up": 5.0, "down": 1.0})
@@ -203,10 +205,14 @@ def test_failure_equals_planning_what_is_left(case: Case, data: st.DataObject) -
     touched = plan.graph.devices_below(plan.graph.views_over(_numbers(plan, [failed])))
     kept = {plan.graph.device_name(int(d)) for d in touched} | {failed}
     for view, place in plan.location.items():
-        if view in after.location and not {
-            plan.graph.device_name(int(d))
-            for d in plan.graph.devices_below(_view_numbers(plan, [view]))
-        } & kept:
+        if (
+            view in after.location
+            and not {
+                plan.graph.device_name(int(d))
+                for d in plan.graph.devices_below(_view_numbers(plan, [view]))
+            }
+            & kept
+        ):
             assert after.location[view] == place or not plan.components
 
 
@@ -223,7 +229,9 @@ def cores(draw: st.DrawFn, costs: str) -> tuple[Case, ab.CoreNetwork]:
     case = draw(cases(costs=costs))
     views = list(dict.fromkeys(w for w, _, _ in case["inputs"]))[:4]
     case["inputs"] = [row for row in case["inputs"] if row[0] in views]
-    shape = draw(st.sampled_from([[("a", "b")], [("a", "b"), ("b", "c")], [("a", "c"), ("b", "c")]]))
+    shape = draw(
+        st.sampled_from([[("a", "b")], [("a", "b"), ("b", "c")], [("a", "c"), ("b", "c")]])
+    )
     links = [(x, y, draw(st.sampled_from([0.5, 1.0, 3.0]))) for x, y in shape]
     sites = sorted({n for x, y, _ in links for n in (x, y)})
     devices = set(case["homes"].values()) - {"cloud"}

@@ -14,6 +14,7 @@ other inputs of a kept parent).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -81,7 +82,7 @@ def seats(graph: ViewGraph) -> Seats:
     order = np.argsort(graph.ranks, kind="stable")
     bounds = np.searchsorted(graph.ranks[order], np.arange(1, graph.ranks.max(initial=0) + 2))
     all_devices = devices[0]
-    for rank, (low, high) in enumerate(zip(bounds[:-1], bounds[1:], strict=True), 1):
+    for rank, (low, high) in enumerate(pairwise(bounds), 1):
         rows = graph.rows_of(order[low:high])
         below = sizes[graph.inputs[rows]]
         first = starts[graph.inputs[rows]]
@@ -106,13 +107,7 @@ def seats(graph: ViewGraph) -> Seats:
 
 
 def seat_externals(graph: ViewGraph, found: Seats, only: np.ndarray) -> Externals:
-    """The inputs of some seats that are not candidates for the same device.
-
-    Parameters
-    ----------
-    only
-        Which rows to look at, as a mask over the rows of the graph.
-    """
+    """The inputs of seats that are not candidates for the same device, of the rows in a mask."""
     kept = np.concatenate([[0], np.cumsum(only)])
     offsets = kept[graph.offsets]
     rows = np.flatnonzero(only)
@@ -198,7 +193,8 @@ def seat_costs(graph: ViewGraph, found: Seats, taken: np.ndarray) -> np.ndarray:
     seat, row = external.seat[at], external.row[at]
     stream = np.asarray(graph.inputs[row] if graph.shared else row, np.int64)
     group = stream * graph.devices + found.device[seat]
-    return cost + _charge(group, found.device[seat], graph.rates[row], graph.down, graph.devices)
+    cost += _charge(group, found.device[seat], graph.rates[row], graph.down, graph.devices)
+    return cost
 
 
 def _charge(

@@ -57,8 +57,8 @@ class CoreNetwork:
             problems.append("a core network needs at least one link")
         elif not problems and not self._is_tree():
             problems.append(
-                "the links are not a tree: two-step planning is exact on trees only; leave out links "
-                "that close a cycle, and join what is apart"
+                "the links are not a tree: two-step planning is exact on trees only; leave out "
+                "links that close a cycle, and join what is apart"
             )
         known = set(self.nodes) if not problems else None
         for name, mapping in (("attached", self.attached), ("sites", self.sites)):
@@ -144,7 +144,7 @@ def place_on_core(core: CoreNetwork, graph: ViewGraph, places: np.ndarray) -> Co
 
 
 def _subtrees(core: CoreNetwork, number: Mapping[Any, int]) -> list[tuple[list[int], float]]:
-    """For every link, the sites on its far side as seen from the first site; nearest links first."""
+    """For every link, the sites on its far side seen from the first site; nearest links first."""
     neighbours: dict[int, list[tuple[int, float]]] = {k: [] for k in number.values()}
     for a, b, price in core.links:
         neighbours[number[a]].append((number[b], float(price)))

@@ -107,7 +107,6 @@ def levelled_cover(ladder: Ladder, a: np.ndarray, b: np.ndarray, time_limit: flo
     if on_tree.any():
         _tree(ladder.offsets, ladder.extra, ends[0], ends[1], a, b, on_tree, taken)
     method = np.where(tree, "levelled tree", "lp kernel").astype(object)
-    bound = np.zeros(count)
     slack = np.zeros(count)
     if not tree.all():
         cyclic = ~on_tree
@@ -163,14 +162,14 @@ def _kernel(
     reached = np.zeros(entries)
     reached[used] = solved.x
     whole = np.abs(reached - np.round(reached)) < 1e-6
-    relaxed = np.bincount(component[owner], step * reached, count)
     reached = np.where(whole, np.round(reached), reached)
     integer = np.zeros(count, bool)
     searched = np.zeros(count, bool)
     slack = np.zeros(count)
     half = np.flatnonzero(~whole)
+    relaxed = reached[half]
     if len(half):
-        inside = (~whole)[columns].reshape(-1)
+        inside = ~whole[columns]
         both = np.zeros(len(row), np.int64)
         np.add.at(both, rows[inside], 1)
         at = np.flatnonzero(both == 2)
@@ -202,12 +201,11 @@ def _kernel(
             reached[half[members]] = chosen
             searched[home] = True
             own = float(step[half[members]] @ chosen)
-            bound = max(bound, 0.5 * float(step[half[members]].sum()))
+            bound = max(bound, float(step[half[members]] @ relaxed[members]))
             slack[home] += max(own - bound, 0.0)
     taken = np.full(len(ladder.offsets) - 1, -1)
     at = np.flatnonzero(reached > 0.5)
     taken[owner[at]] = at  # entries rise within a unit: the last one written is the highest
-    del relaxed
     return _Kernel(taken, slack, integer, searched)
 
 

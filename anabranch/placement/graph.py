@@ -30,7 +30,7 @@ class Consumers(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A part of a graph that stands alone, and where its views, devices and sources are in the whole.
+    """A part of a graph that stands alone, and the numbers that its members have in the whole.
 
     A source of the part may be a view of the whole.
     """
@@ -118,7 +118,10 @@ class ViewGraph:
         if self.single_level:
             return np.ones(self.views, np.int32)
         read = self.consumers
-        return _ranks(self.offsets, self.inputs, read.offsets, read.rows, self.row_view, self.home)
+        found: np.ndarray = _ranks(
+            self.offsets, self.inputs, read.offsets, read.rows, self.row_view, self.home
+        )
+        return found
 
     @cached_property
     def sources_by_device(self) -> Consumers:
@@ -220,7 +223,7 @@ class ViewGraph:
         return found
 
     def without_views(self, views: np.ndarray) -> tuple[ViewGraph, np.ndarray]:
-        """The graph without some views and all that reads them; -1 or the new number of each view."""
+        """The graph without some views and all above them; the new number of each view, or -1."""
         gone = np.zeros(self.views, bool)
         frontier = np.asarray(views, np.int64)
         while len(frontier):
@@ -309,7 +312,8 @@ def spread_rows(offsets: np.ndarray, groups: np.ndarray) -> np.ndarray:
     sizes = np.asarray(offsets)[groups + 1] - starts
     ends = np.cumsum(sizes)
     total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    found: np.ndarray = np.arange(total) + np.repeat(starts - (ends - sizes), sizes)
+    return found
 
 
 def _name(ids: Any, number: int) -> Any:
@@ -320,7 +324,8 @@ def _name(ids: Any, number: int) -> Any:
 
 
 def _grouped(keys: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
-    return _counting_sort(keys, groups)  # type: ignore[no-any-return]
+    found: tuple[np.ndarray, np.ndarray] = _counting_sort(keys, groups)
+    return found
 
 
 @numba.njit(cache=True)

@@ -113,7 +113,7 @@ class Placement:
         return pa.table(columns)
 
     def traffic(self) -> pa.Table:
-        """What crosses each device's link: stream, device, direction, rate, cost; adds up to the cost."""
+        """What crosses each link: stream, device, direction, rate, cost. Adds up to the cost."""
         found = traffic(self.graph, self.places)
         node = np.concatenate([found.up_node, found.down_node])
         device = np.concatenate([found.up_device, found.down_device])
@@ -189,8 +189,8 @@ class Placement:
         proof = "proved optimal" if self.optimal else f"within {self.gap:.2%} of a lower bound"
         how = ", ".join(f"{count:,} by {name}" for name, count in self.methods.items())
         return (
-            f"{len(self.places):,} views: {int(held.sum()):,} on {len(np.unique(self.places[held])):,} "
-            f"devices, {int((~held).sum()):,} in the cloud\n"
+            f"{len(self.places):,} views: {int(held.sum()):,} on "
+            f"{len(np.unique(self.places[held])):,} devices, {int((~held).sum()):,} in the cloud\n"
             f"cost {self.cost:,.6g}, against {self.baseline_cost:,.6g} with everything uploaded "
             f"({times:.2f} times less), {proof}\n"
             f"planned: {how}"

@@ -46,7 +46,8 @@ def prefix_rule(unit: np.ndarray, rate: np.ndarray, price: np.ndarray, up: np.nd
 
     Examples
     --------
-    >>> rule = prefix_rule(np.array([0, 0]), np.array([10.0, 3.0]), np.array([6.0, 5.0]), np.ones(1))
+    >>> rate, price = np.array([10.0, 3.0]), np.array([6.0, 5.0])
+    >>> rule = prefix_rule(np.array([0, 0]), rate, price, up=np.ones(1))
     >>> rule.threshold.tolist(), rule.value.tolist()
     ([3.0], [9.0])
     """

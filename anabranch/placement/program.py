@@ -8,6 +8,7 @@ local search is taken, and the bound that was reached tells how far off it can b
 
 from __future__ import annotations
 
+import time
 from typing import NamedTuple
 
 import numpy as np
@@ -136,7 +137,7 @@ def seat_program(graph: ViewGraph, found: Seats, allowed: np.ndarray, time_limit
         candidates.append(_locations(graph, found, at[answer[:seats] > 0.5]))
     if not proved:
         start = candidates[0] if candidates else np.full(graph.views, CLOUD, np.int32)
-        candidates.append(descend(graph, found, allowed, start))
+        candidates.append(descend(graph, found, allowed, start, time_limit))
     costs = [float(link_costs(graph, location).sum()) for location in candidates]
     best = int(np.argmin(costs))
     method = "milp" if proved else "local search"
@@ -170,12 +171,13 @@ def solve_binary(
 
 
 def descend(
-    graph: ViewGraph, found: Seats, allowed: np.ndarray, location: np.ndarray
+    graph: ViewGraph, found: Seats, allowed: np.ndarray, location: np.ndarray, time_limit: float
 ) -> np.ndarray:
-    """Improve a placement one view at a time until no single move helps.
+    """Improve a placement one view at a time until no single move helps, or time runs out.
 
     A view that leaves a device takes along to the cloud whatever rests on it alone.
     """
+    deadline = time.monotonic() + time_limit
     location = location.copy()
     cost = float(link_costs(graph, location).sum())
     seats = np.flatnonzero(allowed)
@@ -183,6 +185,8 @@ def descend(
     while improved:
         improved = False
         for view in np.unique(found.node[seats]) - graph.sources:
+            if time.monotonic() > deadline:
+                return location
             options = found.device[seats[found.node[seats] == view + graph.sources]]
             for device in [CLOUD, *options]:
                 if device == location[view]:

@@ -59,11 +59,8 @@ def settle(
 ) -> Settlement:
     """One place for every view.
 
-    Parameters
-    ----------
-    known
-        Components that were settled before and are still valid: if the same devices meet again,
-        their old answer is used.
+    `known` are components that were settled before and are still valid: if the same devices meet
+    again, their old answer is used.
     """
     location, contested = _claim(
         graph.offsets, graph.inputs, graph.rates, graph.home, local.threshold
@@ -137,7 +134,7 @@ def _groups(graph: ViewGraph, local: LocalOptima, contested: np.ndarray) -> list
         devices, code = np.unique(device, return_inverse=True)
         size = len(devices) + len(views)
         links = coo_array((np.ones(len(code)), (code, number + len(devices))), shape=(size, size))
-        count, label = connected_components(links, directed=False)
+        _, label = connected_components(links, directed=False)
         label = label[: len(devices)]
         # A rigid device in a conflict may turn to any view over it: others that want those join.
         rigid = [int(d) for d in devices[local.rigid[devices]] if int(d) not in widened]

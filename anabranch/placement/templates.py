@@ -82,7 +82,7 @@ class Template:
         for k in range(1, shown.shape[1]):
             own = own + "," + shown[:, k]
         where = f"|{self.where}" if self.where else ""
-        full = (f"{self.name}(" + own + where + ")").to_numpy(object)
+        full: np.ndarray = (f"{self.name}(" + own + where + ")").to_numpy(object)
         for name, (_, rate) in zip(names, self.inputs, strict=True):
             value = table[rate].to_numpy(float) if isinstance(rate, str) else float(rate)
             rows.append(pd.DataFrame({"view": full, "input": name, "rate": value}))

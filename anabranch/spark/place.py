@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,9 @@ def place_frame(
     --------
     >>> import anabranch as ab
     >>> pairs = spark.createDataFrame(
-    ...     [("ann", "bob", 10.0, 2.0), ("bob", "cy", 1.0, 1.0)], "a string, b string, rate_a double, rate_b double")
+    ...     [("ann", "bob", 10.0, 2.0), ("bob", "cy", 1.0, 1.0)],
+    ...     "a string, b string, rate_a double, rate_b double",
+    ... )
     >>> ab.place(pairs, up=1.0, down=1.0).orderBy("a").select("a", "b", "location").collect()
     [Row(a='ann', b='bob', location='ann'), Row(a='bob', b='cy', location='cloud')]
     """
@@ -106,7 +108,8 @@ def pair_cost(placed: DataFrame, up: float, down: float) -> float:
     Examples
     --------
     >>> rows = [("ann", "bob", 10.0, 2.0, "ann")]
-    >>> placed = spark.createDataFrame(rows, "a string, b string, rate_a double, rate_b double, location string")
+    >>> schema = "a string, b string, rate_a double, rate_b double, location string"
+    >>> placed = spark.createDataFrame(rows, schema)
     >>> pair_cost(placed, up=1.0, down=0.5)
     3.0
     """
@@ -128,7 +131,9 @@ def pair_cost(placed: DataFrame, up: float, down: float) -> float:
             F.sum(F.when(F.col("here"), F.col("other")).otherwise(0.0)).alias("brought"),
         )
     )
-    found = per_stream.agg(F.sum(F.lit(up) * F.col("sent") + F.lit(down) * F.col("brought"))).first()
+    found = per_stream.agg(
+        F.sum(F.lit(up) * F.col("sent") + F.lit(down) * F.col("brought"))
+    ).first()
     assert found is not None
     return float(found[0] or 0.0)
 
@@ -142,8 +147,8 @@ def _option_problems(
         number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not number or not math.isfinite(value) or value < 0:
             problems.append(
-                f"{name} must be one cost of at least 0 for demand pairs, got {value!r}; for costs per "
-                f"device {advice}"
+                f"{name} must be one cost of at least 0 for demand pairs, got {value!r}; for costs "
+                f"per device {advice}"
             )
     for name, value in (("capacity", capacity), ("load", load), ("core", core)):
         if value is not None:
@@ -155,7 +160,8 @@ def _option_problems(
     ):
         problems.append(
             "homes of demand pairs is a dict of the streams that live in the cloud, such as "
-            f'{{"news": "cloud"}}; all others are on the device of their own name. Otherwise {advice}'
+            '{"news": "cloud"}; all others are on the device of their own name. Otherwise '
+            f"{advice}"
         )
     return problems
 
@@ -177,9 +183,7 @@ def _row_problems(frame: DataFrame) -> list[str]:
             + "; ".join(str(tuple(row)) for row in found)
         )
     low, high = F.least("a", "b"), F.greatest("a", "b")
-    twice = (
-        frame.groupBy(low.alias("a"), high.alias("b")).count().filter("count > 1").limit(_SHOWN)
-    )
+    twice = frame.groupBy(low.alias("a"), high.alias("b")).count().filter("count > 1").limit(_SHOWN)
     found = twice.collect()
     if found:
         problems.append(
@@ -214,7 +218,7 @@ def _levels(frame: DataFrame, homes: Mapping[Any, str], up: float, down: float) 
         both = both.filter(~F.col("stream").isin(list(homes)))
     name = frame.schema["a"].dataType.simpleString()
 
-    def plan(batches: Iterator[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+    def plan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = list(batches)
         if not held:
             return
@@ -235,7 +239,7 @@ def _levels(frame: DataFrame, homes: Mapping[Any, str], up: float, down: float) 
 
 
 def _located(frame: DataFrame, levels: DataFrame) -> DataFrame:
-    """Pairs with the end that keeps them. Streams without a level are in the cloud and keep none."""
+    """Pairs with the end that keeps them. Streams without a level are in the cloud, keep none."""
     out = frame
     for end in ("a", "b"):
         level = levels.select(F.col("stream").alias(end), F.col("level").alias(f"level_{end}"))
@@ -259,7 +263,7 @@ def _settled(
     both = placed.filter("keeps_a AND keeps_b")
     rivals = both.select(F.explode(F.array("a", "b")).alias("stream")).distinct().persist()
     kept = None
-    for end, other in (("a", "b"), ("b", "a")):
+    for end in ("a", "b"):
         mine = placed.filter(f"keeps_{end}").join(
             F.broadcast(rivals.withColumnRenamed("stream", end)), on=end, how="left_semi"
         )
@@ -315,8 +319,9 @@ def _raise_levels(
     if worst:
         cost, bound = sum(c.cost for c in worst), sum(c.bound for c in worst)
         warnings.warn(
-            f"{len(worst)} groups of streams that want the same pairs were not settled to the optimum "
-            f"in {time_limit} s: the plan may cost up to {cost - bound:g} too much; raise time_limit",
+            f"{len(worst)} groups of streams that want the same pairs were not settled to the "
+            f"optimum in {time_limit} s: the plan may cost up to {cost - bound:g} too much; raise "
+            "time_limit",
             stacklevel=6,
         )
     # A stream's new level is the largest rate that it no longer keeps.
