@@ -22,7 +22,7 @@ from anabranch.predicates import (
 )
 
 if TYPE_CHECKING:
-    from anabranch.placement import CoreNetwork, Switcher, feed, place, template
+    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
     from anabranch.spark.correlate import correlate
     from anabranch.spark.metrics import metrics
     from anabranch.spark.settings import configure
@@ -52,6 +52,7 @@ __all__ = [
     "place",
     "template",
     "feed",
+    "Placement",
     "CoreNetwork",
     "Switcher",
     # what it does while it runs
@@ -71,7 +72,7 @@ _SPARK = {
     "watch": "watch",
 }
 
-_PLACEMENT = ("place", "template", "feed", "CoreNetwork", "Switcher")
+_PLACEMENT = ("place", "template", "feed", "Placement", "CoreNetwork", "Switcher")
 
 
 def __getattr__(name: str) -> Any:

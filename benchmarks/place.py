@@ -6,6 +6,8 @@
 Every measurement runs in a process of its own. Seconds are CPU seconds of one thread (planner and
 cuts alike use one), the least of several runs where they are short, so that other work on the
 machine disturbs them little; wall seconds are in the JSON. What is compared is taken in one run.
+Memory is the most that is held beyond the view graph itself, network included for cuts.
+Needs Linux (/proc).
 
 planner       view graph as arrays in, finished plan with costs out
 one cut       one SciPy maximum flow over the whole demand graph, level nodes for uploads and a node
@@ -93,7 +95,7 @@ def child(method: str, kind: str, users: int, edges: int, down: float) -> dict[s
     plan_graph(workload("zipf", 60, 0, 0.2))
     graph = workload(kind, users, edges, down)
     found: dict[str, Any] = {"users": users, "edges": len(graph.inputs), "devices": graph.devices}
-    before = _resident()
+    before = _forget_peak()
     if method == "planner":
         repeats = 1 if len(graph.inputs) > 3_000_000 else 7
         clock = Clock()
@@ -123,7 +125,8 @@ def child(method: str, kind: str, users: int, edges: int, down: float) -> dict[s
             total += clock.last
         found |= {"sample": len(sample), "extrapolated": total / len(sample) * graph.devices}
     found |= {"seconds": clock.least, "wall": clock.least_wall}
-    found |= {"memory_mb": _resident() - before, "process_mb": _resident()}
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    found |= {"memory_mb": _status("VmHWM") - before, "process_mb": most}
     return found
 
 
@@ -142,8 +145,18 @@ class Clock:
         self.least_wall = min(self.least_wall, time.perf_counter() - self._wall)
 
 
-def _resident() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def _status(field: str) -> float:
+    """Megabytes from the process's own status: VmRSS is now, VmHWM the most since the reset."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith(field):
+            return float(line.split()[1]) / 1024
+    raise OSError(f"no {field} in /proc/self/status")
+
+
+def _forget_peak() -> float:
+    """Start counting the most memory anew; returns what is held now."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return _status("VmRSS")
 
 
 def measure(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 from pathlib import Path
 
 import numpy as np
@@ -94,13 +95,19 @@ def test_friend_finder_on_the_facebook_graph() -> None:
     assert again.cost == pytest.approx(plan_graph(fresh).cost)
 
 
-def _inputs(plan: ab.placement.Placement, view: str) -> list[str]:
+@pytest.mark.skipif(not FACEBOOK.exists(), reason="the Facebook graph is not here")
+def test_the_friend_finder_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    path = Path(__file__).parents[1] / "examples" / "friend_finder.py"
+    plan = runpy.run_path(str(path))["main"](FACEBOOK)
+    assert plan.optimal
+    assert "proved optimal" in capsys.readouterr().out
+
+
+def _inputs(plan: ab.Placement, view: str) -> list[str]:
     return [need.stream for need in plan.explain(view).needs]
 
 
-def _rows(
-    plan: ab.placement.Placement, rows: list[tuple[str, str, float]]
-) -> tuple[np.ndarray, np.ndarray]:
+def _rows(plan: ab.Placement, rows: list[tuple[str, str, float]]) -> tuple[np.ndarray, np.ndarray]:
     from anabranch.placement.reading import read_changes
 
     return read_changes(plan.graph, rows)

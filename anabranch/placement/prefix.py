@@ -273,19 +273,22 @@ def _sharing(offsets, inputs, row_view, home, of_starts, of_sources, read_starts
 
 @numba.njit(cache=True)
 def _meeting_twice(offsets, inputs, home, devices):
-    sources = len(home)
+    sources, views = len(home), len(offsets) - 1
     starts = np.zeros(sources + 1, np.int64)
-    for v in range(len(offsets) - 1):
-        for i in range(offsets[v], offsets[v + 1]):
-            for j in range(i + 1, offsets[v + 1]):
+    for v in range(views):
+        first, last = offsets[v], offsets[v + 1]
+        for i in range(first, last - 1):
+            for j in range(i + 1, last):
                 starts[min(inputs[i], inputs[j]) + 1] += 1
     for s in range(sources):
         starts[s + 1] += starts[s]
-    at = starts[:-1].copy()
+    # Each pair of streams under the smaller of the two.
     partner = np.empty(starts[sources], np.int32)
-    for v in range(len(offsets) - 1):
-        for i in range(offsets[v], offsets[v + 1]):
-            for j in range(i + 1, offsets[v + 1]):
+    at = starts[:-1].copy()
+    for v in range(views):
+        first, last = offsets[v], offsets[v + 1]
+        for i in range(first, last - 1):
+            for j in range(i + 1, last):
                 low = min(inputs[i], inputs[j])
                 partner[at[low]] = max(inputs[i], inputs[j])
                 at[low] += 1
