@@ -197,7 +197,7 @@ def _kernel(
                 continue
             # Everything at one half may be rounded up; then lower what is not needed.
             guess = np.ones(len(members)) if answer is None else np.round(answer)
-            chosen = _lower(step[half[members]], small, low[at[mine]], guess)
+            chosen = _lower(step[half[members]], small, low[at[mine]], guess, time_limit)
             reached[half[members]] = chosen
             searched[home] = True
             own = float(step[half[members]] @ chosen)
@@ -209,8 +209,11 @@ def _kernel(
     return _Kernel(taken, slack, integer, searched)
 
 
-def _lower(step: np.ndarray, matrix: coo_array, low: np.ndarray, chosen: np.ndarray) -> np.ndarray:
-    """Local search: drop the dearest entry that may be dropped, and swap one in for two out."""
+def _lower(
+    step: np.ndarray, matrix: coo_array, low: np.ndarray, chosen: np.ndarray, time_limit: float
+) -> np.ndarray:
+    """Local search: drop the dearest entry that may be dropped, then take one in for others out."""
+    deadline = time.monotonic() + time_limit
     dense = matrix.tocsc()
     chosen = chosen.copy()
     value = matrix @ chosen
@@ -235,6 +238,8 @@ def _lower(step: np.ndarray, matrix: coo_array, low: np.ndarray, chosen: np.ndar
     for k in np.argsort(step):
         if chosen[k]:
             continue
+        if time.monotonic() > deadline:
+            break
         saved, saved_value = chosen.copy(), value.copy()
         rows, weight = column(int(k))
         chosen[k] = 1
