@@ -22,7 +22,7 @@ def cost(
     down: float | dict[str, float],
     shared: bool = True,
 ) -> float:
-    """The formula of the specification, word for word."""
+    """The formula of `anabranch.placement.cost`, word for word."""
     where = {**homes, **at}
     devices = set(homes.values()) - {CLOUD}
     cu, cd = prices(up, devices), prices(down, devices)

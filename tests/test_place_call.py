@@ -198,3 +198,14 @@ def test_importing_the_package_imports_neither_spark_nor_scipy() -> None:
     code = "import sys, anabranch; print([m for m in ('pyspark', 'scipy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_view_over_everything() -> None:
+    """50,000 inputs of one view: the heaviest is worth fetching all others to only if it is huge."""
+    count = 50_000
+    rows = pd.DataFrame({"view": "all", "input": np.arange(count), "rate": 1.0})
+    homes = pd.DataFrame({"source": np.arange(count), "device": np.arange(count)})
+    plan = ab.place(rows, homes, up=1.0, down=0.5)
+    assert plan.location == {"all": "cloud"} and plan.cost == count and plan.optimal
+    rows.loc[7, "rate"] = float(count)
+    assert ab.place(rows, homes, up=1.0, down=0.5).location == {"all": 7}

@@ -1,6 +1,7 @@
 """The minimal instances on which the published method is wrong, with the right answers.
 
-Notation of the specification: ``w(P:10, Q:6)`` is a view w that needs P at 10 and Q at 6.
+Numbers F1 to F8 are those of docs/papers-race.md; ``w(P:10, Q:6)`` is a view w that needs P at 10
+and Q at 6.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Where views run: on edge devices or in the cloud, at the least traffic.
 
-After the RACE paper, with its errors corrected.
+After the RACE paper (Chandramouli, Nath and Zhou, "Supporting distributed feed-following apps over
+edge devices", 2013), with its errors corrected: F1 to F8 in docs/papers-race.md.
 
 ==============  =============================================================================
 `place`         the verb

@@ -7,7 +7,7 @@ two seats, the seats of a device are trees and a recursion from the top is exact
 
     G(o) = min over t of  up * t + sum over consumers w above t of (down * other inputs + G(w))
 
-is the price of having o on the device (spec 2c; the paper's algorithm 3 charges nothing for the
+is the price of having o on the device (the paper's algorithm 3, flaw F2, charges nothing for the
 other inputs of a kept parent).
 """
 

@@ -4,7 +4,7 @@ Two steps: the star is planned first as if the cloud were one place, then the vi
 in the cloud are placed on the core. The second step is exact: one minimum cut per core link splits
 the streams at that link, and the smallest sides of the links of a rooted tree are nested.
 
-Whether the two steps together are best depends on the costs (spec 2i). With equal costs up and down
+Whether the two steps together are best depends on the costs (flaw F8). With equal costs up and down
 they are: pulling a device's best set to its side never costs more on a symmetric link. Otherwise
 the result is held against a bound (the star's, plus every link's cut with nothing but the sources
 fixed), and it is called optimal only where it meets it.

@@ -3,8 +3,8 @@
 Where downloads are cheap two devices may each want to hold the same view. No device needs to keep
 more than it wants by itself, so only the wanted views matter, and of two streams that want one view
 at least one must upload at the rate it needs there. Raising stream i to level l costs an extra
-``e_i(l) = min over t >= l of cost_i(t) - cost_i(best)`` (spec 4.3). The paper's cover knows two
-states per stream and misses the levels between (spec F5).
+``e_i(l) = min over t >= l of cost_i(t) - cost_i(best)``. The paper's cover knows two
+states per stream and misses the levels between (flaw F5).
 
 Trees are solved by a recursion over the levels. Elsewhere a linear program is solved first: its
 variables that come out whole are so in some best answer (Nemhauser and Trotter), and what is left,

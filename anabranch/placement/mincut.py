@@ -1,7 +1,7 @@
 """The best choice of one device where downloads are shared: a minimum cut.
 
 What a device's link costs, as a function of the set it holds, is submodular, so one cut finds the
-best set. Shared streams become chains of level nodes (spec 4.2): an upload at level t is paid once
+best set. Shared streams become chains of level nodes: an upload at level t is paid once
 if any consumer at or above t is elsewhere, a download at level t once if any consumer at or above
 t is here. The source side that is smallest is taken: with equal costs both ways the smallest best
 sets of different devices never meet.

@@ -2,7 +2,7 @@
 
 A stream with consumers at rates r picks a level t: consumers at or below t are served by the
 upload for nothing, those above stay with the stream and cost their price (what must be brought to
-it). ``cost(t) = up * t + sum of prices above t``, minimised, ties to the largest t (spec 2b; the
+it). ``cost(t) = up * t + sum of prices above t``, minimised, ties to the largest t (the
 paper's local rule in section 3.5, with the case k = 0 and the tie rule that it leaves out).
 
 Sorting every consumer is not needed. At the best level every kept consumer has ``up * rate >
@@ -59,7 +59,7 @@ def source_levels(graph: ViewGraph, skip: np.ndarray) -> Levels:
     """The best level of every source in a graph of one level, all in a few passes over the rows.
 
     Devices in `skip` are left out. Where a device has a capacity, levels whose views do not fit are
-    not allowed (spec 2f); that is exact for devices with one source.
+    not allowed (flaw F6); that is exact for devices with one source.
     """
     if not graph.shared:
         raise ValueError("source_levels is for shared streams")
@@ -86,7 +86,7 @@ def source_levels(graph: ViewGraph, skip: np.ndarray) -> Levels:
 def sharing_devices(graph: ViewGraph) -> np.ndarray:
     """Devices for which the prefix rule may be wrong, in a graph of one level.
 
-    They could serve two views with one download, or hold two inputs of one view (spec F3).
+    They could serve two views with one download, or hold two inputs of one view (flaw F3).
     """
     of = graph.sources_by_device
     sizes = np.diff(graph.offsets)
@@ -247,27 +247,44 @@ def _source_choose(offsets, inputs, rates, home, up, down, skip, bar, limit, loa
 
 @numba.njit(cache=True)
 def _sharing(offsets, inputs, row_view, home, of_starts, of_sources, read_starts, read_rows):
-    devices = len(of_starts) - 1
+    devices, views = len(of_starts) - 1, len(offsets) - 1
     found = np.zeros(devices, np.bool_)
+    # Two inputs of one view on one device.
+    seen = np.full(devices, -1, np.int32)
+    for v in range(views):
+        for e in range(offsets[v], offsets[v + 1]):
+            d = home[inputs[e]]
+            if d >= 0:
+                if seen[d] == v:
+                    found[d] = True
+                seen[d] = v
+    # Only streams with two readers can serve two: a wide view over others has nothing to look at.
+    starts = np.zeros(views + 1, np.int64)
+    several = np.empty(len(inputs), np.int32)
+    count = 0
+    for v in range(views):
+        for e in range(offsets[v], offsets[v + 1]):
+            u = inputs[e]
+            if read_starts[u + 1] - read_starts[u] > 1:
+                several[count] = u
+                count += 1
+        starts[v + 1] = count
     stamp = np.full(len(home), -1, np.int32)
     for d in range(devices):
         for k in range(of_starts[d], of_starts[d + 1]):
             s = of_sources[k]
             for j in range(read_starts[s], read_starts[s + 1]):
-                row = read_rows[j]
-                v = row_view[row]
-                for e in range(offsets[v], offsets[v + 1]):
-                    if e == row:
+                if found[d]:
+                    break
+                v = row_view[read_rows[j]]
+                for e in range(starts[v], starts[v + 1]):
+                    u = several[e]
+                    if home[u] == d:
                         continue
-                    u = inputs[e]
-                    if home[u] == d or stamp[u] == d:
+                    if stamp[u] == d:
                         found[d] = True
                         break
                     stamp[u] = d
-                if found[d]:
-                    break
-            if found[d]:
-                break
     return found
 
 

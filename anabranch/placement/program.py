@@ -2,7 +2,7 @@
 
 Variables say which seats are taken; every stream has an upload and a download amount per device
 that its consumers push up. The program covers the devices of one conflict only and the seats that
-matter (spec 4.4), and is solved by HiGHS. When time runs out the better of its best answer and a
+matter, and is solved by HiGHS. When time runs out the better of its best answer and a
 local search is taken, and the bound that was reached tells how far off it can be.
 """
 

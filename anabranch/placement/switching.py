@@ -4,7 +4,7 @@ Redeploying has a price too. Each device keeps an account of what its present se
 the best one would have; at twice the price of switching it switches. On a unit of two states that
 is 3-competitive: never more than three times what a planner pays who knows the future, plus a
 constant. One account for all devices together would be worse by a factor that grows with their
-number (spec F7, against section 4.2 of the paper).
+number (flaw F7, against section 4.5 of the paper).
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A *feed* is a logical input with one stream per key; a *template* joins feeds and other templates.
 The rows of a reference table (a social network, say) bind the keys, one set of physical views per
-row. Equal expressions get equal names and are one physical view (sections 2.1 and 3.2 of the
+row. Equal expressions get equal names and are one physical view (section 2.1 of the
 paper), needed at the largest rate that anybody needs.
 """
 
