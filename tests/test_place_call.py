@@ -201,7 +201,7 @@ def test_importing_the_package_imports_neither_spark_nor_scipy() -> None:
 
 
 def test_a_view_over_everything() -> None:
-    """50,000 inputs of one view: the heaviest is worth fetching all others to only if it is huge."""
+    """50,000 inputs of one view: worth fetching to the heaviest only if that one is huge."""
     count = 50_000
     rows = pd.DataFrame({"view": "all", "input": np.arange(count), "rate": 1.0})
     homes = pd.DataFrame({"source": np.arange(count), "device": np.arange(count)})

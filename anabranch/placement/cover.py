@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numba
 import numpy as np
 from scipy.optimize import LinearConstraint, linprog
-from scipy.sparse import coo_array
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from anabranch.placement.program import solve_binary
@@ -129,6 +129,34 @@ class _Kernel(NamedTuple):
     searched: np.ndarray
 
 
+class _Choices(NamedTuple):
+    """Take entries (0 or 1) at least total `step` such that ``matrix @ taken >= low``."""
+
+    step: np.ndarray
+    matrix: csr_array
+    low: np.ndarray
+
+    def part(self, members: np.ndarray) -> _Choices:
+        """What is left for some entries once all others are fixed as the relaxation has them."""
+        kept = self.matrix[:, members]
+        # With its other entry whole, a condition holds whatever this one is.
+        rows = np.flatnonzero(np.diff(kept.indptr) == 2)
+        return _Choices(self.step[members], kept[rows], self.low[rows])
+
+
+def _choices(ladder: Ladder, owner: np.ndarray, a: np.ndarray, b: np.ndarray) -> _Choices:
+    """One entry of each conflict, and no level without those below it."""
+    step = ladder.extra.copy()
+    inner = np.flatnonzero(owner[1:] == owner[:-1]) + 1
+    step[inner] -= ladder.extra[inner - 1]
+    row = np.arange(len(a) + len(inner))
+    rows = np.concatenate([row[: len(a)], row[: len(a)], row[len(a) :], row[len(a) :]])
+    columns = np.concatenate([a, b, inner - 1, inner])
+    values = np.concatenate([np.ones(2 * len(a) + len(inner)), -np.ones(len(inner))])
+    matrix = csr_array(coo_array((values, (rows, columns)), shape=(len(row), len(owner))))
+    return _Choices(step, matrix, np.concatenate([np.ones(len(a)), np.zeros(len(inner))]))
+
+
 def _kernel(
     ladder: Ladder,
     owner: np.ndarray,
@@ -138,89 +166,77 @@ def _kernel(
     count: int,
     time_limit: float,
 ) -> _Kernel:
-    entries = len(owner)
-    step = ladder.extra.copy()
-    inner = np.flatnonzero(owner[1:] == owner[:-1]) + 1
-    step[inner] -= ladder.extra[inner - 1]
-    row = np.arange(len(a) + len(inner))
-    rows = np.concatenate([row[: len(a)], row[: len(a)], row[len(a) :], row[len(a) :]])
-    columns = np.concatenate([a, b, inner - 1, inner])
-    values = np.concatenate([np.ones(2 * len(a) + len(inner)), -np.ones(len(inner))])
-    matrix = coo_array((values, (rows, columns)), shape=(len(row), entries)).tocsr()
-    low = np.concatenate([np.ones(len(a)), np.zeros(len(inner))])
-    used = np.unique(columns)
-    scale = 1.0 / max(float(step.max()), 1e-300)
-    solved = linprog(
-        step[used] * scale,
-        A_ub=-matrix[:, used],
-        b_ub=-low,
-        bounds=(0, 1),
-        method="highs-ds",
-    )
-    if solved.x is None:
-        raise RuntimeError(f"HiGHS gave no answer to a linear program: {solved.message}")
-    reached = np.zeros(entries)
-    reached[used] = solved.x
-    whole = np.abs(reached - np.round(reached)) < 1e-6
-    reached = np.where(whole, np.round(reached), reached)
+    choices = _choices(ladder, owner, a, b)
+    reached = _relaxation(choices)
+    half = np.flatnonzero((reached > 0) & (reached < 1))
     integer = np.zeros(count, bool)
     searched = np.zeros(count, bool)
     slack = np.zeros(count)
-    half = np.flatnonzero(~whole)
-    relaxed = reached[half]
-    if len(half):
-        inside = ~whole[columns]
-        both = np.zeros(len(row), np.int64)
-        np.add.at(both, rows[inside], 1)
-        at = np.flatnonzero(both == 2)
-        part = matrix[at][:, half]
-        left = part.tocoo()
-        pairs = coo_array((np.ones(left.nnz), (left.row, left.col)), shape=part.shape)
-        joined = (pairs.T @ pairs).tocoo()
-        parts, label = connected_components(joined, directed=False)
-        deadline = time.monotonic() + time_limit
-        for number in range(parts):
-            members = np.flatnonzero(label == number)
-            mine = np.unique(part[:, members].tocoo().row)
-            small = part[mine][:, members]
-            remaining = deadline - time.monotonic()
-            answer, bound, proved = solve_binary(
-                step[half[members]],
-                LinearConstraint(small, low[at[mine]], np.inf),
-                len(members),
-                remaining,
-            )
-            home = component[owner[half[members[0]]]]
-            integer[home] = True
-            if proved and answer is not None:
-                reached[half[members]] = np.round(answer)
-                continue
-            # Everything at one half may be rounded up; then lower what is not needed.
-            guess = np.ones(len(members)) if answer is None else np.round(answer)
-            chosen = _lower(step[half[members]], small, low[at[mine]], guess, time_limit)
-            reached[half[members]] = chosen
-            searched[home] = True
-            own = float(step[half[members]] @ chosen)
-            bound = max(bound, float(step[half[members]] @ relaxed[members]))
-            slack[home] += max(own - bound, 0.0)
+    deadline = time.monotonic() + time_limit
+    for members in _connected(choices.part(half), half):
+        small = choices.part(members)
+        home = component[owner[members[0]]]
+        integer[home] = True
+        relaxed = float(small.step @ reached[members])
+        answer, bound, proved = solve_binary(
+            small.step,
+            LinearConstraint(small.matrix, small.low, np.inf),
+            len(members),
+            deadline - time.monotonic(),
+        )
+        if proved and answer is not None:
+            reached[members] = np.round(answer)
+            continue
+        # All of them may be taken; then drop what is not needed.
+        start = np.ones(len(members)) if answer is None else np.round(answer)
+        reached[members] = _lower(small, start, time_limit)
+        searched[home] = True
+        slack[home] += max(float(small.step @ reached[members]) - max(bound, relaxed), 0.0)
     taken = np.full(len(ladder.offsets) - 1, -1)
     at = np.flatnonzero(reached > 0.5)
     taken[owner[at]] = at  # entries rise within a unit: the last one written is the highest
     return _Kernel(taken, slack, integer, searched)
 
 
-def _lower(
-    step: np.ndarray, matrix: coo_array, low: np.ndarray, chosen: np.ndarray, time_limit: float
-) -> np.ndarray:
+def _relaxation(choices: _Choices) -> np.ndarray:
+    """An optimal vertex of the linear program: every entry is 0, 1 or one half."""
+    used = np.unique(choices.matrix.indices)
+    scale = 1.0 / max(float(choices.step.max()), 1e-300)
+    solved = linprog(
+        choices.step[used] * scale,
+        A_ub=-choices.matrix[:, used],
+        b_ub=-choices.low,
+        bounds=(0, 1),
+        method="highs-ds",  # the dual simplex ends in a vertex
+    )
+    if solved.x is None:
+        raise RuntimeError(f"HiGHS gave no answer to a linear program: {solved.message}")
+    reached = np.zeros(len(choices.step))
+    reached[used] = solved.x
+    whole = np.round(reached)
+    return np.where(np.abs(reached - whole) < 1e-6, whole, reached)
+
+
+def _connected(part: _Choices, entries: np.ndarray) -> list[np.ndarray]:
+    """Entries that conditions tie together, group by group."""
+    if not len(entries):
+        return []
+    _, label = connected_components(abs(part.matrix).T @ abs(part.matrix), directed=False)
+    order = np.argsort(label, kind="stable")
+    return np.split(entries[order], np.flatnonzero(np.diff(label[order])) + 1)
+
+
+def _lower(choices: _Choices, chosen: np.ndarray, time_limit: float) -> np.ndarray:
     """Local search: drop the dearest entry that may be dropped, then take one in for others out."""
     deadline = time.monotonic() + time_limit
-    dense = matrix.tocsc()
+    step, low = choices.step, choices.low
+    by_column = choices.matrix.tocsc()
     chosen = chosen.copy()
-    value = matrix @ chosen
+    value = choices.matrix @ chosen
 
     def column(k: int) -> tuple[np.ndarray, np.ndarray]:
-        span = slice(dense.indptr[k], dense.indptr[k + 1])
-        return dense.indices[span], dense.data[span]
+        span = slice(by_column.indptr[k], by_column.indptr[k + 1])
+        return by_column.indices[span], by_column.data[span]
 
     def drop_all() -> None:
         dropped = True
