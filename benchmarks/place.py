@@ -7,7 +7,7 @@ Every measurement runs in a process of its own. Seconds are CPU seconds of one t
 cuts alike use one), the least of several runs where they are short, so that other work on the
 machine disturbs them little; wall seconds are in the JSON. What is compared is taken in one run.
 Memory is the most that is held beyond the view graph itself, network included for cuts.
-Needs Linux (/proc).
+Needs Linux with glibc.
 
 planner       view graph as arrays in, finished plan with costs out
 whole call    `ab.place` on a pandas table of view, input, rate and one of homes: reading, checking,
@@ -23,6 +23,8 @@ cut per device
 from __future__ import annotations
 
 import argparse
+import ctypes
+import gc
 import json
 import math
 import os
@@ -170,6 +172,8 @@ def _status(field: str) -> float:
 
 def _forget_peak() -> float:
     """Start counting the most memory anew; returns what is held now."""
+    gc.collect()
+    ctypes.CDLL("libc.so.6").malloc_trim(0)  # freed memory would hide what is taken next
     Path("/proc/self/clear_refs").write_text("5")
     return _status("VmRSS")
 
