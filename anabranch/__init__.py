@@ -24,6 +24,7 @@ from anabranch.predicates import (
 )
 
 if TYPE_CHECKING:
+    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
     from anabranch.spark.correlate import correlate
     from anabranch.spark.metrics import metrics
     from anabranch.spark.settings import configure
@@ -50,6 +51,13 @@ __all__ = [
     "adaptive",
     # the verb
     "correlate",
+    # where views run, between edge devices and the cloud
+    "place",
+    "template",
+    "feed",
+    "Placement",
+    "CoreNetwork",
+    "Switcher",
     # what it does while it runs
     "metrics",
     "watch",
@@ -68,8 +76,14 @@ _SPARK = {
     "watch": "watch",
 }
 
+_PLACEMENT = ("place", "template", "feed", "Placement", "CoreNetwork", "Switcher")
+
 
 def __getattr__(name: str) -> Any:
+    if name in _PLACEMENT:
+        import importlib
+
+        return getattr(importlib.import_module("anabranch.placement"), name)
     if name in _SPARK:
         import importlib
 

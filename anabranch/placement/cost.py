@@ -1,0 +1,172 @@
+"""What a placement costs: each stream crosses a link in one direction once, at its largest rate.
+
+    cost = sum over streams u on a device d of  up[d]   * max rate needed anywhere else
+         + sum over u and devices d not u's of  down[d] * max rate needed on d
+
+The last hop to subscribers is not counted (section 3.2 of the paper).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from anabranch.placement.graph import ViewGraph
+
+__all__ = ["Traffic", "all_upload_cost", "link_costs", "node_locations", "simple_costs", "traffic"]
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+class Traffic(NamedTuple):
+    """What crosses the links: a stream, the device whose link it is, and the rate."""
+
+    up_node: np.ndarray
+    up_device: np.ndarray
+    up_rate: np.ndarray
+    down_node: np.ndarray
+    down_device: np.ndarray
+    down_rate: np.ndarray
+
+
+def node_locations(graph: ViewGraph, location: np.ndarray) -> np.ndarray:
+    """The location of every node, sources first."""
+    return np.concatenate([graph.home, location]).astype(np.int32)
+
+
+def link_costs(graph: ViewGraph, location: np.ndarray) -> np.ndarray:
+    """What a placement costs on the link of each device; their sum is the cost of the plan.
+
+    Examples
+    --------
+    >>> from anabranch.placement.graph import pair_graph
+    >>> graph = pair_graph([0], [1], [10.0], [6.0], sources=2)
+    >>> link_costs(graph, np.array([-1])).tolist()   # both uploaded
+    [10.0, 6.0]
+    >>> link_costs(graph, np.array([0])).tolist()    # 1 uploads, 0 downloads
+    [6.0, 6.0]
+    """
+    at = node_locations(graph, location)
+    found = traffic(graph, location, at)
+    return np.bincount(
+        found.up_device, graph.up[found.up_device] * found.up_rate, graph.devices
+    ) + np.bincount(
+        found.down_device, graph.down[found.down_device] * found.down_rate, graph.devices
+    )
+
+
+def all_upload_cost(graph: ViewGraph) -> float:
+    """The cost of running every view in the cloud."""
+    return float(link_costs(graph, np.full(graph.views, -1, np.int32)).sum())
+
+
+def simple_costs(graph: ViewGraph, location: np.ndarray) -> tuple[float, float]:
+    """The cost of a placement and of uploading everything, where no download can be shared.
+
+    One pass over a graph of one level: `link_costs` must look up each stream and device.
+    """
+    found = _simple(
+        graph.offsets, graph.inputs, graph.rates, graph.home, location, graph.up, graph.down
+    )
+    return float(found[0]), float(found[1])
+
+
+def traffic(graph: ViewGraph, location: np.ndarray, at: np.ndarray | None = None) -> Traffic:
+    """Every stream that crosses a link, with its rate; streams of rate zero are left out."""
+    at = node_locations(graph, location) if at is None else at
+    if not graph.shared:
+        here, there = at[graph.inputs], np.repeat(location, np.diff(graph.offsets))
+        crosses = (here != there) & (graph.rates > 0)
+        up, down = crosses & (here >= 0), crosses & (there >= 0)
+        return Traffic(
+            graph.inputs[up],
+            here[up],
+            graph.rates[up],
+            graph.inputs[down],
+            there[down],
+            graph.rates[down],
+        )
+    top = _uploads(graph.offsets, graph.inputs, graph.rates, at, graph.sources)
+    node = np.flatnonzero(top > 0)
+    down = _downloads(graph.offsets, graph.inputs, graph.rates, at, graph.sources, graph.devices)
+    return Traffic(node, at[node], top[node], *down)
+
+
+@numba.njit(cache=True)
+def _simple(offsets, inputs, rates, home, location, up, down):
+    sent = np.zeros(len(home))
+    top = np.zeros(len(home))
+    cost, whole = 0.0, 0.0
+    for v in range(len(offsets) - 1):
+        here = location[v]
+        for e in range(offsets[v], offsets[v + 1]):
+            s, rate = inputs[e], rates[e]
+            if home[s] != here:
+                if rate > sent[s]:
+                    sent[s] = rate
+                if here >= 0:
+                    cost += down[here] * rate
+            if rate > top[s]:
+                top[s] = rate
+    for s in range(len(home)):
+        if home[s] >= 0:
+            cost += up[home[s]] * sent[s]
+            whole += up[home[s]] * top[s]
+    return cost, whole
+
+
+@numba.njit(cache=True)
+def _uploads(offsets, inputs, rates, at, sources):
+    top = np.zeros(len(at))
+    for v in range(len(offsets) - 1):
+        here = at[sources + v]
+        for e in range(offsets[v], offsets[v + 1]):
+            u = inputs[e]
+            if at[u] >= 0 and at[u] != here and rates[e] > top[u]:
+                top[u] = rates[e]
+    return top
+
+
+@numba.njit(cache=True)
+def _downloads(offsets, inputs, rates, at, sources, devices):
+    # Views by the device they are on, so that one stamp per node finds shared downloads.
+    views = len(offsets) - 1
+    starts = np.zeros(devices + 1, np.int64)
+    crossing = 0
+    for v in range(views):
+        d = at[sources + v]
+        if d >= 0:
+            starts[d + 1] += 1
+            crossing += offsets[v + 1] - offsets[v]
+    for d in range(devices):
+        starts[d + 1] += starts[d]
+    order = np.empty(starts[devices], np.int32)
+    cursor = starts[:-1].copy()
+    for v in range(views):
+        d = at[sources + v]
+        if d >= 0:
+            order[cursor[d]] = v
+            cursor[d] += 1
+    stamp = np.full(len(at), -1, np.int64)
+    node = np.empty(crossing, np.int32)
+    device = np.empty(crossing, np.int32)
+    rate = np.empty(crossing)
+    count = 0
+    for d in range(devices):
+        first = count
+        for k in range(starts[d], starts[d + 1]):
+            v = order[k]
+            for e in range(offsets[v], offsets[v + 1]):
+                u = inputs[e]
+                if at[u] == d or rates[e] <= 0:
+                    continue
+                slot = stamp[u]
+                if slot >= first and node[slot] == u:
+                    rate[slot] = max(rate[slot], rates[e])
+                else:
+                    stamp[u] = count
+                    node[count], device[count], rate[count] = u, d, rates[e]
+                    count += 1
+    return node[:count].copy(), device[:count].copy(), rate[:count].copy()

@@ -1,0 +1,339 @@
+"""From a caller's tables to a view graph: every problem is found, none is guessed away."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numba
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from anabranch.errors import InvalidCall
+from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
+
+__all__ = ["listed", "read_changes", "read_graph"]
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+_SHOWN = 5
+_COLUMNS = ("view", "input", "rate")
+
+
+def read_graph(
+    inputs: Any,
+    homes: Any,
+    up: Any = 1.0,
+    down: Any = 0.5,
+    capacity: Any = None,
+    load: Any = None,
+    shared: bool = True,
+) -> ViewGraph:
+    """The view graph of a call of `place`.
+
+    Examples
+    --------
+    >>> graph = read_graph([("w", "p", 10), ("w", "q", 6)], {"p": "P", "q": "Q"})
+    >>> graph.views, list(graph.device_ids)
+    (1, ['P', 'Q'])
+    >>> try:
+    ...     read_graph([("w", "p", -1), ("w", "r", 6)], {"p": "P"})
+    ... except InvalidCall as error:
+    ...     [problem[:40] for problem in error.problems]
+    ['rate must be a number of at least 0, but', "unknown sources 'r': every input must be"]
+    """
+    problems: list[str] = []
+    table = _table(inputs, _COLUMNS, "inputs", problems)
+    houses = _table(homes, ("source", "device"), "homes", problems)
+    if not isinstance(shared, bool):
+        problems.append(f"shared must be True or False, got {shared!r}")
+    if table is None or houses is None:
+        raise InvalidCall("place", problems)
+    rates = _rates(table, problems)
+    missing = table["view"].isna() | table["input"].isna()
+    if missing.any():
+        if table["view"].isna().any():
+            problems.append(f"{int(table['view'].isna().sum())} rows of inputs have no view")
+        empty = table["view"][table["input"].isna() & table["view"].notna()].unique()
+        if len(empty):
+            problems.append(f"views with no input: {listed(empty)}: give each one, or leave it out")
+        raise InvalidCall("place", problems)
+    if not len(table):
+        problems.append("inputs is empty: give one row (view, input, rate) per input of a view")
+    view_code, view_ids = pd.factorize(table["view"])
+    source_ids, device_ids, home = _homes(houses, problems)
+    view_index, source_index = pd.Index(view_ids), pd.Index(source_ids)
+    both = view_index.intersection(source_index)
+    if len(both):
+        problems.append(
+            f"duplicate ids: {listed(both)} are views and have a home as sources too: rename one "
+            "of the two"
+        )
+    as_view = view_index.get_indexer(table["input"])
+    as_source = source_index.get_indexer(table["input"]) if source_index.is_unique else as_view
+    node = np.where(as_view >= 0, as_view + len(source_ids), as_source).astype(np.int32)
+    unknown = node < 0
+    if unknown.any():
+        names = table["input"][unknown].unique()
+        problems.append(
+            f"unknown sources {listed(names)}: every input must be a view of the table or have a "
+            'home; add them to homes, with "cloud" for data that lives there'
+        )
+    prices = {
+        name: _per_device(value, name, device_ids, problems)
+        for name, value in (("up", up), ("down", down))
+    }
+    limit, weight = _limits(capacity, load, device_ids, view_index, problems)
+    if problems:
+        raise InvalidCall("place", problems)
+    if np.any(view_code[1:] < view_code[:-1]):
+        order = np.argsort(view_code, kind="stable")
+        view_code, node, rates = view_code[order], node[order], rates[order]
+    sizes = np.bincount(view_code, minlength=len(view_ids))
+    graph = ViewGraph(
+        offsets=np.concatenate([[0], np.cumsum(sizes)]),
+        inputs=node,
+        rates=rates,
+        home=home,
+        up=prices["up"],
+        down=prices["down"],
+        capacity=limit,
+        load=weight,
+        shared=shared,
+        source_ids=source_ids,
+        view_ids=np.asarray(view_ids),
+        device_ids=device_ids,
+    )
+    _structure(graph, problems)
+    if problems:
+        raise InvalidCall("place", problems)
+    return graph
+
+
+def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of the graph and their new rates, from a table like the one it was read from."""
+    problems: list[str] = []
+    table = _table(changes, _COLUMNS, "changes", problems)
+    if table is None:
+        raise InvalidCall("replan", problems)
+    rates = _rates(table, problems)
+    view = pd.Index(np.arange(graph.views) if graph.view_ids is None else graph.view_ids)
+    names = np.arange(graph.sources) if graph.source_ids is None else graph.source_ids
+    view_code = view.get_indexer(table["view"])
+    node = pd.Index(names).get_indexer(table["input"])
+    as_view = view.get_indexer(table["input"])
+    node = np.where(as_view >= 0, as_view + graph.sources, node)
+    known = (view_code >= 0) & (node >= 0)
+    rows = np.full(len(table), -1, np.int64)
+    candidates = graph.rows_of(np.unique(view_code[known]))
+    nodes = graph.sources + graph.views
+    keys = graph.row_view[candidates].astype(np.int64) * nodes + graph.inputs[candidates]
+    order = np.argsort(keys)
+    if len(keys):
+        wanted = view_code * nodes + node
+        at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
+        hit = known & (keys[order[at]] == wanted)
+        rows[hit] = candidates[order[at[hit]]]
+    if (rows < 0).any():
+        lost = [f"{v!r} <- {u!r}" for v, u in table.loc[rows < 0, ["view", "input"]].to_numpy()]
+        problems.append(
+            f"no such row: {', '.join(lost[:_SHOWN])}: replan changes rates of inputs that exist; "
+            "for new views call place again"
+        )
+    twice = pd.Series(rows[rows >= 0]).duplicated()
+    if twice.any():
+        problems.append("the same view and input are changed twice: give one rate for each")
+    if problems:
+        raise InvalidCall("replan", problems)
+    return rows, rates
+
+
+def listed(names: Iterable[Any]) -> str:
+    """The first few of many names.
+
+    Examples
+    --------
+    >>> listed("abcdefgh")
+    "'a', 'b', 'c', 'd', 'e' and 3 more"
+    """
+    every = [n.item() if isinstance(n, np.generic) else n for n in names]
+    shown = ", ".join(repr(name) for name in every[:_SHOWN])
+    return shown + (f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else "")
+
+
+def _table(
+    value: Any, columns: Sequence[str], name: str, problems: list[str]
+) -> pd.DataFrame | None:
+    wants = f"a pandas or Arrow table with columns {', '.join(columns)}"
+    if isinstance(value, pa.Table):
+        value = value.select([c for c in columns if c in value.column_names]).to_pandas()
+    if isinstance(value, pd.DataFrame):
+        lacking = [c for c in columns if c not in value.columns]
+        if lacking:
+            problems.append(
+                f"{name} has no column {listed(lacking)}; it has {listed(value.columns)}: pass "
+                f"{wants}"
+            )
+            return None
+        return value[list(columns)].reset_index(drop=True)
+    if isinstance(value, Mapping):
+        if len(columns) != 2:
+            problems.append(f"{name} must be {wants} or a list of tuples, got a dict")
+            return None
+        return pd.DataFrame(
+            {c: _column(list(v)) for c, v in zip(columns, (value, value.values()), strict=True)}
+        )
+    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
+        rows = list(value)
+        wrong = [r for r in rows if not isinstance(r, (tuple, list)) or len(r) != len(columns)]
+        if wrong:
+            problems.append(f"{name} holds {wrong[0]!r}, but needs ({', '.join(columns)}) tuples")
+            return None
+        return pd.DataFrame({c: _column([row[k] for row in rows]) for k, c in enumerate(columns)})
+    problems.append(f"{name} must be {wants} or a list of tuples, got {type(value).__name__}")
+    return None
+
+
+def _column(values: list[Any]) -> pd.Series:
+    """Values as they are: numbers as numbers, all else as objects."""
+    if values and all(type(v) is int for v in values):
+        return pd.Series(values, dtype="int64")
+    return pd.Series(values, dtype=object)
+
+
+def _rates(table: pd.DataFrame, problems: list[str]) -> np.ndarray:
+    numbers = pd.to_numeric(table["rate"], errors="coerce")
+    rates: np.ndarray = numbers.to_numpy(np.float64, copy=True)
+    wrong = ~np.isfinite(rates) | (rates < 0)
+    if wrong.any():
+        at = np.flatnonzero(wrong)
+        shown = ", ".join(
+            f"view {table['view'].iloc[k]!r} for input {table['input'].iloc[k]!r} ({rates[k]})"
+            for k in at[:_SHOWN]
+        )
+        more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
+        problems.append(
+            f"rate must be a number of at least 0, but is not in {shown}{more}: correct or leave "
+            "out such rows"
+        )
+    return rates
+
+
+def _homes(houses: pd.DataFrame, problems: list[str]) -> tuple[Any, list[Any], np.ndarray]:
+    twice = houses["source"][houses["source"].duplicated()].unique()
+    if len(twice):
+        problems.append(f"sources with several homes: {listed(twice)}: give each source one")
+    homeless = houses["source"][houses["device"].isna()]
+    if len(homeless):
+        problems.append(
+            f'sources without a home: {listed(homeless)}: name a device, or "cloud" for data there'
+        )
+    code, found = pd.factorize(houses["device"])
+    names = [d.item() if isinstance(d, np.generic) else d for d in found]
+    if CLOUD_NAME in names:
+        cloud = names.index(CLOUD_NAME)
+        del names[cloud]
+        code = np.where(code == cloud, CLOUD, code - (code > cloud))
+    return houses["source"].to_numpy(), names, code.astype(np.int32)
+
+
+def _per_device(value: Any, name: str, devices: list[Any], problems: list[str]) -> np.ndarray:
+    if isinstance(value, Mapping):
+        lacking = [d for d in devices if d not in value]
+        if lacking:
+            problems.append(f"{name} gives no cost for devices {listed(lacking)}: add them")
+            return np.zeros(len(devices))
+        wrong = [d for d in devices if not _is_cost(value[d])]
+        if wrong:
+            problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")
+            return np.zeros(len(devices))
+        return np.array([float(value[d]) for d in devices])
+    if not _is_cost(value):
+        problems.append(
+            f"{name} must be a cost per unit of at least 0, or a dict of them per device, got "
+            f"{value!r}"
+        )
+        return np.zeros(len(devices))
+    return np.full(len(devices), float(value))
+
+
+def _is_cost(value: Any) -> bool:
+    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
+        value, bool
+    )
+    return number and math.isfinite(value) and value >= 0
+
+
+def _limits(
+    capacity: Any, load: Any, devices: list[Any], views: pd.Index, problems: list[str]
+) -> tuple[np.ndarray | None, np.ndarray | None]:
+    if capacity is None:
+        if load is not None:
+            problems.append("load is given without capacity, where it means nothing: give both")
+        return None, None
+    for name, value in (("capacity", capacity), ("load", {} if load is None else load)):
+        if not isinstance(value, Mapping):
+            problems.append(f"{name} must be a dict, got {type(value).__name__}")
+            return None, None
+        wrong = [k for k, v in value.items() if not _is_cost(v)]
+        if wrong:
+            problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")
+    strange = [d for d in capacity if d not in set(devices)]
+    if strange:
+        problems.append(f"capacity names unknown devices {listed(strange)}: homes has none of them")
+    weight = np.ones(len(views))
+    if load is not None:
+        at = views.get_indexer(pd.Index(list(load)))
+        if (at < 0).any():
+            names = [name for name, k in zip(load, at, strict=True) if k < 0]
+            problems.append(f"load names unknown views {listed(names)}")
+        lacking = np.setdiff1d(np.arange(len(views)), at)
+        if len(lacking):
+            problems.append(
+                f"load says nothing of views {listed(views[lacking])}: add them, or leave load out "
+                "and every view weighs 1"
+            )
+        if not problems:
+            weight[at] = [float(v) for v in load.values()]
+    if problems:
+        return None, None
+    return np.array([float(capacity.get(d, np.inf)) for d in devices]), weight
+
+
+def _structure(graph: ViewGraph, problems: list[str]) -> None:
+    twice = _repeated(graph.offsets, graph.inputs, graph.sources + graph.views)
+    if len(twice):
+        pairs = [
+            f"{graph.view_name(int(graph.row_view[k]))!r} <- "
+            f"{graph.node_name(int(graph.inputs[k]))!r}"
+            for k in twice[:_SHOWN]
+        ]
+        more = f" and {len(twice) - _SHOWN} more" if len(twice) > _SHOWN else ""
+        problems.append(
+            f"the same input is listed twice for a view: {', '.join(pairs)}{more}: give one row "
+            "for each"
+        )
+    cyclic = np.flatnonzero(graph.ranks < 0)
+    if len(cyclic):
+        names = [graph.view_name(int(v)) for v in cyclic[: _SHOWN + 1]]
+        names += [None] * (len(cyclic) - len(names))
+        problems.append(
+            f"views that depend on themselves, or on such views: {listed(names)}: break the cycle"
+        )
+
+
+@numba.njit(cache=True)
+def _repeated(offsets, inputs, nodes):
+    stamp = np.full(nodes, -1, np.int32)
+    found = []
+    for v in range(len(offsets) - 1):
+        for e in range(offsets[v], offsets[v + 1]):
+            if stamp[inputs[e]] == v:
+                found.append(e)
+            stamp[inputs[e]] = v
+    out = np.empty(len(found), np.int64)
+    for k in range(len(found)):
+        out[k] = found[k]
+    return out

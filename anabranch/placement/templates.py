@@ -1,0 +1,208 @@
+"""View templates: a few logical views, materialised over reference data into many physical ones.
+
+A *feed* is a logical input with one stream per key; a *template* joins feeds and other templates.
+The rows of a reference table (a social network, say) bind the keys, one set of physical views per
+row. Equal expressions get equal names and are one physical view (section 2.1 of the
+paper), needed at the largest rate that anybody needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+
+from anabranch.errors import InvalidCall
+from anabranch.placement.graph import CLOUD_NAME
+
+__all__ = ["Feed", "Materialised", "Template", "feed", "template"]
+
+
+@dataclass(frozen=True)
+class Feed:
+    """A logical input; `by` names the columns of the reference table that hold its key."""
+
+    name: str
+    by: tuple[str, ...]
+    home: str | None = None
+
+
+@dataclass(frozen=True)
+class Template:
+    """A logical view over feeds and other templates, each with the rate that it samples."""
+
+    name: str
+    inputs: tuple[tuple[Feed | Template, float | str], ...]
+    where: str = ""
+    symmetric: bool = False
+
+    def over(self, reference: Any) -> Materialised:
+        """One physical view per row of the reference table, and whatever it is made of.
+
+        Parameters
+        ----------
+        reference
+            A pandas or Arrow table with the key columns of the feeds and the rate columns.
+        """
+        table = reference.to_pandas() if isinstance(reference, pa.Table) else reference
+        problems = _reference_problems(self, table)
+        if problems:
+            raise InvalidCall(f"template {self.name!r}", problems)
+        rows: list[pd.DataFrame] = []
+        homes: list[pd.DataFrame] = []
+        self._expand(table, rows, homes, {})
+        every = pd.concat(rows, ignore_index=True)
+        inputs = every.groupby(["view", "input"], sort=False, as_index=False)["rate"].max()
+        houses = pd.concat(homes, ignore_index=True).drop_duplicates("source", ignore_index=True)
+        return Materialised(inputs, houses)
+
+    def _expand(
+        self,
+        table: pd.DataFrame,
+        rows: list[pd.DataFrame],
+        homes: list[pd.DataFrame],
+        done: dict[Any, np.ndarray],
+    ) -> np.ndarray:
+        if self in done:
+            return done[self]
+        names = []
+        for part, _ in self.inputs:
+            if isinstance(part, Template):
+                names.append(part._expand(table, rows, homes, done))
+            else:
+                names.append(_feed_names(part, table, homes))
+        shown = (
+            np.sort(np.column_stack(names), axis=1) if self.symmetric else np.column_stack(names)
+        )
+        own = pd.Series(shown[:, 0])
+        for k in range(1, shown.shape[1]):
+            own = own + "," + shown[:, k]
+        where = f"|{self.where}" if self.where else ""
+        full: np.ndarray = (f"{self.name}(" + own + where + ")").to_numpy(object)
+        for name, (_, rate) in zip(names, self.inputs, strict=True):
+            value = table[rate].to_numpy(float) if isinstance(rate, str) else float(rate)
+            rows.append(pd.DataFrame({"view": full, "input": name, "rate": value}))
+        done[self] = full
+        return full
+
+
+@dataclass(frozen=True, eq=False)
+class Materialised:
+    """A physical view graph: what `ab.place` takes as inputs and homes."""
+
+    inputs: pd.DataFrame
+    homes: pd.DataFrame
+
+
+def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
+    """A logical input with one stream per value of the columns `by`.
+
+    Each stream lives on the device that its key names; ``home="cloud"`` puts all of them there.
+
+    Examples
+    --------
+    >>> feed("gps", by="user")
+    Feed(name='gps', by=('user',), home=None)
+    """
+    keys = (by,) if isinstance(by, str) else tuple(by)
+    problems = []
+    if not isinstance(name, str) or not name:
+        problems.append(f"name must be a word, got {name!r}")
+    if not keys or not all(isinstance(key, str) for key in keys):
+        problems.append(f"by must name columns of the reference table, got {by!r}")
+    if home is None and len(keys) > 1:
+        problems.append('a feed with several keys needs home="cloud": a device is named by one key')
+    if home not in (None, CLOUD_NAME):
+        problems.append(f'home must be "cloud" or left out, got {home!r}')
+    if problems:
+        raise InvalidCall("feed", problems)
+    return Feed(name, keys, home)
+
+
+def template(
+    name: str,
+    inputs: Mapping[Feed | Template, float | str],
+    *,
+    where: str = "",
+    symmetric: bool = False,
+) -> Template:
+    """A logical view: what it joins, at which rates, under which filter.
+
+    Parameters
+    ----------
+    name
+        Of the operator; physical views are named ``name(input,input|where)``.
+    inputs
+        Feeds and templates, each with the rate needed of it: a number, or the column of the
+        reference table that holds it. Join keys are the columns that the feeds are bound by.
+    where
+        The operator's filter, as text: views that differ in it are not shared.
+    symmetric
+        Whether the order of the inputs does not matter, so that the views of (a, b) and (b, a) are
+        one.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> me, them = feed("gps", by="user"), feed("gps", by="friend")
+    >>> nearby = template("nearby", {me: "rate", them: "rate_back"}, symmetric=True)
+    >>> friends = pd.DataFrame({"user": ["ann", "bob"], "friend": ["bob", "cy"],
+    ...                         "rate": [5.0, 1.0], "rate_back": [2.0, 4.0]})
+    >>> nearby.over(friends).inputs.to_numpy().tolist()[:2]
+    [['nearby(gps[ann],gps[bob])', 'gps[ann]', 5.0], ['nearby(gps[bob],gps[cy])', 'gps[bob]', 1.0]]
+    """
+    problems = []
+    if not isinstance(name, str) or not name:
+        problems.append(f"name must be a word, got {name!r}")
+    if not isinstance(inputs, Mapping) or not inputs:
+        problems.append(f"inputs must be a dict of feeds and templates to rates, got {inputs!r}")
+        raise InvalidCall("template", problems)
+    for part, rate in inputs.items():
+        if not isinstance(part, (Feed, Template)):
+            problems.append(f"inputs must be made by ab.feed or ab.template, got {part!r}")
+        if isinstance(rate, bool) or not isinstance(rate, (int, float, str)):
+            problems.append(f"the rate of {part!r} must be a number or a column name, got {rate!r}")
+    if problems:
+        raise InvalidCall("template", problems)
+    return Template(name, tuple(inputs.items()), where, symmetric)
+
+
+def _feed_names(part: Feed, table: pd.DataFrame, homes: list[pd.DataFrame]) -> np.ndarray:
+    key = table[part.by[0]].astype(str)
+    for column in part.by[1:]:
+        key = key + "," + table[column].astype(str)
+    names: np.ndarray = (f"{part.name}[" + key + "]").to_numpy(object)
+    device = table[part.by[0]].to_numpy() if part.home is None else CLOUD_NAME
+    homes.append(pd.DataFrame({"source": names, "device": device}))
+    return names
+
+
+def _reference_problems(whole: Template, table: Any) -> list[str]:
+    if not isinstance(table, pd.DataFrame):
+        return [f"reference data must be a pandas or Arrow table, got {type(table).__name__}"]
+    wanted: dict[str, None] = {}
+
+    def visit(part: Feed | Template) -> None:
+        if isinstance(part, Feed):
+            wanted.update(dict.fromkeys(part.by))
+            return
+        for inner, rate in part.inputs:
+            visit(inner)
+            if isinstance(rate, str):
+                wanted[rate] = None
+
+    visit(whole)
+    lacking = [column for column in wanted if column not in table.columns]
+    problems = []
+    if lacking:
+        problems.append(
+            f"the reference table has no column {', '.join(map(repr, lacking))}; it has "
+            f"{', '.join(map(repr, table.columns))}"
+        )
+    if not len(table):
+        problems.append("the reference table is empty: no view would come of it")
+    return problems

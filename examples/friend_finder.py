@@ -1,0 +1,51 @@
+"""Where should a friend-finder run? Tell users which of their friends are near, at least traffic.
+
+    python examples/friend_finder.py ../shared/data/facebook_combined.txt.gz
+
+Takes any edge list of two user ids a line (SNAP's ego-Facebook, say). Every user's phone has a GPS
+feed; the social network lives in the cloud. Two logical views become 92,000 physical ones.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+import anabranch as ab
+
+me = ab.feed("gps", by="user")
+them = ab.feed("gps", by="friend")
+network = ab.feed("friends", by="user", home="cloud")
+
+# Locations joined with the social network, once a user; then with the location of each friend.
+located = ab.template("located", {me: "user_rate", network: 0.01})
+nearby = ab.template("nearby", {located: "rate", them: "rate_back"}, where="distance < 100 m")
+
+
+def friendships(path: Path) -> pd.DataFrame:
+    """Pairs of friends, and how often each is likely to need the other's location (invented)."""
+    table = pd.read_csv(path, sep=r"\s+", comment="#", names=["user", "friend"])
+    rng = np.random.default_rng(7)
+    for column in ("rate", "rate_back"):
+        meets = rng.random(len(table)) < 0.2
+        table[column] = np.where(meets, 10.0 ** rng.uniform(-3, 0, len(table)), 0.0)
+    # A phone need not locate itself for its friends more often than the keenest of them asks.
+    table["user_rate"] = table.groupby("user")["rate"].transform("max")
+    return table
+
+
+def main(path: Path) -> ab.Placement:
+    plan = ab.place(nearby.over(friendships(path)), up=1.0, down=0.5)
+    print(plan.summary())
+    on_phones = [view for view, place in plan.location.items() if place != "cloud"]
+    view = next(view for view in on_phones if view.startswith("nearby"))
+    print()
+    print(plan.explain(view))
+    return plan
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,68 @@
+"""The Spark form equals the local planner."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import anabranch as ab
+from anabranch.placement import plan_graph
+from anabranch.placement.graph import pair_graph
+
+
+def network(seed: int, users: int = 120, pairs: int = 900) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    ends = np.sort(rng.integers(0, users, (pairs, 2)), axis=1)
+    ends = np.unique(ends[ends[:, 0] != ends[:, 1]], axis=0)
+    rates = np.where(rng.random(ends.shape) < 0.3, rng.random(ends.shape).round(2), 0.0)
+    return pd.DataFrame(
+        {"a": ends[:, 0], "b": ends[:, 1], "rate_a": rates[:, 0], "rate_b": rates[:, 1]}
+    )
+
+
+@pytest.mark.parametrize("down", [1.0, 0.2])
+def test_pairs_cost_the_same_as_locally(spark: Any, down: float) -> None:
+    from anabranch.spark.place import pair_cost
+
+    table = network(3)
+    placed = ab.place(spark.createDataFrame(table), up=1.0, down=down)
+    graph = pair_graph(*(table[c] for c in table.columns), sources=120, up=1.0, down=down)
+    plan = plan_graph(graph)
+    assert plan.optimal and (down == 1.0 or plan.components)
+    assert placed.columns == [*table.columns, "location"]
+    assert placed.count() == len(table)
+    assert pair_cost(placed, 1.0, down) == pytest.approx(plan.cost)
+    found = placed.toPandas().sort_values(["a", "b"])["location"].tolist()
+    if not plan.components:
+        assert found == [str(plan.graph.device_name(int(d))) for d in plan.places]
+
+
+def test_streams_in_the_cloud_keep_nothing(spark: Any) -> None:
+    rows = [("news", "p", 9.0, 1.0), ("p", "q", 5.0, 1.0)]
+    frame = spark.createDataFrame(rows, "a string, b string, rate_a double, rate_b double")
+    placed = ab.place(frame, {"news": "cloud"}, up=1.0, down=1.0).orderBy("a").collect()
+    assert [row["location"] for row in placed] == ["cloud", "p"]
+
+
+def test_tables_are_planned_locally(spark: Any) -> None:
+    rows = [("w", "p", 10.0), ("w", "q", 2.0)]
+    plan = ab.place(
+        spark.createDataFrame(rows, "view string, input string, rate double"),
+        spark.createDataFrame([("p", "P"), ("q", "cloud")], "source string, device string"),
+    )
+    assert plan.location == {"w": "P"} and plan.cost == 1.0
+
+
+def test_bad_pairs_are_refused_by_name(spark: Any) -> None:
+    schema = "a long, b long, rate_a double, rate_b double"
+    frame = spark.createDataFrame([(1, 2, -1.0, 2.0), (3, 4, 1.0, 1.0), (4, 3, 1.0, 1.0)], schema)
+    with pytest.raises(ab.InvalidCall, match="2 problems") as error:
+        ab.place(frame)
+    assert "(1, 2, -1.0, 2.0)" in str(error.value) and "(3, 4)" in str(error.value)
+    with pytest.raises(ab.InvalidCall, match="capacity is not for demand pairs"):
+        ab.place(frame, capacity={1: 1.0})
+    with pytest.raises(ab.InvalidCall, match="needs columns"):
+        ab.place(frame.select("a", "b"))
