@@ -420,9 +420,12 @@ def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
 
 def _can_gain(plan: Csp, segment: int, sight: Sight) -> bool:
     """Whether this segment length could be worth 3 % at best."""
+    loads = sight.loads.values()
+    uneven = max(loads, default=0.0) * len(loads) / max(sum(loads), 1e-12)
     if segment < plan.segment:
-        loads = sight.loads.values()
-        return max(loads, default=0.0) * len(loads) > 1.03 * sum(loads)
+        return uneven > 1.03
+    if uneven > 1.2:  # it would only get worse
+        return False
     comparing = sight.comparisons * sight.seconds_per_comparison
     now, then = (
         copies(option, sight.rates, sight.window) * sight.seconds_per_copy + comparing
