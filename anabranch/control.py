@@ -60,7 +60,7 @@ def adaptive(
     weights
         Importance of processor, memory and network in a worker's load (ViCo, equation 1).
     policies
-        Which rules may suggest changes: any of ``shape, kind, weights, segment, workers``.
+        Which rules may suggest changes: any of ``shape, role, kind, weights, segment, workers``.
     memory, bandwidth
         What counts as full for one worker: bytes of state, bytes received per second.
 
@@ -130,6 +130,8 @@ class Controller:
         How late rows may be, in microseconds.
     settings
         What may be adapted; None keeps the plan and only retires what requests replaced.
+    policies
+        The policies themselves, where they are not those that `settings` names as they come.
     """
 
     def __init__(
@@ -138,6 +140,7 @@ class Controller:
         window: tuple[int, int],
         late: int,
         settings: Adaptive | None = None,
+        policies: Sequence[Policy] | None = None,
     ) -> None:
         if not entries:
             raise ValueError("the plan log has no entry yet")
@@ -146,6 +149,8 @@ class Controller:
         self._policies: list[Policy] = (
             [POLICIES[name]() for name in settings.policies] if settings else []
         )
+        if policies is not None:
+            self._policies = list(policies)
         self._seen = _Seen()
         self._since: int | None = None  # watermark when the present plan first held
         self._reports = 0

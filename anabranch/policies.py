@@ -5,6 +5,7 @@ three reports in a row, so that a rate that wobbles by a fifth changes nothing.
 
 ===========  ===================================================================================
 ``shape``    role switch and grid shape, from the rates of the two streams
+``role``     role switch alone, for segments too
 ``kind``     segments or grid, by the predicted time of the slowest worker
 ``weights``  shares of workers, from their speed (least loaded first, ahead of time)
 ``segment``  segment length, by climbing the measured throughput
@@ -114,6 +115,42 @@ class ShapePolicy(Policy):
         )
 
 
+class RolePolicy(Policy):
+    """The faster stream becomes the master of ``ssp`` and ``csp`` (ViCo, section 3.4).
+
+    The paper switches as soon as the slave is faster, which flaps. Two equal streams of which one
+    wobbles by a fifth reach a ratio of 1.25; a switch needs more than that, and more than what
+    random arrivals do to counts as small as these.
+    """
+
+    rule = "role"
+    FASTER = 1.35
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        plan = sight.plan
+        if not isinstance(plan, (Ssp, Csp)) or sum(sight.rates) <= 0:
+            return None
+        master, slave = sight.rates if plan.master == "left" else sight.rates[::-1]
+        other = replace(plan, master="right" if plan.master == "left" else "left")
+        now = copies(plan, sight.rates, sight.window)
+        then = copies(other, sight.rates, sight.window)
+        beyond, noise = slave - self.FASTER * master, (slave + self.FASTER**2 * master) ** 0.5
+        pays = beyond > noise and then < 0.95 * now
+        if not self._persists(other if pays else None):
+            return None
+        return Suggestion(
+            other,
+            self.rule,
+            "the slave has become the faster stream",
+            {
+                "left rows": sight.rates[0],
+                "right rows": sight.rates[1],
+                "copies": now,
+                "instead": then,
+            },
+        )
+
+
 class KindPolicy(Policy):
     """Segments against a grid by predicted time of the slowest worker, with hysteresis."""
 
@@ -171,18 +208,23 @@ class WeightsPolicy(Policy):
 
 
 class SegmentPolicy(Policy):
-    """Climbs the throughput over segment lengths: longer, shorter, and stays at the best."""
+    """Climbs the throughput over segment lengths: longer, shorter, and stays at the best.
+
+    A try costs a transition, so none is made that cannot gain: a longer segment only saves copies,
+    a shorter one only evens out the load.
+    """
 
     rule = "segment"
-    FACTOR = 1.5
 
-    def __init__(self) -> None:
+    def __init__(self, factor: float = 1.5) -> None:
         super().__init__()
+        self._factor = factor
         self._samples: list[float] = []
         self._best: tuple[float, int] | None = None  # throughput, length
         self._direction = 1
-        self._turned = False
-        self._settled_at: tuple[float, ...] | None = None
+        self._turned = self._done = False
+        # Master, workers and rates that this climb began with: under others it means nothing.
+        self._began: tuple[str, int, tuple[float, float]] | None = None
 
     def plan_changed(self) -> None:
         super().plan_changed()
@@ -191,40 +233,42 @@ class SegmentPolicy(Policy):
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan = sight.plan
         if not isinstance(plan, Csp):
-            self._best, self._settled_at = None, None
+            self._began = None
             return None
-        if self._settled_at is not None:
-            if not _moved((*sight.rates, plan.workers), self._settled_at):
-                return None
-            self._settled_at, self._best, self._turned = None, None, False
+        began = self._began
+        same = began is not None and began[:2] == (plan.master, plan.workers)
+        if began is None or not same or _moved(sight.rates, began[2]):
+            self._began = (plan.master, plan.workers, sight.rates)
+            self._samples, self._best, self._turned, self._done = [], None, False, False
+        elif self._done:
+            return None
         self._samples.append(sight.throughput)
-        if len(self._samples) < PATIENCE:
+        # Over a window at least: less would see single segments, and what had been waiting.
+        if len(self._samples) < max(PATIENCE, max(sight.window) / max(sight.span, 1.0)):
             return None
         value = float(np.mean(self._samples))
-        tried = plan.segment
         if self._best is None or value > 1.03 * self._best[0]:
-            self._best = (value, tried)
-        elif not self._turned:  # worse this way: try the other from the best
-            self._direction, self._turned = -self._direction, True
-        else:
-            return self._settle(plan, sight, value)
-        length = round(self._best[1] * self.FACTOR**self._direction)
-        return self._to(plan, max(length, 1), f"throughput at {describe(tried)}", value)
+            self._best = (value, plan.segment)
+        else:  # worse this way: try the other from the best
+            self._turn()
+        best = replace(plan, segment=self._best[1])
+        while not self._done:
+            length = max(round(best.segment * self._factor**self._direction), 1)
+            if _can_gain(best, length, sight):
+                return self._to(plan, length, value)
+            self._turn()
+        return None if plan == best else self._to(plan, best.segment, value)
 
-    def _settle(self, plan: Csp, sight: Sight, value: float) -> Suggestion | None:
-        assert self._best is not None
-        self._settled_at = (*sight.rates, plan.workers)
-        if plan.segment == self._best[1]:
-            return None
-        return self._to(plan, self._best[1], f"throughput at {describe(plan.segment)}", value)
+    def _turn(self) -> None:
+        self._done, self._turned, self._direction = self._turned, True, -self._direction
 
-    def _to(self, plan: Csp, length: int, label: str, value: float) -> Suggestion:
+    def _to(self, plan: Csp, length: int, value: float) -> Suggestion:
         best = self._best[0] if self._best else value
         return Suggestion(
             replace(plan, segment=length),
             self.rule,
             "climbing the throughput",
-            {label: value, "best so far": best},
+            {f"throughput at {describe(plan.segment)}": value, "best so far": best},
         )
 
 
@@ -257,7 +301,14 @@ class WorkersPolicy(Policy):
 
 POLICIES: Mapping[str, type[Policy]] = {
     policy.rule: policy
-    for policy in (ShapePolicy, KindPolicy, WeightsPolicy, SegmentPolicy, WorkersPolicy)
+    for policy in (
+        ShapePolicy,
+        RolePolicy,
+        KindPolicy,
+        WeightsPolicy,
+        SegmentPolicy,
+        WorkersPolicy,
+    )
 }
 
 
@@ -367,5 +418,23 @@ def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
     return best_grid(workers, rates)
 
 
+def _can_gain(plan: Csp, segment: int, sight: Sight) -> bool:
+    """Whether this segment length could be worth 3 % at best."""
+    loads = sight.loads.values()
+    uneven = max(loads, default=0.0) * len(loads) / max(sum(loads), 1e-12)
+    if segment < plan.segment:
+        return uneven > 1.03
+    if uneven > 1.2:  # it would only get worse
+        return False
+    comparing = sight.comparisons * sight.seconds_per_comparison
+    now, then = (
+        copies(option, sight.rates, sight.window) * sight.seconds_per_copy + comparing
+        for option in (plan, replace(plan, segment=segment))
+    )
+    return now > 1.03 * then
+
+
 def _moved(now: Sequence[float], then: Sequence[float]) -> bool:
-    return any(abs(a - b) > 0.25 * max(abs(b), 1e-12) for a, b in zip(now, then, strict=True))
+    """Whether counts differ by a quarter, and by more than random arrivals make them differ."""
+    pairs = zip(now, then, strict=True)
+    return any(abs(a - b) > 0.25 * b + 2 * max(b, 1.0) ** 0.5 for a, b in pairs)

@@ -30,6 +30,7 @@ class Cluster:
         self.controller = Controller(self.entries, WINDOW, SECOND, settings)
         self.speeds = speeds or {}
         self.span = span
+        self.per_copy = 1e-6
         self.batch = 0
         self.watermark = START
         self.changes: list[tuple[int, Change]] = []
@@ -57,7 +58,7 @@ class Cluster:
                     * shares[worker]
                     / (1e7 * self.speeds.get(worker, 1)),
                     busy_seconds=comparisons * shares[worker] / (1e7 * self.speeds.get(worker, 1))
-                    + sent * shares[worker] * 1e-6,
+                    + sent * shares[worker] * self.per_copy,
                 )
                 for worker in range(k)
             ]
@@ -91,6 +92,21 @@ def test_the_faster_stream_becomes_the_master():
     assert switch.cause["rule"] == "shape"
     assert switch.cause["figures"]["copies"] > switch.cause["figures"]["instead"]
     assert switch.cause["old"] == "ssp(4, master=left)"
+
+
+@pytest.mark.parametrize("start", [Ssp(4, "left"), Csp(4, 10 * SECOND, "left")])
+def test_roles_switch_once_the_slave_is_clearly_faster(start):
+    cluster = Cluster(ab.adaptive(4, policies=["role"]), start).run(30, left=800, right=1000)
+    assert cluster.switches == []
+    cluster.run(30, left=500, right=1000)
+    (switch,) = cluster.switches
+    assert switch.plan.master == "right" and type(switch.plan) is type(start)
+    assert switch.cause["figures"]["right rows"] > 1.35 * switch.cause["figures"]["left rows"]
+
+
+def test_a_segment_length_that_cannot_gain_is_not_tried():
+    cluster = Cluster(ab.adaptive(4, policies=["segment"]), Csp(4, 8 * SECOND))
+    assert cluster.run(100, 1000, 1000).switches == []  # copies cost nothing, loads are even
 
 
 def test_equal_rates_want_a_square():
@@ -135,6 +151,7 @@ def test_segments_are_chosen_when_a_batch_spans_many_of_them_and_left_when_it_do
 def test_the_segment_length_climbs_and_settles():
     cluster = Cluster(ab.adaptive(4, policies=["segment"]), Csp(4, 8 * SECOND))
     best = 18 * SECOND  # throughput peaks here
+    cluster.per_copy = 1e-4  # or a longer segment would have nothing to save
 
     for _ in range(300):
         length = cluster.plan.segment

@@ -1,0 +1,252 @@
+"""The command ``anabranch simulate``: figures of the papers, from clusters in virtual time."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+
+from anabranch.errors import AnabranchError, InvalidCall
+
+if TYPE_CHECKING:
+    from anabranch.simulation import Figure, Recipe
+
+__all__ = ["register"]
+
+Low = Annotated[float | None, typer.Option(help="Lowest mean rate, frames per second.")]
+High = Annotated[float | None, typer.Option(help="Highest mean rate, frames per second.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add ``simulate`` to a command line.
+
+    Examples
+    --------
+    >>> app = typer.Typer()
+    >>> register(app)
+    >>> [group.name for group in app.registered_groups]
+    ['simulate']
+    """
+    group = typer.Typer(
+        help="Simulate a paper's experiments in virtual time.", no_args_is_help=True
+    )
+    group.callback()(_group)
+    group.command("vico")(vico)
+    app.add_typer(group, name="simulate")
+
+
+def _group() -> None:
+    """Simulate a paper's experiments in virtual time."""
+
+
+def vico(
+    figure: Annotated[
+        str, typer.Option(help="9, 10, 11 or 12 of the ViCo paper, or growth.", show_default=False)
+    ],
+    quick: Annotated[bool, typer.Option("--quick", help="The shape in seconds.")] = False,
+    seeds: Annotated[int | None, typer.Option(min=1, help="Runs per point (default 5).")] = None,
+    out: Annotated[Path, typer.Option(help="Directory for PNG and JSON.", file_okay=False)] = Path(
+        "simulated"
+    ),
+    name: Annotated[
+        str | None, typer.Option(help="Name of the files (default vico-FIGURE).")
+    ] = None,
+    picture: Annotated[bool, typer.Option(help="Write the PNG.")] = True,
+    methods: Annotated[
+        str | None, typer.Option(help="Methods to run, with commas between.")
+    ] = None,
+    hosts: Annotated[
+        str | None, typer.Option(help="Numbers of hosts, with commas between.")
+    ] = None,
+    operators: Annotated[int | None, typer.Option(help="Correlations that share them.")] = None,
+    lowest_rate: Low = None,
+    highest_rate: High = None,
+    redraw: Annotated[
+        int | None, typer.Option(help="Seconds until rates are drawn anew; 0: never.")
+    ] = None,
+    seconds: Annotated[int | None, typer.Option(help="Length of a run (default 5000).")] = None,
+    warmup: Annotated[
+        int | None, typer.Option(help="Seconds left out at the beginning (default 500).")
+    ] = None,
+    beta: Annotated[
+        float | None,
+        typer.Option(help="Processor units per second and unit of capacity (5; 1 for 11, 12)."),
+    ] = None,
+    frame_kilobytes: Annotated[
+        float | None, typer.Option(help="Size of a frame (default 10).")
+    ] = None,
+    queue: Annotated[
+        int | None, typer.Option(help="Seconds of comparing that may wait (default 60).")
+    ] = None,
+    receive: Annotated[
+        str | None, typer.Option(help="first: before comparing (default); shared: with it.")
+    ] = None,
+    segment: Annotated[
+        int | None, typer.Option(help="Segment length T of CSP at first (default 10).")
+    ] = None,
+    master: Annotated[
+        str | None,
+        typer.Option(help="First master: left, right, faster (default; left for 11, 12)."),
+    ] = None,
+    shares: Annotated[
+        str | None, typer.Option(help="Deal masters by speed (default) or equal.")
+    ] = None,
+    staleness: Annotated[
+        int | None, typer.Option(help="Age that loads reach in LLF, seconds (default 1).")
+    ] = None,
+    report: Annotated[
+        int | None, typer.Option(help="Seconds between load reports (default 5).")
+    ] = None,
+    ahead: Annotated[
+        int | None, typer.Option(help="Reports until a change holds (default 2).")
+    ] = None,
+    segment_step: Annotated[
+        float | None, typer.Option(help="Step of segment adaptation, a factor (default 1.5).")
+    ] = None,
+    delay: Annotated[
+        int | None, typer.Option(help="Longest delay of frames, seconds (default 0).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="First seed (default 0).")] = None,
+) -> None:
+    """Figures 9 to 12 of the ViCo paper on a simulated cluster.
+
+    Plans, router and controller are the library's own; hosts, links and processors are simulated.
+    Throughput is comparisons per second, recall the pairs done of the pairs due.
+    """
+    choices: dict[str, Any] = {
+        "redraw": redraw,
+        "seconds": seconds,
+        "warmup": warmup,
+        "beta": beta,
+        "frame_kilobytes": frame_kilobytes,
+        "queue": queue,
+        "receive": receive,
+        "segment": segment,
+        "master": master,
+        "shares": shares,
+        "staleness": staleness,
+        "report": report,
+        "ahead": ahead,
+        "segment_step": segment_step,
+        "delay": delay,
+        "seed": seed,
+    }
+    console = Console()
+    try:
+        recipe = _recipe(figure, quick, methods, hosts, operators)
+        low, high = recipe.settings.rates
+        rates = (low if lowest_rate is None else lowest_rate, highest_rate or high)
+        given = {key: value for key, value in choices.items() if value is not None}
+        recipe = replace(recipe, settings=replace(recipe.settings, rates=rates, **given))
+        began = time.perf_counter()
+        drawn = _watched(recipe, recipe.seeds if seeds is None else seeds, console)
+        taken = time.perf_counter() - began
+        console.print(_table(drawn))
+        for line in _remarks(drawn):
+            console.print(line)
+        stem = name or f"vico-{figure}"
+        files = _write(drawn, out, stem, picture)
+    except AnabranchError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
+    console.print(f"{taken:.0f} s. Wrote {', '.join(str(path) for path in files)}.")
+
+
+def _recipe(
+    figure: str, quick: bool, methods: str | None, hosts: str | None, operators: int | None
+) -> Recipe:
+    from anabranch.simulation import RECIPES
+
+    if figure not in RECIPES:
+        known = ", ".join(RECIPES)
+        raise InvalidCall("simulate", [f"there is no figure {figure!r}; known are {known}"])
+    recipe = RECIPES[figure].quick if quick else RECIPES[figure]
+    if methods is not None:
+        names = tuple(part.strip() for part in methods.split(","))
+        recipe = replace(recipe, methods=names)
+    if hosts is not None:
+        try:
+            counts = [int(part) for part in hosts.split(",")]
+        except ValueError:
+            problem = f"hosts must be whole numbers with commas between, got {hosts!r}"
+            raise InvalidCall("simulate", [problem]) from None
+        recipe = replace(recipe, sizes=tuple((k, recipe.sizes[0][1]) for k in counts))
+    if operators is not None:
+        recipe = replace(recipe, sizes=tuple((k, operators) for k, _ in recipe.sizes))
+    return recipe
+
+
+def _watched(recipe: Recipe, seeds: int, console: Console) -> Figure:
+    """Compute the figure under a progress bar."""
+    from anabranch.simulation.figures import compute, work
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
+    shown = sys.stderr.isatty()
+    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown)
+    with bar:
+        task = bar.add_task("simulating", total=work(recipe, seeds))
+        return compute(
+            recipe,
+            seeds,
+            lambda label, passed: bar.update(task, advance=passed, description=label),
+        )
+
+
+def _table(figure: Figure) -> Table:
+    recipe = figure.recipe
+    title = f"ViCo {recipe.name}: {recipe.title}, beta {recipe.settings.beta:g}"
+    table = Table(title=title, box=SIMPLE)
+    table.add_column("method", no_wrap=True)
+    headings = ["hosts", "comparisons/s", "±", "recall", "copies/frame"]
+    for heading in [*headings, "changes" if figure.series else "taken in"]:
+        table.add_column(heading, justify="right", no_wrap=True)
+    for point in sorted(figure.points, key=lambda p: (p.hosts, recipe.methods.index(p.method))):
+        seeds = len(point.throughput)
+        changes, taken_in = sum(point.changes) / seeds, sum(point.taken_in) / seeds
+        table.add_row(
+            point.method,
+            str(point.hosts),
+            f"{point.mean:,.1f}",
+            f"{point.spread:,.1f}",
+            f"{sum(point.recall) / seeds:.3%}",
+            f"{sum(point.copies_per_frame) / seeds:.2f}",
+            f"{changes:g}" if figure.series else f"{taken_in:.1%}",
+        )
+    return table
+
+
+def _remarks(figure: Figure) -> list[str]:
+    """What the means hide, for figures over time."""
+    if not figure.series:
+        return []
+    first, *others = figure.recipe.methods
+    return [
+        f"{name}: at best {figure.best_sample(name, first):.2f} times {first} in a sample."
+        for name in others
+    ]
+
+
+def _write(figure: Figure, out: Path, stem: str, picture: bool) -> list[Path]:
+    out.mkdir(parents=True, exist_ok=True)
+    data = out / f"{stem}.json"
+    data.write_text(json.dumps(figure.to_dict(), indent=1) + "\n")
+    if not picture:
+        return [data]
+    from anabranch.simulation.drawing import draw
+
+    return [data, draw(figure, out / f"{stem}.png")]
