@@ -13,7 +13,7 @@ def test_the_example_runs(spark, capfd):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(example.strip().splitlines()) <= 16
     names: dict = {}
-    exec(example.replace("seconds=30", "seconds=25"), names)
+    exec(example.replace("seconds=30", "seconds=10"), names)
     query = names["query"]
     try:
         import anabranch as ab
