@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from anabranch import __version__
+from anabranch import __version__, simulate_cli
 from anabranch.errors import AnabranchError
 
 __all__ = ["main"]
@@ -115,6 +115,9 @@ def tell_story(
         raise typer.Exit(2)
     for line in story(entries):
         typer.echo(line)
+
+
+simulate_cli.register(app)
 
 
 def main() -> None:
