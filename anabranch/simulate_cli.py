@@ -210,10 +210,10 @@ def _watched(recipe: Recipe, seeds: int, console: Console) -> Figure:
 def _table(figure: Figure) -> Table:
     recipe = figure.recipe
     title = f"ViCo {recipe.name}: {recipe.title}, beta {recipe.settings.beta:g}"
-    table = Table(title=title, box=SIMPLE)
+    table = Table(title=title, box=SIMPLE, pad_edge=False)
     table.add_column("method", no_wrap=True)
-    headings = ["hosts", "comparisons/s", "±", "recall", "copies/frame"]
-    for heading in [*headings, "changes" if figure.series else "taken in"]:
+    headings = ["hosts", "compared/s", "±", "recall", "copies"]
+    for heading in [*headings, "changes" if figure.series else "taken"]:
         table.add_column(heading, justify="right", no_wrap=True)
     for point in sorted(figure.points, key=lambda p: (p.hosts, recipe.methods.index(p.method))):
         seeds = len(point.throughput)

@@ -49,22 +49,33 @@ def test_with_enough_processor_every_pair_is_compared_once(delay):
         assert run.taken_in == 1.0
 
 
+CHANGING = Settings(
+    hosts=4,
+    eras=((12.0, 2.0), (2.0, 12.0)),
+    redraw=100,
+    seconds=600,
+    warmup=60,
+    window=(20, 15),
+    beta=1e5,
+    delay=3,
+)
+
+
 @pytest.mark.parametrize("method", ADAPTIVE)
 def test_plan_changes_lose_and_repeat_nothing(method):
-    changing = Settings(
-        hosts=4,
-        eras=((12.0, 2.0), (2.0, 12.0)),
-        redraw=100,
-        seconds=600,
-        warmup=60,
-        window=(20, 15),
-        beta=1e5,
-        delay=3,
-    )
-    run = simulate(changing, method)
-    assert run.done.sum() == run.due.sum() == pairs_one_by_one(changing)
+    run = simulate(CHANGING, method)
+    assert run.done.sum() == run.due.sum() == pairs_one_by_one(CHANGING)
     if method != "CSP-segmentAdapt":  # with processors idle, no other length can gain
         assert len(run.changes) >= 3
+
+
+def test_without_the_rule_of_ownership_pairs_would_be_compared_twice(monkeypatch):
+    def all_owned(operator):
+        return np.ones((64, 64), bool)
+
+    monkeypatch.setattr("anabranch.simulation.runs._Operator.own", all_owned)
+    run = simulate(CHANGING, "SSP-roleAdapt")
+    assert run.done.sum() > 1.01 * run.due.sum()
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))

@@ -38,8 +38,9 @@ class Recipe:
         """The same in miniature: the shape, not the figures."""
         seconds = 2000 if self.sample else min(self.settings.seconds, 600)
         settings = replace(self.settings, seconds=seconds, warmup=min(seconds // 4, 250))
-        sizes = self.sizes[:: max(len(self.sizes) // 3, 1)]
-        return replace(self, settings=settings, sizes=sizes, seeds=2)
+        sizes = [size for size in self.sizes if size[0] <= 300]
+        sizes = sizes[:: max(len(sizes) // 3, 1)]
+        return replace(self, settings=settings, sizes=tuple(sizes), seeds=min(self.seeds, 2))
 
 
 @dataclass(frozen=True)
