@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import placement_twin as twin
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import pair_graph
+from tests import placement_twin as twin
 
 ROWS = [("w", "p", 10.0), ("w", "q", 2.0), ("x", "w", 3.0), ("x", "r", 1.0)]
 HOMES = {"p": "P", "q": "Q", "r": "cloud"}

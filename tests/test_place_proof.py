@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import placement_twin as twin
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.placement import Placement
+from tests import placement_twin as twin
 
 Case = dict[str, Any]
 

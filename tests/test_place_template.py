@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import placement_twin as twin
 import pytest
 
 import anabranch as ab
+from tests import placement_twin as twin
 
 FACEBOOK = Path(__file__).parents[2] / "shared" / "data" / "facebook_combined.txt.gz"
 
