@@ -120,12 +120,10 @@ def test_odd_types_survive_or_are_refused(spark: Any, tmp_path: Path, what: str)
         assert "'c'" in str(refusal)
         return
     feed.run(streamed)
-    want = spark.sql(source).selectExpr("c", "to_json(struct(c))").first()
+    want = spark.sql(source).select("c").first()
     for result in (feed.output(spark), at_once):
         assert result.schema["left_c"].dataType == feed.tables(spark)[0].schema["c"].dataType
-        assert (
-            result.selectExpr("left_c AS c").selectExpr("c", "to_json(struct(c))").first() == want
-        )
+        assert result.selectExpr("left_c AS c").first() == want
 
 
 def test_string_ids_and_names_that_need_quotes(spark: Any, tmp_path: Path) -> None:
