@@ -85,7 +85,7 @@ def write_news(folder: Path, seconds: int, rate: int, per_file: int) -> int:
 
 def prototype(screen: Screen, bench: Bench) -> dict[str, Any]:
     """Figures 7 and 8."""
-    seconds, rate = (120, 40) if bench.quick else (600, 200)
+    seconds, rate = (120, 40) if bench.quick else (300, 200)
     per_file = 10 if bench.quick else 20
     folder = bench.room("news")
     screen.step(f"prototype: two news videos, {seconds} s at {rate} frames/s, {_WIDTH} features")
@@ -136,7 +136,7 @@ def routing_times(screen: Screen, feed: Feed) -> dict[str, float]:
 
 def steady(screen: Screen, bench: Bench) -> dict[str, Any]:
     """Adaptive against the best fixed plan where there is nothing to gain."""
-    rows, window, rounds = (1000, 4, 1) if bench.quick else (6000, 6, 3)
+    rows, window, rounds = (1000, 4, 1) if bench.quick else (6000, 5, 2)
     feed = Feed.write(bench.room("steady"), window + 16, rows)
     rates: dict[str, list[float]] = {"fixed": [], "adaptive": []}
     for number in range(rounds):
@@ -151,7 +151,7 @@ def steady(screen: Screen, bench: Bench) -> dict[str, Any]:
 
 def swap(screen: Screen, bench: Bench) -> dict[str, Any]:
     """Copies per row while the rates of the two streams swap tenfold."""
-    regime, regimes = (20, 2) if bench.quick else (120, 2)
+    regime, regimes = (20, 2) if bench.quick else (90, 2)
     fast, slow, per_batch = 60, 6, 2  # rows; seconds of event time in a micro-batch
     folder = bench.room("swap")
     write_swapping(folder, regime, regimes, (fast, slow), per_batch)
