@@ -394,7 +394,9 @@ def _encoded_bytes_per_row(rows: int) -> float:
     for side in (LEFT, RIGHT):
         vectors = np.random.default_rng(side).standard_normal((rows, WIDTH), dtype=np.float32)
         columns = {"id": np.arange(rows), "s0": vectors, "lead": np.ones(rows, bool)}
-        arrivals.append((side, Block.of(np.arange(rows) + 10**15, columns)))
+        block = Block.of(np.arange(rows) + 10**15, columns)
+        block.meta.update(epoch=0, live=1, plans={}, newest=int(block.t[-1]))
+        arrivals.append((side, block))
     for _ in CorrelateKernel(spec, window).step(arrivals, BEGINNING):
         pass
     stored = sum(len(block.encode()) for _, block in window.added.values()) + len(window.head())
