@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow bench clean
+.PHONY: help setup demo test check slow laws bench clean
 
 help:
 	@echo "make demo    set up and watch two streams being correlated"
@@ -14,6 +14,7 @@ help:
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
 	@echo "make check   ruff, mypy and the tests"
 	@echo "make slow    the tests that take minutes"
+	@echo "make laws    plan changes under 50,000 random streams (about half an hour)"
 	@echo "make bench   benchmarks, results under benchmarks/results"
 
 setup: $(VENV)/.ready
@@ -43,8 +44,13 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -m "not slow"
 
+laws: setup
+	ANABRANCH_EXAMPLES=50000 $(BIN)/python -m pytest tests/test_plan_changes.py
+
 bench: setup
 	$(BIN)/python benchmarks/correlate.py
+	$(BIN)/python benchmarks/place.py
+	$(BIN)/python benchmarks/vico.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
