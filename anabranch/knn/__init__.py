@@ -1,0 +1,14 @@
+"""Continuous k-nearest-neighbour queries over sliding windows: the kernels, without Spark.
+
+===================  =======================================================================
+``algorithm``        what queries, reports and every algorithm look like
+``scoring``          the distance of a query and an object, the same to the last bit everywhere
+``relaxed``          RA: the relaxed k-skyband; exact
+``probabilistic``    PA: the k + c best; misses few on streams in random order
+``filtered``         RAPF: a k-skyband behind a filter over recent objects; exact
+===================  =======================================================================
+"""
+
+from anabranch.knn.algorithm import FOREVER, METRICS, Algorithm, Queries, Reports
+
+__all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
