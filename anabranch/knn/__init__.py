@@ -10,5 +10,18 @@
 """
 
 from anabranch.knn.algorithm import FOREVER, METRICS, Algorithm, Queries, Reports
+from anabranch.knn.filtered import Filtered
+from anabranch.knn.probabilistic import Probabilistic, reserve
+from anabranch.knn.relaxed import Relaxed
 
-__all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
+__all__ = [
+    "FOREVER",
+    "METRICS",
+    "Algorithm",
+    "Filtered",
+    "Probabilistic",
+    "Queries",
+    "Relaxed",
+    "Reports",
+    "reserve",
+]

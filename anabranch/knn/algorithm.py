@@ -81,12 +81,12 @@ class Queries:
         metric: str = "euclidean",
     ) -> Queries:
         """Queries from anything array-like; a single number holds for all of them."""
-        rows = np.ascontiguousarray(points, np.float64)
+        rows = np.array(points, np.float64, order="C")
         if rows.ndim != 2:
             raise InvalidCall("nearest", [f"query points must be a matrix, got shape {rows.shape}"])
 
         def column(values: Any) -> np.ndarray:
-            return np.ascontiguousarray(np.broadcast_to(np.asarray(values, np.int64), len(rows)))
+            return np.array(np.broadcast_to(np.asarray(values, np.int64), len(rows)))
 
         return cls(rows, column(k), column(window), column(since), column(until), counted, metric)
 
@@ -213,9 +213,9 @@ class Algorithm(ABC):
             The time that is reached: the caller promises that nothing later will arrive at or
             before it.
         """
-        t = np.ascontiguousarray(t, np.int64)
-        seq = np.ascontiguousarray(seq, np.int64)
-        points = np.ascontiguousarray(points, np.float64).reshape(
+        # Writable even if nothing writes: compiled code is compiled anew for read-only arrays.
+        t, seq = (np.require(column, np.int64, ["C", "W"]) for column in (t, seq))
+        points = np.require(points, np.float64, ["C", "W"]).reshape(
             len(t), self.queries.points.shape[1]
         )
         self._check(t, seq, points, upto)

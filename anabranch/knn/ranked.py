@@ -1,0 +1,103 @@
+"""Lists of objects in the order (score, arrival number), and room for what comes out: compiled.
+
+A list is two arrays, of which the first `n` rows count: the scores, and the integers of each
+object, its arrival number, its clock and whether it has been reported.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["better", "emit", "oldest", "place", "take_out", "tell", "whole_rows"]
+
+# The functions below are compiled; mypy and coverage do not see their insides.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+SEQ, CLOCK, TOLD = 0, 1, 2
+
+
+@numba.njit(cache=True, nogil=True, inline="always")
+def better(score, seq, other, other_seq):  # pragma: no cover
+    """Whether the first of two objects ranks before the second."""
+    return score < other or (score == other and seq < other_seq)
+
+
+@numba.njit(cache=True, nogil=True)
+def place(scores, ints, n, score, seq, clock, told):  # pragma: no cover
+    """Put an object where it belongs in a list of n with room for one more."""
+    at = n
+    while at > 0 and better(score, seq, scores[at - 1], ints[at - 1, 0]):
+        scores[at] = scores[at - 1]
+        ints[at, 0] = ints[at - 1, 0]
+        ints[at, 1] = ints[at - 1, 1]
+        ints[at, 2] = ints[at - 1, 2]
+        at -= 1
+    scores[at] = score
+    ints[at, 0] = seq
+    ints[at, 1] = clock
+    ints[at, 2] = told
+    return at
+
+
+@numba.njit(cache=True, nogil=True)
+def take_out(scores, ints, n, last):  # pragma: no cover
+    """Drop the objects whose clock is at most `last`; returns how many remain."""
+    kept = 0
+    for i in range(n):
+        if ints[i, 1] > last:
+            if kept < i:
+                scores[kept] = scores[i]
+                ints[kept, 0] = ints[i, 0]
+                ints[kept, 1] = ints[i, 1]
+                ints[kept, 2] = ints[i, 2]
+            kept += 1
+    return kept
+
+
+@numba.njit(cache=True, nogil=True)
+def oldest(ints, n, forever):  # pragma: no cover
+    """The least clock of a list; `forever` if it is empty."""
+    least = forever
+    for i in range(n):
+        least = min(least, ints[i, 1])
+    return least
+
+
+@numba.njit(cache=True, nogil=True)
+def emit(out, far, count, query, seq, time, score, rank):  # pragma: no cover
+    """Write a report at `count`, making room if there is none."""
+    if count == len(far):
+        more, further = np.empty((2 * count, 4), np.int64), np.empty(2 * count)
+        more[:count] = out
+        further[:count] = far
+        out, far = more, further
+    out[count, 0] = query
+    out[count, 1] = seq
+    out[count, 2] = time
+    out[count, 3] = rank
+    far[count] = score
+    return out, far
+
+
+@numba.njit(cache=True, nogil=True)
+def tell(scores, ints, n, k, out, far, count, query, time):  # pragma: no cover
+    """Report what is among the first k for the first time."""
+    for rank in range(min(n, k)):
+        if ints[rank, 2] == 0:
+            ints[rank, 2] = 1
+            out, far = emit(out, far, count, query, ints[rank, 0], time, scores[rank], rank + 1)
+            count += 1
+    return out, far, count
+
+
+@numba.njit(cache=True, nogil=True)
+def whole_rows(kept, kept_ints, at, extra):  # pragma: no cover
+    """The same two arrays with room for `extra` rows after the first `at`."""
+    if at + extra <= len(kept):
+        return kept, kept_ints
+    room = max(2 * len(kept), at + extra)
+    more, more_ints = np.empty(room), np.empty((room, 3), np.int64)
+    more[:at] = kept[:at]
+    more_ints[:at] = kept_ints[:at]
+    return more, more_ints
