@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from anabranch.assembly.closing import count_or_timeout, learned, session, wait
+from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
 from anabranch.control import adaptive
 from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
 from anabranch.planlog import PlanLog
@@ -51,6 +53,15 @@ __all__ = [
     "adaptive",
     # the verb
     "correlate",
+    # which columns name an instance, and when its window closes
+    "by_head",
+    "by_head_time",
+    "by_head_client",
+    "by_head_time_client",
+    "count_or_timeout",
+    "learned",
+    "session",
+    "wait",
     # where views run, between edge devices and the cloud
     "place",
     "template",

@@ -1,0 +1,1 @@
+"""Instances out of scattered invocations: policies, keys, and the kernel of one bucket."""

@@ -1,0 +1,372 @@
+"""One bucket's step: invocations in, closed windows out.
+
+In event time an invocation waits until the clock, which is the watermark, has passed it; then all
+those waiting are taken in order of time, key and content, with the timers between them. So the
+result is that of the whole stream sorted by time, however it came. An invocation that comes when
+the clock has passed its time already is *late*: it joins the open window of its key, or else is a
+revision of the instance that lingers, or else a row of its own. In processing time the clock is the
+time of the micro-batch, and nothing waits.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from anabranch.assembly.closing import Closing, Learned
+from anabranch.assembly.loop import (
+    COMMON_RING,
+    EMITTED,
+    HEAD_WIDTH,
+    HEADS,
+    L_SEEN,
+    LEARNED,
+    LINGERING,
+    NEVER,
+    OPEN,
+    OPENS,
+    ORDERS,
+    PEAK,
+    RING,
+    SLOTS,
+    Column,
+    flatten,
+    run_loop,
+)
+from anabranch.assembly.store import BEGINNING, Store, Tables, refs_of
+from anabranch.blocks import Block, concat
+from anabranch.errors import StateMismatch
+
+__all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
+
+# Columns of the matrix "w" of an invocation: both hashes of its key, the hash of its head, when it
+# ended, the bit of its stream, and a hash of its content that settles ties.
+ROW = ("h1", "h2", "head", "end", "stream", "tie")
+
+
+@dataclass(frozen=True)
+class Emitted:
+    """Rows of the result: the windows' table, where each one's items start, and the items."""
+
+    windows: np.ndarray
+    starts: np.ndarray
+    items: Block | None
+
+    def __len__(self) -> int:
+        return len(self.windows)
+
+
+@dataclass
+class AssembleLoad:
+    """One bucket's step in figures. `late` and `rejected` count invocations."""
+
+    worker: int
+    watermark: int = 0
+    rows: int = 0
+    late: int = 0
+    rejected: int = 0
+    instances: int = 0
+    revisions: int = 0
+    evicted: int = 0
+    timeouts: int = 0
+    open_windows: int = 0
+    peak_windows: int = 0
+    lingering: int = 0
+    waiting_rows: int = 0
+    state_rows: int = 0
+    state_bytes: int = 0
+    busy_seconds: float = 0.0
+    operator: str = ""
+
+    def to_json(self) -> str:
+        """One line that `from_json` reads.
+
+        Examples
+        --------
+        >>> AssembleLoad.from_json(AssembleLoad(3, instances=7).to_json()).instances
+        7
+        """
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> AssembleLoad:
+        """The report that `to_json` wrote."""
+        return cls(**json.loads(text))
+
+
+class AssembleKernel:
+    """The windows of one bucket.
+
+    Parameters
+    ----------
+    closing
+        When windows close.
+    store
+        What the bucket holds; the step changes it.
+    max_open
+        Windows that may be open in this bucket.
+    by_arrival
+        Processing time.
+    worker
+        The bucket's number.
+
+    Examples
+    --------
+    >>> from anabranch.assembly.closing import count_or_timeout
+    >>> kernel = AssembleKernel(count_or_timeout(2, "5 us"), Store())
+    >>> rows = Block.of([1, 3, 9], {"w": np.array([[7, 7, 7, 0, 1, 0]] * 3)})
+    >>> _ = kernel.step([rows], clock=0)
+    >>> closed = kernel.step([], clock=20)
+    >>> closed.windows[:, [Column.OPENED, Column.CLOSED, Column.COUNT, Column.SEQ]].tolist()
+    [[1, 3, 2, 0], [9, 14, 1, 0]]
+    """
+
+    def __init__(
+        self,
+        closing: Closing,
+        store: Store,
+        max_open: int | None = None,
+        by_arrival: bool = False,
+        worker: int = 0,
+    ) -> None:
+        self.closing = closing
+        self.store = store
+        self.max_open = int(NEVER) if max_open is None else max_open
+        self.by_arrival = by_arrival
+        self.load = AssembleLoad(worker)
+        made_for = repr((closing, max_open, by_arrival))
+        if store.notes.setdefault("policy", made_for) != made_for:
+            raise StateMismatch(
+                f"the checkpoint's windows were made by {store.notes['policy']}, the query is now "
+                f"{made_for}: restart with the old policy, or begin a new checkpoint"
+            )
+
+    def step(self, arrivals: Sequence[Block], clock: int, flush: bool = False) -> Emitted:
+        """Take in arrivals, move the clock, and tell what closed.
+
+        The clock never runs backwards. With `flush` the windows that remain open are closed.
+        """
+        began = time.perf_counter()
+        store = self.store
+        before = store.notes.get("clock", BEGINNING)
+        clock = max(clock, before)
+        load = self.load
+        load.watermark = clock
+        load.rejected += sum(block.meta.get("rejected", 0) for block in arrivals)
+        refs, rows, late = self._due([b for b in arrivals if len(b)], before, clock)
+        if not len(refs) and not flush and clock < store.notes.get("next", BEGINNING):
+            emitted = Emitted(np.empty((0, Column.WIDTH), np.int64), np.zeros(1, np.int64), None)
+        else:
+            emitted = self._advance(refs, rows, late, clock, flush)
+        store.notes["clock"] = clock
+        self._report(emitted, clock)
+        load.busy_seconds += time.perf_counter() - began
+        return emitted
+
+    def next_due(self) -> int | None:
+        """The clock at which the next step has something to do without new rows."""
+        found = int(self.store.notes.get("next", int(NEVER)))
+        clock = self.store.notes.get("clock", BEGINNING)
+        if not self.by_arrival:
+            for entry in self.store.slices.values():
+                if entry.last > clock:
+                    found = min(found, max(entry.first, clock + 1))
+        return None if found >= NEVER else found
+
+    def _due(
+        self, arrivals: list[Block], before: int, clock: int
+    ) -> tuple[np.ndarray, np.ndarray, int]:
+        """Store what came; names and figures of the rows that are due, late ones last."""
+        store = self.store
+        due: list[tuple[int, Block, int, int]] = []
+        if not self.by_arrival:
+            for number, entry in store.slices.items():
+                if entry.last > before and entry.first <= clock:
+                    block = store.read(number)
+                    ends = np.searchsorted(block.t, (before, clock), "right")
+                    due.append((number, block, int(ends[0]), int(ends[1])))
+        late = 0
+        if arrivals:
+            fresh = concat(arrivals).in_time_order()
+            self.load.rows += len(fresh)
+            number = store.append(fresh)
+            if self.by_arrival:
+                due.append((number, fresh, 0, len(fresh)))
+            else:
+                late = int(np.searchsorted(fresh.t, clock, "right"))
+                due.append((number, fresh, 0, late))
+        self.load.late += late
+        due = [part for part in due if part[2] < part[3]]
+        if not due:
+            return np.empty(0, np.int64), np.empty((0, 7), np.int64), 0
+        refs = np.concatenate([refs_of(n, np.arange(a, b)) for n, _, a, b in due])
+        t = np.concatenate([block.t[a:b] for _, block, a, b in due])
+        w = np.concatenate([block.columns["w"][a:b] for _, block, a, b in due])
+        is_late = np.zeros(len(t), np.int64)
+        if late:
+            is_late[-late:] = 1
+        order = _order(t, w, is_late)
+        rows = np.empty((len(t), 7), np.int64)
+        rows[:, :3] = w[order, :3]
+        rows[:, 3] = t[order]
+        rows[:, 4:6] = w[order, 3:5]
+        rows[:, 6] = is_late[order]
+        return refs[order], rows, late
+
+    def _advance(
+        self, refs: np.ndarray, rows: np.ndarray, late: int, clock: int, flush: bool
+    ) -> Emitted:
+        store, closing = self.store, self.closing
+        held = store.tables().arrays
+        old = held.get("windows", np.empty((0, Column.WIDTH), np.int64))
+        kept = held.get("refs", np.empty(0, np.int64))
+        known, n = len(old), len(rows)
+        meta = np.empty((known + n, Column.WIDTH), np.int64)
+        meta[:known] = old
+        names = np.concatenate([kept, refs])
+        links = np.full(len(names), -1, np.int64)
+        _chain(meta[:known], links)
+        heads, degrees, spans, common = self._knowledge(held, meta[:known], rows)
+        size = len(held.get("heads", ()))
+        out, starts, items, c = run_loop(
+            meta,
+            known,
+            links,
+            rows,
+            len(kept),
+            clock,
+            self.by_arrival,
+            flush,
+            closing.restarts,
+            closing.revises,
+            closing.learns,
+            closing.size,
+            closing.expects,
+            closing.timeout,
+            closing.linger,
+            self.max_open,
+            store.notes.get("order", 0),
+            store.notes.get("learned", 0),
+            heads,
+            size,
+            degrees,
+            spans,
+            common,
+            *_parameters(closing),
+        )
+        found = Emitted(out, starts, store.gather(names[items]) if len(items) else None)
+        store.notes["order"], store.notes["learned"] = int(c[ORDERS]), int(c[LEARNED])
+        self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
+        self._keep(meta[: c[SLOTS]], links, names, clock)
+        if closing.learns:
+            self._keep_knowledge(heads[: c[HEADS]], degrees, spans, common)
+        assert int(c[EMITTED]) == len(out) and self.load.open_windows == (
+            0 if flush else int(c[OPENS])
+        )
+        return found
+
+    def _keep(self, meta: np.ndarray, links: np.ndarray, names: np.ndarray, clock: int) -> None:
+        """Store the windows that are open or linger, the latter in the order they closed."""
+        lingering = np.flatnonzero(meta[:, Column.STATE] == LINGERING)
+        lingering = lingering[np.argsort(meta[lingering, Column.ORDER], kind="stable")]
+        is_open = np.flatnonzero(meta[:, Column.STATE] == OPEN)
+        meta = meta[np.concatenate([lingering, is_open])]
+        rows, starts = flatten(meta, links, len(links))
+        meta[:, Column.LINK] = starts[:-1]
+        meta[:, Column.LINK_END] = starts[1:] - 1
+        meta[: len(lingering), Column.LINK :] = -1
+        refs = self.store.clean(names[rows], int(NEVER) if self.by_arrival else clock)
+        self.store.put_tables(Tables({"windows": meta, "refs": refs}))
+        due = int(NEVER)
+        if len(is_open):
+            due = int(meta[len(lingering) :, Column.DUE].min())
+        if len(lingering):
+            due = min(due, int(meta[0, Column.CLOSED]) + self.closing.linger)
+        self.store.notes["next"] = due
+        self.load.open_windows, self.load.lingering = len(is_open), len(lingering)
+
+    def _knowledge(
+        self, held: dict[str, np.ndarray], meta: np.ndarray, rows: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """What is known of heads, with room for more; as good as nothing unless it is learned."""
+        if not self.closing.learns:
+            nothing = np.zeros((1, RING), np.int64)
+            return np.zeros((1, HEAD_WIDTH), np.int64), nothing, nothing, nothing[0]
+        known = held.get("heads", np.empty((0, HEAD_WIDTH), np.int64))
+        more = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]])))
+        tables = [known]
+        for name in ("degrees", "spans"):
+            tables.append(held.get(name, np.empty((0, RING), np.int64)))
+        grown = [np.concatenate([t, np.zeros((more, t.shape[1]), np.int64)]) for t in tables]
+        common = held.get("common", np.zeros(2 + COMMON_RING, np.int64)).copy()
+        return grown[0], grown[1], grown[2], common
+
+    def _keep_knowledge(
+        self, heads: np.ndarray, degrees: np.ndarray, spans: np.ndarray, common: np.ndarray
+    ) -> None:
+        """Store what is known, the head that was learned about longest ago first."""
+        live = np.flatnonzero(heads[:, L_SEEN] >= 0)
+        live = live[np.argsort(heads[live, L_SEEN], kind="stable")]
+        self.store.tables().arrays.update(
+            heads=heads[live], degrees=degrees[live], spans=spans[live], common=common
+        )
+
+    def _report(self, emitted: Emitted, clock: int) -> None:
+        load, windows = self.load, emitted.windows
+        revisions = windows[:, Column.REVISION] > 0
+        load.revisions += int(revisions.sum())
+        load.instances += int((~revisions).sum())
+        load.timeouts += int((windows[:, Column.REASON] == 2).sum())
+        load.evicted += int((windows[:, Column.REASON] == 3).sum())
+        tables = self.store.tables().arrays
+        if "windows" in tables:
+            states = tables["windows"][:, Column.STATE]
+            load.open_windows = int((states == OPEN).sum())
+            load.lingering = len(states) - load.open_windows
+        load.state_rows, load.state_bytes = self.store.rows, self.store.nbytes
+        if not self.by_arrival:
+            load.waiting_rows = sum(
+                len(block.t) - int(np.searchsorted(block.t, clock, "right"))
+                for number, entry in self.store.slices.items()
+                if entry.last > clock and (block := self.store.read(number)) is not None
+            )
+
+
+def _order(t: np.ndarray, w: np.ndarray, late: np.ndarray) -> np.ndarray:
+    """Rows in order of time, key and content, late ones after the others."""
+    order = np.argsort(t + (late << np.int64(61)) if late.any() else t, kind="stable")
+    equal = t[order[1:]] == t[order[:-1]]
+    if equal.any():  # sort only the runs of equal times
+        tied = np.zeros(len(t), bool)
+        tied[1:] |= equal
+        tied[:-1] |= equal
+        places = np.flatnonzero(tied)
+        rows = order[places]
+        again = np.lexsort((w[rows, 5], w[rows, 1], w[rows, 0], t[rows], late[rows]))
+        order[places] = rows[again]
+    return order
+
+
+def _chain(meta: np.ndarray, links: np.ndarray) -> None:
+    """Link the stored rows of each open window, which stand one after the other."""
+    is_open = meta[:, Column.STATE] == OPEN
+    if is_open.any():
+        count = int(meta[is_open, Column.LINK_END].max()) + 1
+        links[:count] = np.arange(1, count + 1)
+        links[meta[is_open, Column.LINK_END]] = -1
+
+
+def _parameters(closing: Closing) -> tuple[np.ndarray, np.ndarray]:
+    """What a learned policy learns by, as two arrays."""
+    if not isinstance(closing, Learned):
+        return np.zeros(3), np.zeros(4, np.int64)
+    longest = closing.timeout + closing.linger
+    counts = (longest, closing.after, closing.timeout_after, closing.max_heads)
+    return (
+        np.array([closing.coverage, closing.quantile, closing.factor]),
+        np.array(counts, np.int64),
+    )

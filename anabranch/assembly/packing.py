@@ -1,0 +1,110 @@
+"""Arrow batches of invocations to one packed block per bucket, and closed windows back to Arrow.
+
+A batch has the columns ``t, end`` (microseconds), ``h1, h2, head, tie`` (hashes), ``k0, k1, ...``
+(the key) and ``c0, c1, ...`` (what is collected). All windows of a key live in one bucket, and
+under a learned policy all keys of a head.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.assembly.call import Assembly
+from anabranch.assembly.kernel import Emitted
+from anabranch.assembly.loop import CAUSES, Column
+from anabranch.blocks import Block
+
+__all__ = ["PackedInvocations", "pack_invocations", "result_batch"]
+
+
+@dataclass(frozen=True)
+class PackedInvocations:
+    """Encoded blocks by bucket, and the newest event time among the rows (0 if there are none)."""
+
+    blocks: dict[int, bytes]
+    newest: int
+
+
+def pack_invocations(
+    call: Assembly, stream: int, buckets: int, batch: pa.RecordBatch
+) -> PackedInvocations:
+    """The blocks of one batch of input `stream`; rows without time or key are counted."""
+    total = batch.num_rows
+    bad = batch.column("t").is_null()
+    for number in range(len(call.key)):
+        bad = pc.or_(bad, batch.column(f"k{number}").is_null())
+    rejected = pc.sum(bad).as_py() or 0
+    if rejected:
+        batch = batch.filter(pc.invert(bad))
+    t = batch.column("t").to_numpy()
+    w = np.empty((len(t), 6), np.int64)
+    for place, name in enumerate(("h1", "h2", "head")):
+        w[:, place] = batch.column(name).to_numpy()
+    w[:, 3] = np.maximum(pc.coalesce(batch.column("end"), batch.column("t")).to_numpy(), t)
+    w[:, 4] = 1 << stream
+    w[:, 5] = batch.column("tie").to_numpy()
+    names = [f"k{n}" for n in range(len(call.key))] + [f"c{n}" for n in range(len(call.collect))]
+    columns: dict[str, Any] = {name: batch.column(name) for name in names}
+    block = Block.of(t, {"w": w, **columns})
+    # The low bits find a window in its bucket's table, the high ones find the bucket.
+    spread = w[:, 2] if call.closing.learns else w[:, 0]
+    bucket = (spread.view(np.uint64) >> np.uint64(33)) % np.uint64(buckets)
+    order = np.argsort(bucket, kind="stable")
+    found, starts = np.unique(bucket[order], return_index=True)
+    parts = {
+        int(number): block.take(rows).in_time_order()
+        for number, rows in zip(found, np.split(order, starts[1:]), strict=True)
+    } if len(t) else {}  # fmt: skip
+    blocks = {number: part.encode(worker=number) for number, part in parts.items()}
+    if rejected or (total and not blocks):  # somebody has to report them
+        first = parts.get(0, block.slice(0, 0))
+        blocks[0] = first.encode(worker=0, rejected=rejected)
+    return PackedInvocations(blocks, int(t.max()) if len(t) else 0)
+
+
+def result_batch(call: Assembly, emitted: Emitted) -> pa.RecordBatch:
+    """Closed windows as Arrow columns: ``k0, ...``, the figures, ``items``.
+
+    Times are microseconds; the caller's schema says what they are cast to.
+    """
+    windows, starts, items = emitted.windows, emitted.starts, emitted.items
+    assert items is not None
+    first_rows = pa.array(starts[:-1])
+    arrays = [items.columns[f"k{n}"].take(first_rows) for n in range(len(call.key))]
+    names = [f"k{n}" for n in range(len(call.key))]
+    count = windows[:, Column.COUNT]
+    expected = windows[:, Column.EXPECTED]
+    unknown = expected == 0
+    share = np.minimum(1.0, count / np.where(unknown, 1, expected))
+    bits = (windows[:, Column.STREAMS][:, None] >> np.arange(call.streams)) & 1
+    seen = np.concatenate([[0], np.cumsum(bits.sum(axis=1))])
+    figures: dict[str, Any] = {
+        "seq": windows[:, Column.SEQ].astype(np.int32),
+        "revision": windows[:, Column.REVISION].astype(np.int32),
+        "opened": windows[:, Column.OPENED],
+        "closed": windows[:, Column.CLOSED],
+        "reason": pa.array(CAUSES).take(pa.array(windows[:, Column.REASON])),
+        "count": count,
+        "expected": pa.array(expected, mask=unknown),
+        "completeness": pa.array(share, mask=unknown),
+        "first_ts": windows[:, Column.FIRST],
+        "last_ts": windows[:, Column.LAST],
+        "duration": (windows[:, Column.END] - windows[:, Column.FIRST]) / 1e6,
+        "streams": pa.ListArray.from_arrays(
+            pa.array(seen.astype(np.int32)), pa.array(np.nonzero(bits)[1].astype(np.int32))
+        ),
+    }
+    for name, values in figures.items():
+        names.append(name)
+        arrays.append(pa.array(values) if isinstance(values, np.ndarray) else values)
+    kept = [items.columns[f"c{n}"] for n in range(len(call.collect))]
+    if kept:
+        struct = pa.StructArray.from_arrays(kept, [f"c{n}" for n in range(len(kept))])
+        names.append("items")
+        arrays.append(pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), struct))
+    return pa.RecordBatch.from_arrays(arrays, names)
