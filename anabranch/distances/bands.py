@@ -22,6 +22,7 @@ __all__ = ["Band", "band_candidates", "band_size"]
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 _SEGMENT = 128
+_PIECE = 32
 _EVERYTHING = np.iinfo(np.int64).max
 
 
@@ -48,7 +49,7 @@ def band_candidates(
     if scan:
         yield from _by_scan(pair, lows, highs, values)
     else:
-        yield from _by_order(pair, bands[0], lows, highs, values)
+        yield from _by_order(pair, bands, lows, highs, values)
 
 
 def band_size(pair: Pair, band: Band) -> int:
@@ -84,13 +85,22 @@ def _order(block: Block, slot: str) -> _Order:
     return block.derive(("band order", slot), make)
 
 
-def _by_order(pair, band, lows, highs, values) -> Iterator[Candidates]:
-    order = _order(pair.right, band.slot)
+def _beside(block: Block, first: str, second: str) -> np.ndarray:
+    """The second number in the order of the first: the inner loop then goes one way in memory."""
+
+    def make(of: Block) -> np.ndarray:
+        values: np.ndarray = of.columns[second][_order(of, first).rows]
+        return values
+
+    return block.derive(("band beside", first, second), make)
+
+
+def _by_order(pair, bands, lows, highs, values) -> Iterator[Candidates]:
+    order = _order(pair.right, bands[0].slot)
     first = np.searchsorted(order.values, lows[0], "left")
     last = np.searchsorted(order.values, highs[0], "right")
     second = len(values) > 1
-    # A sorted copy of the second number keeps the inner loop in one direction through memory.
-    other = values[1][order.rows] if second else values[0][:0]
+    other = _beside(pair.right, bands[0].slot, bands[1].slot) if second else values[0][:0]
     low, high = (lows[1], highs[1]) if second else (lows[0][:0], highs[0][:0])
     _, out_i, out_j = scratch()
     at = np.array([0, 0], np.int64)
@@ -125,17 +135,31 @@ def _runs(
     found, room = 0, len(out_i)
     i, skip = at[0], at[1]
     while i < len(first):
-        for p in range(first[i] + skip, last[i]):
-            if second and (other[p] < low[i] or other[p] > high[i]):
-                continue
-            j = rows[p]
-            if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
-                if found == room:
-                    at[0], at[1] = i, p - first[i]
-                    return found
-                out_i[found] = i
-                out_j[found] = j
-                found += 1
+        begin = first[i] + skip
+        while begin < last[i]:
+            end = min(begin + _PIECE, last[i])
+            if second:
+                # A piece without a hit, by far the most common, is left without a branch per row.
+                a, b = low[i], high[i]
+                piece = other[begin:end]
+                hit = False
+                for c in range(len(piece)):
+                    hit |= (piece[c] >= a) & (piece[c] <= b)
+                if not hit:
+                    begin = end
+                    continue
+            for p in range(begin, end):
+                if second and (other[p] < low[i] or other[p] > high[i]):
+                    continue
+                j = rows[p]
+                if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
+                    if found == room:
+                        at[0], at[1] = i, p - first[i]
+                        return found
+                    out_i[found] = i
+                    out_j[found] = j
+                    found += 1
+            begin = end
         i, skip = i + 1, 0
     at[0], at[1] = i, 0
     return found

@@ -1,18 +1,21 @@
 """Manhattan and Hamming distances, which no matrix product gives: compiled loops over a tile.
 
+A left row meets a run of right rows at once, element by element, so that the sums of the whole run
+are one vector and the compiler needs no sum across it; the right tile is transposed for that.
 Hamming distances are exact at once. Manhattan distances are added in float32, with fast-math and a
-safe margin, sixteen elements at a time; a pair that is already too far is left there.
+safe margin; a run that is already too far after some elements is left there.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import Any
 
 import numba
 import numpy as np
 from numba.core import types
-from numba.core.extending import intrinsic
+from numba.core.extending import intrinsic, overload
 
 from anabranch.blocks import Block
 from anabranch.distances.tiles import Candidates, Pair, admit, scratch, tiles
@@ -23,6 +26,8 @@ __all__ = ["loop_candidates"]
 
 _EPSILON = 2.0**-24
 _TILE = 512
+_LANES = 128
+_CHECK = 16
 _FLOAT32_SAFE = 1e30
 
 
@@ -31,19 +36,28 @@ def loop_candidates(
 ) -> Iterator[Candidates]:
     """Every pair whose distance may be at or beyond the threshold on the wanted side."""
     x, y = pair.left.columns[slot], pair.right.columns[slot]
-    bound = _manhattan_bound(pair, slot, upward, threshold) if kind == "manhattan" else 0.0
+    least, most = _counts(x, upward, threshold)
+    if kind == "manhattan":
+        bound = _manhattan_bound(pair, slot, upward, threshold)
+        x, y = _float32(pair.left, slot), _float32(pair.right, slot)
     _, out_i, out_j = scratch()
     for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
         args = (top, start, pair.stamps, out_i, out_j)
+        turned = np.ascontiguousarray(y[start:stop].T)
         if kind == "manhattan":
-            a, b = _float32(pair.left, slot), _float32(pair.right, slot)
-            count = _manhattan(a[top:bottom], b[start:stop], upward, bound, *args)
-        elif x.dtype == np.uint64:
-            count = _bits(x[top:bottom], y[start:stop], upward, threshold, *args)
+            count = _manhattan(x[top:bottom], turned, upward, bound, *args)
         else:
-            count = _elements(x[top:bottom], y[start:stop], upward, threshold, *args)
+            count = _hamming(x[top:bottom], turned, least, most, *args)
         if count:
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+
+
+def _counts(vectors: np.ndarray, upward: bool, threshold: float) -> tuple[np.int32, np.int32]:
+    """The least and the greatest count that is wanted; counts are whole and have an end."""
+    every = vectors.shape[1] * (64 if vectors.dtype == np.uint64 else 1)
+    if upward:
+        return np.int32(math.ceil(np.clip(threshold, 0, every + 1))), np.int32(every)
+    return np.int32(0), np.int32(math.floor(np.clip(threshold, -1, every)))
 
 
 def _manhattan_bound(pair: Pair, slot: str, upward: bool, threshold: float) -> np.float32:
@@ -79,30 +93,37 @@ def _largest(block: Block, slot: str) -> float:
 @numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
-    found, d = 0, a.shape[1]
+    found, (d, n) = 0, b.shape
+    room = np.empty(_LANES, np.float32)
     for r in range(len(a)):
-        u = a[r]
-        for c in range(len(b)):
-            v = b[c]
-            total = np.float32(0)
-            begin = 0
-            while begin < d:
-                end = min(begin + 16, d)
-                part = np.float32(0)
-                for e in range(begin, end):
-                    part += abs(u[e] - v[e])
-                total += part
-                begin = end
-                if not upward and total > bound:
-                    break
-            # Written so that a sum that overflowed to infinity still counts as far.
-            near = total <= bound if not upward else not (total < bound)
-            if near and admit(
-                top + r, start + c, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-            ):
-                out_i[found] = top + r
-                out_j[found] = start + c
-                found += 1
+        for begin in range(0, n, _LANES):
+            end = min(begin + _LANES, n)
+            total = room[: end - begin]
+            total[:] = 0
+            hit = True
+            for first in range(0, d, _CHECK):
+                for e in range(first, min(first + _CHECK, d)):
+                    x, line = a[r, e], b[e, begin:end]
+                    for c in range(len(total)):
+                        total[c] += abs(x - line[c])
+                hit = upward
+                if not upward:
+                    for c in range(len(total)):
+                        hit |= total[c] <= bound
+                    if not hit:
+                        break
+            if not hit:
+                continue
+            for c in range(len(total)):
+                # Written so that a sum that overflowed to infinity still counts as far.
+                near = total[c] <= bound if not upward else not (total[c] < bound)
+                i, j = top + r, start + begin + c
+                if near and admit(
+                    i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
+                ):
+                    out_i[found] = i
+                    out_j[found] = j
+                    found += 1
     return found
 
 
@@ -116,37 +137,45 @@ def _ones(typing_context: Any, word: Any):
     return types.uint64(types.uint64), build
 
 
-@numba.njit(cache=True, nogil=True)
-def _bits(x, y, upward, threshold, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
-    found, words = 0, x.shape[1]
-    for r in range(len(x)):
-        for c in range(len(y)):
-            count = np.uint64(0)
-            for w in range(words):
-                count += _ones(x[r, w] ^ y[c, w])
-            if (count >= threshold if upward else count <= threshold) and admit(
-                top + r, start + c, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-            ):
-                out_i[found] = top + r
-                out_j[found] = start + c
-                found += 1
-    return found
+def _unlike(u: Any, v: Any) -> Any:
+    """How many bits of two words differ, or whether two elements do; compiled code only."""
+    raise NotImplementedError
+
+
+@overload(_unlike, inline="always")
+def _unlike_compiled(u, v):
+    if u == types.uint64:
+        return lambda u, v: np.int32(_ones(u ^ v))
+    return lambda u, v: np.int32(u != v)
 
 
 @numba.njit(cache=True, nogil=True)
-def _elements(x, y, upward, threshold, top, start, stamps, out_i, out_j):  # pragma: no cover
+def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
-    found, d = 0, x.shape[1]
+    found, (d, n) = 0, y.shape
+    room = np.empty(_LANES, np.int32)
     for r in range(len(x)):
-        for c in range(len(y)):
-            count = 0
+        for begin in range(0, n, _LANES):
+            end = min(begin + _LANES, n)
+            count = room[: end - begin]
+            count[:] = 0
             for e in range(d):
-                count += x[r, e] != y[c, e]
-            if (count >= threshold if upward else count <= threshold) and admit(
-                top + r, start + c, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-            ):
-                out_i[found] = top + r
-                out_j[found] = start + c
-                found += 1
+                u, line = x[r, e], y[e, begin:end]
+                for c in range(len(count)):
+                    count[c] += _unlike(u, line[c])
+            hit = False
+            for c in range(len(count)):
+                hit |= (count[c] >= least) & (count[c] <= most)
+            if not hit:
+                continue
+            for c in range(len(count)):
+                i, j = top + r, start + begin + c
+                if (
+                    count[c] >= least
+                    and count[c] <= most
+                    and admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask)
+                ):
+                    out_i[found] = i
+                    out_j[found] = j
+                    found += 1
     return found

@@ -7,6 +7,7 @@ proposes every match and few others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -93,8 +94,8 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
         if len(vectors) == 0:
             return _Operand(np.zeros(vectors.shape, np.float32), 0, norms, 0.0)
         if kind == "cosine":
-            lengths = np.sqrt(norms)[:, None]
-            matrix = (vectors / lengths).astype(np.float32)
+            matrix = np.empty(vectors.shape, np.float32)
+            _normalise(vectors, norms, matrix)
             return _Operand(matrix, 0, np.ones(len(vectors)), 1.0 + 1e-6)
         # A power of two brings the largest element to about 1: float32 neither overflows nor
         # loses what float64 input held.
@@ -108,6 +109,15 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
         )
 
     return block.derive(("product operand", slot, kind == "cosine"), make)
+
+
+@numba.njit(cache=True, nogil=True)
+def _normalise(vectors, norms, out):  # pragma: no cover
+    """Vectors of length 1, rounded once: no float64 copy of the block in between."""
+    for r in range(len(vectors)):
+        inverse = 1.0 / math.sqrt(norms[r])
+        for c in range(vectors.shape[1]):
+            out[r, c] = np.float32(np.float64(vectors[r, c]) * inverse)
 
 
 @numba.njit(cache=True, nogil=True)

@@ -123,8 +123,9 @@ def _classes(block: Block) -> list[np.ndarray]:
     """Positions of the rows that share both stamps, in time order."""
 
     def make(of: Block) -> list[np.ndarray]:
-        stamps = np.stack([of.epoch, of.mask], axis=1)
-        _, classes = np.unique(stamps, axis=0, return_inverse=True)
+        _, epochs = np.unique(of.epoch, return_inverse=True)
+        masks, which = np.unique(of.mask, return_inverse=True)
+        _, classes = np.unique(epochs * len(masks) + which, return_inverse=True)
         return [np.flatnonzero(classes == c) for c in range(classes.max(initial=-1) + 1)]
 
     return block.derive("stamp classes", make)

@@ -57,24 +57,24 @@ class CorrelateKernel:
         load.watermark = watermark
         self._check_state(arrivals, watermark)
         fresh = [self._take_in(side, arrivals, watermark) for side in (LEFT, RIGHT)]
-        load.busy_seconds += clock() - began
         for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
-            began = clock()
+            compared = clock()
             load.comparisons += comparisons(pair)
             for found in self._matcher.matches(pair):
                 self._pending.append((pair.left, pair.right, found))
                 self._pending_rows += len(found.left)
                 if self._pending_rows >= _PAIRS_AT_ONCE:
                     batch = self._flush()
-                    load.compare_seconds += clock() - began
+                    load.compare_seconds += clock() - compared
                     load.busy_seconds += clock() - began
                     yield batch
-                    began = clock()
-            load.compare_seconds += clock() - began
-            load.busy_seconds += clock() - began
+                    began = compared = clock()
+            load.compare_seconds += clock() - compared
         if self._pending:
-            yield self._flush()
-        began = clock()
+            batch = self._flush()
+            load.busy_seconds += clock() - began
+            yield batch
+            began = clock()
         for side in (LEFT, RIGHT):
             self.window.append(side, fresh[side])
         self.window.expire(watermark)

@@ -18,6 +18,7 @@ from anabranch.packing import pack
 from anabranch.planlog import reader
 from anabranch.plans import Plan
 from anabranch.routing import LivePlans
+from anabranch.spark.heap import settle
 from anabranch.spread import worker_keys
 
 __all__ = ["PACKED", "Packer"]
@@ -37,6 +38,7 @@ class Packer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
+        settle()
         live = self._live()
         keys = worker_keys(live.workers)
         for batch in batches:

@@ -7,6 +7,7 @@ the oldest slice, frees the state of a worker that no longer gets rows.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -21,6 +22,7 @@ from anabranch.errors import StateMismatch
 from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
 from anabranch.spark.blas import single_threaded
 from anabranch.spark.carriage import pack_values
+from anabranch.spark.heap import settle
 from anabranch.spark.slicecache import CACHE
 from anabranch.windows import Slice, Window
 
@@ -46,9 +48,9 @@ class CorrelateProcessor(StatefulProcessor):
         self._slices = handle.getMapState("slices", "number long", "block binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
+        settle()
         cells = [cell for frame in rows for cell in frame["block"]]
-        arrivals = decode_arrivals(cells)
-        return self._step(arrivals, timerValues.getCurrentWatermarkInMs() * 1000)
+        return self._step(cells, timerValues.getCurrentWatermarkInMs() * 1000)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
         return self._step([], timerValues.getCurrentWatermarkInMs() * 1000)
@@ -56,7 +58,9 @@ class CorrelateProcessor(StatefulProcessor):
     def close(self) -> None:
         pass
 
-    def _step(self, arrivals: list[tuple[int, Block]], watermark: int) -> Iterator[pd.DataFrame]:
+    def _step(self, cells: Sequence[Any], watermark: int) -> Iterator[pd.DataFrame]:
+        began = time.perf_counter()
+        arrivals = decode_arrivals(cells)
         stored = self._head.get()
         head = bytes(stored[0]) if stored is not None else None
         window = Window.open(self.correlation.window, head, self._fetch)
@@ -64,11 +68,14 @@ class CorrelateProcessor(StatefulProcessor):
             window.notes["worker"] = arrivals[0][1].meta["worker"]
         before = {entry.number: entry.token for entry in window.slices}
         kernel = CorrelateKernel(self.correlation, window, window.notes.get("worker", 0))
+        kernel.load.busy_seconds += time.perf_counter() - began
         with single_threaded():
             for batch in kernel.step(arrivals, watermark):
                 yield self._frame(batch, None)
+        began = time.perf_counter()
         self._keep_timer(window, watermark)
         self._write(window, before)
+        kernel.load.busy_seconds += time.perf_counter() - began
         if not arrivals and not window.dropped and not window.added:
             return  # a timer that had nothing to free; merged slices may end later than it thought
         # A load row's time is just past the watermark: Spark refuses older ones.
