@@ -17,10 +17,10 @@ import numpy as np
 from anabranch.errors import InvalidCall
 from anabranch.knn.algorithm import FOREVER, Queries, Reports
 from anabranch.knn.probabilistic import reserve
-from anabranch.knn.ranked import better, oldest, place, take_out, tell, whole_rows
+from anabranch.knn.ranked import better, oldest, place, take_out, tell, whole_reports, whole_rows
 from anabranch.knn.relaxed import Skybands, reported, runs
-from anabranch.knn.scoring import score
-from anabranch.knn.skyband import expire, holds, offer, prune, room
+from anabranch.knn.scoring import CHUNK, fill, root
+from anabranch.knn.skyband import expire, holds, limit, load, offer, prune, unload
 
 __all__ = ["Filtered"]
 
@@ -141,76 +141,36 @@ def _filtered(
     new_offsets, new_filter = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
     n = np.zeros(3, np.int64)
     cand, cand_ints = np.empty(256), np.empty((256, 3), np.int64)
+    columns, filled = points.T.copy(), np.empty(total)
+    lanes = np.empty((8, CHUNK))
     for q in range(m):
-        k, window, buffer, full = ks[q], windows[q], buffers[q], sizes[q]
-        centre = centres[q]
-        top, top_ints = np.empty(k + 1), np.empty((k + 1, 3), np.int64)
-        n[0], n[1], n[2] = tops[q], 0, 0
-        begin = offsets[q] + n[0]
-        cand, cand_ints = room(cand, cand_ints, n, offsets[q + 1] - begin + 2)
-        top[: n[0]] = scores[offsets[q] : begin]
-        top_ints[: n[0]] = ints[offsets[q] : begin]
-        n[2] = offsets[q + 1] - begin
-        cand[: n[2]] = scores[begin : offsets[q + 1]]
-        cand_ints[: n[2]] = ints[begin : offsets[q + 1]]
+        buffer, full = buffers[q], sizes[q]
+        had = offsets[q + 1] - offsets[q]
+        seen = np.searchsorted(t, since[q], side="right")
+        i = max(before, seen)
+        leaving = max(seen, np.searchsorted(clock, reached - buffer, side="right"))
+        leave = max(leaving, np.searchsorted(clock, last - buffer, side="right"))
+        fill(metric, centres[q], points, columns, leaving, leave, filled, lanes)
+        fill(metric, centres[q], points, columns, max(i, leave), total, filled, lanes)
+        extra = had + total - i + leave - leaving
+        out, far = whole_reports(out, far, count, extra)
+        cand, cand_ints = whole_rows(cand, cand_ints, 0, extra + 2)
+        top, top_ints = np.empty(ks[q] + 1), np.empty((ks[q] + 1, 3), np.int64)
+        load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
         best, best_ints = np.empty(full + 1), np.empty((full + 1, 3), np.int64)
         f = filter_offsets[q + 1] - filter_offsets[q]
         best[:f] = filter_scores[filter_offsets[q] : filter_offsets[q + 1]]
         best_ints[:f] = filter_ints[filter_offsets[q] : filter_offsets[q + 1]]
-        first = oldest(top_ints, n[0], FOREVER)
-        seen = np.searchsorted(t, since[q], side="right")
-        i = max(before, seen)
-        leaving = max(seen, np.searchsorted(clock, reached - buffer, side="right"))
-        while True:
-            e = min(clock[i] if i < total else FOREVER, first + window)
-            if leaving < i:
-                e = min(e, clock[leaving] + buffer)
-            if e > last:
-                break
-            time = t[i] if counted else e
-            if time > until[q]:
-                break
-            changed = first + window <= e
-            if changed:
-                expire(top, top_ints, cand, cand_ints, n, k, e - window)
-            left = leaving
-            while leaving < i and clock[leaving] + buffer <= e:
-                off, o = score(metric, centre, points[leaving]), seq[leaving]
-                # With k better ones in the filter, none of them older, it can never be nearest.
-                if (f < k or not better(best[k - 1], best_ints[k - 1, 0], off, o)) and not holds(
-                    top_ints, cand_ints, n, o
-                ):
-                    if n[2] + 2 > len(cand):
-                        cand, cand_ints = room(cand, cand_ints, n, 2)
-                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
-                leaving += 1
-            if leaving > left:
-                f = take_out(best, best_ints, f, e - buffer)
-            while i < total and clock[i] == e:
-                off = score(metric, centre, points[i])
-                if f < k or off < best[k - 1]:
-                    if n[2] + 2 > len(cand):
-                        cand, cand_ints = room(cand, cand_ints, n, 2)
-                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
-                if f < full or off < best[full - 1]:
-                    place(best, best_ints, f, off, seq[i], clock[i], 0)
-                    f = min(f + 1, full)
-                i += 1
-            if n[2] - n[1] > limits[q]:
-                prune(top, top_ints, cand, cand_ints, n, k, e - window)
-                limits[q] = int(np.ceil((1 + gamma) * (n[2] - n[1])))
-            if changed:
-                out, far, count = tell(top, top_ints, n[0], k, out, far, count, q, time)
-                first = oldest(top_ints, n[0], FOREVER)
+        count, limits[q], f = _one(
+            q, metric, ks[q], windows[q], buffer, full, until[q], counted,
+            top, top_ints, cand, cand_ints, n, limits[q], gamma, best, best_ints, f,
+            clock, t, seq, filled, i, leaving, last, out, far, count,
+        )  # fmt: skip
         if upto >= until[q]:
-            n[0], n[1], n[2], f = 0, 0, 0, 0
-        size = n[0] + n[2] - n[1]
-        kept, kept_ints = whole_rows(kept, kept_ints, at, size)
-        kept[at : at + n[0]] = top[: n[0]]
-        kept_ints[at : at + n[0]] = top_ints[: n[0]]
-        kept[at + n[0] : at + size] = cand[n[1] : n[2]]
-        kept_ints[at + n[0] : at + size] = cand_ints[n[1] : n[2]]
-        at += size
+            n[:] = 0
+            f = 0
+        kept, kept_ints = whole_rows(kept, kept_ints, at, n[0] + n[2] - n[1])
+        at = unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at)
         new_offsets[q + 1] = at
         tops[q] = n[0]
         held, held_ints = whole_rows(held, held_ints, held_at, f)
@@ -223,3 +183,53 @@ def _filtered(
         new_filter, held[:held_at].copy(), held_ints[:held_at].copy(),
         out[:count].copy(), far[:count].copy(),
     )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(
+    q, metric, k, window, buffer, full, until, counted,
+    top, top_ints, cand, cand_ints, n, most, gamma, best, best_ints, f,
+    clock, t, seq, filled, i, leaving, last, out, far, count,
+):  # pragma: no cover  # fmt: skip
+    """One query through all instants up to `last`."""
+    total = len(t)
+    order, heap = np.empty(k, np.int64), np.empty(k)
+    first, eldest = oldest(top_ints, n[0], FOREVER), oldest(best_ints, f, FOREVER)
+    while True:
+        e = min(clock[i] if i < total else FOREVER, first + window)
+        if leaving < i:
+            e = min(e, clock[leaving] + buffer)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            expire(top, top_ints, cand, cand_ints, n, k, e - window)
+        while leaving < i and clock[leaving] + buffer <= e:
+            off, o = root(metric, filled[leaving]), seq[leaving]
+            # With k better ones in the filter, none of them older, it can never be nearest.
+            barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
+            if not barred and not holds(top_ints, cand_ints, n, o):
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
+            leaving += 1
+        if eldest + buffer <= e:
+            f = take_out(best, best_ints, f, e - buffer)
+            eldest = oldest(best_ints, f, FOREVER)
+        while i < total and clock[i] == e:
+            off = root(metric, filled[i])
+            if f < k or off < best[k - 1]:
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+            if f < full or off < best[full - 1]:
+                place(best, best_ints, f, off, seq[i], clock[i], 0)
+                f = min(f + 1, full)
+                eldest = oldest(best_ints, f, FOREVER)
+            i += 1
+        if n[2] - n[1] > most:
+            prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+            most = limit(n[2] - n[1], gamma)
+        if changed:
+            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+            first = oldest(top_ints, n[0], FOREVER)
+    return count, most, f

@@ -17,9 +17,9 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.knn.algorithm import FOREVER, Algorithm, Queries, Reports
-from anabranch.knn.ranked import oldest, place, take_out, tell, whole_rows
+from anabranch.knn.ranked import oldest, place, take_out, tell, whole_reports, whole_rows
 from anabranch.knn.relaxed import reported, runs
-from anabranch.knn.scoring import score
+from anabranch.knn.scoring import CHUNK, beyond, fill, root
 
 __all__ = ["Probabilistic", "reserve"]
 
@@ -110,41 +110,20 @@ def _probabilistic(
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
     kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
     new_offsets = np.zeros(m + 1, np.int64)
+    columns, filled = points.T.copy(), np.empty(arriving)
+    lanes = np.empty((8, CHUNK))
     for q in range(m):
-        k, window, full = ks[q], windows[q], sizes[q]
-        best, best_ints = np.empty(full + 1), np.empty((full + 1, 3), np.int64)
+        best, best_ints = np.empty(sizes[q] + 1), np.empty((sizes[q] + 1, 3), np.int64)
         n = offsets[q + 1] - offsets[q]
+        out, far = whole_reports(out, far, count, n + arriving)
         best[:n] = scores[offsets[q] : offsets[q + 1]]
         best_ints[:n] = ints[offsets[q] : offsets[q + 1]]
-        centre = centres[q]
-        first = oldest(best_ints, n, FOREVER)
         i = np.searchsorted(t, since[q], side="right")
-        while True:
-            tail = best[full - 1] if n == full else np.inf
-            # Passing over what changes nothing: before the next expiry, no better than the tail.
-            while (
-                n == full
-                and i < arriving
-                and clock[i] < first + window
-                and score(metric, centre, points[i]) >= tail
-            ):
-                i += 1
-            e = min(clock[i] if i < arriving else FOREVER, first + window)
-            if e > last:
-                break
-            time = t[i] if counted else e
-            if time > until[q]:
-                break
-            if first + window <= e:
-                n = take_out(best, best_ints, n, e - window)
-            while i < arriving and clock[i] == e:
-                off = score(metric, centre, points[i])
-                if n < full or off < best[full - 1]:  # the younger of equals comes after
-                    place(best, best_ints, n, off, seq[i], clock[i], 0)
-                    n = min(n + 1, full)
-                i += 1
-            out, far, count = tell(best, best_ints, n, k, out, far, count, q, time)
-            first = oldest(best_ints, n, FOREVER)
+        fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        n, count = _one(
+            q, metric, ks[q], windows[q], sizes[q], until[q], counted, best, best_ints, n,
+            clock, t, seq, filled, i, last, out, far, count,
+        )  # fmt: skip
         if upto >= until[q]:
             n = 0
         kept, kept_ints = whole_rows(kept, kept_ints, at, n)
@@ -153,9 +132,41 @@ def _probabilistic(
         at += n
         new_offsets[q + 1] = at
     return (
-        new_offsets,
-        kept[:at].copy(),
-        kept_ints[:at].copy(),
-        out[:count].copy(),
-        far[:count].copy(),
-    )
+        new_offsets, kept[:at].copy(), kept_ints[:at].copy(), out[:count].copy(), far[:count].copy()
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(
+    q, metric, k, window, full, until, counted, best, best_ints, n,
+    clock, t, seq, filled, i, last, out, far, count,
+):  # pragma: no cover  # fmt: skip
+    """One query through all instants up to `last`."""
+    arriving = len(t)
+    first = oldest(best_ints, n, FOREVER)
+    while True:
+        if n == full:
+            # Passing over what changes nothing: before the next expiry, no better than the tail.
+            tail = beyond(metric, best[full - 1])
+            while i < arriving and clock[i] < first + window and filled[i] >= tail:
+                i += 1
+        e = min(clock[i] if i < arriving else FOREVER, first + window)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            n = take_out(best, best_ints, n, e - window)
+        while i < arriving and clock[i] == e:
+            off = root(metric, filled[i])
+            if n < full or off < best[full - 1]:  # the younger of equals comes after
+                place(best, best_ints, n, off, seq[i], clock[i], 0)
+                n = min(n + 1, full)
+                changed = True
+            i += 1
+        if changed:
+            count = tell(best, best_ints, n, k, out, far, count, q, time)
+            first = oldest(best_ints, n, FOREVER)
+    return n, count

@@ -1,5 +1,8 @@
 """Lists of objects in the order (score, arrival number), and room for what comes out: compiled.
 
+Arrays that are assigned anew inside a loop cost an atomic count of references in every round; so
+room is made outside, for a whole query, and the inner loops only write.
+
 A list is two arrays, of which the first `n` rows count: the scores, and the integers of each
 object, its arrival number, its clock and whether it has been reported.
 """
@@ -9,12 +12,10 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-__all__ = ["better", "emit", "oldest", "place", "take_out", "tell", "whole_rows"]
+__all__ = ["better", "oldest", "place", "take_out", "tell", "whole_reports", "whole_rows"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
-SEQ, CLOCK, TOLD = 0, 1, 2
 
 
 @numba.njit(cache=True, nogil=True, inline="always")
@@ -65,30 +66,33 @@ def oldest(ints, n, forever):  # pragma: no cover
 
 
 @numba.njit(cache=True, nogil=True)
-def emit(out, far, count, query, seq, time, score, rank):  # pragma: no cover
-    """Write a report at `count`, making room if there is none."""
-    if count == len(far):
-        more, further = np.empty((2 * count, 4), np.int64), np.empty(2 * count)
-        more[:count] = out
-        further[:count] = far
-        out, far = more, further
-    out[count, 0] = query
-    out[count, 1] = seq
-    out[count, 2] = time
-    out[count, 3] = rank
-    far[count] = score
-    return out, far
-
-
-@numba.njit(cache=True, nogil=True)
 def tell(scores, ints, n, k, out, far, count, query, time):  # pragma: no cover
-    """Report what is among the first k for the first time."""
+    """Report what is among the first k for the first time; returns the new count of reports.
+
+    There must be room: a query has at most one report for each object it held or that came.
+    """
     for rank in range(min(n, k)):
         if ints[rank, 2] == 0:
             ints[rank, 2] = 1
-            out, far = emit(out, far, count, query, ints[rank, 0], time, scores[rank], rank + 1)
+            out[count, 0] = query
+            out[count, 1] = ints[rank, 0]
+            out[count, 2] = time
+            out[count, 3] = rank + 1
+            far[count] = scores[rank]
             count += 1
-    return out, far, count
+    return count
+
+
+@numba.njit(cache=True, nogil=True)
+def whole_reports(out, far, count, extra):  # pragma: no cover
+    """The same two arrays with room for `extra` reports after the first `count`."""
+    if count + extra <= len(far):
+        return out, far
+    room = max(2 * len(far), count + extra)
+    more, further = np.empty((room, 4), np.int64), np.empty(room)
+    more[:count] = out[:count]
+    further[:count] = far[:count]
+    return more, further
 
 
 @numba.njit(cache=True, nogil=True)

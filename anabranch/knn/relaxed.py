@@ -9,9 +9,9 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.knn.algorithm import FOREVER, Algorithm, Queries, Reports
-from anabranch.knn.ranked import oldest, tell, whole_rows
-from anabranch.knn.scoring import score
-from anabranch.knn.skyband import expire, offer, prune, room
+from anabranch.knn.ranked import oldest, tell, whole_reports, whole_rows
+from anabranch.knn.scoring import CHUNK, fill, root
+from anabranch.knn.skyband import expire, limit, load, offer, prune, unload
 
 __all__ = ["Relaxed", "Skybands"]
 
@@ -117,56 +117,58 @@ def _relaxed(
     new_offsets = np.zeros(m + 1, np.int64)
     n = np.zeros(3, np.int64)
     cand, cand_ints = np.empty(256), np.empty((256, 3), np.int64)
+    columns, filled = points.T.copy(), np.empty(arriving)
+    lanes = np.empty((8, CHUNK))
     for q in range(m):
-        k, window = ks[q], windows[q]
-        top, top_ints = np.empty(k + 1), np.empty((k + 1, 3), np.int64)
-        n[0], n[1], n[2] = tops[q], 0, 0
-        begin = offsets[q] + n[0]
-        cand, cand_ints = room(cand, cand_ints, n, offsets[q + 1] - begin + 2)
-        top[: n[0]] = scores[offsets[q] : begin]
-        top_ints[: n[0]] = ints[offsets[q] : begin]
-        n[2] = offsets[q + 1] - begin
-        cand[: n[2]] = scores[begin : offsets[q + 1]]
-        cand_ints[: n[2]] = ints[begin : offsets[q + 1]]
-        first = oldest(top_ints, n[0], FOREVER)
+        before = offsets[q + 1] - offsets[q]
+        out, far = whole_reports(out, far, count, before + arriving)
+        cand, cand_ints = whole_rows(cand, cand_ints, 0, before + arriving + 2)
+        top, top_ints = np.empty(ks[q] + 1), np.empty((ks[q] + 1, 3), np.int64)
+        load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
         i = np.searchsorted(t, since[q], side="right")
-        while True:
-            e = min(clock[i] if i < arriving else FOREVER, first + window)
-            if e > last:
-                break
-            time = t[i] if counted else e
-            if time > until[q]:
-                break
-            changed = first + window <= e
-            if changed:
-                expire(top, top_ints, cand, cand_ints, n, k, e - window)
-            while i < arriving and clock[i] == e:
-                if n[2] + 2 > len(cand):
-                    cand, cand_ints = room(cand, cand_ints, n, 2)
-                far_off = score(metric, centres[q], points[i])
-                changed |= offer(top, top_ints, cand, cand_ints, n, k, far_off, seq[i], clock[i])
-                if n[2] - n[1] > limits[q]:
-                    prune(top, top_ints, cand, cand_ints, n, k, e - window)
-                    limits[q] = int(np.ceil((1 + gamma) * (n[2] - n[1])))
-                i += 1
-            if changed:
-                out, far, count = tell(top, top_ints, n[0], k, out, far, count, q, time)
-                first = oldest(top_ints, n[0], FOREVER)
+        fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        count, limits[q] = _one(
+            q, metric, ks[q], windows[q], until[q], counted, top, top_ints, cand, cand_ints, n,
+            limits[q], gamma, clock, t, seq, filled, i, last, out, far, count,
+        )  # fmt: skip
         if upto >= until[q]:
-            n[0], n[1], n[2] = 0, 0, 0
-        size = n[0] + n[2] - n[1]
-        kept, kept_ints = whole_rows(kept, kept_ints, at, size)
-        kept[at : at + n[0]] = top[: n[0]]
-        kept_ints[at : at + n[0]] = top_ints[: n[0]]
-        kept[at + n[0] : at + size] = cand[n[1] : n[2]]
-        kept_ints[at + n[0] : at + size] = cand_ints[n[1] : n[2]]
-        at += size
+            n[:] = 0
+        kept, kept_ints = whole_rows(kept, kept_ints, at, n[0] + n[2] - n[1])
+        at = unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at)
         new_offsets[q + 1] = at
         tops[q] = n[0]
     return (
-        new_offsets,
-        kept[:at].copy(),
-        kept_ints[:at].copy(),
-        out[:count].copy(),
-        far[:count].copy(),
-    )
+        new_offsets, kept[:at].copy(), kept_ints[:at].copy(), out[:count].copy(), far[:count].copy()
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(
+    q, metric, k, window, until, counted, top, top_ints, cand, cand_ints, n,
+    most, gamma, clock, t, seq, filled, i, last, out, far, count,
+):  # pragma: no cover  # fmt: skip
+    """One query through all instants up to `last`."""
+    arriving = len(t)
+    order, heap = np.empty(k, np.int64), np.empty(k)
+    first = oldest(top_ints, n[0], FOREVER)
+    while True:
+        e = min(clock[i] if i < arriving else FOREVER, first + window)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            expire(top, top_ints, cand, cand_ints, n, k, e - window)
+        while i < arriving and clock[i] == e:
+            off = root(metric, filled[i])
+            changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+            if n[2] - n[1] > most:
+                prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+                most = limit(n[2] - n[1], gamma)
+            i += 1
+        if changed:
+            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+            first = oldest(top_ints, n[0], FOREVER)
+    return count, most

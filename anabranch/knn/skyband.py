@@ -11,33 +11,43 @@ and then (D-ZaLaPS paper, section 4.1).
 from __future__ import annotations
 
 import numba
-import numpy as np
 
 from anabranch.knn.ranked import better, place, take_out
 
-__all__ = ["expire", "holds", "offer", "prune", "room"]
+__all__ = ["expire", "holds", "limit", "load", "offer", "prune", "unload"]
+
+_SLACK = 16
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 @numba.njit(cache=True, nogil=True)
-def room(scores, ints, n, extra):  # pragma: no cover
-    """Candidate arrays with room for `extra` more at the end."""
-    size = n[2] - n[1]
-    if n[2] + extra <= len(scores):
-        return scores, ints
-    if 2 * (size + extra) <= len(scores):
-        kept, kept_ints = scores, ints
-    else:
-        kept = np.empty(4 * (size + extra))
-        kept_ints = np.empty((4 * (size + extra), 3), np.int64)
-    for i in range(size):
-        kept[i] = scores[n[1] + i]
-        kept_ints[i] = ints[n[1] + i]
-    n[1] = 0
-    n[2] = size
-    return kept, kept_ints
+def load(
+    scores, ints, begin, best, end, top, top_ints, cand, cand_ints, n
+):  # pragma: no cover  # fmt: skip
+    """Read a skyband that lies from `begin` to `end`, the best first."""
+    n[0], n[1], n[2] = best, 0, end - begin - best
+    for i in range(best):
+        top[i] = scores[begin + i]
+        top_ints[i] = ints[begin + i]
+    for i in range(n[2]):
+        cand[i] = scores[begin + best + i]
+        cand_ints[i] = ints[begin + best + i]
+
+
+@numba.njit(cache=True, nogil=True)
+def unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at):  # pragma: no cover
+    """Write a skyband from `at` on; returns where it ends."""
+    for i in range(n[0]):
+        kept[at] = top[i]
+        kept_ints[at] = top_ints[i]
+        at += 1
+    for i in range(n[1], n[2]):
+        kept[at] = cand[i]
+        kept_ints[at] = cand_ints[i]
+        at += 1
+    return at
 
 
 @numba.njit(cache=True, nogil=True)
@@ -122,12 +132,19 @@ def _push(heap, size, score):  # pragma: no cover
 
 
 @numba.njit(cache=True, nogil=True)
-def prune(top, top_ints, scores, ints, n, k, last):  # pragma: no cover
-    """Drop candidates that expired by `last` or have k younger and strictly better objects."""
+def prune(top, top_ints, scores, ints, n, k, last, order, heap):  # pragma: no cover
+    """Drop candidates that expired by `last` or have k younger and strictly better objects.
+
+    `order` and `heap` are scratch for k integers and k scores.
+    """
     while n[1] < n[2] and ints[n[1], 1] <= last:
         n[1] += 1
-    order = np.argsort(top_ints[: n[0], 0])
-    heap = np.empty(k)
+    for i in range(n[0]):  # the best by arrival; few
+        at = i
+        while at > 0 and top_ints[order[at - 1], 0] > top_ints[i, 0]:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = i
     size = 0
     best = n[0] - 1
     write = n[2]
@@ -144,6 +161,15 @@ def prune(top, top_ints, scores, ints, n, k, last):  # pragma: no cover
         ints[write, 1] = ints[i, 1]
         ints[write, 2] = ints[i, 2]
     n[1] = write
+
+
+@numba.njit(cache=True, nogil=True)
+def limit(size, gamma):  # pragma: no cover
+    """How many candidates there may be until the next pruning, after one that left `size`.
+
+    A few more than the paper's (1 + gamma) size where that is so near that pruning never ends.
+    """
+    return size + max(int(gamma * size), _SLACK)
 
 
 @numba.njit(cache=True, nogil=True)
