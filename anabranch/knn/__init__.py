@@ -3,6 +3,7 @@
 ===================  =======================================================================
 ``algorithm``        what queries, reports and every algorithm look like
 ``scoring``          the distance of a query and an object, the same to the last bit everywhere
+``repair``           the list with repair; exact, and the fastest
 ``relaxed``          RA: the relaxed k-skyband; exact
 ``probabilistic``    PA: the k + c best; misses few on streams in random order
 ``filtered``         RAPF: a k-skyband behind a filter over recent objects; exact
@@ -13,12 +14,14 @@ from anabranch.knn.algorithm import FOREVER, METRICS, Algorithm, Queries, Report
 from anabranch.knn.filtered import Filtered
 from anabranch.knn.probabilistic import Probabilistic, reserve
 from anabranch.knn.relaxed import Relaxed
+from anabranch.knn.repair import ListWithRepair
 
 __all__ = [
     "FOREVER",
     "METRICS",
     "Algorithm",
     "Filtered",
+    "ListWithRepair",
     "Probabilistic",
     "Queries",
     "Relaxed",

@@ -1,0 +1,153 @@
+"""A grid over the space in which each cell lists the queries whose ball reaches it.
+
+An object looks into one cell and meets only queries that may want it. Cells at the border reach to
+infinity, so objects outside the grid's box are found as well. Balls are registered larger than
+needed, so that a query whose radius grows a little stays findable; one that outgrows its ball has
+to be looked after elsewhere until the grid is made again.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numba
+import numpy as np
+
+__all__ = ["Grid", "GRID_DIMENSIONS", "cells_per_axis"]
+
+# The functions below are compiled; mypy and coverage do not see their insides.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+GRID_DIMENSIONS = 4  # beyond, a ball meets far more cells than its share of the space
+ROOM = 1.3  # on the squared radius
+_CELLS = 1 << 16
+_ENTRIES = 40_000_000
+
+
+def cells_per_axis(dim: int) -> int:
+    """How finely to divide each axis.
+
+    Examples
+    --------
+    >>> [cells_per_axis(dim) for dim in (1, 2, 3, 4)]
+    [1024, 128, 28, 10]
+    """
+    return {1: 1024, 2: 128, 3: 28, 4: 10}.get(dim, max(1, int(_CELLS ** (1 / dim))))
+
+
+@dataclass(eq=False)
+class Grid:
+    """Queries by cell.
+
+    `limit` is the radius up to which a query is sure to be found; 0 for one that is not here.
+    """
+
+    low: np.ndarray
+    scale: np.ndarray
+    per_axis: int
+    starts: np.ndarray
+    queries: np.ndarray
+    limit: np.ndarray
+
+    @classmethod
+    def of(
+        cls,
+        measure: int,
+        centres: np.ndarray,
+        radii: np.ndarray,
+        which: np.ndarray,
+        sample: np.ndarray,
+    ) -> Grid:
+        """The grid of the queries `which`, over the box of `sample`, which are typical objects."""
+        dim = centres.shape[1]
+        low, high = sample.min(axis=0), sample.max(axis=0)
+        extent = np.where(high > low, high - low, 1.0)
+        limit = np.zeros(len(centres))
+        limit[which] = radii[which] * math.sqrt(ROOM)
+        # An object may be put into a cell beside its own by rounding; balls are that much larger.
+        slack = 1e-9 * float(np.abs(low).max() + np.abs(high).max() + extent.max())
+        reach = limit[which] + slack
+        per_axis = cells_per_axis(dim)
+        while True:
+            scale = per_axis / extent
+            boxes = np.minimum(2 * reach[:, None] * scale[None, :] + 2, per_axis).prod(axis=1)
+            if boxes.sum() <= _ENTRIES or per_axis <= 2:
+                break
+            per_axis = max(2, int(per_axis * 0.8))
+        starts, queries = _register(
+            measure == 1, centres, which, reach, low, scale, per_axis, per_axis**dim
+        )
+        return cls(low, scale, per_axis, starts, queries, limit)
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _register(city, centres, which, reach, low, scale, per_axis, cells):  # pragma: no cover
+    """For each cell, the queries whose ball meets it; counted first, then filled in."""
+    dim = centres.shape[1]
+    starts = np.zeros(cells + 1, np.int64)
+    queries = np.empty(0, np.int32)
+    first = np.empty(dim, np.int64)
+    last = np.empty(dim, np.int64)
+    cell = np.empty(dim, np.int64)
+    # Distance to the cell along each axis, summed up to that axis.
+    apart = np.zeros(dim + 1)
+    for turn in range(2):
+        if turn == 1:
+            total = 0
+            for c in range(cells + 1):
+                count = starts[c]
+                starts[c] = total
+                total += count
+            queries = np.empty(total, np.int32)
+        for n in range(len(which)):
+            q = which[n]
+            r = reach[n]
+            most = r if city else r * r
+            for a in range(dim):
+                below = (centres[q, a] - r - low[a]) * scale[a]
+                above = (centres[q, a] + r - low[a]) * scale[a]
+                first[a] = min(
+                    max(math.floor(min(max(below, -1.0), per_axis + 1.0)), 0), per_axis - 1
+                )
+                last[a] = min(
+                    max(math.floor(min(max(above, -1.0), per_axis + 1.0)), 0), per_axis - 1
+                )
+                cell[a] = first[a]
+            axis = 0
+            # Depth-first over the axes: a partial distance that is too great ends the branch.
+            while axis >= 0:
+                if cell[axis] > last[axis]:
+                    cell[axis] = first[axis]
+                    axis -= 1
+                    if axis >= 0:
+                        cell[axis] += 1
+                    continue
+                at = centres[q, axis]
+                gap = 0.0
+                if cell[axis] > 0:
+                    gap = max(gap, low[axis] + cell[axis] / scale[axis] - at)
+                if cell[axis] < per_axis - 1:
+                    gap = max(gap, at - low[axis] - (cell[axis] + 1) / scale[axis])
+                far = apart[axis] + (gap if city else gap * gap)
+                if far > most:
+                    cell[axis] += 1
+                    continue
+                if axis < dim - 1:
+                    apart[axis + 1] = far
+                    axis += 1
+                    continue
+                c = 0
+                for a in range(dim):
+                    c = c * per_axis + cell[a]
+                if turn == 0:
+                    starts[c] += 1
+                else:
+                    queries[starts[c]] = q
+                    starts[c] += 1
+                cell[axis] += 1
+    # Filling moved every start to the next cell's.
+    for c in range(cells, 0, -1):
+        starts[c] = starts[c - 1]
+    starts[0] = 0
+    return starts, queries

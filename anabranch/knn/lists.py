@@ -1,0 +1,410 @@
+"""The lists of all queries carried through a batch: compiled, one query after the other.
+
+A query's list holds, sorted by (score, arrival), *all* objects of its window up to its threshold
+`tau`. Arrivals beyond it are ignored. A list that grows too long is cut and `tau` lowered to its
+last entry; one that runs short is repaired by a scan of the window. An entry is a score and a
+code, ``2 * number + told``: the arrival's number, and whether it has been reported.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+from anabranch.knn.candidates import beyond
+from anabranch.knn.scoring import score
+
+__all__ = ["NEVER", "run", "still_remembered"]
+
+# The functions below are compiled; mypy and coverage do not see their insides.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+NEVER = int(np.iinfo(np.int64).max) // 4
+
+
+@numba.njit(cache=True, inline="always")
+def _first_above(values, limit, begin, end):  # pragma: no cover
+    """The first position between begin and end whose value exceeds the limit."""
+    # Without a branch on the values, which no processor could foresee.
+    left = end - begin
+    while left > 0:
+        half = (left + 1) >> 1
+        begin += half * (values[begin + half - 1] <= limit)
+        left -= half
+    return begin
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _insert(scores, codes, begin, size, s, code):  # pragma: no cover
+    """Put an arrival, younger than all there, into a list; its position."""
+    at = _first_above(scores, s, begin, begin + size)
+    for j in range(begin + size, at, -1):
+        scores[j] = scores[j - 1]
+    for j in range(begin + size, at, -1):
+        codes[j] = codes[j - 1]
+    scores[at] = s
+    codes[at] = code
+    return at - begin
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _delete(scores, codes, begin, size, s, number):  # pragma: no cover
+    """Take an arrival out of a list if it is there; its position or -1."""
+    at = _first_above(scores, s, begin, begin + size) - 1
+    while at >= begin and scores[at] == s and codes[at] >> 1 != number:
+        at -= 1
+    if at < begin or scores[at] != s:
+        return -1
+    # Of a slice, compiled code knows that positions are not negative, and moves many at a time.
+    rest, following = scores[at : begin + size], codes[at : begin + size]
+    for j in range(len(rest) - 1):
+        rest[j] = rest[j + 1]
+    for j in range(len(following) - 1):
+        following[j] = following[j + 1]
+    return at - begin
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma: no cover
+    """Entries with a number below `before`, sorted by it; how many."""
+    found = 0
+    for j in range(begin, begin + size):
+        number = codes[j] >> 1
+        if number < before:
+            at = found
+            while at > 0 and x_number[at - 1] > number:
+                x_number[at] = x_number[at - 1]
+                x_score[at] = x_score[at - 1]
+                at -= 1
+            x_number[at] = number
+            x_score[at] = scores[j]
+            found += 1
+    return found
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _next(
+    direct, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points, centre, measure
+):  # pragma: no cover
+    """The next arrival below the limit: from the candidates or, directly, from the batch."""
+    if direct:
+        while di < n:
+            if clock[di] > end:
+                return ci, n, -1, 0.0
+            if not beyond(measure, centre, points, di, limit):
+                s = score(measure, centre, points[di])
+                if s < limit:
+                    return ci, di + 1, di, s
+            di += 1
+        return ci, di, -1, 0.0
+    while ci < c_end:
+        if c_score[ci] < limit:
+            pos = offset + c_pos[ci]
+            if clock[pos] > end:
+                return c_end, di, -1, 0.0
+            return ci + 1, di, pos, c_score[ci]
+        ci += 1
+    return ci, di, -1, 0.0
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _repair(
+    measure,
+    centre,
+    clock,
+    points,
+    base,
+    first,
+    last,
+    most,
+    scores,
+    codes,
+    begin,
+    size,
+    head,
+    log_number,
+    log_next,
+    told,
+):  # pragma: no cover
+    """The best `most` of window positions first..last as the new list; its size."""
+    known = 0
+    for j in range(begin, begin + size):
+        if codes[j] & 1:
+            told[known] = codes[j] >> 1
+            known += 1
+    size = 0
+    for pos in range(first, last):
+        if size == most and beyond(measure, centre, points, pos, scores[begin + size - 1]):
+            continue
+        s = score(measure, centre, points[pos])
+        if size < most:
+            _insert(scores, codes, begin, size, s, (base + pos) << 1)
+            size += 1
+        elif s < scores[begin + size - 1]:
+            _insert(scores, codes, begin, size - 1, s, (base + pos) << 1)
+    for j in range(begin, begin + size):
+        number = codes[j] >> 1
+        seen = False
+        for t in range(known):
+            if told[t] == number:
+                seen = True
+        at = head
+        while at >= 0 and not seen:
+            seen = log_number[at] == number
+            at = log_next[at]
+        if seen:
+            codes[j] |= 1
+    return size
+
+
+@numba.njit(cache=True, boundscheck=False)
+def run(  # pragma: no cover
+    measure, centres, k, spare, span, since, until, start, size, tau, oldest, changed,
+    scores, codes, clock, times, points, base, offset, upto, counted, direct,
+    c_starts, c_pos, c_score, head, log_number, log_next, log_used,
+):  # fmt: skip
+    """Carry every list through the arrivals from `offset` on, and all expiries up to `upto`.
+
+    `clock` is what windows are measured on: times or, if `counted`, numbers. Returns the reports
+    (query, number, instant, score, rank), the log of what was told and then cut, and how many
+    repairs there were.
+    """
+    n = len(clock)
+    longest = 0
+    for q in range(len(k)):
+        longest = max(longest, k[q] + 2 * spare[q] + 2)
+    x_number = np.empty(longest + n - offset + 1, np.int64)
+    x_score = np.empty(longest + n - offset + 1, np.float64)
+    told = np.empty(longest, np.int64)
+    room = 1024
+    r_query, r_number, r_rank = (
+        np.empty(room, np.int32),
+        np.empty(room, np.int64),
+        np.empty(room, np.int32),
+    )
+    r_instant, r_score = np.empty(room, np.int64), np.empty(room, np.float64)
+    reports = 0
+    repairs = 0
+    for q in range(len(k)):
+        ends = min(upto, until[q])
+        over = until[q] < upto or (until[q] == upto and not counted)
+        end = ends
+        if counted:
+            last = _first_above(times, ends, 0, n)
+            end = clock[last - 1] if last > 0 else -NEVER
+        ci, c_end = c_starts[q], c_starts[q + 1]
+        by_hand = direct[q]
+        before = base + _first_above(clock, end - span[q], 0, n)
+        if not by_hand and ci == c_end and before <= oldest[q]:
+            if over:
+                size[q], tau[q], oldest[q] = 0, -1.0, NEVER
+            continue
+        centre = centres[q]
+        begin, length, kq, limit = start[q], size[q], k[q], tau[q]
+        most = kq + 2 * spare[q]
+        nx = _expiring(scores, codes, begin, length, before, x_number, x_score)
+        xi = 0
+        di = offset
+        if by_hand:
+            di = max(offset, _first_above(times, since[q], 0, n))
+        ci, di, pos, s = _next(
+            by_hand,
+            ci,
+            c_end,
+            di,
+            n,
+            end,
+            limit,
+            c_pos,
+            c_score,
+            offset,
+            clock,
+            points,
+            centre,
+            measure,
+        )
+        while True:
+            instant = NEVER
+            if pos >= 0:
+                instant = clock[pos]
+            if xi < nx:
+                instant = min(instant, clock[x_number[xi] - base] + span[q])
+            if instant == NEVER:
+                break
+            # All that happens at this instant, expiries first, is one event.
+            events = 0
+            where = kq
+            removed = 0
+            while xi < nx and clock[x_number[xi] - base] + span[q] == instant:
+                at = _delete(scores, codes, begin, length, x_score[xi], x_number[xi])
+                xi += 1
+                if at >= 0:
+                    length -= 1
+                    events += 1
+                    if at < kq:
+                        removed += 1
+            while pos >= 0 and clock[pos] == instant:
+                if s < limit:
+                    number = base + pos
+                    where = _insert(scores, codes, begin, length, s, number << 1)
+                    length += 1
+                    events += 1
+                    if instant + span[q] <= end:
+                        x_number[nx] = number
+                        x_score[nx] = s
+                        nx += 1
+                    if length > most:
+                        keep = kq + spare[q]
+                        for j in range(begin + keep, begin + length):
+                            if codes[j] & 1:
+                                if log_used == len(log_number):
+                                    wide = np.empty(2 * log_used + 1024, np.int64)
+                                    wide[:log_used] = log_number
+                                    log_number = wide
+                                    wide = np.empty(2 * log_used + 1024, np.int64)
+                                    wide[:log_used] = log_next
+                                    log_next = wide
+                                log_number[log_used] = codes[j] >> 1
+                                log_next[log_used] = head[q]
+                                head[q] = log_used
+                                log_used += 1
+                        length = keep
+                        limit = scores[begin + keep - 1]
+                ci, di, pos, s = _next(
+                    by_hand,
+                    ci,
+                    c_end,
+                    di,
+                    n,
+                    end,
+                    limit,
+                    c_pos,
+                    c_score,
+                    offset,
+                    clock,
+                    points,
+                    centre,
+                    measure,
+                )
+            if length < kq and limit < np.inf:
+                # The window holds all up to this instant; what comes later is looked at by hand.
+                last = _first_above(clock, instant, 0, n)
+                first = max(
+                    _first_above(clock, instant - span[q], 0, n),
+                    _first_above(times, since[q], 0, n),
+                )
+                length = _repair(
+                    measure,
+                    centre,
+                    clock,
+                    points,
+                    base,
+                    first,
+                    last,
+                    kq + spare[q],
+                    scores,
+                    codes,
+                    begin,
+                    length,
+                    head[q],
+                    log_number,
+                    log_next,
+                    told,
+                )
+                limit = scores[begin + length - 1] if length == kq + spare[q] else np.inf
+                nx = _expiring(scores, codes, begin, length, before, x_number, x_score)
+                xi = 0
+                repairs += 1
+                events = 2
+                removed += 1
+                by_hand = True
+                ci, di, pos, s = _next(
+                    True,
+                    ci,
+                    c_end,
+                    last,
+                    n,
+                    end,
+                    limit,
+                    c_pos,
+                    c_score,
+                    offset,
+                    clock,
+                    points,
+                    centre,
+                    measure,
+                )
+            if events == 0 or (where >= kq and removed == 0 and events == 1):
+                continue
+            # Before the instant all of the first k had been told.
+            top = min(kq, length)
+            low = 0
+            if events == 1:
+                low = where if removed == 0 else max(0, top - 1)
+                if removed == 0:
+                    top = where + 1
+            changed[q] = True
+            for j in range(low, top):
+                if codes[begin + j] & 1:
+                    continue
+                codes[begin + j] |= 1
+                if reports == room:
+                    room *= 2
+                    w32 = np.empty(room, np.int32)
+                    w32[:reports] = r_query
+                    r_query = w32
+                    w32 = np.empty(room, np.int32)
+                    w32[:reports] = r_rank
+                    r_rank = w32
+                    w64 = np.empty(room, np.int64)
+                    w64[:reports] = r_number
+                    r_number = w64
+                    w64 = np.empty(room, np.int64)
+                    w64[:reports] = r_instant
+                    r_instant = w64
+                    wf = np.empty(room, np.float64)
+                    wf[:reports] = r_score
+                    r_score = wf
+                r_query[reports] = q
+                r_number[reports] = codes[begin + j] >> 1
+                r_instant[reports] = instant
+                r_score[reports] = scores[begin + j]
+                r_rank[reports] = j + 1
+                reports += 1
+        size[q], tau[q] = length, limit
+        least = NEVER
+        for j in range(begin, begin + length):
+            least = min(least, codes[j] >> 1)
+        oldest[q] = least
+        if over:
+            size[q], tau[q], oldest[q] = 0, -1.0, NEVER
+    return (
+        r_query[:reports], r_number[:reports], r_instant[:reports], r_score[:reports],
+        r_rank[:reports], log_number, log_next, log_used, repairs,
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, boundscheck=False)
+def still_remembered(head, log_number, log_next, first):  # pragma: no cover
+    """The log without numbers below each query's `first`, made afresh."""
+    kept = 0
+    for q in range(len(head)):
+        at = head[q]
+        while at >= 0:
+            kept += log_number[at] >= first[q]
+            at = log_next[at]
+    number = np.empty(2 * kept + 1024, np.int64)
+    following = np.empty(2 * kept + 1024, np.int64)
+    used = 0
+    for q in range(len(head)):
+        at = head[q]
+        new = -1
+        while at >= 0:
+            if log_number[at] >= first[q]:
+                number[used] = log_number[at]
+                following[used] = new
+                new = used
+                used += 1
+            at = log_next[at]
+        head[q] = new
+    return number, following, used

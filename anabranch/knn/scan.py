@@ -1,0 +1,89 @@
+"""Candidates by a blocked scan: every object against every query, in float32, sixteen at a time.
+
+The filter may propose pairs that are too far apart but never misses one: the threshold is widened
+by the worst rounding of float32 at the size of the numbers at hand. Whoever takes the candidates
+scores them again in float64.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["BLOCK", "scan_limits", "scan"]
+
+# The functions below are compiled; mypy and coverage do not see their insides.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+BLOCK = 128
+_ROUNDING = 2.0**-24
+_LARGEST = 1e18  # squares beyond it overflow float32
+
+
+def scan_limits(measure: int, radii: np.ndarray, largest: float, dim: int) -> np.ndarray | None:
+    """What a float32 sum must not exceed for a pair within `radii`; None if it could overflow.
+
+    `largest` is the greatest absolute coordinate of queries and objects. Sums are of squares,
+    under the Manhattan distance of absolute values.
+
+    Examples
+    --------
+    >>> limit = scan_limits(0, np.array([1.0]), largest=1.0, dim=4)[0]
+    >>> bool(1 < limit < 1.00001)
+    True
+    """
+    if largest > _LARGEST:
+        return None
+    lost = 2.02 * _ROUNDING * largest
+    wider = 1.0 + 2.0 * (dim + 10) * _ROUNDING
+    with np.errstate(over="ignore"):
+        if measure == 1:
+            limits = (radii + dim * lost) * wider
+        else:
+            limits = (radii + np.sqrt(dim) * lost) ** 2 * wider
+        found: np.ndarray = (limits + 1e-37).astype(np.float32)
+    return found
+
+
+@numba.njit(cache=True, fastmath={"reassoc", "nsz"}, boundscheck=False)
+def scan(measure, columns, queries, ids, limits, room):  # pragma: no cover
+    """Pairs (query, object) within the limits, object block by object block.
+
+    `columns` is a d x n float32 matrix, `queries` a matrix of one row for each of `ids`.
+    """
+    dim, n = columns.shape
+    out_q = np.empty(room, np.int32)
+    out_i = np.empty(room, np.int32)
+    found = 0
+    sums = np.empty(128, np.float32)
+    for start in range(0, n, 128):
+        size = min(128, n - start)
+        if found + size * len(ids) > len(out_q):
+            more = max(2 * len(out_q), found + size * len(ids))
+            wide_q = np.empty(more, np.int32)
+            wide_i = np.empty(more, np.int32)
+            wide_q[:found] = out_q[:found]
+            wide_i[:found] = out_i[:found]
+            out_q, out_i = wide_q, wide_i
+        for q in range(len(ids)):
+            for j in range(size):
+                sums[j] = 0
+            for a in range(dim):
+                at = queries[q, a]
+                if measure == 1:
+                    for j in range(size):
+                        sums[j] += abs(columns[a, start + j] - at)
+                else:
+                    for j in range(size):
+                        gap = columns[a, start + j] - at
+                        sums[j] += gap * gap
+            least = sums[0]
+            for j in range(1, size):
+                least = min(least, sums[j])
+            if least <= limits[q]:
+                for j in range(size):
+                    if sums[j] <= limits[q]:
+                        out_q[found] = ids[q]
+                        out_i[found] = start + j
+                        found += 1
+    return out_q[:found], out_i[:found]
