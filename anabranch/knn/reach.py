@@ -39,8 +39,9 @@ def radii(metric: int, scores: np.ndarray) -> np.ndarray:
     >>> radii(2, np.array([1.0])).round(6).tolist()  # a right angle
     [1.414214]
     """
+    found: np.ndarray = np.maximum(scores, 0.0)
     if metric != _COSINE:
-        return np.maximum(scores, 0.0)
+        return found
     # The addend covers the rounding of scores and directions.
-    found: np.ndarray = np.where(scores > 0, np.sqrt(2 * (np.maximum(scores, 0) + 1e-12)), 0.0)
+    found = np.where(scores > 0, np.sqrt(2 * (np.maximum(scores, 0) + 1e-12)), 0.0)
     return found
