@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from anabranch.assembly.closing import count_or_timeout, learned, session, wait
 from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
 from anabranch.control import adaptive
+from anabranch.emd import emd
 from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
 from anabranch.planlog import PlanLog
 from anabranch.plans import csp, grid, ssp
@@ -43,6 +44,7 @@ __all__ = [
     "euclidean",
     "manhattan",
     "hamming",
+    "emd",
     "within",
     "same",
     "custom",

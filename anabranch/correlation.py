@@ -145,9 +145,10 @@ def plan_correlation(
         check.problems.append(f"plan {plan} spreads by key: add ab.same(...) to the predicate")
     if bad_rows == "drop":
         for slot in [slot for slot in slots[0] if _needs_length(slot) and slot.dim is None]:
+            verb = slot.measure.split()[0]
             check.problems.append(
-                f"bad_rows='drop' needs the length of {slot.column!r}, ab.{slot.measure}(..., "
-                "dim=64), or it would depend on what arrives first which rows are dropped"
+                f"bad_rows='drop' needs the length of {slot.column!r}, ab.{verb}(..., dim=64), "
+                "or it would depend on what arrives first which rows are dropped"
             )
     if check.problems or predicate is None:
         return None, list(dict.fromkeys(check.problems))
@@ -271,7 +272,7 @@ class _Check:
             if kind is None:
                 continue
             measure = getattr(term, "measure", None)
-            dim, measured = getattr(measure, "dim", None), getattr(measure, "kind", "")
+            dim, measured = getattr(measure, "dim", None), getattr(measure, "label", "")
             for n in (0, 1):
                 for place, (column, type_) in enumerate(zip(columns[n], types[n], strict=True)):
                     slot = f"{name}_{place}" if kind == "raw" else name

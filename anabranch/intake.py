@@ -18,6 +18,8 @@ from anabranch.blocks import Block, Column
 from anabranch.correlation import Side, Slot
 from anabranch.errors import BadRow
 
+_UNIT = 1e-4
+
 __all__ = ["Admitted", "Intake", "hash_column", "keep_column"]
 
 
@@ -116,6 +118,25 @@ class Intake:
         if slot.measure == "cosine":
             bad[rows] = norms == 0
             faults.where(pa.array(bad), f"{slot.column!r} is a zero vector, which has no direction")
+        if slot.measure.startswith("emd "):
+            self._inspect_histograms(slot, vectors, rows, len(column), faults)
+
+    def _inspect_histograms(
+        self, slot: Slot, vectors: np.ndarray, rows: np.ndarray, count: int, faults: _Faults
+    ) -> None:
+        bad = np.zeros(count, bool)
+        with np.errstate(invalid="ignore"):
+            bad[rows] = (vectors < 0).any(axis=1)
+        faults.where(pa.array(bad), f"{slot.column!r} holds a negative mass")
+        total = vectors.sum(axis=1, dtype=np.float64)
+        bad[rows] = total == 0
+        faults.where(pa.array(bad), f"{slot.column!r} has no mass: all bins are zero")
+        if slot.measure.endswith(" unit"):
+            # So much may be lost in writing the masses as float32.
+            bad[rows] = ~(np.abs(total - 1) <= _UNIT)
+            faults.where(
+                pa.array(bad), f"{slot.column!r} does not sum to 1, as normalize=None demands"
+            )
 
 
 class _Faults:

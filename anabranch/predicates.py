@@ -133,6 +133,10 @@ class Measure:
     def __lt__(self, threshold: float) -> Compared:
         return Compared(self, "<", threshold)
 
+    def problems_with(self, term: Compared) -> list[str]:
+        """What is wrong with this measure in a comparison with a number."""
+        return []
+
     def __and__(self, other: object) -> Predicate:
         raise InvalidCall("a predicate", [_uncompared(self)])
 
@@ -150,6 +154,11 @@ class VectorMeasure(Measure):
 
     def __repr__(self) -> str:
         return f"{self.kind}({_columns(self.left, self.right)})"
+
+    @property
+    def label(self) -> str:
+        """What stored vectors mean; state of another label cannot be read."""
+        return self.kind
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -184,6 +193,7 @@ class Compared(Term):
             found += self.measure.own_problems()
         if not _is_number(value):
             return [*found, f"{self!r}: the threshold must be a finite number, got {value!r}"]
+        found += self.measure.problems_with(self)
         kind = self.measure.kind if isinstance(self.measure, VectorMeasure) else ""
         if kind == "cosine" and not -1 <= value <= 1:
             found.append(f"{self!r}: a cosine lies between -1 and 1, so compare with such a number")

@@ -16,11 +16,14 @@ import pyarrow.compute as pc
 from anabranch.blocks import Block, take
 from anabranch.correlation import Correlation
 from anabranch.distances.bands import Band, band_candidates, band_size
+from anabranch.distances.emd.line import Found
+from anabranch.distances.emd.search import EmdSearch
 from anabranch.distances.equality import key_candidates, shared_groups
 from anabranch.distances.exact import measure
 from anabranch.distances.loops import loop_candidates
 from anabranch.distances.products import product_candidates
 from anabranch.distances.tiles import Candidates, Pair, comparisons, tiles
+from anabranch.emd import EmdMeasure
 from anabranch.errors import InvalidCall
 from anabranch.predicates import Compared, Custom, Same, Term, VectorMeasure, Within
 
@@ -53,10 +56,17 @@ class Matcher:
         self._bands = [
             Band(slot, self._limits[slot]) for slot, term in self._terms if isinstance(term, Within)
         ]
+        self._emd: dict[str, EmdSearch] = {
+            slot: term.measure.search(slot, term)
+            for slot, term in self._terms
+            if isinstance(term, Compared) and isinstance(term.measure, EmdMeasure)
+        }
         vectors = [
             (slot, term, term.measure)
             for slot, term in self._terms
-            if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure)
+            if isinstance(term, Compared)
+            and isinstance(term.measure, VectorMeasure)
+            and slot not in self._emd
         ]
         # A matrix product is the cheapest look at a pair of vectors, so it goes first.
         vectors.sort(key=lambda found: found[2].kind not in _PRODUCTS)
@@ -66,23 +76,35 @@ class Matcher:
     def matches(self, pair: Pair) -> Iterator[Matches]:
         """The pairs of the two blocks that join here."""
         for candidates in self._propose(pair):
-            found = self._decide(pair.left, pair.right, candidates)
+            if isinstance(candidates, Found):
+                found = self._decide(pair.left, pair.right, candidates[:2], candidates.value)
+            else:
+                found = self._decide(pair.left, pair.right, candidates)
             if len(found.left):
                 yield found
 
-    def _propose(self, pair: Pair) -> Iterator[Candidates]:
+    @property
+    def searches(self) -> list[EmdSearch]:
+        """The searches by Earth Mover's Distance, which count what they do."""
+        return list(self._emd.values())
+
+    def _propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         if self._key is not None:
             yield from self._by_key(pair)
         elif self._bands and self._prefer_band(pair):
             yield from band_candidates(pair, self._bands)
         elif self._vector is not None:
             yield from self._by_vector(pair)
+        elif self._emd:
+            yield from next(iter(self._emd.values())).matches(pair)
         else:
             yield from self._by_custom(pair)
 
     def _prefer_band(self, pair: Pair) -> bool:
         if self._vector is None:
-            return True
+            # A search by Earth Mover's Distance looks at few pairs, each dearer than a band's.
+            sparse = band_size(pair, self._bands[0]) * 8 < comparisons(pair)
+            return not self._emd or sparse
         width = pair.left.columns[self._vector[0]].shape[1]
         # In nanoseconds on one core: a cell of a product or a loop, and a pair decided alone.
         cell, single = 0.5 + 0.02 * width, 60 + 0.5 * width
@@ -124,11 +146,23 @@ class Matcher:
             if good.any():
                 yield Candidates(i[good], j[good])
 
-    def _decide(self, left: Block, right: Block, candidates: Candidates) -> Matches:
+    def _decide(
+        self,
+        left: Block,
+        right: Block,
+        candidates: tuple[np.ndarray, np.ndarray],
+        known: np.ndarray | None = None,
+    ) -> Matches:
+        """Decide candidates; `known` are the distances that the first search found of them."""
         i, j = candidates
         score: np.ndarray | None = None
+        searched = next(iter(self._emd), None) if known is not None else None
         for slot, term in self._terms:
-            value, good = self._evaluate(slot, term, left, right, i, j)
+            if slot == searched and known is not None:
+                value, good = known, np.ones(len(i), bool)
+            else:
+                value, good = self._evaluate(slot, term, left, right, i, j)  # type: ignore[assignment]
+            known = known[good] if known is not None else None
             i, j = i[good], j[good]
             score = None if score is None else score[good]
             if term is self._scored:
@@ -142,6 +176,8 @@ class Matcher:
         self, slot: str, term: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
     ) -> tuple[np.ndarray | None, np.ndarray]:
         """The value of one term for each pair (None if it has none), and whether it holds."""
+        if slot in self._emd:
+            return self._emd[slot].decide(left, right, i, j)
         if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure):
             value = measure(term.measure.kind, slot, left, right, i, j)
             return value, term.holds(value)

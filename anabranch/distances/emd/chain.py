@@ -1,0 +1,281 @@
+"""Any ground distance: a chain of filters, from a sorted search to the exact solution.
+
+===================  =====  =================================================================
+filter               kind   what it compares
+===================  =====  =================================================================
+``key``              lower  one potential, as a sorted search
+``centroid``         lower  the mean places of the mass (bins with places)
+``normal``           lower  where two fitted normal distributions cross (bins with places)
+``potentials``       lower  32 potentials of the ground distance
+``duals``            lower  up to 64 potentials learnt from pairs that were solved in vain
+``projections``      lower  one-dimensional distances along some directions (bins with places)
+``source-greedy``    upper  every source fills its nearest bins in turn
+``greedy``           upper  the cheapest way left, again and again, after cancelling
+``reference``        upper  the way round by one of a few fixed histograms
+``im``               lower  every source as if it were alone
+``im-cancelled``     lower  the same after cancelling
+``triangle``         both   what is known of the left row before, and how far away that is
+===================  =====  =================================================================
+
+Filters run in this order, whatever order they are named in. Lower bounds rule pairs out, upper
+bounds accept them; the rest is solved. Which filters run changes the cost, never the pairs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from anabranch.blocks import Block
+from anabranch.distances.emd.bounds import routes_of
+from anabranch.distances.emd.ground import Ground
+from anabranch.distances.emd.line import Found
+from anabranch.distances.emd.potentials import Learnt, standing
+from anabranch.distances.emd.profile import Profile, profile
+from anabranch.distances.emd.scan import SCANNED, scan, settle
+from anabranch.distances.emd.solve import solve
+from anabranch.distances.emd.tally import Tally
+from anabranch.distances.emd.verdict import Limit
+from anabranch.distances.tiles import Pair, comparisons
+
+__all__ = ["Chain"]
+
+# mypy: disable-error-code="no-untyped-call"
+
+_SURVIVORS = 512  # pairs that are settled together
+_ROWS = 256  # left rows that are scanned at most before what was learnt is used
+_LESSONS = 8  # potentials learnt from one such group
+_WORTHWHILE = 10  # pairs of one left row for which a triangle pays
+_REFERENCES = 8
+
+
+class Chain:
+    """Searches blocks under one ground distance; remembers what it has learnt between blocks."""
+
+    def __init__(
+        self, slot: str, ground: Ground, limit: Limit, filters: tuple[str, ...], exact_scores: bool
+    ) -> None:
+        self.slot, self.ground, self.limit = slot, ground, limit
+        self.filters = frozenset(filters)
+        self.exact_scores = exact_scores
+        self.tally = Tally()
+        self._learnt = Learnt(len(ground.costs))
+        self._pool = standing(ground) if "potentials" in self.filters else None
+        self._routes = routes_of(ground)
+        self._references: np.ndarray | None = None
+        self._before: _Known | None = None
+        # A solution costs about as much as looking at so many pairs.
+        self.weight = max(100.0, 0.7 * len(ground.costs) ** 2)
+
+    def matches(self, pair: Pair, tally: Tally) -> Iterator[Found]:
+        """Every pair of the two blocks that joins here."""
+        if not len(pair.left) or not len(pair.right):
+            return
+        self.tally = tally
+        a, b = self._profiles(pair.left), self._profiles(pair.right)
+        lessons = self._lessons(a), self._lessons(b)
+        first, last = self._runs(a, b)
+        counts = np.zeros(len(SCANNED) + 1, np.int64)
+        work = np.zeros(len(a.rows))
+        at = np.zeros(2, np.int64)
+        self._before = None
+        while at[0] < len(a.rows):
+            left, right = scan(
+                a, b, lessons, self._learnt.count, first, last, self._flags(), self.limit,
+                self.ground, pair.stamps, at, _ROWS, _SURVIVORS, counts, work,
+            )  # fmt: skip
+            if not len(left):
+                continue
+            newest: list[int] = []
+            i, j, value = self._settle(a, b, left, right, work, newest)
+            for slot in newest:
+                potential = self._learnt.rows[slot]
+                for keys, of in zip(lessons, (a, b), strict=True):
+                    keys[:, slot] = of.masses @ potential
+            if len(i):
+                yield Found(a.rows[i], b.rows[j], value)
+        self._count(counts, comparisons(pair))
+        tally.spend(a.keys, work)
+
+    def decide(
+        self, left: Block, right: Block, i: np.ndarray, j: np.ndarray, tally: Tally
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The distance of given pairs as far as it is needed, and whether they match."""
+        value, good = np.full(len(i), np.nan), np.zeros(len(i), bool)
+        if not len(i):
+            return value, good
+        self.tally = tally
+        a, b = self._profiles(left), self._profiles(right)
+        self._before = None
+        order = np.argsort(i, kind="stable")
+        work = np.zeros(len(a.rows))
+        for start in range(0, len(order), _SURVIVORS):
+            part = order[start : start + _SURVIVORS]
+            x, y = a.spot[i[part]], b.spot[j[part]]
+            got_x, got_y, values = self._settle(a, b, x, y, work, [])
+            codes = x.astype(np.int64) * len(b.rows) + y
+            ranks = np.argsort(codes, kind="stable")
+            found = ranks[
+                np.searchsorted(codes[ranks], got_x.astype(np.int64) * len(b.rows) + got_y)
+            ]
+            value[part[found]], good[part[found]] = values, True
+        tally.spend(a.keys, work)
+        return value, good
+
+    def _profiles(self, block: Block) -> Profile:
+        return profile(block, self.slot, self.ground, self._pool, self.filters)
+
+    def _lessons(self, of: Profile) -> np.ndarray:
+        """The keys of a block under what has been learnt so far, in float32."""
+        if "duals" not in self.filters:
+            return np.zeros((len(of.rows), 0), np.float32)
+        keys: np.ndarray = (of.masses @ self._learnt.rows.T).astype(np.float32)
+        return np.ascontiguousarray(keys)
+
+    def _runs(self, a: Profile, b: Profile) -> tuple[np.ndarray, np.ndarray]:
+        if "key" not in self.filters or self.limit.upward:
+            return np.zeros(len(a.rows), np.int64), np.full(len(a.rows), len(b.rows))
+        reach = self.limit.near + self.ground.epsilon
+        first = np.searchsorted(b.keys, a.keys - reach, "left")
+        return first, np.searchsorted(b.keys, a.keys + reach, "right")
+
+    def _flags(self) -> np.ndarray:
+        wanted = [name in self.filters and not self.limit.upward for name in SCANNED]
+        return np.array(wanted)
+
+    def _count(self, counts: np.ndarray, joinable: int) -> None:
+        self.tally.cut("key", joinable - int(counts[0]))
+        for name, cut in zip(SCANNED, counts[1:], strict=True):
+            self.tally.cut(name, int(cut))
+
+    def _settle(
+        self,
+        a: Profile,
+        b: Profile,
+        left: np.ndarray,
+        right: np.ndarray,
+        work: np.ndarray,
+        newest: list[int],
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Matches among the survivors, as places in the profiles, and their distances."""
+        around = self._around(a, b, left, right) if "reference" in self.filters else None
+        value, state, cut = settle(
+            a.masses, b.masses, left, right, self._routes, self.limit, self.filters, around
+        )
+        for name, pairs in cut.items():
+            self.tally.cut(name, pairs)
+        taken = state == 1
+        if self.exact_scores and not self.limit.upward:
+            state[taken] = 0  # they match, but their distance is wanted
+            taken[:] = False
+        open_ = np.flatnonzero(state == 0)
+        self.tally.accepted += int(taken.sum())
+        if len(open_):
+            self._refine(a, b, left, right, open_, value, state, work, newest)
+        good = np.flatnonzero(state == 1)
+        return left[good], right[good], value[good]
+
+    def _refine(
+        self,
+        a: Profile,
+        b: Profile,
+        left: np.ndarray,
+        right: np.ndarray,
+        open_: np.ndarray,
+        value: np.ndarray,
+        state: np.ndarray,
+        work: np.ndarray,
+        newest: list[int],
+    ) -> None:
+        """Solve what is open, row by row; each solution in vain may rule out others."""
+        learn = "duals" in self.filters and not self.limit.upward
+        triangle = "triangle" in self.filters and not self.limit.upward
+        costs, near = self.ground.costs, self.limit.near
+        apart = a.masses[left[open_]] - b.masses[right[open_]] if learn else None
+        alive = np.ones(len(open_), bool)
+        row = -1
+        for n, pair in enumerate(open_):
+            if left[pair] != row:
+                row = int(left[pair])
+                if triangle:
+                    mine = n + np.flatnonzero(left[open_[n:]] == row)
+                    self._triangle(a, b, row, right, open_[mine], value, state)
+                    alive[mine] &= state[open_[mine]] == 0
+            if not alive[n]:
+                continue
+            found = solve(a.masses[row], b.masses[right[pair]], costs, dual=learn)
+            self.tally.solved += 1
+            work[row] += self.weight
+            matches = self.limit.low <= found.value <= self.limit.high
+            state[pair], value[pair] = (1, found.value) if matches else (2, found.value)
+            alive[n] = False
+            if triangle and self._before is not None:
+                self._before.know(right[pair], found.value, found.value)
+            if matches or apart is None or found.potential is None:
+                continue
+            self._learn(found.potential, newest)
+            rest = np.flatnonzero(alive[n + 1 :]) + n + 1
+            if len(rest):
+                beyond = np.abs(apart[rest] @ found.potential) > near + self.ground.epsilon
+                gone = rest[beyond]
+                alive[gone] = False
+                state[open_[gone]] = 2
+                self.tally.cut("duals", len(gone))
+
+    def _learn(self, potential: np.ndarray, newest: list[int]) -> None:
+        if len(newest) < _LESSONS:
+            newest.append(self._learnt.add(potential))
+
+    def _triangle(
+        self,
+        a: Profile,
+        b: Profile,
+        row: int,
+        right: np.ndarray,
+        pairs: np.ndarray,
+        value: np.ndarray,
+        state: np.ndarray,
+    ) -> None:
+        """Decide pairs of this left row by what is known of the row before it."""
+        before, limit = self._before, self.limit
+        self._before = _Known(row, len(b.rows))
+        if before is None or before.row == row:
+            return
+        known = np.flatnonzero(np.isfinite(before.high[right[pairs]]))
+        if len(known) < _WORTHWHILE:
+            return
+        step = solve(a.masses[before.row], a.masses[row], self.ground.costs).value
+        self.tally.solved += 1
+        at = right[pairs[known]]
+        low = np.maximum(before.low[at] - step, step - before.high[at])
+        high = before.high[at] + step
+        cut = pairs[known[low > limit.near + self.ground.epsilon]]
+        state[cut] = 2
+        self.tally.cut("triangle", len(cut))
+        if not self.exact_scores:
+            sure = high <= limit.high
+            state[pairs[known[sure]]], value[pairs[known[sure]]] = 1, high[sure]
+            self.tally.accepted += int(sure.sum())
+        self._before.know(at, np.maximum(low, 0.0), high)
+
+    def _around(self, a: Profile, b: Profile, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+        """Upper bounds by way of the references."""
+        if self._references is None:
+            spread = np.linspace(0, len(a.rows) - 1, min(_REFERENCES, len(a.rows))).astype(int)
+            self._references = a.masses[spread].copy()
+        legs = [of.to_references(self._references, self._routes) for of in (a, b)]
+        ways: np.ndarray = (legs[0][left] + legs[1][right]).min(axis=1)
+        return ways
+
+
+class _Known:
+    """Bounds of the distances between one left row and the rows of the right block."""
+
+    def __init__(self, row: int, rights: int) -> None:
+        self.row = row
+        self.low, self.high = np.zeros(rights), np.full(rights, np.inf)
+
+    def know(self, at: np.ndarray | int, low: np.ndarray | float, high: np.ndarray | float) -> None:
+        """Note what has been found."""
+        self.low[at], self.high[at] = low, high

@@ -1,0 +1,74 @@
+"""One way to ask for matches, whatever the ground distance: closed form or chain of filters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from anabranch.blocks import Block
+from anabranch.distances.emd.chain import Chain
+from anabranch.distances.emd.circle import circle_distances, circle_matches
+from anabranch.distances.emd.filters import GENERAL
+from anabranch.distances.emd.ground import Ground
+from anabranch.distances.emd.line import Found, line_distances, line_matches
+from anabranch.distances.emd.tally import Tally
+from anabranch.distances.emd.verdict import Limit
+from anabranch.distances.tiles import Pair
+
+__all__ = ["EmdSearch"]
+
+
+class EmdSearch:
+    """Finds and decides pairs by their Earth Mover's Distance.
+
+    `tally` counts what it did; whoever reads it may put a new one in its place.
+    """
+
+    def __init__(
+        self,
+        slot: str,
+        ground: Ground,
+        op: str,
+        threshold: float,
+        filters: tuple[str, ...],
+        exact_scores: bool = False,
+    ) -> None:
+        self.slot, self.tally = slot, Tally()
+        self._ground, self._op, self._threshold = ground, op, float(threshold)
+        self._filters, self._exact_scores = filters, exact_scores
+        self._closed = ground.kind in ("line", "circle") and not set(filters) & set(GENERAL)
+        self._chain: Chain | None = None
+
+    def matches(self, pair: Pair) -> Iterator[Found]:
+        """Every pair of the two blocks that joins here, with its distance."""
+        if not len(pair.left) or not len(pair.right):
+            return
+        ground, limit = self._for(pair.left)
+        if not self._closed:
+            yield from self._chained(ground, limit).matches(pair, self.tally)
+            return
+        search = line_matches if ground.kind == "line" else circle_matches
+        yield from search(pair, self.slot, ground, limit, self._filters, self.tally)
+
+    def decide(
+        self, left: Block, right: Block, i: np.ndarray, j: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """The distance of given pairs (NaN where it is not needed), and whether they match."""
+        if not len(i):
+            return np.empty(0), np.empty(0, bool)
+        ground, limit = self._for(left)
+        if not self._closed:
+            return self._chained(ground, limit).decide(left, right, i, j, self.tally)
+        measure = line_distances if ground.kind == "line" else circle_distances
+        value = measure(left, right, self.slot, ground, i, j)
+        return value, limit.holds(value)
+
+    def _for(self, block: Block) -> tuple[Ground, Limit]:
+        ground = self._ground.of(block.columns[self.slot].shape[1])
+        return ground, Limit(self._op, self._threshold, ground.epsilon)
+
+    def _chained(self, ground: Ground, limit: Limit) -> Chain:
+        if self._chain is None:
+            self._chain = Chain(self.slot, ground, limit, self._filters, self._exact_scores)
+        return self._chain
