@@ -22,6 +22,7 @@ from rich.progress import (
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
+from anabranch.peers_cli import knn
 
 if TYPE_CHECKING:
     from anabranch.simulation import Figure, Recipe
@@ -47,6 +48,7 @@ def register(app: typer.Typer) -> None:
     )
     group.callback()(_group)
     group.command("vico")(vico)
+    group.command("knn")(knn)
     app.add_typer(group, name="simulate")
 
 

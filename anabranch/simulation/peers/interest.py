@@ -1,0 +1,113 @@
+"""Cells of interest and mergers: who wants to hear of objects in which cells; compiled.
+
+The cells of a query are sorted once by their least distance to it. Its cells of interest are then
+always the first so many, and a new threshold moves one pointer. ``cover[cell, peer]`` counts the
+queries of a peer that are interested in a cell; where it is not zero the peer's merger covers it.
+"""
+
+from __future__ import annotations
+
+import numba
+import numpy as np
+
+__all__ = ["announce", "cells_by_distance", "shift"]
+
+# The functions below are compiled; mypy and coverage do not see their insides.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+def cells_by_distance(points: np.ndarray, resolution: int) -> tuple[np.ndarray, np.ndarray]:
+    """For each query, all cells from near to far (uint16), and their least distances (float32).
+
+    Distances are a little too small, so that rounding never hides a cell.
+
+    Examples
+    --------
+    >>> order, reach = cells_by_distance(np.array([[0.1], [0.7]]), 4)
+    >>> order.tolist()
+    [[0, 1, 2, 3], [2, 3, 1, 0]]
+    >>> reach.round(2).tolist()[1] == np.float32([0, 0.05, 0.2, 0.45]).tolist()
+    True
+    """
+    m, d = points.shape
+    edges = np.arange(resolution + 1) / resolution
+    order = np.empty((m, resolution**d), np.uint16)
+    reach = np.empty((m, resolution**d), np.float32)
+    for q in range(m):
+        squares = np.zeros(1)
+        for x in points[q]:
+            gap = np.maximum(np.maximum(edges[:-1] - x, x - edges[1:]), 0.0)
+            squares = np.add.outer(squares, gap * gap).ravel()
+        far = np.sqrt(squares).astype(np.float32) * np.float32(1 - 1e-6)
+        near = np.argsort(far, kind="stable")
+        order[q] = near
+        reach[q] = far[near]
+    return order, reach
+
+
+@numba.njit(cache=True, nogil=True)
+def announce(
+    q, peer, radius, order, reach, extent, said, slack, cover, owner, mark
+):  # pragma: no cover  # fmt: skip
+    """Make the cells of interest of a query those within `radius`; returns merger updates.
+
+    With some `slack` they reach further than needed by that share, and remain as `said` until the
+    radius outgrows them or is less than them by twice that share.
+
+    One message goes to each foreign peer with cells that enter or leave the merger. `mark` tells
+    for each peer the last change it was told of; its last entry counts changes.
+    """
+    if slack > 0:
+        if radius <= said[q] <= radius * (1 + slack) * (1 + slack):
+            return 0
+        radius *= 1 + slack
+        said[q] = radius
+    cells, reaches = order[q], reach[q]
+    n, messages, total = extent[q], 0, len(cells)
+    now = mark[-1] + 1
+    mark[-1] = now
+    while n < total and reaches[n] <= radius:
+        c = cells[n]
+        if cover[c, peer] == 0:
+            z = owner[c]
+            if z != peer and mark[z] != now:
+                mark[z] = now
+                messages += 1
+        cover[c, peer] += 1
+        n += 1
+    while n > 0 and reaches[n - 1] > radius:
+        n -= 1
+        c = cells[n]
+        cover[c, peer] -= 1
+        if cover[c, peer] == 0:
+            z = owner[c]
+            if z != peer and mark[z] != now:
+                mark[z] = now
+                messages += 1
+    extent[q] = n
+    return messages
+
+
+@numba.njit(cache=True, nogil=True)
+def shift(q, old, new, order, extent, cover, owner, mark):  # pragma: no cover
+    """Move a query with its cells of interest to another peer; returns merger updates."""
+    now = mark[-1] + 2
+    mark[-1] = now
+    messages = 0
+    for i in range(extent[q]):
+        c = order[q, i]
+        z = owner[c]
+        cover[c, old] -= 1
+        if cover[c, old] == 0 and z != old and mark[z] != now:
+            mark[z] = now
+            messages += 1
+    now += 1
+    mark[-1] = now
+    for i in range(extent[q]):
+        c = order[q, i]
+        z = owner[c]
+        if cover[c, new] == 0 and z != new and mark[z] != now:
+            mark[z] = now
+            messages += 1
+        cover[c, new] += 1
+    return messages

@@ -1,0 +1,218 @@
+"""The simulated network: overlay, queries, mergers and messages (paper, section 5)."""
+
+# Compiled functions are called with their arguments in groups, which mypy cannot follow.
+# mypy: disable-error-code="call-arg"
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from anabranch.knn.algorithm import FOREVER
+from anabranch.knn.probabilistic import reserve
+from anabranch.simulation.peers import passage
+from anabranch.simulation.peers.data import cells_of
+from anabranch.simulation.peers.interest import announce, cells_by_distance, shift
+from anabranch.simulation.peers.overlay import Overlay
+from anabranch.simulation.peers.settings import PeerSettings
+
+__all__ = ["MESSAGES", "Network"]
+
+MESSAGES = (
+    "query activation",
+    "query cancellation",
+    "notify rendezvous peer",
+    "notify interested peer",
+    "merger update",
+    "notify owner peer",
+    "join",
+    "departure",
+    "query handover",
+    "neighbour inform",
+)
+"""All kinds of messages; those that CAN routes over several hops count as one, as in the paper."""
+
+_RULES = {"PA": passage.HELD, "PA-starving": passage.STARVING, "PA-open": passage.OPEN}
+
+
+class Network:
+    """Peers that answer queries with PA or RAPF, all with the same k and window.
+
+    Parameters
+    ----------
+    settings
+        What is simulated.
+    rng
+        Draws the points at which peers join.
+    queries
+        Points of queries that may become active; `activate` says when.
+    cells
+        What `cells_by_distance` gives for these points, if it is known already.
+    """
+
+    def __init__(
+        self,
+        settings: PeerSettings,
+        rng: np.random.Generator,
+        queries: np.ndarray,
+        cells: tuple[np.ndarray, np.ndarray] | None = None,
+    ) -> None:
+        self.settings = settings
+        self.overlay = Overlay(settings.resolution, settings.dimension, settings.peers, rng)
+        self.messages: Counter[str] = Counter({name: 0 for name in MESSAGES})
+        self.published = 0
+        self._points = np.ascontiguousarray(queries)
+        self._query_cells = cells_of(queries, settings.resolution)
+        self._order, self._reach = cells or cells_by_distance(queries, settings.resolution)
+        m, k = len(queries), settings.k
+        total = self._order.shape[1]
+        capacity = settings.peers + settings.churn
+        self._cover = np.zeros((total, capacity), np.int16)
+        self._owner = self.overlay.owner.ravel()
+        self._extent = np.zeros(m, np.int64)
+        self._said = np.full(m, -1.0)
+        self._mark = np.zeros(capacity + 1, np.int64)
+        self._living = np.zeros(m, np.bool_)
+        self._born = np.full(m, FOREVER)
+        self._home = self._owner[self._query_cells]
+        self.heard = np.zeros(capacity, np.int64)
+        """How many objects each peer has looked at, second looks included."""
+        self._full = k + int(reserve(k, settings.error))
+        self._best = np.empty((m, self._full + 1))
+        self._best_ints = np.empty((m, self._full + 1, 3), np.int64)
+        self._sizes = np.zeros(m, np.int64)
+        self._eldest = np.full(m, FOREVER)
+        self._held = np.full(m, np.inf)
+        self._reports: list[tuple[np.ndarray, np.ndarray]] = []
+        if settings.method == "RAPF":
+            room = int(4 * k * (1 + np.log1p(settings.window / k))) + 512
+            self._top, self._top_ints = np.empty((m, k + 1)), np.empty((m, k + 1, 3), np.int64)
+            self._cand, self._cand_ints = np.empty((m, room)), np.empty((m, room, 3), np.int64)
+            self._counts = np.zeros((m, 3), np.int64)
+            self._limits = np.zeros(m, np.int64)
+            self._earliest = np.full(m, FOREVER)
+            self._ring = np.zeros((settings.recent, settings.dimension))
+            self._ring_cells = np.zeros(settings.recent, np.int64)
+        self._regroup()
+
+    def activate(self, queries: np.ndarray) -> None:
+        """Let queries begin; they see what is published from now on."""
+        for q in queries:
+            self.messages["query activation"] += 1
+            self._living[q] = True
+            self._born[q] = self.published
+            self._announce(int(q), np.inf)
+
+    def cancel(self, queries: np.ndarray) -> None:
+        """Let queries end."""
+        for q in queries:
+            self.messages["query cancellation"] += 1
+            self._living[q] = False
+            self._announce(int(q), -1.0)
+            self._sizes[q] = 0
+            self._eldest[q] = FOREVER
+            if self.settings.method == "RAPF":
+                self._counts[q] = 0
+                self._earliest[q] = FOREVER
+
+    def join(self) -> int:
+        """Let a peer join; returns it."""
+        new, host = self.overlay.join()
+        self.messages["join"] += 1
+        self.messages["neighbour inform"] += len(self.overlay.neighbours(new))
+        self.messages["neighbour inform"] += len(self.overlay.neighbours(host))
+        self._rehome()
+        return new
+
+    def depart(self, peer: int) -> None:
+        """Let a peer depart."""
+        takers = self.overlay.depart(peer)
+        self.messages["departure"] += len(takers)
+        for taker in takers:
+            self.messages["neighbour inform"] += len(self.overlay.neighbours(taker))
+        self._rehome()
+
+    def publish(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Let objects appear one after another; returns reports as (query, object number)."""
+        points = np.ascontiguousarray(points)
+        cells = cells_of(points, self.settings.resolution)
+        room = max(4096, 4 * len(self._points) * (self.settings.k + 1))
+        out, far = np.empty((room, 4), np.int64), np.empty(room)
+        counters = np.zeros(3, np.int64)
+        done, found = 0, []
+        while done < len(points):
+            before = done
+            done, count = self._pass(points, cells, counters, out, far, done)
+            found.append(out[:count, :2].copy())
+            if done == before and not count:  # no room for candidates: they may be all the window
+                self._grow()
+        self.published += len(points)
+        self.messages["notify rendezvous peer"] += len(points)
+        self.messages["notify interested peer"] += int(counters[passage.INTERESTED])
+        self.messages["merger update"] += int(counters[passage.MERGER])
+        reports = np.concatenate(found)
+        self.messages["notify owner peer"] += len(reports)
+        return reports[:, 0], reports[:, 1]
+
+    @property
+    def interested_cells(self) -> float:
+        """Mean share of all cells that a query is interested in now."""
+        return float(self._extent[self._living].mean() / self._order.shape[1])
+
+    def _pass(
+        self, points: np.ndarray, cells: np.ndarray, counters: np.ndarray, out: Any, far: Any,
+        done: int,
+    ) -> tuple[int, int]:  # fmt: skip
+        s = self.settings
+        interest = (self._order, self._reach, self._extent, self._said, s.slack)
+        common = (*interest, self._cover, self._owner, self._mark)
+        groups = (self._members, self._starts, counters, self.heard, out, far, done)
+        queries = (self._points, self._living, self._born, self._home)
+        best = (self._best, self._best_ints, self._sizes, self._eldest)
+        if s.method == "RAPF":
+            result = passage.filtered_passage(
+                *(self.published, points, cells, self._ring, self._ring_cells, *queries),
+                *(s.k, self._full, s.window, s.recent, s.gamma),
+                *(self._top, self._top_ints, self._cand, self._cand_ints),
+                *(self._counts, self._limits, self._earliest, *best, *common, *groups),
+            )
+        else:
+            rule = _RULES[s.method]
+            result = passage.probabilistic_passage(
+                *(rule, self.published, points, cells, *queries, s.k, self._full, s.window),
+                *(*best, self._held, *common, *groups),
+            )
+        return int(result[0]), int(result[1])
+
+    def _grow(self) -> None:
+        m, room = self._cand.shape
+        more, more_ints = np.empty((m, 2 * room)), np.empty((m, 2 * room, 3), np.int64)
+        more[:, :room], more_ints[:, :room] = self._cand, self._cand_ints
+        self._cand, self._cand_ints = more, more_ints
+
+    def _announce(self, q: int, radius: float) -> None:
+        self.messages["merger update"] += announce(
+            *(q, self._home[q], radius, self._order, self._reach, self._extent),
+            *(self._said, self.settings.slack, self._cover, self._owner, self._mark),
+        )
+
+    def _rehome(self) -> None:
+        """Queries follow the cells they lie in."""
+        self._owner = self.overlay.owner.ravel()
+        homes = self._owner[self._query_cells]
+        for q in np.flatnonzero(homes != self._home):
+            if self._living[q]:
+                self.messages["query handover"] += 1
+                self.messages["merger update"] += shift(
+                    *(q, self._home[q], homes[q], self._order, self._extent),
+                    *(self._cover, self._owner, self._mark),
+                )
+        self._home = homes
+        self._regroup()
+
+    def _regroup(self) -> None:
+        self._members = np.argsort(self._home, kind="stable")
+        counts = np.bincount(self._home, minlength=self._cover.shape[1])
+        self._starts = np.concatenate([[0], np.cumsum(counts)])
