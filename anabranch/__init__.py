@@ -27,7 +27,9 @@ from anabranch.predicates import (
 )
 
 if TYPE_CHECKING:
+    from anabranch.fitting import WindowFit, fit_windows
     from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
+    from anabranch.queueing import Prediction, predict
     from anabranch.spark.correlate import correlate
     from anabranch.spark.metrics import metrics
     from anabranch.spark.settings import configure
@@ -71,6 +73,11 @@ __all__ = [
     "Placement",
     "CoreNetwork",
     "Switcher",
+    # window sizes from data, and what they will cost
+    "fit_windows",
+    "WindowFit",
+    "predict",
+    "Prediction",
     # what it does while it runs
     "metrics",
     "watch",
@@ -91,8 +98,20 @@ _SPARK = {
 
 _PLACEMENT = ("place", "template", "feed", "Placement", "CoreNetwork", "Switcher")
 
+# Solvers and fits bring scipy along; they are loaded when they are asked for.
+_MODELS = {
+    "fit_windows": "fitting",
+    "WindowFit": "fitting",
+    "predict": "queueing",
+    "Prediction": "queueing",
+}
+
 
 def __getattr__(name: str) -> Any:
+    if name in _MODELS:
+        import importlib
+
+        return getattr(importlib.import_module(f"anabranch.{_MODELS[name]}"), name)
     if name in _PLACEMENT:
         import importlib
 

@@ -33,7 +33,13 @@ _TOTALS = (
 )
 
 
-def watch(query: Any, *, seconds: float | None = None, console: Console | None = None) -> None:
+def watch(
+    query: Any,
+    *,
+    seconds: float | None = None,
+    console: Console | None = None,
+    prediction: Any = None,
+) -> None:
     """Show a streaming query that correlates, batch by batch, until it stops.
 
     In a terminal this is a table of the latest micro-batches that is redrawn in place; elsewhere
@@ -48,6 +54,8 @@ def watch(query: Any, *, seconds: float | None = None, console: Console | None =
         Stop watching after so long; by default when the query stops.
     console
         Where to print; by default standard output.
+    prediction
+        What `ab.predict` returned: shown beside what the latest batch reports.
 
     Examples
     --------
@@ -62,12 +70,17 @@ def watch(query: Any, *, seconds: float | None = None, console: Console | None =
         )
     if seconds is not None and not (isinstance(seconds, (int, float)) and seconds > 0):
         problems.append(f"seconds must be a number above 0, or None, got {seconds!r}")
+    if prediction is not None and not hasattr(prediction, "beside"):
+        problems.append(
+            f"prediction must be what ab.predict returns, got {type(prediction).__name__}"
+        )
     if problems:
         raise InvalidCall("watch", problems)
     console = console or Console()
     until = None if seconds is None else time.monotonic() + seconds
     # The table must fit the screen, or it could not be redrawn in place.
-    table = BatchTable(max(3, min(12, console.height - 8)) if console.is_terminal else 12)
+    rows = max(3, min(12, console.height - 8)) if console.is_terminal else 12
+    table = BatchTable(rows, prediction)
     with Interrupt() as interrupt:
         if console.is_terminal:
             with Live(table, console=console, refresh_per_second=4):
@@ -92,10 +105,13 @@ class BatchTable:
     ----------
     keep
         How many batches to show.
+    prediction
+        What to hold the latest batch against; see `ab.predict`.
     """
 
-    def __init__(self, keep: int = 12) -> None:
+    def __init__(self, keep: int = 12, prediction: Any = None) -> None:
         self.batches: deque[dict[str, Any]] = deque(maxlen=keep)
+        self.prediction = prediction
         self.total: dict[str, Any] = dict.fromkeys(_TOTALS, 0)
         self.count = 0
         self.status = "waiting for the first batch"
@@ -153,7 +169,10 @@ class BatchTable:
         )
         if total["rejected_rows"]:
             text += f", {count(total['rejected_rows'])} rejected"
-        return f"{text}; {self.status}"
+        text = f"{text}; {self.status}"
+        if self.prediction is not None and self.batches:
+            text += f"\n{self.prediction.beside(self.batches[-1])}"
+        return text
 
     def __rich__(self) -> RenderableType:
         table = Table(
