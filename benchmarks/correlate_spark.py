@@ -231,9 +231,11 @@ class Bench:
             late="1 second",
         )
 
-    def drain(self, frame: Any, sink: Path | None = None) -> list[Batch]:
-        """Run a streaming query over all files; its micro-batches."""
+    def drain(self, frame: Any, sink: Path | None = None, every: str = "") -> list[Batch]:
+        """Run a streaming query over all files, at once or on a trigger; its micro-batches."""
         writer = frame.writeStream.option("checkpointLocation", str(self.room("checkpoint")))
+        if every:
+            writer = writer.trigger(processingTime=every)
         if sink is None:
             query = writer.format("noop").start()
         else:
