@@ -23,6 +23,7 @@ from anabranch.distances.emd.potentials import standing
 from anabranch.distances.emd.solve import solve
 from anabranch.distances.emd.tally import Tally
 from anabranch.distances.emd.verdict import Limit
+from anabranch.distances.tiles import Pair
 from anabranch.testing import InProcess
 from tests import emd_twin, twin
 
@@ -270,6 +271,25 @@ def test_larger_blocks_in_the_same_answer(kind, filters):
     assert found.keys() == {(i, j) for i, j in np.argwhere(truth <= threshold)}
     for (i, j), score in found.items():
         assert score == pytest.approx(truth[i, j], abs=1e-9)
+
+
+def test_a_stored_block_serves_searches_with_other_references():
+    random = np.random.default_rng(8)
+    places = random.random((6, 2))
+    ground, _ = read_ground(places)
+    stored = block(histograms(random, 40, 6))
+    measure = ab.emd("h", ground=places, filters=["reference"])
+    for _ in range(6):
+        fresh = block(histograms(random, 30, 6))
+        search = measure.search("s0", measure <= 0.2)
+        found = {
+            (int(i), int(j))
+            for part in search.matches(Pair(fresh, stored, (1, 1)))
+            for i, j in zip(part.left, part.right, strict=True)
+        }
+        x, y = (b.columns["s0"] / b.columns["s0"].sum(1, keepdims=True) for b in (fresh, stored))
+        truth = np.array([[solve(p, q, ground.costs).value for q in y] for p in x])
+        assert found == {(i, j) for i, j in np.argwhere(truth <= 0.2)}
 
 
 def test_equal_to_the_threshold_counts():

@@ -36,15 +36,17 @@ class Profile:
     centres: np.ndarray
     moments: np.ndarray
     shadows: np.ndarray
-    _legs: np.ndarray | None = field(default=None, repr=False)
+    _legs: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False)
 
     def to_references(self, references: np.ndarray, routes: Routes) -> np.ndarray:
         """An upper bound of the distance of each row to each reference."""
-        if self._legs is None:
+        # A stored block outlives the search that chose these references; the next chooses others.
+        name = references.tobytes()
+        if name not in self._legs:
             legs = np.empty((len(self.masses), len(references)))
             _legs(self.masses, references, routes, legs)
-            self._legs = legs
-        return self._legs
+            self._legs = {name: legs}
+        return self._legs[name]
 
 
 def profile(
