@@ -71,6 +71,9 @@ def knn(
     spread: Annotated[
         float | None, typer.Option(help="Standard deviation of clusters (default 0.1).")
     ] = None,
+    merger: Annotated[
+        str | None, typer.Option(help="What peers ask for: a box (default), or exactly the cells.")
+    ] = None,
     slack: Annotated[
         float | None, typer.Option(help="Share by which cells of interest reach further (0).")
     ] = None,
@@ -90,6 +93,7 @@ def knn(
         "queries": queries,
         "peers": peers,
         "spread": spread,
+        "merger": merger,
         "slack": slack,
         "seed": seed,
     }

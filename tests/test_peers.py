@@ -36,9 +36,10 @@ def points_of(kind: str, n: int, seed: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("kind", ["uniform", "tied", "drifting"])
+@pytest.mark.parametrize("merger", ["cells", "box"])
 @pytest.mark.parametrize(("buffer", "slack"), [(30, 0.0), (6, 0.0), (1, 0.0), (15, 0.3)])
-def test_rapf_over_peers_is_exact_while_peers_and_queries_come_and_go(kind, buffer, slack):
-    settings = replace(SMALL, buffer=buffer, slack=slack)
+def test_rapf_over_peers_is_exact_while_peers_and_queries_come_and_go(kind, buffer, slack, merger):
+    settings = replace(SMALL, buffer=buffer, slack=slack, merger=merger)
     for seed in range(4):
         rng = np.random.default_rng(seed)
         objects, queries = points_of(kind, 500, seed), points_of("uniform", 9, seed + 100)
@@ -79,6 +80,7 @@ def test_open_pa_over_peers_is_the_library_s():
 
 def slow_mergers(network: Network, thresholds: list[float]) -> np.ndarray:
     """Which peer's merger covers which cell, from the definition."""
+    boxed = network.settings.merger == "box"
     resolution, d = network.settings.resolution, network.settings.dimension
     covered = np.zeros_like(network._cover, bool)
     for cell in range(resolution**d):
@@ -88,12 +90,20 @@ def slow_mergers(network: Network, thresholds: list[float]) -> np.ndarray:
             nearest = np.clip(point, low, low + 1 / resolution)
             if np.linalg.norm(point - nearest) <= threshold:
                 covered[cell, network._home[q]] = True
+    if boxed:
+        for peer in range(covered.shape[1]):
+            cells = np.unravel_index(np.flatnonzero(covered[:, peer]), (resolution,) * d)
+            if len(cells[0]):
+                box = np.zeros((resolution,) * d, bool)
+                box[tuple(slice(axis.min(), axis.max() + 1) for axis in cells)] = True
+                covered[:, peer] = box.ravel()
     return covered
 
 
+@pytest.mark.parametrize("merger", ["cells", "box"])
 @pytest.mark.parametrize("method", ["RAPF", "PA", "PA-starving"])
-def test_mergers_and_interested_notifications_follow_their_definition(method):
-    settings = replace(SMALL, method=method, buffer=20)
+def test_mergers_and_interested_notifications_follow_their_definition(method, merger):
+    settings = replace(SMALL, method=method, buffer=20, merger=merger)
     objects, queries = points_of("uniform", 300, 3), points_of("uniform", 9, 4)
     network = Network(settings, np.random.default_rng(1), queries)
     network.activate(np.arange(9))
@@ -120,9 +130,12 @@ def test_mergers_and_interested_notifications_follow_their_definition(method):
         assert network.messages["notify rendezvous peer"] == s + 1
 
 
-def test_merger_updates_are_counted_once_for_each_peer_told():
+@pytest.mark.parametrize("merger", ["cells", "box"])
+def test_merger_updates_are_counted_once_for_each_peer_told(merger):
     network = Network(
-        replace(SMALL, method="PA-open"), np.random.default_rng(2), np.full((9, 2), 0.1)
+        replace(SMALL, method="PA-open", merger=merger),
+        np.random.default_rng(2),
+        np.full((9, 2), 0.1),
     )
     network.activate(np.arange(1))
     assert network.messages["merger update"] == 6  # everyone else hears of the first query

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-__all__ = ["announce", "cells_by_distance", "shift"]
+__all__ = ["announce", "cells_by_distance", "refresh", "shift"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -47,21 +47,27 @@ def cells_by_distance(points: np.ndarray, resolution: int) -> tuple[np.ndarray, 
 
 @numba.njit(cache=True, nogil=True)
 def announce(
-    q, peer, radius, order, reach, extent, said, slack, cover, owner, mark
+    q, peer, radius, order, reach, extent, said, slack, cover, owner, mark,
+    boxes, mergers, members, starts, centres, resolution,
 ):  # pragma: no cover  # fmt: skip
     """Make the cells of interest of a query those within `radius`; returns merger updates.
 
+    One message goes to each foreign peer with cells that enter or leave the merger. `mark` tells
+    for each peer the last change it was told of; its last entry counts changes. Where there are
+    `boxes`, the merger is the box around all cells of interest of the peer's queries.
+
     With some `slack` they reach further than needed by that share, and remain as `said` until the
     radius outgrows them or is less than them by twice that share.
-
-    One message goes to each foreign peer with cells that enter or leave the merger. `mark` tells
-    for each peer the last change it was told of; its last entry counts changes.
     """
     if slack > 0:
         if radius <= said[q] <= radius * (1 + slack) * (1 + slack):
             return 0
         radius *= 1 + slack
         said[q] = radius
+    if len(boxes):
+        if not _enclose(boxes[q], centres[q], radius, resolution):
+            return 0
+        return refresh(peer, boxes, mergers, members, starts, cover, owner, mark, resolution)
     cells, reaches = order[q], reach[q]
     n, messages, total = extent[q], 0, len(cells)
     now = mark[-1] + 1
@@ -86,6 +92,77 @@ def announce(
                 messages += 1
     extent[q] = n
     return messages
+
+
+@numba.njit(cache=True, nogil=True)
+def _enclose(box, centre, radius, resolution):  # pragma: no cover
+    """Set the box of cells around a ball; whether it has changed."""
+    changed = False
+    for axis in range(len(centre)):
+        low, high = 0, resolution
+        if radius < 0:
+            low, high = resolution, 0
+        elif radius < 2:  # else the whole space
+            low = max(0, int(np.floor((centre[axis] - radius) * resolution - 1e-9)))
+            high = min(resolution, int(np.floor((centre[axis] + radius) * resolution + 1e-9)) + 1)
+        changed |= box[axis, 0] != low or box[axis, 1] != high
+        box[axis, 0], box[axis, 1] = low, high
+    return changed
+
+
+@numba.njit(cache=True, nogil=True)
+def refresh(
+    peer, boxes, mergers, members, starts, cover, owner, mark, resolution
+):  # pragma: no cover  # fmt: skip
+    """Make a peer's merger the box around the boxes of its queries; returns merger updates."""
+    d = boxes.shape[1]
+    old, new = mergers[peer].copy(), mergers[peer]
+    new[:, 0], new[:, 1] = resolution, 0
+    for at in range(starts[peer], starts[peer + 1]):
+        box = boxes[members[at]]
+        if box[0, 0] < box[0, 1]:
+            for axis in range(d):
+                new[axis, 0] = min(new[axis, 0], box[axis, 0])
+                new[axis, 1] = max(new[axis, 1], box[axis, 1])
+    if (old == new).all():
+        return 0
+    now, messages = mark[-1] + 1, 0
+    mark[-1] = now
+    messages += _paint(peer, old, new, 0, cover, owner, mark, resolution)
+    messages += _paint(peer, new, old, 1, cover, owner, mark, resolution)
+    return messages
+
+
+@numba.njit(cache=True, nogil=True)
+def _paint(peer, box, without, value, cover, owner, mark, resolution):  # pragma: no cover
+    """Set the cover of all cells of a box that are not in another one; returns peers to tell."""
+    d, messages, now = len(box), 0, mark[-1]
+    if box[0, 0] >= box[0, 1]:
+        return 0
+    place = box[:, 0].copy()
+    while True:
+        inside = True
+        cell = 0
+        for axis in range(d):
+            cell = cell * resolution + place[axis]
+            inside &= without[axis, 0] <= place[axis] < without[axis, 1]
+        if inside:  # and so on to the end of the other box along the last axis
+            place[d - 1] = min(without[d - 1, 1], box[d - 1, 1]) - 1
+        else:
+            cover[cell, peer] = value
+            z = owner[cell]
+            if z != peer and mark[z] != now:
+                mark[z] = now
+                messages += 1
+        axis = d - 1
+        while axis >= 0:
+            place[axis] += 1
+            if place[axis] < box[axis, 1]:
+                break
+            place[axis] = box[axis, 0]
+            axis -= 1
+        if axis < 0:
+            return messages
 
 
 @numba.njit(cache=True, nogil=True)

@@ -14,7 +14,7 @@ from anabranch.knn.algorithm import FOREVER
 from anabranch.knn.probabilistic import reserve
 from anabranch.simulation.peers import passage
 from anabranch.simulation.peers.data import cells_of
-from anabranch.simulation.peers.interest import announce, cells_by_distance, shift
+from anabranch.simulation.peers.interest import announce, cells_by_distance, refresh, shift
 from anabranch.simulation.peers.overlay import Overlay
 from anabranch.simulation.peers.settings import PeerSettings
 
@@ -34,7 +34,7 @@ MESSAGES = (
 )
 """All kinds of messages; those that CAN routes over several hops count as one, as in the paper."""
 
-_RULES = {"PA": passage.HELD, "PA-starving": passage.STARVING, "PA-open": passage.OPEN}
+_RULES = {"PA": passage.STEADY, "PA-starving": passage.STARVING, "PA-open": passage.OPEN}
 
 
 class Network:
@@ -65,10 +65,17 @@ class Network:
         self.published = 0
         self._points = np.ascontiguousarray(queries)
         self._query_cells = cells_of(queries, settings.resolution)
-        self._order, self._reach = cells or cells_by_distance(queries, settings.resolution)
-        m, k = len(queries), settings.k
-        total = self._order.shape[1]
+        self._boxed = settings.merger == "box"
+        m, k, d = len(queries), settings.k, settings.dimension
+        if self._boxed:
+            self._order, self._reach = np.empty((0, 0), np.uint16), np.empty((0, 0), np.float32)
+        else:
+            self._order, self._reach = cells or cells_by_distance(queries, settings.resolution)
+        nothing = np.array([settings.resolution, 0])
+        self._boxes = np.broadcast_to(nothing, (m if self._boxed else 0, d, 2)).copy()
+        total = settings.resolution**d
         capacity = settings.peers + settings.churn
+        self._mergers = np.broadcast_to(nothing, (capacity, d, 2)).copy()
         self._cover = np.zeros((total, capacity), np.int16)
         self._owner = self.overlay.owner.ravel()
         self._extent = np.zeros(m, np.int64)
@@ -80,11 +87,12 @@ class Network:
         self.heard = np.zeros(capacity, np.int64)
         """How many objects each peer has looked at, second looks included."""
         self._full = k + int(reserve(k, settings.error))
-        self._best = np.empty((m, self._full + 1))
-        self._best_ints = np.empty((m, self._full + 1, 3), np.int64)
+        self._spare = self._full - k
+        room = self._full + self._spare + 2
+        self._best, self._best_ints = np.empty((m, room)), np.empty((m, room, 3), np.int64)
         self._sizes = np.zeros(m, np.int64)
         self._eldest = np.full(m, FOREVER)
-        self._held = np.full(m, np.inf)
+        self._held, self._floor = np.full(m, np.inf), np.zeros(m, np.int64)
         self._reports: list[tuple[np.ndarray, np.ndarray]] = []
         if settings.method == "RAPF":
             room = int(4 * k * (1 + np.log1p(settings.window / k))) + 512
@@ -112,6 +120,7 @@ class Network:
             self._living[q] = False
             self._announce(int(q), -1.0)
             self._sizes[q] = 0
+            self._held[q] = np.inf
             self._eldest[q] = FOREVER
             if self.settings.method == "RAPF":
                 self._counts[q] = 0
@@ -157,9 +166,9 @@ class Network:
         return reports[:, 0], reports[:, 1]
 
     @property
-    def interested_cells(self) -> float:
-        """Mean share of all cells that a query is interested in now."""
-        return float(self._extent[self._living].mean() / self._order.shape[1])
+    def merged_cells(self) -> float:
+        """Mean share of all cells that a peer's merger covers now."""
+        return float((self._cover > 0).sum() / self._cover.shape[0] / len(self.overlay.zones))
 
     def _pass(
         self, points: np.ndarray, cells: np.ndarray, counters: np.ndarray, out: Any, far: Any,
@@ -167,7 +176,8 @@ class Network:
     ) -> tuple[int, int]:  # fmt: skip
         s = self.settings
         interest = (self._order, self._reach, self._extent, self._said, s.slack)
-        common = (*interest, self._cover, self._owner, self._mark)
+        tables = (self._cover, self._owner, self._mark, self._boxes, self._mergers)
+        common = (*interest, *tables, s.resolution)
         groups = (self._members, self._starts, counters, self.heard, out, far, done)
         queries = (self._points, self._living, self._born, self._home)
         best = (self._best, self._best_ints, self._sizes, self._eldest)
@@ -181,8 +191,8 @@ class Network:
         else:
             rule = _RULES[s.method]
             result = passage.probabilistic_passage(
-                *(rule, self.published, points, cells, *queries, s.k, self._full, s.window),
-                *(*best, self._held, *common, *groups),
+                *(rule, self.published, points, cells, *queries, s.k, self._full),
+                *(self._spare, s.window, *best, self._held, self._floor, *common, *groups),
             )
         return int(result[0]), int(result[1])
 
@@ -196,21 +206,31 @@ class Network:
         self.messages["merger update"] += announce(
             *(q, self._home[q], radius, self._order, self._reach, self._extent),
             *(self._said, self.settings.slack, self._cover, self._owner, self._mark),
+            *(self._boxes, self._mergers, self._members, self._starts, self._points),
+            self.settings.resolution,
         )
 
     def _rehome(self) -> None:
         """Queries follow the cells they lie in."""
         self._owner = self.overlay.owner.ravel()
         homes = self._owner[self._query_cells]
-        for q in np.flatnonzero(homes != self._home):
-            if self._living[q]:
-                self.messages["query handover"] += 1
+        moved = np.flatnonzero((homes != self._home) & self._living)
+        self.messages["query handover"] += len(moved)
+        if not self._boxed:
+            for q in moved:
                 self.messages["merger update"] += shift(
                     *(q, self._home[q], homes[q], self._order, self._extent),
                     *(self._cover, self._owner, self._mark),
                 )
+        touched = np.unique(np.concatenate([self._home[moved], homes[moved]]))
         self._home = homes
         self._regroup()
+        if self._boxed:
+            for peer in touched:
+                self.messages["merger update"] += refresh(
+                    *(peer, self._boxes, self._mergers, self._members, self._starts),
+                    *(self._cover, self._owner, self._mark, self.settings.resolution),
+                )
 
     def _regroup(self) -> None:
         self._members = np.argsort(self._home, kind="stable")

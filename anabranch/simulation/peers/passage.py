@@ -16,10 +16,10 @@ from anabranch.knn.scoring import score
 from anabranch.knn.skyband import expire, holds, limit, offer, prune
 from anabranch.simulation.peers.interest import announce
 
-__all__ = ["HELD", "OPEN", "STARVING", "filtered_passage", "probabilistic_passage"]
+__all__ = ["OPEN", "STARVING", "STEADY", "filtered_passage", "probabilistic_passage"]
 
 INTERESTED, MERGER, REPORTS = 0, 1, 2
-HELD, STARVING, OPEN = 0, 1, 2
+STEADY, STARVING, OPEN = 0, 1, 2
 _STRETCH = 32  # objects between two looks at the room for candidates; each adds at most two
 
 # The functions below are compiled; mypy and coverage do not see their insides.
@@ -27,25 +27,40 @@ _STRETCH = 32  # objects between two looks at the room for candidates; each adds
 
 
 @numba.njit(cache=True, nogil=True)
-def _radius(rule, best, n, k, full, held, q):  # pragma: no cover
-    """How far a query of PA looks."""
+def _radius(rule, best, n, full, spare, held, floor, q, root):  # pragma: no cover
+    """How far a query of PA looks now, and how many objects it keeps.
+
+    A steady query (see `PeerSettings`) keeps its threshold while it holds from `full` to
+    ``full + spare`` objects. With more it cuts the list to the middle of that; with fewer it looks
+    further, as far as the middle would be reached if objects were spread evenly, and again only
+    if the list goes on shrinking.
+    """
     if rule == STARVING:
-        return best[n - 1] if n > 0 else np.inf
-    if n == full:
+        return (best[n - 1] if n > 0 else np.inf), n
+    if rule == OPEN:
+        return (best[n - 1] if n == full else np.inf), n
+    middle = full + (spare + 1) // 2
+    if n > full + spare:
+        n = middle
         held[q] = best[n - 1]
-        return held[q]
-    return held[q] if rule == HELD and n >= k else np.inf
+    if n >= full:
+        floor[q] = full
+    elif n < floor[q]:
+        held[q] *= (middle / max(n, 1)) ** root
+        floor[q] = n - max(1, spare // 8)
+    return held[q], n
 
 
 @numba.njit(cache=True, nogil=True)
 def probabilistic_passage(
-    rule, first, points, cells, centres, living, born, home, k, full, window,
-    best, best_ints, sizes, eldest, held,
-    order, reach, extent, said, slack, cover, owner, mark,
+    rule, first, points, cells, centres, living, born, home, k, full, spare, window,
+    best, best_ints, sizes, eldest, held, floor,
+    order, reach, extent, said, slack, cover, owner, mark, boxes, mergers, resolution,
     members, starts, counters, heard, out, far, done,
 ):  # pragma: no cover  # fmt: skip
     """Objects through peers that use PA; returns how many there are and how many reports."""
     m, peers, count = len(living), cover.shape[1], 0
+    root = 1.0 / points.shape[1]
     moved, listed = np.zeros(m, np.bool_), np.empty(m, np.int64)
     for j in range(done, len(points)):
         if count + m * (k + 1) > len(far):
@@ -58,10 +73,13 @@ def probabilistic_passage(
                 moved[q] = True
                 listed[changed] = q
                 changed += 1
-                radius = _radius(rule, best[q], sizes[q], k, full, held, q)
-                counters[MERGER] += announce(
-                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark
+                radius, sizes[q] = _radius(
+                    rule, best[q], sizes[q], full, spare, held, floor, q, root
                 )
+                counters[MERGER] += announce(
+                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark,
+                    boxes, mergers, members, starts, centres, resolution,
+                )  # fmt: skip
         z = owner[cell]
         for p in range(peers):
             if cover[cell, p] == 0 and p != z:
@@ -72,14 +90,16 @@ def probabilistic_passage(
                 q = members[at]
                 n = sizes[q]
                 off = score(0, centres[q], points[j])
-                if rule == STARVING:
+                if rule == STEADY:
+                    fits = off < held[q]
+                elif rule == STARVING:
                     fits = n == 0 or off < best[q, n - 1]
                 else:
                     fits = n < full or off < best[q, full - 1]
                 if not fits or s < born[q] or not living[q]:
                     continue
                 place(best[q], best_ints[q], n, off, s, s, 0)
-                sizes[q] = min(n + 1, full)
+                sizes[q] = n + 1 if rule == STEADY else min(n + 1, full)
                 eldest[q] = min(eldest[q], s)
                 if not moved[q]:
                     moved[q] = True
@@ -89,10 +109,11 @@ def probabilistic_passage(
             q = listed[i]
             moved[q] = False
             count = tell(best[q], best_ints[q], sizes[q], k, out, far, count, q, s)
-            radius = _radius(rule, best[q], sizes[q], k, full, held, q)
+            radius, sizes[q] = _radius(rule, best[q], sizes[q], full, spare, held, floor, q, root)
             counters[MERGER] += announce(
-                q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark
-            )
+                q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark,
+                boxes, mergers, members, starts, centres, resolution,
+            )  # fmt: skip
     return len(points), count
 
 
@@ -115,7 +136,7 @@ def _make_room(scores, ints, n):  # pragma: no cover
 def filtered_passage(
     first, points, cells, ring, ring_cells, centres, living, born, home, k, full, window, buffer,
     gamma, top, top_ints, cand, cand_ints, counts, limits, earliest, best, best_ints, sizes, eldest,
-    order, reach, extent, said, slack, cover, owner, mark,
+    order, reach, extent, said, slack, cover, owner, mark, boxes, mergers, resolution,
     members, starts, counters, heard, out, far, done,
 ):  # pragma: no cover  # fmt: skip
     """Objects through peers that use RAPF; returns how many and how many reports.
@@ -173,8 +194,9 @@ def filtered_passage(
                 eldest[q] = oldest(best_ints[q], sizes[q], FOREVER)
                 radius = best[q, k - 1] if sizes[q] >= k else np.inf
                 counters[MERGER] += announce(
-                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark
-                )
+                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark,
+                    boxes, mergers, members, starts, centres, resolution,
+                )  # fmt: skip
         cell = cells[j]
         ring[s % buffer] = points[j]
         ring_cells[s % buffer] = cell
@@ -218,6 +240,7 @@ def filtered_passage(
                 dirty[q] = False
                 radius = best[q, k - 1] if sizes[q] >= k else np.inf
                 counters[MERGER] += announce(
-                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark
-                )
+                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark,
+                    boxes, mergers, members, starts, centres, resolution,
+                )  # fmt: skip
     return len(points), count

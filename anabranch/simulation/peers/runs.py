@@ -30,15 +30,17 @@ class Outcome:
     ----------
     messages
         By kind; activations are those of all queries, before the first object.
-    interested_cells
-        Share of all cells that a query is interested in, at the end.
+    merged_cells
+        Share of all cells that the merger of a peer covers, on average at the end.
     busiest
         Objects that the busiest peer looked at, in multiples of the mean over all peers.
+    looks
+        How often, for each object, a peer looked at it.
     """
 
     settings: PeerSettings
     messages: dict[str, int]
-    interested_cells: float
+    merged_cells: float
     busiest: float
     looks: float
 
@@ -80,10 +82,13 @@ def use_sensors(rows: np.ndarray | None) -> None:
 
 
 @lru_cache(maxsize=1)
-def _drawn(settings: PeerSettings) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+def _drawn(
+    settings: PeerSettings,
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray] | None]:
     """Queries of a run, and their cells in order: the same for every k, method and overlay."""
     points = _source(settings).draw(settings.queries)
-    return points, cells_by_distance(points, settings.resolution)
+    boxed = settings.merger == "box"
+    return points, None if boxed else cells_by_distance(points, settings.resolution)
 
 
 def _source(settings: PeerSettings) -> Source:
@@ -98,6 +103,7 @@ def _same_queries(settings: PeerSettings) -> PeerSettings:
         dimension=settings.dimension,
         resolution=settings.resolution,
         queries=settings.queries,
+        merger=settings.merger,
         spread=settings.spread,
         seed=settings.seed,
         peers=1,
@@ -142,7 +148,7 @@ def run(
     outcome = Outcome(
         settings,
         {kind: int(network.messages[kind]) for kind in MESSAGES},
-        network.interested_cells,
+        network.merged_cells,
         float(looks.max() / max(looks.mean(), 1e-12)),
         float(network.heard.sum() / settings.objects),
     )

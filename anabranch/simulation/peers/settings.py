@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 from anabranch.errors import InvalidCall
 
-__all__ = ["DATA", "METHODS", "PeerSettings"]
+__all__ = ["DATA", "MERGERS", "METHODS", "PeerSettings"]
 
 DATA = ("uniform", "clustered", "sensors")
+MERGERS = ("box", "cells")
 METHODS = ("PA", "PA-starving", "PA-open", "RAPF")
 
 
@@ -19,10 +20,11 @@ class PeerSettings:
     Parameters
     ----------
     method
-        ``RAPF``; ``PA``, which while its list is not full keeps asking for the cells of the last
-        full one and takes what comes from them; ``PA-starving``, which keeps to the last object of
-        a list as its threshold even if the list is not full; ``PA-open``, which asks for
-        everything while its list is not full, as the library's PA does.
+        ``RAPF``, or a way of reading PA. ``PA`` keeps a steady threshold while from k + c to
+        k + 2c objects are below it, and moves it when there are more or fewer. ``PA-starving``
+        has the last object of its list as threshold even if the list is not full, to the letter of
+        the paper. ``PA-open`` has no threshold while its list is not full, as the library's PA
+        has none, and asks all peers for everything then.
     data
         ``uniform``, ``clustered`` (two clusters) or ``sensors`` (rows of a file, in random order).
     spread
@@ -33,6 +35,9 @@ class PeerSettings:
         In objects; no buffer means half a window.
     objects, warmup
         How many objects are counted, and how many come before them.
+    merger
+        A peer is interested in exactly the ``cells`` that one of its queries is interested in, or
+        in the ``box`` around them. The paper does not say which; its figures fit the box.
     slack
         By which share cells of interest reach further than the threshold, so that they need not
         follow its every move; 0 as in the paper.
@@ -54,6 +59,7 @@ class PeerSettings:
     objects: int = 1_000_000
     warmup: int = 100_000
     spread: float = 0.1
+    merger: str = "box"
     slack: float = 0.0
     churn: int = 0
     seed: int = 0
@@ -62,6 +68,8 @@ class PeerSettings:
         problems = []
         if self.method not in METHODS:
             problems.append(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if self.merger not in MERGERS:
+            problems.append(f"merger must be one of {', '.join(MERGERS)}, got {self.merger!r}")
         if self.data not in DATA:
             problems.append(f"data must be one of {', '.join(DATA)}, got {self.data!r}")
         for name in (
