@@ -25,6 +25,7 @@ from anabranch.predicates import (
     same,
     within,
 )
+from anabranch.spans import spans
 
 if TYPE_CHECKING:
     from anabranch.fitting import WindowFit, fit_windows
@@ -54,6 +55,7 @@ __all__ = [
     "ssp",
     "csp",
     "grid",
+    "spans",
     "adaptive",
     # the verb
     "correlate",

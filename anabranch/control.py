@@ -13,14 +13,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anabranch.errors import InvalidCall
+from anabranch.feedback import SpansPolicy
 from anabranch.kernels.load import Load
 from anabranch.planlog import Entry
 from anabranch.plans import Keyed, Plan, choose, keyed
-from anabranch.policies import PATIENCE, POLICIES, Policy, Sight, Suggestion
+from anabranch.policies import PATIENCE, Policy, Sight, Suggestion
+from anabranch.policies import POLICIES as _OF_PLANS
 from anabranch.routing import MAX_LIVE
 
 __all__ = ["Adaptive", "Change", "Controller", "Report", "adaptive"]
 
+POLICIES: Mapping[str, type[Policy]] = {**_OF_PLANS, SpansPolicy.rule: SpansPolicy}
 _SMOOTH = 0.5  # weight of the newest report: about three reports of memory
 
 
@@ -60,7 +63,8 @@ def adaptive(
     weights
         Importance of processor, memory and network in a worker's load (ViCo, equation 1).
     policies
-        Which rules may suggest changes: any of ``shape, role, kind, weights, segment, workers``.
+        Which rules may suggest changes: any of ``shape, role, kind, weights, segment, workers,
+        spans``.
     memory, bandwidth
         What counts as full for one worker: bytes of state, bytes received per second.
 
@@ -246,7 +250,9 @@ class Controller:
     def _allowed(self, plan: Plan) -> bool:
         assert self.settings is not None
         by_key = isinstance(self.now.plan, Keyed) == isinstance(plan, Keyed)
-        return plan != self.now.plan and plan.workers <= self.settings.workers and by_key
+        by_value = plan.by_value == self.now.plan.by_value
+        fits = plan.workers <= self.settings.workers
+        return plan != self.now.plan and fits and by_key and by_value
 
 
 @dataclass
@@ -262,6 +268,7 @@ class _Seen:
     loads: dict[int, float] = field(default_factory=dict)
     speeds: dict[int, float] = field(default_factory=dict)
     watermark: int = 0
+    spans: tuple[float, ...] = ()
 
     def take_in(self, report: Report, plan: Plan, settings: Adaptive | None) -> None:
         """Add one report."""
@@ -283,6 +290,11 @@ class _Seen:
             self.per_comparison = _mean(self.per_comparison, comparing / compared)
         if received and busy > comparing:
             self.per_copy = _mean(self.per_copy, (busy - comparing) / received)
+        reported = [x.spans for x in loads if x.spans]
+        if reported:
+            work = [sum(parts) for parts in zip(*reported, strict=True)]
+            before = self.spans if len(self.spans) == len(work) else work
+            self.spans = tuple(map(_mean, before, work))
         slowest = max(x.busy_seconds for x in loads)
         if slowest:
             self.throughput = compared / slowest
@@ -316,6 +328,7 @@ class _Seen:
             dict(self.loads),
             dict(self.speeds),
             settings.workers,
+            self.spans,
         )
 
 

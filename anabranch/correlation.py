@@ -9,10 +9,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
+from anabranch.blocks import Block
 from anabranch.durations import Duration, microseconds
+from anabranch.emd import EmdMeasure
 from anabranch.plans import Plan
 from anabranch.predicates import (
     Compared,
@@ -24,6 +28,7 @@ from anabranch.predicates import (
     VectorMeasure,
     Within,
 )
+from anabranch.spans import Locality, Spans
 
 __all__ = ["Correlation", "Side", "Slot", "plan_correlation"]
 
@@ -80,6 +85,32 @@ class Correlation:
     limits: Mapping[str, float] = field(default_factory=dict)
 
     @property
+    def locality(self) -> Locality | None:
+        """Where the keys of a plan by value come from; None if the predicate has none."""
+        for number, term in enumerate(self.where.terms):
+            if isinstance(term, Compared) and isinstance(term.measure, EmdMeasure):
+                near, ground = not term.upward, term.measure.ground
+                if near and ground.bins is not None:
+                    return Locality(f"s{number}", ground, float(term.threshold))
+        return None
+
+    def values(self, block: Block) -> np.ndarray | None:
+        """The keys of rows of either side, for a plan by value."""
+        locality = self.locality
+        return None if locality is None else locality.keys(block)
+
+    def bound(self, plan: Plan) -> Plan:
+        """The plan, told the range of keys if it needs it; `ValueError` if there is none."""
+        if not isinstance(plan, Spans):
+            return plan
+        if self.locality is None:
+            raise ValueError(
+                f"plan {plan} cuts the keys of an Earth Mover's Distance: it needs a term such as "
+                "ab.emd('hist', dim=256) <= 0.5, with the number of bins, in the predicate"
+            )
+        return plan.bind(self.locality)
+
+    @property
     def sides(self) -> tuple[Side, Side]:
         return (self.left, self.right)
 
@@ -127,7 +158,8 @@ def plan_correlation(
         check.problems.append(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
     if plan is not None and not isinstance(plan, Plan):
         check.problems.append(
-            f"plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), got {plan!r}"
+            "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), "
+            f"got {plan!r}"
         )
     predicate = check.predicate(where)
     slots = check.slots(predicate) if predicate is not None else ((), ())
@@ -163,12 +195,15 @@ def plan_correlation(
         )
         for n, label in enumerate(("left", "right"))
     ]
-    return (
-        Correlation(
-            predicate, spans, sides[0], sides[1], plan, bad_rows == "drop", delay, check.limits
-        ),
-        [],
+    found = Correlation(
+        predicate, spans, sides[0], sides[1], plan, bad_rows == "drop", delay, check.limits
     )
+    if plan is None:
+        return found, []
+    try:
+        return replace(found, plan=found.bound(plan)), []
+    except ValueError as error:
+        return None, [str(error)]
 
 
 class _Check:

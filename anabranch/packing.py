@@ -32,7 +32,10 @@ def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordB
     """The blocks that the rows of one Arrow batch of `side` make under the live plans."""
     intake = Intake(correlation.sides[side], correlation.drop_bad_rows)
     block, h, key, rejected = intake.admit(batch)
-    copies = route(live, side, block.t, h, correlation.window, key)
+    value = None
+    if any(plan.by_value for plan in live.plans.values()):
+        value = correlation.values(block)
+    copies = route(live, side, block.t, h, correlation.window, key, value)
     parts = dict(branch(block, copies, live.epoch))
     parts.setdefault(0, Block.of([], {"lead": np.zeros(0, bool)}))
     newest = int(block.t.max()) if len(block) else None

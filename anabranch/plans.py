@@ -11,6 +11,7 @@ plan                 left row goes to              right row goes to
 ``grid(a, b)``       the b workers of its row      the a workers of its column
 ``csp(k, segment)``  the worker of its segment     workers of the segments its window touches
 ``keyed(k)``         the worker of its key         the same
+``spans(k)``         the owner of its value        owners of all values within reach (`spans`)
 ===================  ============================  ======================================
 
 ``ssp`` and ``csp`` are the single and the coupled stream partition of the ViCo paper (sections 2
@@ -69,6 +70,7 @@ class Plan(ABC):
 
     kind: ClassVar[str]
     by_key: ClassVar[bool] = False
+    by_value: ClassVar[bool] = False  # rows are told apart by a number: see `spans`
 
     @property
     @abstractmethod
@@ -78,6 +80,10 @@ class Plan(ABC):
     @abstractmethod
     def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
         """The workers of each row of `side` (0 left, 1 right) under `window` (microseconds)."""
+
+    def route_values(self, side: int, values: np.ndarray, h: np.ndarray) -> Routes:
+        """The same for a plan that is `by_value`, from one number per row."""
+        raise TypeError(f"{self} does not route by value")
 
     @abstractmethod
     def to_dict(self) -> dict[str, Any]:
@@ -372,7 +378,11 @@ def plan_from_dict(form: dict[str, Any]) -> Plan:
         return Csp(form["workers"], form["segment"], form["master"], _frozen(weights))
     if kind == "keyed":
         return Keyed(form["workers"], _frozen(weights))
-    raise ValueError(f"unknown plan {kind!r}; known are csp, grid, keyed and ssp")
+    if kind == "spans":
+        from anabranch.spans import Spans
+
+        return Spans.from_dict(form)
+    raise ValueError(f"unknown plan {kind!r}; known are csp, grid, keyed, spans and ssp")
 
 
 def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:

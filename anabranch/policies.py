@@ -36,7 +36,7 @@ class Sight:
 
     `rates` are left and right rows per micro-batch, `span` the event time a batch covers
     (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
-    and comparisons per busy second.
+    and comparisons per busy second; `spans` is the work by span of a plan of spans.
     """
 
     plan: Plan
@@ -50,6 +50,7 @@ class Sight:
     loads: Mapping[int, float] = field(default_factory=dict)
     speeds: Mapping[int, float] = field(default_factory=dict)
     most_workers: int = 1
+    spans: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import numba
 import numpy as np
 
 from anabranch.blocks import Block
-from anabranch.plans import Plan
+from anabranch.plans import Plan, Routes
 
 __all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "route"]
 
@@ -79,8 +79,9 @@ def route(
     h: np.ndarray,
     window: tuple[int, int],
     key: np.ndarray | None = None,
+    value: np.ndarray | None = None,
 ) -> Copies:
-    """Where each row goes under every live plan, by hashes of its id and of its key.
+    """Where each row goes under every live plan, by hashes of its id and of its key, or by value.
 
     Examples
     --------
@@ -93,12 +94,19 @@ def route(
     """
     epoch = live.epoch
     keys = h if key is None else key
-    newest = live.plans[epoch]
-    offsets, workers = newest.route(side, t, keys if newest.by_key else h, window)
+
+    def routes(plan: Plan) -> Routes:
+        if plan.by_value:
+            if value is None:
+                raise ValueError(f"{plan} routes by value, and these rows have none")
+            return plan.route_values(side, value, h)
+        return plan.route(side, t, keys if plan.by_key else h, window)
+
+    offsets, workers = routes(live.plans[epoch])
     masks = np.ones(len(workers), np.int64)
     for number, plan in sorted(live.plans.items()):
         if number != epoch:
-            more = plan.route(side, t, keys if plan.by_key else h, window)
+            more = routes(plan)
             offsets, workers, masks = _merge(
                 live.workers,
                 offsets,

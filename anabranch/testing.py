@@ -24,6 +24,7 @@ from anabranch.kernels.load import Load
 from anabranch.packing import pack
 from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
 from anabranch.routing import LivePlans
+from anabranch.spans import Spans
 from anabranch.spread import mix
 from anabranch.windows import Slice, Window
 
@@ -36,8 +37,9 @@ def check_plan(
     """Raise `AssertionError` unless `plan` obeys the law of plans.
 
     Random rows of both sides are routed; every pair that the window lets join (and, for a plan
-    that spreads by key, whose keys are equal) must meet in exactly one worker. The plan must also
-    answer for a row alone, and survive pickling and its JSON form.
+    that spreads by key, whose keys are equal, or by value, whose values are within reach) must meet
+    in exactly one worker. The plan must also answer for a row alone, and survive pickling and its
+    JSON form.
 
     Examples
     --------
@@ -49,11 +51,14 @@ def check_plan(
     t = [np.sort(random.integers(0, 6 * longest, rows)) + 10**15 for _ in (LEFT, RIGHT)]
     ids = [random.integers(0, 20 if plan.by_key else 10**9, rows) for _ in (LEFT, RIGHT)]
     h = [mix(values) for values in ids]
-    homes = [_homes(plan, side, t[side], h[side], window) for side in (LEFT, RIGHT)]
+    v = [_values(plan, random, rows) for _ in (LEFT, RIGHT)]
+    homes = [_homes(plan, side, t[side], h[side], v[side], window) for side in (LEFT, RIGHT)]
     apart = t[LEFT][:, None] - t[RIGHT][None, :]
     due = (apart >= -window[0]) & (apart <= window[1])
     if plan.by_key:
         due &= ids[LEFT][:, None] == ids[RIGHT][None, :]
+    if isinstance(plan, Spans) and plan.reach is not None:
+        due &= np.abs(v[LEFT][:, None] - v[RIGHT][None, :]) <= plan.reach * (1 - 1e-12)
     meetings = homes[LEFT].astype(np.int64) @ homes[RIGHT].T.astype(np.int64)
     wrong = np.argwhere(due & (meetings != 1))
     if len(wrong):
@@ -65,18 +70,37 @@ def check_plan(
         )
     for side in (LEFT, RIGHT):
         some = random.permutation(rows)[: rows // 7]
-        again = _homes(plan, side, t[side][some], h[side][some], window)
+        again = _homes(plan, side, t[side][some], h[side][some], v[side][some], window)
         assert (again == homes[side][some]).all(), f"{plan}: a row's workers depend on other rows"
         for twin in (pickle.loads(pickle.dumps(plan)), plan_from_dict(plan.to_dict())):
-            same = _homes(twin, side, t[side], h[side], window)
+            same = _homes(twin, side, t[side], h[side], v[side], window)
             assert (same == homes[side]).all(), f"{plan}: a copy of the plan routes differently"
 
 
+def _values(plan: Plan, random: np.random.Generator, rows: int) -> np.ndarray:
+    """Numbers for a plan by value: in its range, beyond it, and on the edges of its spans."""
+    if not isinstance(plan, Spans):
+        return np.zeros(rows)
+    low, high = plan.low or 0.0, plan.high or 0.0
+    width = high - low
+    anywhere = random.uniform(low - 0.1 * width, high + 0.1 * width, rows)
+    edges = low + width * random.integers(0, plan.spans + 1, rows) / plan.spans
+    return np.where(random.random(rows) < 0.3, edges, anywhere)
+
+
 def _homes(
-    plan: Plan, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]
+    plan: Plan,
+    side: int,
+    t: np.ndarray,
+    h: np.ndarray,
+    values: np.ndarray,
+    window: tuple[int, int],
 ) -> np.ndarray:
     """A row by worker matrix of how many copies go there."""
-    offsets, workers = plan.route(side, t, h, window)
+    if plan.by_value:
+        offsets, workers = plan.route_values(side, values, h)
+    else:
+        offsets, workers = plan.route(side, t, h, window)
     assert len(offsets) == len(t) + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
     if len(workers):
         found = workers.min(), workers.max()

@@ -19,7 +19,7 @@ from anabranch.distances.emd.circle import circle_distances
 from anabranch.distances.emd.filters import CHAINS, CLOSED, GENERAL
 from anabranch.distances.emd.ground import Ground, read_ground
 from anabranch.distances.emd.line import line_distances
-from anabranch.distances.emd.potentials import standing
+from anabranch.distances.emd.potentials import forget, standing
 from anabranch.distances.emd.solve import solve
 from anabranch.distances.emd.tally import Tally
 from anabranch.distances.emd.verdict import Limit
@@ -445,10 +445,9 @@ def test_what_was_learnt_saves_solutions():
     limit = Limit("<=", 0.12, ground.epsilon)
 
     def solved(filters: tuple[str, ...]) -> Tally:
+        forget()
         chain, tally = Chain("s0", ground, limit, filters, False), Tally()
         one, two = (block(side.astype(np.float32)) for side in walk)
-        from anabranch.distances.tiles import Pair
-
         for _ in chain.matches(Pair(one, two, (10, 10)), tally):
             pass
         return tally

@@ -17,12 +17,14 @@ import pyarrow as pa
 
 from anabranch.blocks import Block, concat, take
 from anabranch.correlation import Correlation
+from anabranch.distances.emd.tally import Tally
 from anabranch.distances.tiles import Pair, comparisons
 from anabranch.errors import BadRow, StateMismatch
 from anabranch.intake import keep_column
 from anabranch.kernels.load import Load
 from anabranch.kernels.matching import Matcher, Matches
 from anabranch.plans import LEFT, RIGHT, SIDES
+from anabranch.spans import Spans
 from anabranch.windows import Window
 
 __all__ = ["BEGINNING", "CorrelateKernel", "query_fingerprint"]
@@ -45,6 +47,8 @@ class CorrelateKernel:
         self.window = window
         self.load = Load(worker)
         self._matcher = Matcher(correlation)
+        for search in self._matcher.searches:
+            search.tally = Tally(spans=_measured(correlation, search.slot))
         self._pending: list[tuple[Block, Block, Matches]] = []
         self._pending_rows = 0
 
@@ -81,7 +85,18 @@ class CorrelateKernel:
         self.window.merge_small()
         load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
         load.newest = dict(self.window.notes["newest"])
+        self._report_searches()
         load.busy_seconds += clock() - began
+
+    def _report_searches(self) -> None:
+        for search in self._matcher.searches:
+            tally = search.tally
+            for name, pairs in tally.pruned.items():
+                self.load.pruned[name] = self.load.pruned.get(name, 0) + pairs
+            self.load.accepted += tally.accepted
+            self.load.solved += tally.solved
+            if len(tally.work):
+                self.load.spans = [round(float(work), 1) for work in tally.work]
 
     def _pairings(self, left: Block, right: Block) -> Iterator[Pair]:
         """Fresh against stored on either side, and fresh against fresh."""
@@ -194,6 +209,14 @@ class CorrelateKernel:
             )
         self.load.pairs += len(left_t)
         return pa.RecordBatch.from_pydict(columns)
+
+
+def _measured(correlation: Correlation, slot: str) -> tuple[float, float, int] | None:
+    """The range and number of the spans whose work is reported; None if nobody asks for it."""
+    plan, locality = correlation.plan, correlation.locality
+    if not isinstance(plan, Spans) or locality is None or locality.slot != slot:
+        return None
+    return (*locality.ground.key_range, plan.spans)
 
 
 def query_fingerprint(correlation: Correlation) -> str:

@@ -15,6 +15,10 @@ class Load:
     `rows_left` and `rows_right` count each input row once, in one worker; `copies_left` and
     `copies_right` what this worker received. `late` and `rejected` count rows, not copies. `newest`
     is the newest event time stored of each plan, by its number.
+
+    Of an Earth Mover's Distance, `pruned` counts pairs that each filter ruled out, `accepted` those
+    that an upper bound showed to match and `solved` those that had to be solved; `spans` is the
+    work by span of the left row's key, under a plan of spans.
     """
 
     worker: int
@@ -33,6 +37,10 @@ class Load:
     busy_seconds: float = 0.0
     compare_seconds: float = 0.0
     newest: dict[str, int] = field(default_factory=dict)
+    pruned: dict[str, int] = field(default_factory=dict)
+    accepted: int = 0
+    solved: int = 0
+    spans: list[float] = field(default_factory=list)
     operator: str = ""
 
     def to_json(self) -> str:

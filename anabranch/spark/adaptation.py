@@ -8,6 +8,7 @@ writing, that is at least two after the newest one begun; by then every router s
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -35,11 +36,13 @@ class PlanKeeper(StreamingQueryListener):
         late: int,
         settings: Adaptive | None,
         most_workers: int,
+        bind: Callable[[Plan], Plan] = lambda plan: plan,
     ) -> None:
         self._spark = spark
         self._log = log
         self._name = metrics_name
         self._most_workers = most_workers
+        self._bind = bind
         self._controller = Controller(log.entries(), window, late, settings)
         self._watermark = 0
 
@@ -86,7 +89,10 @@ class PlanKeeper(StreamingQueryListener):
                     stacklevel=2,
                 )
             else:
-                found.append((request.plan, request.cause))
+                try:
+                    found.append((self._bind(request.plan), request.cause))
+                except ValueError as error:
+                    warnings.warn(f"{error}: request dropped", stacklevel=2)
             self._log.settle(request)
         return found
 

@@ -150,7 +150,7 @@ def correlate(
     if problems or found is None:
         raise InvalidCall("correlate", problems)
     if settings is not None:
-        chosen = settings.first_plan(found.has_key)
+        chosen = found.plan or settings.first_plan(found.has_key)
     else:
         chosen = found.plan or _default_plan(found, left, right, partitions(spark))
     path = None if control is None else os.fspath(control)
@@ -210,7 +210,14 @@ def _keep_log(
         log.begin(plan, first=0)
     assert correlation.late is not None
     keeper = PlanKeeper(
-        spark, log, name, correlation.window, correlation.late, settings, partitions(spark)
+        spark,
+        log,
+        name,
+        correlation.window,
+        correlation.late,
+        settings,
+        partitions(spark),
+        correlation.bound,
     )
     spark.streams.addListener(keeper)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
@@ -22,6 +23,8 @@ def metrics(query: Any) -> dict[str, Any]:
     Counts are those of the newest micro-batch that did work; ``total`` adds up the batches that
     Spark still remembers (100 by default, ``spark.sql.streaming.numRecentProgressUpdates``).
     ``state_rows`` and ``state_bytes`` are of all workers, also those that had nothing to do.
+    ``pruned`` (pairs ruled out, by filter), ``accepted_by_bound`` and ``solved`` say how pairs were
+    decided under an Earth Mover's Distance; ``workers`` holds all figures of each worker.
 
     Examples
     --------
@@ -76,6 +79,9 @@ def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[st
         "copies_per_row": copies / rows if rows else 0.0,
         "late_rows": sum(load.late for load in loads),
         "rejected_rows": sum(load.rejected for load in loads),
+        "pruned": dict(sum((Counter(load.pruned) for load in loads), Counter())),
+        "accepted_by_bound": sum(load.accepted for load in loads),
+        "solved": sum(load.solved for load in loads),
         "state_rows": sum(load.state_rows for load in state.values()),
         "state_bytes": sum(load.state_bytes for load in state.values()),
         "slowest_worker_seconds": max(busy, default=0.0),

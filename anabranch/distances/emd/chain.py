@@ -8,12 +8,13 @@ filter               kind   what it compares
 ``normal``           lower  where two fitted normal distributions cross (bins with places)
 ``potentials``       lower  32 potentials of the ground distance
 ``duals``            lower  up to 64 potentials learnt from pairs that were solved in vain
+``latest-duals``     lower  the same with the newest 8, as in the EMD-DDSJ paper
 ``projections``      lower  one-dimensional distances along some directions (bins with places)
-``source-greedy``    upper  every source fills its nearest bins in turn
-``greedy``           upper  the cheapest way left, again and again, after cancelling
 ``reference``        upper  the way round by one of a few fixed histograms
 ``im``               lower  every source as if it were alone
-``im-cancelled``     lower  the same after cancelling
+``source-greedy``    upper  every source fills its nearest bins in turn
+``im-cancelled``     lower  every source as if it were alone, after cancelling
+``greedy``           upper  the cheapest way left, again and again, after cancelling
 ``triangle``         both   what is known of the left row before, and how far away that is
 ===================  =====  =================================================================
 
@@ -31,7 +32,7 @@ from anabranch.blocks import Block
 from anabranch.distances.emd.bounds import routes_of
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.line import Found
-from anabranch.distances.emd.potentials import Learnt, standing
+from anabranch.distances.emd.potentials import learnt, standing
 from anabranch.distances.emd.profile import Profile, profile
 from anabranch.distances.emd.scan import SCANNED, scan, settle
 from anabranch.distances.emd.solve import solve
@@ -60,7 +61,8 @@ class Chain:
         self.filters = frozenset(filters)
         self.exact_scores = exact_scores
         self.tally = Tally()
-        self._learnt = Learnt(len(ground.costs))
+        self._learns = bool(self.filters & {"duals", "latest-duals"})
+        self._learnt = learnt(ground, limit.threshold, "duals" in self.filters)
         self._pool = standing(ground) if "potentials" in self.filters else None
         self._routes = routes_of(ground)
         self._references: np.ndarray | None = None
@@ -128,7 +130,7 @@ class Chain:
 
     def _lessons(self, of: Profile) -> np.ndarray:
         """The keys of a block under what has been learnt so far, in float32."""
-        if "duals" not in self.filters:
+        if not self._learns:
             return np.zeros((len(of.rows), 0), np.float32)
         keys: np.ndarray = (of.masses @ self._learnt.rows.T).astype(np.float32)
         return np.ascontiguousarray(keys)
@@ -141,8 +143,8 @@ class Chain:
         return first, np.searchsorted(b.keys, a.keys + reach, "right")
 
     def _flags(self) -> np.ndarray:
-        wanted = [name in self.filters and not self.limit.upward for name in SCANNED]
-        return np.array(wanted)
+        names = self.filters | {"duals"} if self._learns else self.filters
+        return np.array([name in names and not self.limit.upward for name in SCANNED])
 
     def _count(self, counts: np.ndarray, joinable: int) -> None:
         self.tally.cut("key", joinable - int(counts[0]))
@@ -189,7 +191,7 @@ class Chain:
         newest: list[int],
     ) -> None:
         """Solve what is open, row by row; each solution in vain may rule out others."""
-        learn = "duals" in self.filters and not self.limit.upward
+        learn = self._learns and not self.limit.upward
         triangle = "triangle" in self.filters and not self.limit.upward
         costs, near = self.ground.costs, self.limit.near
         apart = a.masses[left[open_]] - b.masses[right[open_]] if learn else None

@@ -15,19 +15,21 @@ GENERAL = (
     "normal",
     "potentials",
     "duals",
+    "latest-duals",
     "projections",
-    "source-greedy",
-    "greedy",
     "reference",
     "im",
+    "source-greedy",
     "im-cancelled",
+    "greedy",
     "triangle",
 )
 _NEED_PLACES = ("centroid", "normal", "projections")
 # What the EMD-DDSJ paper runs (its figure 3), what it says of Head-SJ, and what is fastest here.
+_CHEAP = ("source-greedy", "im-cancelled", "greedy")
 CHAINS = {
-    "default": ("key", "centroid", "potentials", "duals", "greedy", "im-cancelled"),
-    "paper": ("key", "duals", "im", "source-greedy", "triangle"),
+    "default": ("key", "centroid", "potentials", "duals", *_CHEAP),
+    "paper": ("key", "latest-duals", "im", "source-greedy", "triangle"),
     "head-sj": ("normal", "key", "centroid", "reference"),
 }
 

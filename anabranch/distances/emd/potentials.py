@@ -14,9 +14,9 @@ import numpy as np
 
 from anabranch.distances.emd.ground import Ground
 
-__all__ = ["LEARNT", "STANDING", "Learnt", "directions", "standing"]
+__all__ = ["Learnt", "directions", "forget", "learnt", "standing"]
 
-STANDING, LEARNT = 32, 64
+STANDING, LEARNT, LATEST = 32, 64, 8
 
 
 def standing(ground: Ground, count: int = STANDING) -> np.ndarray:
@@ -62,6 +62,26 @@ def directions(ground: Ground, count: int) -> np.ndarray:
         lengths = np.abs(found).max(axis=1, keepdims=True)
     scaled: np.ndarray = found / lengths
     return scaled
+
+
+_LESSONS: dict[tuple[Ground, float, int], Learnt] = {}
+
+
+def learnt(ground: Ground, threshold: float, wide: bool) -> Learnt:
+    """What this process has learnt so far: kernels come and go with every micro-batch.
+
+    It changes which pairs must be solved, never which pairs match.
+    """
+    room = LEARNT if wide else LATEST
+    key = (ground, threshold, room)
+    if key not in _LESSONS:
+        _LESSONS[key] = Learnt(len(ground.costs), room)
+    return _LESSONS[key]
+
+
+def forget() -> None:
+    """Unlearn everything, for measurements that begin afresh."""
+    _LESSONS.clear()
 
 
 class Learnt:

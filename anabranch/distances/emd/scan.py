@@ -66,13 +66,13 @@ def settle(
     value, state = np.full(len(left), np.nan), np.zeros(len(left), np.int8)
     if limit.upward:
         # Far pairs are wanted: what can be moved for less is ruled out.
-        use = np.array(["greedy" in filters, False, False, False])
+        use = np.array([False, False, False, "greedy" in filters])
         below = np.nextafter(limit.low, -np.inf)
         _settle(x, y, left, right, routes, below, np.inf, use, value, state)
         close = state == 1
         state[close], value[close] = 2, np.nan
         return value, state, {"greedy": int(close.sum())}
-    names = ("greedy", "source-greedy", "im", "im-cancelled")
+    names = ("im", "source-greedy", "im-cancelled", "greedy")
     use = np.array([name in filters for name in names])
     if around is not None:
         sure = around <= limit.high
@@ -91,22 +91,23 @@ def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma
         if state[k] != 0:
             continue
         p, q = x[left[k]], y[right[k]]
+        if use[0] and independent(p, q, routes, near, False, supply, demand) > near:
+            state[k] = 2
+            cut[0] += 1
+            continue
         if use[1]:
             bound = source_order(p, q, routes, high, supply, demand)
             if bound <= high:
                 value[k], state[k] = bound, 1
                 continue
-        if use[0]:
+        if use[2] and independent(p, q, routes, near, True, supply, demand) > near:
+            state[k] = 2
+            cut[1] += 1
+            continue
+        if use[3]:
             bound = cheapest_first(p, q, routes, high, supply, demand)
             if bound <= high:
                 value[k], state[k] = bound, 1
-                continue
-        if use[2] and independent(p, q, routes, near, False, supply, demand) > near:
-            state[k] = 2
-            cut[0] += 1
-        elif use[3] and independent(p, q, routes, near, True, supply, demand) > near:
-            state[k] = 2
-            cut[1] += 1
     return cut
 
 
