@@ -63,5 +63,7 @@ def span_of(keys: np.ndarray, low: float, high: float, count: int) -> np.ndarray
     width = (high - low) / count
     if not width > 0:
         return np.zeros(len(keys), np.int64)
-    found: np.ndarray = np.clip(np.floor((keys - low) / width), 0, count - 1).astype(np.int64)
+    with np.errstate(over="ignore"):  # infinity belongs to an end too
+        places = np.clip(np.floor((keys - low) / width), 0, count - 1)
+    found: np.ndarray = places.astype(np.int64)
     return found
