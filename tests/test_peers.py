@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,10 +15,10 @@ from anabranch import simulate_cli
 from anabranch.errors import InvalidCall
 from anabranch.knn import Probabilistic, Queries
 from anabranch.simulation.peers import Network, PeerSettings
-from anabranch.simulation.peers.data import Source, cells_of
+from anabranch.simulation.peers.data import Source, cells_of, read_sensors
 from anabranch.simulation.peers.figures import RECIPES, compute
 from anabranch.simulation.peers.overlay import Overlay
-from anabranch.simulation.peers.runs import Outcome, errors, run
+from anabranch.simulation.peers.runs import Outcome, errors, run, use_sensors
 from tests.knn_twin import reports
 
 SMALL = PeerSettings(
@@ -258,6 +259,25 @@ def test_data_lie_in_the_unit_cube():
         assert points.min() >= 0
         assert points.max() <= 1
     assert points.std() < 0.35
+
+
+SENSORS = Path(__file__).parent.parent.parent / "shared" / "data" / "occupancy.csv.gz"
+
+
+@pytest.mark.skipif(not SENSORS.exists(), reason="the sensor readings are not here")
+def test_pa_and_rapf_on_real_readings_with_their_many_ties():
+    rows = read_sensors(SENSORS)
+    assert rows.shape == (8143, 5)
+    assert (rows.min(axis=0), rows.max(axis=0)) == (pytest.approx(0), pytest.approx(1))
+    settings = PeerSettings(
+        "PA", "sensors", resolution=6, peers=30, queries=30, k=9, window=2_000,
+        objects=6_000, warmup=6_000, error=0.01,
+    )  # fmt: skip
+    use_sensors(rows)
+    try:
+        assert max(errors(settings)["PA"]) < 0.01
+    finally:
+        use_sensors(None)
 
 
 def test_wrong_settings_are_refused_together():

@@ -46,7 +46,8 @@ def _radius(rule, best, n, full, spare, held, floor, q, root):  # pragma: no cov
     if n >= full:
         floor[q] = full
     elif n < floor[q]:
-        held[q] *= (middle / max(n, 1)) ** root
+        # A threshold of nothing, of many objects at the query itself, cannot be stretched.
+        held[q] = held[q] * (middle / max(n, 1)) ** root if held[q] > 0 else np.inf
         floor[q] = n - max(1, spare // 8)
     return held[q], n
 
@@ -91,7 +92,7 @@ def probabilistic_passage(
                 n = sizes[q]
                 off = score(0, centres[q], points[j])
                 if rule == STEADY:
-                    fits = off < held[q]
+                    fits = off <= held[q]
                 elif rule == STARVING:
                     fits = n == 0 or off < best[q, n - 1]
                 else:
