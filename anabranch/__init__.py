@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from anabranch.fitting import WindowFit, fit_windows
     from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
     from anabranch.queueing import Prediction, predict
+    from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
     from anabranch.spark.metrics import metrics
     from anabranch.spark.settings import configure
@@ -59,7 +60,8 @@ __all__ = [
     "adaptive",
     # the verb
     "correlate",
-    # which columns name an instance, and when its window closes
+    # instances out of invocations: the verb, what names one, when its window closes
+    "assemble",
     "by_head",
     "by_head_time",
     "by_head_client",
@@ -92,6 +94,7 @@ __all__ = [
 ]
 
 _SPARK = {
+    "assemble": "assemble",
     "configure": "settings",
     "correlate": "correlate",
     "metrics": "metrics",

@@ -135,6 +135,6 @@ def test_the_result_as_arrow() -> None:
     one = next(row for row in rows if (row["k0"], row["k1"]) == ("page 0", 0))
     assert one["streams"] == [0, 1] and one["reason"] == "timeout"
     assert one["expected"] == 20 and one["completeness"] == pytest.approx(4 / 20)
-    assert [item["c0"] for item in one["items"]] == [1500.0, 1500.0, 1552.5, 1552.5]
+    assert [item["ms"] for item in one["items"]] == [1500.0, 1500.0, 1552.5, 1552.5]
     assert one["first_ts"] == 1000 and one["last_ts"] == 1035
     assert one["duration"] == pytest.approx(50e-6)  # row 0 took 50 µs, row 35 nothing

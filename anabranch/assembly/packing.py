@@ -104,7 +104,7 @@ def result_batch(call: Assembly, emitted: Emitted) -> pa.RecordBatch:
         arrays.append(pa.array(values) if isinstance(values, np.ndarray) else values)
     kept = [items.columns[f"c{n}"] for n in range(len(call.collect))]
     if kept:
-        struct = pa.StructArray.from_arrays(kept, [f"c{n}" for n in range(len(kept))])
+        struct = pa.StructArray.from_arrays(kept, list(call.collect))
         names.append("items")
         arrays.append(pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), struct))
     return pa.RecordBatch.from_arrays(arrays, names)

@@ -7,24 +7,29 @@ from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
+from anabranch.assembly.kernel import AssembleLoad
 from anabranch.kernels.load import Load
 
-__all__ = ["METRICS_PREFIX", "batch_metrics", "loads_of", "metrics"]
+__all__ = ["ASSEMBLY_PREFIX", "METRICS_PREFIX", "batch_metrics", "loads_of", "metrics"]
 
 METRICS_PREFIX = "anabranch_correlate_"
+ASSEMBLY_PREFIX = "anabranch_assemble_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
+_ASSEMBLED = ("rows", "late", "rejected", "instances", "revisions", "timeouts", "evicted")
+_HELD = ("open_windows", "lingering", "waiting_rows", "state_rows", "state_bytes")
 _COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows")
 
 
 def metrics(query: Any) -> dict[str, Any]:
-    """The latest figures of a streaming query that correlates.
+    """The latest figures of a streaming query that correlates or assembles.
 
     Counts are those of the newest micro-batch that did work; ``total`` adds up the batches that
     Spark still remembers (100 by default, ``spark.sql.streaming.numRecentProgressUpdates``).
     ``state_rows`` and ``state_bytes`` are of all workers, also those that had nothing to do.
     ``pruned`` (pairs ruled out, by filter), ``accepted_by_bound`` and ``solved`` say how pairs were
     decided under an Earth Mover's Distance; ``workers`` holds all figures of each worker.
+    A query that does both has the figures of its assembly under ``"assembly"``.
 
     Examples
     --------
@@ -39,7 +44,42 @@ def metrics(query: Any) -> dict[str, Any]:
         if loads:
             latest = batch_metrics(progress, loads, state)
             total = {name: total[name] + latest[name] for name in _COUNTS}
-    return {**latest, "total": total} if latest else {}
+    assembled = _assembly_metrics(query)
+    if not latest:
+        return assembled
+    found = {**latest, "total": total}
+    return {**found, "assembly": assembled} if assembled else found
+
+
+def _assembly_metrics(query: Any) -> dict[str, Any]:
+    """The same for `assemble`: counts of the newest batch with work, sums, and what is held."""
+    buckets: dict[tuple[str, int], AssembleLoad] = {}
+    latest: dict[str, Any] = {}
+    total = dict.fromkeys(_ASSEMBLED, 0)
+    for progress in query.recentProgress:
+        loads = [
+            replace(AssembleLoad.from_json(text), operator=name)
+            for name, row in (progress.observedMetrics or {}).items()
+            if name.startswith(ASSEMBLY_PREFIX)
+            for text in _texts(row)
+        ]
+        if not loads:
+            continue
+        # A bucket may report twice in a batch: for its rows, then for its timer.
+        buckets.update(((load.operator, load.worker), load) for load in loads)
+        counts = {name: sum(getattr(load, name) for load in loads) for name in _ASSEMBLED}
+        total = {name: total[name] + counts[name] for name in _ASSEMBLED}
+        latest = {
+            "batch": progress.batchId,
+            "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
+            **counts,
+            "watermark": max(load.watermark for load in loads),
+            "buckets": [asdict(load) for load in loads],
+        }
+    if not latest:
+        return {}
+    held = {name: sum(getattr(load, name) for load in buckets.values()) for name in _HELD}
+    return {**latest, **held, "total": total}
 
 
 def loads_of(progress: Any, prefix: str = METRICS_PREFIX) -> list[Load]:

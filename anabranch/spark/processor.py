@@ -83,7 +83,7 @@ class CorrelateProcessor(StatefulProcessor):
         yield self._frame(empty, kernel.load.to_json())
 
     def _fetch(self, entry: Slice) -> Block:
-        block = CACHE.get(entry.token)
+        block: Block | None = CACHE.get(entry.token)
         if block is None:
             stored = self._slices.getValue((entry.number,))
             if stored is None:

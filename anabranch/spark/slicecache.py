@@ -10,10 +10,16 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-
-from anabranch.blocks import Block
+from typing import Any, Protocol
 
 __all__ = ["CACHE", "SliceCache"]
+
+
+class Slice(Protocol):
+    """Anything immutable that knows its size: a block of rows, the tables of a bucket."""
+
+    @property
+    def nbytes(self) -> int: ...
 
 
 class SliceCache:
@@ -21,6 +27,7 @@ class SliceCache:
 
     Examples
     --------
+    >>> from anabranch.blocks import Block
     >>> cache = SliceCache(budget=100)
     >>> cache.put("a", Block.of(t=range(5), columns={}))
     >>> cache.put("b", Block.of(t=range(5), columns={}))
@@ -30,17 +37,17 @@ class SliceCache:
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._blocks: OrderedDict[str, Block] = OrderedDict()
+        self._blocks: OrderedDict[str, Slice] = OrderedDict()
         self._bytes = 0
 
-    def get(self, token: str) -> Block | None:
+    def get(self, token: str) -> Any:
         """The slice of this token, if it is here."""
         block = self._blocks.get(token)
         if block is not None:
             self._blocks.move_to_end(token)
         return block
 
-    def put(self, token: str, block: Block) -> None:
+    def put(self, token: str, block: Slice) -> None:
         """Remember a slice."""
         self.forget(token)
         self._blocks[token] = block
@@ -56,7 +63,7 @@ class SliceCache:
             self._bytes -= _size(gone)
 
 
-def _size(block: Block) -> int:
+def _size(block: Slice) -> int:
     # Kernels attach about as much again (a normalised matrix, sort orders).
     return 2 * block.nbytes
 

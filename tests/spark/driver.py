@@ -85,6 +85,26 @@ def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
     return query
 
 
+def run_assembly(options: argparse.Namespace) -> None:
+    """Assemble the invocations of a feed."""
+    from tests.spark.invocations import CALL
+
+    spark = session(options.master, options.remote, options.folder)
+    feed = Feed(options.folder, (CALL, CALL))
+    query = feed.run(
+        ab.assemble(
+            feed.streams(spark),
+            key=["page", "client"],
+            collect=["service", "ms"],
+            response="ms",
+            close=ab.learned("3 seconds", after=2, timeout_after=4, linger="2 seconds"),
+            late="1 second",
+        )
+    )
+    print(json.dumps(ab.metrics(query)))
+    spark.stop()
+
+
 def main() -> None:
     """Run to the end of the input."""
     parser = argparse.ArgumentParser()
@@ -94,7 +114,10 @@ def main() -> None:
     parser.add_argument("--plan", choices=PLANS, default="ssp")
     parser.add_argument("--changing", action="store_true", help="under changing plans")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
+    parser.add_argument("--assemble", action="store_true", help="assemble instead")
     options = parser.parse_args()
+    if options.assemble:
+        return run_assembly(options)
     workers = 4 if options.changing else 2
     spark = session(options.master, options.remote, options.folder, workers)
     feed = Feed(options.folder)

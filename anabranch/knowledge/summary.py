@@ -1,0 +1,184 @@
+"""Mergeable summaries of a figure: count, mean, spread, quantiles, completeness; with decay.
+
+Quantiles come from a histogram whose classes grow by a constant factor, so that every quantile is
+within 1 % of a value that is there. Classes are fixed beforehand: merging is adding, in any order
+and with any weights, which is what lets summaries fade with age.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+__all__ = ["ACCURACY", "Summary", "class_of", "middle_of"]
+
+ACCURACY = 0.01
+_GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
+_LOG = math.log(_GAMMA)
+_ZERO = -(1 << 30)  # the class of zero and below
+
+
+def class_of(values: Any) -> np.ndarray:
+    """The histogram class of each value.
+
+    Examples
+    --------
+    >>> class_of([0.0, 1.0, 1.01, 100.0]).tolist()
+    [-1073741824, 0, 1, 231]
+    """
+    found = np.asarray(values, np.float64)
+    safe = np.where(found > 0, found, 1.0)
+    # Rounding before the ceiling keeps a class's own upper end inside it.
+    number = np.ceil(np.round(np.log(safe) / _LOG, 9)).astype(np.int64)
+    return np.where(found > 0, number, _ZERO)
+
+
+def middle_of(number: int) -> float:
+    """A value within 1 % of every value of a class.
+
+    Examples
+    --------
+    >>> abs(middle_of(int(class_of(42.0))) / 42 - 1) <= 0.01
+    True
+    """
+    return 0.0 if number == _ZERO else 2 * math.exp(number * _LOG) / (_GAMMA + 1)
+
+
+@dataclass
+class Summary:
+    """What is left of many figures. Counts are weights, so they need not be whole.
+
+    Attributes
+    ----------
+    count, mean, m2
+        Weight, mean, and sum of squared deviations from the mean.
+    complete, rated
+        Sum of completeness, and the weight of those whose completeness is known.
+    met, violated, unknown
+        What came of the promise, if there is one.
+    classes
+        Weight of every histogram class.
+
+    Examples
+    --------
+    >>> a, b = Summary.of([1.0, 2.0, 3.0]), Summary.of([10.0, 20.0])
+    >>> both = a.merge(b)
+    >>> both.count, round(both.mean, 6), round(both.variance, 3)
+    (5.0, 7.2, 50.96)
+    >>> round(both.quantile(0.5), 1)
+    3.0
+    >>> Summary.from_json(both.to_json()) == both
+    True
+    """
+
+    count: float = 0.0
+    mean: float = 0.0
+    m2: float = 0.0
+    complete: float = 0.0
+    rated: float = 0.0
+    met: float = 0.0
+    violated: float = 0.0
+    unknown: float = 0.0
+    classes: dict[int, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, values: Any, completeness: Sequence[float | None] | None = None) -> Summary:
+        """The summary of figures, each of weight 1."""
+        figures = np.asarray(values, np.float64)
+        if not len(figures):
+            return cls()
+        mean = float(figures.mean())
+        numbers, counts = np.unique(class_of(figures), return_counts=True)
+        known = [c for c in completeness or () if c is not None]
+        return cls(
+            count=float(len(figures)),
+            mean=mean,
+            m2=float(((figures - mean) ** 2).sum()),
+            complete=float(sum(known)),
+            rated=float(len(known)),
+            classes=dict(zip(numbers.tolist(), counts.astype(float).tolist(), strict=True)),
+        )
+
+    def merge(self, other: Summary) -> Summary:
+        """Both together."""
+        count = self.count + other.count
+        if not count:
+            return Summary()
+        apart = other.mean - self.mean
+        classes = dict(self.classes)
+        for number, weight in other.classes.items():
+            classes[number] = classes.get(number, 0.0) + weight
+        return Summary(
+            count=count,
+            mean=self.mean + apart * other.count / count,
+            m2=self.m2 + other.m2 + apart * apart * self.count * other.count / count,
+            complete=self.complete + other.complete,
+            rated=self.rated + other.rated,
+            met=self.met + other.met,
+            violated=self.violated + other.violated,
+            unknown=self.unknown + other.unknown,
+            classes=classes,
+        )
+
+    def decay(self, age: float, tau: float) -> Summary:
+        """The same, `age` later: every weight times exp(-age / tau).
+
+        Examples
+        --------
+        >>> round(Summary.of([5.0]).decay(age=7, tau=10).count, 4)
+        0.4966
+        """
+        w = math.exp(-max(age, 0.0) / tau)
+        return Summary(
+            count=self.count * w,
+            mean=self.mean,
+            m2=self.m2 * w,
+            complete=self.complete * w,
+            rated=self.rated * w,
+            met=self.met * w,
+            violated=self.violated * w,
+            unknown=self.unknown * w,
+            classes={number: weight * w for number, weight in self.classes.items()},
+        )
+
+    @property
+    def variance(self) -> float:
+        """Of the figures themselves, not of a larger population."""
+        return self.m2 / self.count if self.count else 0.0
+
+    @property
+    def completeness(self) -> float | None:
+        """The mean completeness of those for which it is known."""
+        return self.complete / self.rated if self.rated else None
+
+    @property
+    def compliance(self) -> float | None:
+        """The share of instances, of those that are known, that kept the promise."""
+        known = self.met + self.violated
+        return self.met / known if known else None
+
+    def quantile(self, q: float) -> float | None:
+        """A value within 1 % of the figure of rank q (0 to 1)."""
+        if not self.classes:
+            return None
+        numbers = sorted(self.classes)
+        weights = np.cumsum([self.classes[number] for number in numbers])
+        place = int(np.searchsorted(weights, q * weights[-1] * (1 - 1e-12), "left"))
+        return middle_of(numbers[min(place, len(numbers) - 1)])
+
+    def to_json(self) -> str:
+        """One line that `from_json` reads."""
+        form = {**self.__dict__, "classes": sorted(self.classes.items())}
+        return json.dumps(form)
+
+    @classmethod
+    def from_json(cls, text: str) -> Summary:
+        """The summary that `to_json` wrote."""
+        form = json.loads(text)
+        form["classes"] = {int(number): weight for number, weight in form["classes"]}
+        return cls(**form)

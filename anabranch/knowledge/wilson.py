@@ -1,0 +1,30 @@
+"""How good a service is at least, given how often it kept its promise."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["Z95", "wilson_lower"]
+
+Z95 = 1.959963984540054
+
+
+def wilson_lower(met: float, total: float, z: float = Z95) -> float:
+    """The lower end of Wilson's interval for a share; 0 if nothing is known.
+
+    A service that kept 9 of 10 promises is worth less than one that kept 88 of 100: we know less
+    of it.
+
+    Examples
+    --------
+    >>> round(wilson_lower(9, 10), 3), round(wilson_lower(88, 100), 3)
+    (0.596, 0.802)
+    >>> wilson_lower(0, 0)
+    0.0
+    """
+    if total <= 0:
+        return 0.0
+    p = met / total
+    middle = p + z * z / (2 * total)
+    spread = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
+    return max(0.0, (middle - spread) / (1 + z * z / total))

@@ -1,0 +1,361 @@
+"""The verb `assemble`: instances out of invocations that are scattered over streams or tables."""
+
+from __future__ import annotations
+
+import secrets
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
+from pyspark.sql.types import (
+    ArrayType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
+from anabranch.assembly.closing import Closing, Learned
+from anabranch.durations import Duration, microseconds
+from anabranch.errors import InvalidCall
+from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
+from anabranch.spark.metrics import ASSEMBLY_PREFIX
+from anabranch.spark.packing import PACKED
+from anabranch.spark.settings import partitions, setting_problems
+from anabranch.spread import worker_keys
+
+__all__ = ["assemble"]
+
+_WATERMARK = "spark.watermarkDelayMs"
+
+
+def assemble(
+    inputs: DataFrame | Sequence[DataFrame],
+    *,
+    key: str | Sequence[str],
+    close: Closing,
+    time: str = "ts",
+    collect: str | Sequence[str] = (),
+    response: str | None = None,
+    late: Duration | None = None,
+    max_open: int | None = None,
+    clock: str = "event",
+    idle: Duration | None = None,
+    buckets: int | None = None,
+) -> DataFrame:
+    """Instances: the invocations of each key, gathered in windows that close by a policy.
+
+    Parameters
+    ----------
+    inputs
+        One or several streaming (or batch) DataFrames of the same columns; they are united.
+    key
+        The columns that together name an instance, such as ``ab.by_head_client()``. Rows in which
+        one of them, or the time, is null are left out and counted.
+    close
+        When a window closes: ``ab.count_or_timeout(13, "22 seconds")``, ``ab.learned()``,
+        ``ab.session("8 seconds")`` or ``ab.wait("30 seconds")``.
+    time
+        The column of the event time.
+    collect
+        Columns to keep of every invocation, in order of time, in `items`.
+    response
+        A column of response times in milliseconds; `duration` then reaches to the last response.
+    late
+        Streaming: how far an invocation may lag behind the newest one. Leave it out if the inputs
+        have watermarks of their own.
+    max_open
+        Windows that may be open at once; the one with the earliest deadline is evicted for a new
+        one.
+    clock
+        ``"event"``: invocations count at their own time, whatever order they come in.
+        ``"processing"``: at the time of their micro-batch (streaming only).
+    idle
+        Streaming, event time: the wall clock less this moves the watermark too, so that windows
+        close while all inputs are silent. For live data only.
+    buckets
+        Into how many parts the keys are split; by default the number of shuffle partitions.
+
+    Returns
+    -------
+    DataFrame
+        The key, then ``seq, revision, opened, closed, reason, count, expected, completeness,
+        first_ts, last_ts, duration`` (seconds), ``streams`` (numbers of the inputs), and `items`
+        if anything is collected. `closed` carries the watermark. A row with ``revision > 0``
+        brings later invocations of the same instance: its figures are those of the whole instance,
+        its `items` only what is new.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> calls = spark.sql('''SELECT id % 3 AS page, timestamp_seconds(1700000000 + id) AS ts, id
+    ...                      FROM range(9)''')
+    >>> close = ab.count_or_timeout(3, "1 minute")
+    >>> pages = ab.assemble(calls, key="page", close=close, collect="id")
+    >>> pages.select("page", "reason", "count", "items.id").orderBy("page").collect()
+    [Row(page=0, reason='full', count=3, id=[0, 3, 6]), Row(page=1, reason='full', count=3, \
+id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
+    """
+    given: Any = inputs
+    frames: list[DataFrame] = list(given) if isinstance(given, (list, tuple)) else [given]
+    problems = [
+        f"input {number} must be a Spark DataFrame, got {type(frame).__name__}"
+        for number, frame in enumerate(frames)
+        if not hasattr(frame, "mapInArrow")
+    ]
+    if problems:
+        raise InvalidCall("assemble", problems)
+    schemas = [{f.name: f.dataType.simpleString() for f in frame.schema} for frame in frames]
+    call, problems = plan_assembly(
+        schemas,
+        key=key,
+        time=time,
+        close=close,
+        collect=collect,
+        response=response,
+        late=late,
+        max_open=max_open,
+        clock=clock,
+    )
+    streaming = bool(frames) and all(frame.isStreaming for frame in frames)
+    problems += _streaming_problems(frames, time, late, clock, idle)
+    if frames:
+        problems += setting_problems(frames[0].sparkSession, streaming)
+    if buckets is not None and not (isinstance(buckets, int) and buckets >= 1):
+        problems.append(f"buckets must be a whole number of at least 1, or None, got {buckets!r}")
+    if call is not None:
+        problems += _travel_problems(frames[0], [*call.key, *call.collect])
+    if problems or call is None:
+        raise InvalidCall("assemble", problems)
+    count = buckets or partitions(frames[0].sparkSession)
+    packed = [
+        frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
+            InvocationPacker(call, number, count), PACKED
+        )
+        for number, frame in enumerate(frames)
+    ]
+    blocks = reduce(DataFrame.union, packed)
+    schema = _schema(call, frames[0])
+    if streaming:
+        if idle is not None:
+            blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
+        found = _streaming(call, blocks, schema, count)
+    else:
+        found = _batch(call, frames, blocks, schema, count)
+    return found.select(*_result(call, streaming))
+
+
+def _streaming(call: Assembly, blocks: DataFrame, schema: StructType, buckets: int) -> DataFrame:
+    if call.late is not None:
+        delay = f"{-(-call.late // 1000)} milliseconds"
+        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
+            "newest", delay
+        )
+    name = ASSEMBLY_PREFIX + secrets.token_hex(4)
+    # Without a timestamp among its inputs Spark drops no late rows; they become revisions.
+    grouped = blocks.select("worker", "block").groupBy("worker")
+    timing: dict[str, Any] = {"timeMode": "ProcessingTime"}
+    if not call.by_arrival:
+        timing = {"timeMode": "EventTime", "eventTimeColumnName": "t"}
+    cells = grouped.transformWithStateInPandas(
+        AssembleProcessor(call, buckets),
+        outputStructType="t timestamp, block binary, load string",
+        outputMode="Append",
+        **timing,
+    )
+    cells = cells.observe(name, F.collect_list("load").alias("load"))
+    packed = cells.filter(F.col("load").isNull()).select("block")
+    return packed.mapInArrow(Unpacker(to_arrow_schema(schema, timezone="UTC")), schema)
+
+
+def _batch(
+    call: Assembly,
+    frames: Sequence[DataFrame],
+    blocks: DataFrame,
+    schema: StructType,
+    buckets: int,
+) -> DataFrame:
+    newest = _newest(call, frames)
+    bucket = BatchBucket(call, buckets, newest, to_arrow_schema(schema, timezone="UTC"))
+
+    def run(
+        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        return bucket.run(batches)
+
+    # The annotations, which Spark reads to tell an iterator function, must be objects.
+    run.__annotations__ = {
+        "key": tuple[pa.Scalar, ...],
+        "batches": Iterator[pa.RecordBatch],
+        "return": Iterator[pa.RecordBatch],
+    }
+    tasks = min(buckets, partitions(blocks.sparkSession))
+    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
+
+
+def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
+    """The newest time of all tables, at which windows that are still open are flushed."""
+    newest, rejected = 0, 0
+    bad = reduce(Column.__or__, (_column(name).isNull() for name in (call.time, *call.key)))
+    for frame in frames:
+        t = F.max(F.when(~bad, F.unix_micros(_column(call.time))))
+        found = frame.agg(t, F.count_if(bad)).first()
+        assert found is not None
+        newest, rejected = max(newest, found[0] or 0), rejected + found[1]
+    if rejected:
+        warnings.warn(
+            f"{rejected} rows have no {' or no '.join((call.time, *call.key))}, which belong to no "
+            "instance and are left out",
+            stacklevel=4,
+        )
+    return newest
+
+
+def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Column]:
+    """What the packer reads: times in microseconds, hashes, key and collected columns."""
+    t = F.unix_micros(_column(call.time))
+    end = F.lit(None).cast("bigint")
+    if call.response is not None:
+        end = t + F.round(_column(call.response) * 1000).cast("bigint")
+    keys = [_column(name) for name in call.key]
+    h1 = F.xxhash64(*keys)
+    head = [_column(call.head)]
+    if isinstance(call.closing, Learned) and call.closing.spread > 1:
+        head.append(F.pmod(h1, F.lit(call.closing.spread)))
+    # Rows of the same time and key are told apart by what they hold, whichever comes first.
+    content = [F.lit(stream), end]
+    content += [_hashable(_column(name), types[name]) for name in call.collect]
+    columns = [
+        t.alias("t"),
+        end.alias("end"),
+        h1.alias("h1"),
+        F.xxhash64(F.lit(7), *keys).alias("h2"),
+        F.xxhash64(*head).alias("head"),
+        F.xxhash64(*content).alias("tie"),
+    ]
+    columns += [column.alias(f"k{n}") for n, column in enumerate(keys)]
+    return columns + [_column(name).alias(f"c{n}") for n, name in enumerate(call.collect)]
+
+
+def _hashable(column: Column, kind: str) -> Column:
+    if "map<" in kind or "variant" in kind:  # these have no hash in Spark; their text will do
+        return F.to_json(F.struct(column.alias("c")))
+    return column
+
+
+def _schema(call: Assembly, frame: DataFrame) -> StructType:
+    """The result's columns, under the names that they have inside the operator."""
+    types = {field.name: field.dataType for field in frame.schema}
+    schema = StructType()
+    for number, name in enumerate(call.key):
+        schema.add(f"k{number}", types[name])
+    figures = {
+        "seq": IntegerType(),
+        "revision": IntegerType(),
+        "reason": StringType(),
+        "count": LongType(),
+        "expected": LongType(),
+        "completeness": DoubleType(),
+        "duration": DoubleType(),
+        "streams": ArrayType(IntegerType()),
+    }
+    for name in FIGURES:
+        schema.add(name, figures.get(name, TimestampType()))
+    if call.collect:
+        fields = [StructField(name, types[name]) for name in call.collect]
+        schema.add("items", ArrayType(StructType(fields)))
+    return schema
+
+
+def _result(call: Assembly, streaming: bool) -> list[Column]:
+    columns = [F.col(f"k{number}").alias(name) for number, name in enumerate(call.key)]
+    for name in FIGURES:
+        if name == "closed" and streaming and not call.by_arrival:
+            # Windows close in the order of the watermark, which further operators may rely on.
+            columns.append(F.col(name).alias(name, metadata={_WATERMARK: 0}))
+        else:
+            columns.append(F.col(name))
+    if call.collect:
+        columns.append(F.col("items"))
+    return columns
+
+
+def _heartbeat(frame: DataFrame, idle: int, buckets: int) -> DataFrame:
+    """A row a second without an invocation, whose time is the wall clock's less `idle`."""
+    ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
+    return ticks.select(
+        F.lit(worker_keys(buckets)[0]).alias("worker"),
+        (F.unix_micros("timestamp") - F.lit(idle)).alias("newest"),
+        F.lit(None).cast("binary").alias("block"),
+    )
+
+
+def _travel_problems(frame: DataFrame, names: Sequence[str]) -> list[str]:
+    problems = []
+    for name in dict.fromkeys(names):
+        kind = frame.schema[name].dataType
+        try:
+            to_arrow_type(kind, timezone="UTC")
+        except Exception:
+            problems.append(f"column {name!r} is {kind.simpleString()}, which cannot be carried")
+    return problems
+
+
+def _streaming_problems(
+    frames: Sequence[DataFrame], time: Any, late: Any, clock: Any, idle: Any
+) -> list[str]:
+    live = [frame.isStreaming for frame in frames]
+    if any(live) and not all(live):
+        return [
+            f"input {live.index(True)} is streaming and input {live.index(False)} is not: read all "
+            "with spark.readStream or all with spark.read"
+        ]
+    problems = []
+    if idle is not None:
+        try:
+            microseconds(idle)
+        except ValueError as error:
+            problems.append(f"idle: {error}")
+        if late is None or not any(live):
+            problems.append("idle= moves the watermark of a stream: it needs streams and late=")
+    if not any(live):
+        if clock == "processing":
+            problems.append("clock='processing' is for streams; a table has no time of arrival")
+        return problems
+    if clock == "processing":
+        return problems
+    marked = [
+        number
+        for number, frame in enumerate(frames)
+        if any(f.name == time and _WATERMARK in (f.metadata or {}) for f in frame.schema)
+    ]
+    if late is not None and marked:
+        problems.append(
+            f"input {marked[0]} already has a watermark: leave late= out and give all inputs one, "
+            "or remove withWatermark"
+        )
+    if late is None and len(marked) < len(frames):
+        problems.append(
+            "streaming needs a bound on lateness, or windows would never close: add "
+            f"late='10 seconds' to the call (or .withWatermark({time!r}, '10 seconds') to every "
+            "input)"
+        )
+    return problems
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,300 @@
+"""Real streaming queries of `assemble` give what the twin gives."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
+
+import anabranch as ab
+from anabranch.assembly.kernel import AssembleLoad
+from anabranch.errors import InvalidCall
+from tests.spark.feeds import SECOND, START, Feed, settings
+from tests.spark.invocations import CALL, alike, collected, expected, invocations, micros
+from tests.spark.processes import driver, newest
+
+SHAPE = {
+    "key": ["page", "client"],
+    "collect": ["service", "ms"],
+    "response": "ms",
+}
+POLICIES = {
+    "count or timeout": ab.count_or_timeout(3, "2500 ms"),
+    "session": ab.session("700 ms", linger="2 seconds"),
+    "wait": ab.wait("2 seconds"),
+    "learned": ab.learned("3 seconds", after=2, timeout_after=4, linger="2 seconds"),
+}
+
+
+def feed_of(folder: Path, batches: list[Any]) -> Feed:
+    return Feed(folder, (CALL, CALL)).add(batches)
+
+
+def first_rows(spark: Any, result: Any, folder: Path) -> list[dict[str, Any]]:
+    """Run a query over input that has ended until it tells something."""
+    name = "told_" + folder.name.replace("-", "_")
+    query = (
+        result.writeStream.format("memory")
+        .queryName(name)
+        .option("checkpointLocation", str(folder / "check"))
+        .trigger(processingTime="300 milliseconds")
+        .start()
+    )
+    try:
+        deadline = time.monotonic() + 120
+        while not (rows := collected(spark.table(name))):
+            assert time.monotonic() < deadline and query.isActive, query.exception()
+            time.sleep(0.3)
+    finally:
+        query.stop()
+    return rows
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_streams_out_of_order_and_late(spark: Any, tmp_path: Path, name: str) -> None:
+    """Rows come up to 3 s behind the newest, 1 s is allowed: many are late, none is lost."""
+    batches = invocations(5, seed=3)
+    feed = feed_of(tmp_path, batches)
+    query = feed.run(
+        ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES[name], late="1 second")
+    )
+    got = collected(feed.output(spark))
+    alike(got, expected(spark, batches, POLICIES[name], SECOND))
+    figures = ab.metrics(query)
+    assert figures["total"]["rows"] == 5 * 60
+    assert figures["total"]["late"] > 20
+    assert figures["total"]["revisions"] == sum(row["revision"] > 0 for row in got) > 0
+    assert figures["total"]["instances"] == sum(row["revision"] == 0 for row in got)
+    inside = sum(len(row["items"]) for row in got)
+    assert figures["open_windows"] > 0 and inside < 5 * 60
+
+
+@pytest.mark.parametrize("name", ["count or timeout", "learned"])
+def test_tables(spark: Any, tmp_path: Path, name: str) -> None:
+    batches = invocations(6, seed=4)
+    feed = feed_of(tmp_path, batches)
+    got = collected(ab.assemble(feed.tables(spark), **SHAPE, close=POLICIES[name], max_open=60))
+    want = expected(spark, batches, POLICIES[name], 0, max_open=30, flush=True)
+    alike(got, want)
+    assert {row["reason"] for row in got} >= {"flush", "timeout"}
+    assert sum(len(row["items"]) for row in got) == 6 * 60
+
+
+def test_a_hot_head_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
+    """There is one page only: its keys go to several buckets, each of which learns."""
+    batches = invocations(4, rows=50, pages=1, clients=60, seed=5)
+    closing = ab.learned("1 second", after=2, timeout_after=4, spread=8)
+    feed = feed_of(tmp_path, batches)
+    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="1 second"))
+    alike(collected(feed.output(spark)), expected(spark, batches, closing, SECOND))
+    shares = Counter()
+    for progress in query.recentProgress:
+        for name, observed in progress.observedMetrics.items():
+            assert name.startswith("anabranch_assemble_")
+            for text in observed["load"] or ():
+                load = AssembleLoad.from_json(text)
+                shares[load.worker] += load.rows
+    assert set(shares) == {0, 1} and min(shares.values()) > 0.2 * sum(shares.values())
+
+
+#  bucket      second 0   1   2   3  ...       watermark moves with the other bucket's rows
+#  of key A           o                        closes at 2, though A's bucket gets no rows
+#  of key B           o   o   o   o   o   o
+def test_a_bucket_without_rows_closes_its_windows(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(1, rows=20, clients=40, disorder=0, seed=6)
+    one = batches[0][0][0]
+    for second in range(1, 4):
+        batches.append(([{**one, "t": START + second * SECOND, "service": f"x{second}"}], []))
+    closing = ab.count_or_timeout(50, "2 seconds")
+    feed = feed_of(tmp_path, batches)
+    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="0 seconds"))
+    got = collected(feed.output(spark))
+    alike(got, expected(spark, batches, closing, 0))
+    assert len({row["key"] for row in got}) == len(
+        {(r["page"], r["client"]) for s in batches[0] for r in s}
+    )
+    assert ab.metrics(query)["open_windows"] <= 1
+
+
+def test_windows_close_while_all_inputs_are_silent(spark: Any, tmp_path: Path) -> None:
+    """`idle` lets the wall clock move the watermark."""
+    now = int(time.time() * SECOND)
+    rows = [{"t": now, "page": "/", "client": 1, "service": "a", "ms": 1.0}]
+    feed = feed_of(tmp_path, [(rows, [])])
+    result = ab.assemble(
+        feed.streams(spark), **SHAPE, close=ab.session("1 second"), late="1 second", idle="1 second"
+    )
+    (row,) = first_rows(spark, result, tmp_path)
+    assert (row["reason"], row["count"], row["opened"]) == ("timeout", 1, now)
+
+
+def test_processing_time(spark: Any, tmp_path: Path) -> None:
+    """Event times a year apart do not matter; a timer closes the window without new rows."""
+    rows = [
+        {"t": START + n * 86_400 * SECOND, "page": "/", "client": 1, "service": f"s{n}", "ms": 1.0}
+        for n in range(3)
+    ]
+    feed = feed_of(tmp_path, [(rows, [])])
+    close = ab.count_or_timeout(50, "2 seconds")
+    result = ab.assemble(feed.streams(spark), **SHAPE, close=close, clock="processing")
+    (row,) = first_rows(spark, result, tmp_path)
+    assert (row["reason"], row["count"]) == ("timeout", 3)
+    assert row["closed"] - row["opened"] == 2 * SECOND
+    assert abs(row["opened"] - time.time() * SECOND) < 600 * SECOND
+
+
+def test_restarts_and_refusals(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(5, seed=7)
+    closing = POLICIES["session"]
+    feed = feed_of(tmp_path, [])
+    for part in (batches[:2], batches[2:3], batches[3:]):
+        feed.add(part)
+        feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="2 seconds"))
+    # Each start ends with a batch without rows, which moves the clock as far as it goes.
+    alike(collected(feed.output(spark)), expected(spark, batches, closing, 2 * SECOND))
+    feed.add(invocations(6, seed=7)[5:])
+    with pytest.raises(StreamingQueryException, match="StateMismatch"):
+        feed.run(
+            ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES["wait"], late="2 seconds")
+        )
+    with pytest.raises(StreamingQueryException, match="StateMismatch"):
+        feed.run(
+            ab.assemble(
+                feed.streams(spark), **{**SHAPE, "collect": ["ms"]}, close=closing, late="2 seconds"
+            )
+        )
+
+
+def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(8, seed=8)
+    feed = feed_of(tmp_path, batches)
+    kills = interrupted = 0
+    while interrupted < 1 and kills < 5:
+        with driver(tmp_path, "--master", "local[2]", "--assemble") as run:
+            target = newest(tmp_path, "commits") + 2
+            run.wait_until(lambda t=target: newest(tmp_path, "offsets") >= t, f"batch {target}")
+            time.sleep(0.1 + 0.3 * kills)
+            run.kill()
+        kills += 1
+        interrupted += newest(tmp_path, "commits") < newest(tmp_path, "offsets")
+    assert interrupted >= 1
+    assert newest(tmp_path, "commits") < len(batches) - 1, "all was done before the last kill"
+    with driver(tmp_path, "--master", "local[2]", "--assemble") as run:
+        run.finish()
+    closing = ab.learned("3 seconds", after=2, timeout_after=4, linger="2 seconds")
+    alike(collected(feed.output(spark)), expected(spark, batches, closing, SECOND))
+
+
+def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(2, rows=10, seed=9)
+    for row in batches[0][0][:3]:
+        row["page"] = None
+    batches[0][1][0]["client"] = None
+    feed = feed_of(tmp_path, batches)
+    close = ab.session("1 second")
+    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=close, late="9 seconds"))
+    assert ab.metrics(query)["total"]["rejected"] == 4
+    assert ab.metrics(query)["total"]["rows"] == 36
+    with pytest.warns(UserWarning, match="4 rows have no"):
+        ab.assemble(feed.tables(spark), **SHAPE, close=close)
+
+
+def test_instances_feed_further_operators(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(5, disorder=0, seed=10)
+    feed = feed_of(tmp_path, batches)
+    closing = ab.count_or_timeout(2, "1 second")
+    result = ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="0 seconds")
+    counted = result.groupBy(F.window("closed", "1 second")).agg(F.sum("count").alias("n"))
+    feed.run(counted.select("window.start", "n"))
+    want: dict[int, int] = {}
+    for row in expected(spark, batches, closing, 0):
+        second = row["closed"] // SECOND * SECOND
+        want[second] = want.get(second, 0) + row["count"]
+    got = {micros(r["start"]): r["n"] for r in feed.output(spark).collect()}
+    assert len(got) >= 2
+    assert got == {second: want[second] for second in got}
+
+
+def test_odd_columns_come_back_as_they_went_in(spark: Any) -> None:
+    table = spark.sql(
+        """SELECT timestamp_seconds(1700000000 + id) AS ts, date'2024-01-01' AS day,
+                  cast(id AS decimal(20, 3)) AS money, array(id, null) AS list,
+                  map('a', id) AS dict, named_struct('x', id, 'y', array('p')) AS pair,
+                  timestamp_ntz'2024-01-01 00:00:00' AS plain, X'00FF' AS raw,
+                  cast(null AS string) AS nothing, id AS `odd name.`
+           FROM range(3)"""
+    )
+    names = [name for name in table.columns if name != "day"]
+    result = ab.assemble(table, key="day", close=ab.session("1 minute"), collect=names)
+    (row,) = result.collect()
+    assert [item.asDict() for item in row["items"]] == [
+        r.asDict() for r in table.orderBy("ts").select(*[f"`{n}`" for n in names]).collect()
+    ]
+    assert str(row["day"]) == "2024-01-01"
+
+
+WRONG = {
+    "streaming needs a bound on lateness": {},
+    "idle= moves the watermark of a stream": {"idle": "1 second"},
+    "buckets must be a whole number": {"buckets": 0, "late": "1 second"},
+    "close must be a policy": {"close": 5, "late": "1 second"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_calls(spark: Any, message: str) -> None:
+    stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "ts")
+    call = {"key": "value", "close": ab.session("1 second"), **WRONG[message]}
+    with pytest.raises(InvalidCall) as error:
+        ab.assemble(stream, **call)
+    assert message in str(error.value)
+
+
+def test_wrong_inputs(spark: Any) -> None:
+    stream = spark.readStream.format("rate").load()
+    table = spark.range(1)
+    close = ab.session("1 second")
+    with pytest.raises(InvalidCall, match="must be a Spark DataFrame, got int"):
+        ab.assemble([3], key="value", close=close)
+    with pytest.raises(InvalidCall, match="input 0 is streaming and input 1 is not"):
+        ab.assemble([stream, table], key="value", close=close)
+    with pytest.raises(InvalidCall, match="a table has no time of arrival"):
+        ab.assemble(table, key="id", time="id", close=close, clock="processing")
+    marked = stream.withWatermark("timestamp", "1 second")
+    with pytest.raises(InvalidCall, match="already has a watermark"):
+        ab.assemble(marked, key="value", time="timestamp", close=close, late="1 second")
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_open_windows(spark: Any, tmp_path: Path) -> None:
+    """Open in one batch, joined in the next, closed by time in the third."""
+    n = 100_000
+    for batch, shift in enumerate((0, 1, 400)):
+        t = f"timestamp_micros({START} + {shift * SECOND} + id)"
+        rows = n if batch < 2 else 1
+        spark.sql(f"SELECT {t} AS ts, id AS page, id % 7 AS client FROM range({rows})").coalesce(
+            1
+        ).write.mode("append").parquet(str(tmp_path / "in"))
+    stream = (
+        spark.readStream.schema("ts timestamp, page long, client long")
+        .option("maxFilesPerTrigger", 1)
+        .parquet(str(tmp_path / "in"))
+    )
+    closing = ab.count_or_timeout(5, "60 seconds")
+    result = ab.assemble(
+        stream, key=["page", "client"], close=closing, collect="client", late="0 seconds"
+    )
+    with settings(spark, streaming__numRecentProgressUpdates=100):
+        query = Feed(tmp_path).run(result)
+    frame = Feed(tmp_path).output(spark)
+    assert frame.count() == n
+    assert frame.filter("count = 2 AND reason = 'timeout' AND size(items) = 2").count() == n
+    peaks = [
+        load["peak_windows"] for load in ab.metrics(query)["buckets"] if load["peak_windows"] > 0
+    ]
+    assert sum(peaks) >= n
