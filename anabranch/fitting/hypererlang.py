@@ -113,9 +113,10 @@ def _search(ways: list[tuple[int, ...]], sample: Sample, climb: bool = True) -> 
         counts = (found.weights > 0).sum(axis=1)
         # The best of each number of branches climbs, or three would hide that two are enough.
         found = Candidates.join(
-            [_climb(found.only(counts == count), finer) for count in np.unique(counts)]
+            [_climb(found.only(counts == count), short) for count in np.unique(counts)]
         )
-    found = run(found.best(3, sample.size), sample, rounds=60, tolerance=1e-9)
+        found = run(found, finer, rounds=200, tolerance=1e-9)
+    found = run(found.best(3, sample.size), sample.lightened(), rounds=60, tolerance=1e-9)
     found = found.best(1, sample.size)
     live = found.weights[0] > 1e-9
     order = np.argsort(-(found.shapes / found.rates)[0][live], kind="stable")
@@ -129,6 +130,7 @@ def _search(ways: list[tuple[int, ...]], sample: Sample, climb: bool = True) -> 
 
 def _climb(found: Candidates, sample: Sample) -> Candidates:
     """Change the phases of one branch at a time while that helps; sharp branches need many."""
+    found = run(found.best(1, sample.size), sample, rounds=40, tolerance=1e-8)
     for _ in range(40):
         best = found.best(1, sample.size)
         near = [best.shapes[0]]
@@ -148,7 +150,7 @@ def _climb(found: Candidates, sample: Sample) -> Candidates:
             np.repeat(best.rates / best.shapes, rows, axis=0) * shapes,
             np.full(rows, -np.inf),
         )
-        moved = run(moved, sample, rounds=60, tolerance=1e-9)
+        moved = run(moved, sample, rounds=40, tolerance=1e-8)
         if moved.bic(sample.size).min() >= best.bic(sample.size)[0] - 1e-6:
             break
         found = moved

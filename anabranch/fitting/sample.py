@@ -57,8 +57,12 @@ class Sample:
         Groups are equally full, and finer in the tails, where one value can decide a branch.
         """
         values, weights = _group(self.values, self.weights, groups)
-        censored = _group(self.censored, self.censored_weights, groups)
-        return Sample(values, weights, *censored)
+        return Sample(values, weights, *_group(self.censored, self.censored_weights, groups // 8))
+
+    def lightened(self, groups: int = 200) -> Sample:
+        """All complete values, but few groups of cut-off ones, whose tails are dear to compute."""
+        cut = _group(self.censored, self.censored_weights, groups)
+        return Sample(self.values, self.weights, *cut)
 
     def spread(self, points: int = 8) -> Sample:
         """Counts as a density can take them: each is spread over the half below and above it.
