@@ -1,8 +1,8 @@
 """Frames to compare by Earth Mover's Distance: made-up films, real clips, and their histograms.
 
-A film is a run of scenes. A scene is a background whose colours drift and a few blobs that move;
-it changes slowly, and then it is cut. Film S is one film, SS is S darkened by 58 grey levels, M is
-another film in which a few scenes of S are broadcast again.
+A film cuts between shots. A shot is a background whose colours drift and a few blobs that move; it
+changes slowly, and then it is cut. Film S is one film, SS is S darkened by 58 grey levels, M is
+another film in which some shots of S are broadcast again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,16 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Histograms", "clips", "colour_position", "film", "grey", "lab", "lab_places"]
+__all__ = [
+    "Histograms",
+    "clips",
+    "colour_position",
+    "darkened",
+    "film",
+    "grey",
+    "lab",
+    "lab_places",
+]
 
 HEIGHT, WIDTH = 24, 32
 DARKER = 58
@@ -28,20 +37,33 @@ class Histograms:
     table: np.ndarray
 
 
-def film(frames: int, seed: int, scene: int = 400, again: int | None = None) -> np.ndarray:
-    """So many frames (height x width x 3 bytes); `again` is the seed of a film to borrow from.
+def film(
+    frames: int,
+    seed: int,
+    scene: int = 60,
+    again: int | None = None,
+    shots: int = 6,
+    cuts: int = 120,
+) -> np.ndarray:
+    """So many frames (height x width x 3 bytes).
 
-    A scene lasts about `scene` frames.
+    A sequence cuts to and fro between a few shots, about every `scene` frames, and each shot goes
+    on where it was left; after so many cuts another sequence begins. `again` is the seed of a film
+    whose first sequence is now and then broadcast again.
     """
     random = np.random.default_rng(seed)
     made: list[np.ndarray] = []
     total = number = 0
+    reached: dict[tuple[int, int], int] = {}
     while total < frames:
         length = int(random.integers(scene // 2, scene * 3 // 2))
-        source, which = seed, number
+        sequence = number // cuts
+        shot = (seed, sequence * shots + int(random.integers(0, shots)))
         if again is not None and random.random() < 0.3:
-            source, which = again, int(random.integers(0, 8))
-        made.append(_scene(source, which, length))
+            shot = (again, int(random.integers(0, shots)))
+        begin = reached.get(shot, 0)
+        made.append(_scene(*shot, begin, length, [seed, number]))
+        reached[shot] = begin + length
         total += length
         number += 1
     return np.concatenate(made)[:frames]
@@ -52,11 +74,11 @@ def darkened(frames: np.ndarray, levels: int = DARKER) -> np.ndarray:
     return np.maximum(frames.astype(np.int16) - levels, 0).astype(np.uint8)
 
 
-def _scene(seed: int, number: int, length: int) -> np.ndarray:
-    """One scene; the same seed and number look the same."""
+def _scene(seed: int, number: int, begin: int, length: int, grain: list[int]) -> np.ndarray:
+    """Some frames of one shot; the same seed and number look the same, but for the grain."""
     random = np.random.default_rng([seed, number])
     y, x = np.mgrid[0 : 1 : HEIGHT * 1j, 0 : 1 : WIDTH * 1j]
-    time = np.arange(length)[:, None, None] / 400
+    time = (begin + np.arange(length))[:, None, None] / 400
     corners = random.uniform(20, 235, (2, 3))
     drift = random.normal(0, 12, (2, 3))
     slope = np.cos(random.uniform(0, 6.3)) * x + np.sin(random.uniform(0, 6.3)) * y
@@ -73,7 +95,7 @@ def _scene(seed: int, number: int, length: int) -> np.ndarray:
         cy = 0.5 + 0.5 * np.sin(6.3 * place[1] + speed[1] * time)
         cover = np.exp(-((x - cx) ** 2 + (y - cy) ** 2) / (2 * size**2))[..., None]
         picture = picture * (1 - cover) + colour * cover
-    picture += np.random.default_rng([seed, number, length]).normal(0, 2, picture.shape)
+    picture += np.random.default_rng(grain).normal(0, 2, picture.shape)
     return np.clip(picture, 0, 255).astype(np.uint8)
 
 

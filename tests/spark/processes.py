@@ -23,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[2]
 class Driver:
     """One run of `driver.py`, in a process group of its own."""
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    def __init__(self, folder: Path, *options: str, script: str = "driver.py") -> None:
         self.folder = folder
         self.log = folder / f"driver-{time.monotonic_ns()}.log"
         environment = {
@@ -38,7 +38,7 @@ class Driver:
             environment.pop(name, None)
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests/spark/driver.py"), str(folder), *options],
+                [sys.executable, str(ROOT / "tests/spark" / script), str(folder), *options],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -89,9 +89,9 @@ class Driver:
 
 
 @contextmanager
-def driver(folder: Path, *options: str) -> Iterator[Driver]:
+def driver(folder: Path, *options: str, script: str = "driver.py") -> Iterator[Driver]:
     """A driver that is gone at the end of the block, whatever happens in it."""
-    started = Driver(folder, *options)
+    started = Driver(folder, *options, script=script)
     try:
         yield started
     finally:

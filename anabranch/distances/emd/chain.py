@@ -47,7 +47,7 @@ __all__ = ["Chain"]
 _SURVIVORS = 512  # pairs that are settled together
 _ROWS = 256  # left rows that are scanned at most before what was learnt is used
 _LESSONS = 8  # potentials learnt from one such group
-_WORTHWHILE = 10  # pairs of one left row for which a triangle pays
+_WORTHWHILE = 4  # pairs of one left row for which a triangle pays
 _REFERENCES = 8
 
 
@@ -204,6 +204,9 @@ class Chain:
                     mine = n + np.flatnonzero(left[open_[n:]] == row)
                     self._triangle(a, b, row, right, open_[mine], value, state)
                     alive[mine] &= state[open_[mine]] == 0
+                    sure = np.flatnonzero((left == row) & (state == 1))
+                    assert self._before is not None
+                    self._before.know(right[sure], 0.0, value[sure])
             if not alive[n]:
                 continue
             found = solve(a.masses[row], b.masses[right[pair]], costs, dual=learn)

@@ -1,0 +1,146 @@
+"""The paper's headline on Spark: two streams of grey histograms, 1000 a second each, window 5 s.
+
+Files of one second of both films are read one per micro-batch. The real-time factor is the event
+time of a micro-batch over its trigger time once windows are full, on ``local[2]``. ShuffleJ deals
+left rows out at random and sends right rows everywhere, under the paper's chain of filters and its
+solver; Head-SJ has its own chain and static spans; ours is the closed form under spans.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from emd_streams import film, grey
+from measuring import Row, Screen
+
+import anabranch as ab
+
+__all__ = ["on_spark"]
+
+_SECOND = 1_000_000
+_START = 1_700_000_000 * _SECOND
+_SCHEMA = "id long, ts timestamp, h array<float>"
+_WINDOW = 5
+
+
+def on_spark(screen: Screen, folder: Path, quick: bool) -> dict[str, Any]:
+    """Real-time factors of three methods on the same files, in one session."""
+    from pyspark.sql import SparkSession
+
+    rows, files = (200, 8) if quick else (1000, 14)
+    sides = [grey(film(rows * files, 1)).table, grey(film(rows * files, 2, again=1)).table]
+    threshold = _threshold(*sides)
+    for name, table in zip(("left", "right"), sides, strict=True):
+        _write(folder / name, table, rows)
+    session = (
+        SparkSession.builder.master("local[2]")
+        .appName("anabranch benchmarks")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.driver.memory", "2g")
+        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
+        .config("spark.local.dir", str(folder / "local"))
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    spark = ab.configure(session, workers=2)
+    methods = {
+        "ours": (ab.spans(2), "default"),
+        "ShuffleJ": (ab.ssp(2), "paper"),
+        "Head-SJ": (ab.spans(2), "head-sj"),
+    }
+    found: dict[str, Any] = {"rows_per_second": rows, "window": _WINDOW, "threshold": threshold}
+    factors: dict[str, float] = {}
+    try:
+        for name, (plan, chain) in methods.items():
+            screen.step(f"spark: {name}, {rows} rows a second and side, window {_WINDOW} s")
+            # The slow ones get just enough files for full windows and a few batches after that.
+            some = files if name == "ours" else _WINDOW + 3
+            factors[name], found[name] = _run(spark, folder, name, plan, chain, threshold, some)
+    finally:
+        spark.stop()
+    screen.add(
+        Row("spark", "real-time factor, ours", factors["ours"], "x", note=f"{rows} rows/s a side")
+    )
+    for name in ("ShuffleJ", "Head-SJ"):
+        screen.add(Row("spark", f"real-time factor, {name}", factors[name], "x"))
+        screen.add(Row("spark", f"times {name}", factors["ours"] / factors[name], "x"))
+    counts = {name: found[name]["pairs_of_full_batches"][0] for name in methods}
+    assert len(set(counts.values())) == 1, f"methods disagree: {counts}"
+    return found
+
+
+def _threshold(left: np.ndarray, right: np.ndarray) -> float:
+    random = np.random.default_rng(5)
+    i, j = random.integers(0, len(left), 200_000), random.integers(0, len(right), 200_000)
+    total = left[0].sum(dtype=float)
+    values = np.abs(np.cumsum((left[i] - right[j]) / total, axis=1)).sum(axis=1)
+    return float(np.quantile(values, 0.01))
+
+
+def _write(folder: Path, table: np.ndarray, rows: int) -> None:
+    folder.mkdir(parents=True)
+    for number in range(len(table) // rows):
+        part = table[number * rows : (number + 1) * rows]
+        t = _START + number * _SECOND + np.arange(rows) * (_SECOND // rows)
+        path = folder / f"{number:05d}.parquet"
+        cells = pa.FixedSizeListArray.from_arrays(part.ravel(), part.shape[1])
+        columns = {
+            "id": pa.array(np.arange(rows) + number * rows),
+            "ts": pa.array(t, pa.timestamp("us", "UTC")),
+            "h": cells.cast(pa.list_(pa.float32())),
+        }
+        pq.write_table(pa.table(columns), path)
+        os.utime(path, (_START / _SECOND + number,) * 2)
+
+
+def _run(
+    spark: Any, folder: Path, name: str, plan: Any, chain: str, threshold: float, files: int
+) -> tuple[float, dict[str, Any]]:
+    cut = folder / name.replace(" ", "-")
+    for side in ("left", "right"):
+        (cut / side).mkdir(parents=True)
+        for path in sorted((folder / side).glob("*.parquet"))[:files]:
+            os.link(path, cut / side / path.name)
+    streams = [
+        spark.readStream.schema(_SCHEMA).option("maxFilesPerTrigger", 1).parquet(str(cut / side))
+        for side in ("left", "right")
+    ]
+    result = ab.correlate(
+        *streams,
+        where=ab.emd("h", dim=256, filters=chain) <= threshold,
+        window=f"{_WINDOW} seconds",
+        late="0 seconds",
+        plan=plan,
+    )
+    query = (
+        result.writeStream.format("noop")
+        .option("checkpointLocation", str(cut / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    from anabranch.spark.metrics import batch_metrics, loads_of
+
+    state: dict[Any, Any] = {}
+    batches = [
+        batch_metrics(p, loads_of(p), state) for p in query.recentProgress if p.numInputRows > 0
+    ]
+    full = batches[_WINDOW + 1 :]
+    seconds = statistics.median(batch["seconds"] for batch in full)
+    return 1 / seconds, {
+        "seconds_of_full_batches": [batch["seconds"] for batch in full],
+        "pairs_of_full_batches": [batch["pairs"] for batch in full],
+        "comparisons_of_full_batches": [batch["comparisons"] for batch in full],
+        "solved": [batch["solved"] for batch in full],
+        "accepted": [batch["accepted_by_bound"] for batch in full],
+        "copies_per_row": statistics.mean(batch["copies_per_row"] for batch in full),
+        "busy_seconds": [batch["slowest_worker_seconds"] for batch in full],
+    }

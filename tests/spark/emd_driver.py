@@ -1,0 +1,107 @@
+"""A driver that joins by Earth Mover's Distance under spans whose cuts move, to be killed.
+
+``python emd_driver.py FOLDER`` correlates the files of a `Feed` of histograms in FOLDER until all
+are processed. Every four micro-batches it asks for other cuts and hot spans, as an operator would;
+in between the controller is free to move cuts by itself.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+import anabranch as ab
+from anabranch.spans import Spans
+from tests import twin
+from tests.spark.driver import session
+from tests.spark.feeds import SECOND, START, Feed
+
+BINS = 16
+THRESHOLD = 0.55
+SPANS = (3 * SECOND, 2 * SECOND)
+LATE = 3 * SECOND
+EVERY = 4
+WORKERS = 4
+TURNS = [
+    Spans(4, 24, cuts=(3, 6, 9), hot=((5, (0, 1, 3)), (6, (1, 2)))),
+    Spans(3, 24, cuts=(4, 8)),
+    Spans(4, 24, cuts=(0, 7, 7), hot=((7, (0, 1, 2, 3)),)),
+    ab.grid(2, 2),
+    Spans(4, 24, cuts=(2, 12, 20)),
+    Spans(2, 10, cuts=(3,), hot=((2, (0, 1)),)),
+]
+SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
+
+
+def batches(count: int, rows: int, seed: int) -> list[twin.Batch]:
+    """Micro-batches of a second each; histograms wander over the bins, rows come out of order."""
+    random = np.random.default_rng(seed)
+    made: list[twin.Batch] = []
+    for number in range(count):
+        centre = 7.5 + 6 * np.sin(number / 4)
+        sides: list[list[twin.Row]] = []
+        for side in (0, 1):
+            lists = []
+            for n in range(rows):
+                spread = random.normal(centre, random.uniform(0.3, 2), 20).round()
+                h = np.bincount(spread.clip(0, BINS - 1).astype(int), minlength=BINS)
+                t = START + int((number + random.uniform(-1.5, 1.5)) * SECOND)
+                t -= t % SECOND if random.random() < 0.3 else 0
+                lists.append({"id": (number * 1000 + n) * 2 + side, "t": t, "h": h.tolist()})
+            sides.append(lists)
+        made.append((sides[0], sides[1]))
+    return made
+
+
+def score(left: twin.Row, right: twin.Row) -> float | None:
+    """The distance in twentieths, as whole numbers, where it is small enough."""
+    apart = np.abs(np.cumsum(left["h"]) - np.cumsum(right["h"])).sum()
+    return float(apart) / 20 if apart <= THRESHOLD * 20 else None
+
+
+def ask_for_cuts(query: Any, log: ab.PlanLog, stop: threading.Event) -> None:
+    """Request the next plan whenever another four batches have been reported."""
+    asked = -1
+    while not stop.wait(0.05):
+        progress = query.lastProgress
+        turn = -1 if progress is None else progress.batchId // EVERY
+        if turn > asked:
+            asked = turn
+            log.append(TURNS[turn % len(TURNS)], cause=f"turn {turn}")
+
+
+def main() -> None:
+    """Run to the end of the input."""
+    folder = Path(sys.argv[1])
+    spark = session("local[2]", None, folder, WORKERS)
+    feed, control = Feed(folder, (SCHEMA, SCHEMA)), str(folder / "control")
+    result = ab.correlate(
+        *feed.streams(spark),
+        where=ab.emd("h", dim=BINS) <= THRESHOLD,
+        window=("3 seconds", "2 seconds"),
+        late="3 seconds",
+        plan=ab.adaptive(WORKERS, start=ab.spans(WORKERS, count=24), policies=["spans"]),
+        control=control,
+    )
+    query = feed.start(result)
+    stop = threading.Event()
+    asking = threading.Thread(target=ask_for_cuts, args=(query, ab.PlanLog(control), stop))
+    asking.start()
+    try:
+        query.awaitTermination()
+    finally:
+        stop.set()
+        asking.join()
+    time.sleep(1)  # the listener hears of the last batch a little later
+    print("{}")
+    spark.stop()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
