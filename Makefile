@@ -51,6 +51,7 @@ bench: setup
 	$(BIN)/python benchmarks/correlate.py
 	$(BIN)/python benchmarks/place.py
 	$(BIN)/python benchmarks/vico.py
+	$(BIN)/python benchmarks/emd.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

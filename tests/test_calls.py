@@ -94,7 +94,9 @@ def problems(**changes):
         ({"where": ab.custom(len, ["z"], ["x"])}, ["left has no column 'z'"]),
         (
             {"plan": "grid"},
-            ["plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), got 'grid'"],
+            [
+                "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), got 'grid'"
+            ],
         ),
         ({"plan": keyed(2)}, ["spreads by key: add ab.same(...)"]),
         ({"bad_rows": "drop"}, ["bad_rows='drop' needs the length of 'v', ab.cosine(..., dim=64)"]),

@@ -103,7 +103,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "plan is text": (
         {"plan": "ssp"},
-        ["plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), got 'ssp'"],
+        ["plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), got 'ssp'"],
     ),
     "bad_rows": ({"bad_rows": "skip"}, ["bad_rows must be 'fail' or 'drop', got 'skip'"]),
     "kept twice": (
