@@ -95,7 +95,8 @@ def problems(**changes):
         (
             {"plan": "grid"},
             [
-                "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), got 'grid'"
+                "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), "
+                "got 'grid'"
             ],
         ),
         ({"plan": keyed(2)}, ["spreads by key: add ab.same(...)"]),
