@@ -181,7 +181,12 @@ def _remembered(out: Path) -> tuple[Memory, Path]:
     path = out / "knn-runs.json"
     if not path.exists():
         return {}, path
-    outcomes = [Outcome.from_dict(row) for row in json.loads(path.read_text())]
+    try:
+        outcomes = [Outcome.from_dict(row) for row in json.loads(path.read_text())]
+    except (TypeError, KeyError, ValueError) as error:
+        raise AnabranchError(
+            f"{path} holds no runs of this release: remove it, or choose another --out"
+        ) from error
     return {outcome.settings: outcome for outcome in outcomes}, path
 
 

@@ -207,6 +207,10 @@ def test_the_command_writes_picture_and_data_and_goes_without_sensors(tmp_path):
     assert {curve["data"] for curve in data["curves"]} == {"uniform", "clustered"}
     assert (tmp_path / "knn-14.png").stat().st_size > 5_000
     assert len(json.loads((tmp_path / "knn-runs.json").read_text())) == 12
+    (tmp_path / "knn-runs.json").write_text('[{"settings": {"beta": 1}}]')
+    refused = CliRunner().invoke(app, call)
+    assert refused.exit_code == 2
+    assert "remove it" in refused.output
 
 
 def test_the_command_reads_sensors(tmp_path):

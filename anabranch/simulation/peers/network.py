@@ -93,7 +93,6 @@ class Network:
         self._sizes = np.zeros(m, np.int64)
         self._eldest = np.full(m, FOREVER)
         self._held, self._floor = np.full(m, np.inf), np.zeros(m, np.int64)
-        self._reports: list[tuple[np.ndarray, np.ndarray]] = []
         if settings.method == "RAPF":
             room = int(4 * k * (1 + np.log1p(settings.window / k))) + 512
             self._top, self._top_ints = np.empty((m, k + 1)), np.empty((m, k + 1, 3), np.int64)
@@ -149,7 +148,7 @@ class Network:
         cells = cells_of(points, self.settings.resolution)
         room = max(4096, 4 * len(self._points) * (self.settings.k + 1))
         out, far = np.empty((room, 4), np.int64), np.empty(room)
-        counters = np.zeros(3, np.int64)
+        counters = np.zeros(2, np.int64)
         done, found = 0, []
         while done < len(points):
             before = done

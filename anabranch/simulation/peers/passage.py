@@ -18,7 +18,7 @@ from anabranch.simulation.peers.interest import announce
 
 __all__ = ["OPEN", "STARVING", "STEADY", "filtered_passage", "probabilistic_passage"]
 
-INTERESTED, MERGER, REPORTS = 0, 1, 2
+INTERESTED, MERGER = 0, 1
 STEADY, STARVING, OPEN = 0, 1, 2
 _STRETCH = 32  # objects between two looks at the room for candidates; each adds at most two
 
