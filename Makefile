@@ -52,6 +52,7 @@ bench: setup
 	$(BIN)/python benchmarks/place.py
 	$(BIN)/python benchmarks/vico.py
 	$(BIN)/python benchmarks/emd.py
+	$(BIN)/python benchmarks/dssis_queues.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

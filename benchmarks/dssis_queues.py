@@ -23,6 +23,7 @@ from anabranch.errors import InvalidCall
 from anabranch.fitting import Erlang, HyperErlang, PhaseType, fit_hyper_erlang
 from anabranch.queueing import bulk_queue, gg_infinity, ggc, linear_law, window_array
 from anabranch.tracing import LITERAL, Trace, generate_trace
+from anabranch.tracing.scoring import rows_of_windows, score
 
 RESULTS = Path(__file__).parent / "results"
 SIZE, TIMEOUT = 13, 22
@@ -153,37 +154,9 @@ def assembled(trace: Trace, columns: tuple[str, ...]) -> Assembled:
 
 def strategy(trace: Trace, found: Assembled) -> tuple[float, ...]:
     """Completeness at three levels, invocations, recall, correct instances and correct rows, %."""
-    rows = len(found.windows)
-    row_of = found.row_of
-    counts = np.diff(found.starts)
-    # A row belongs to the instance of its first invocation.
-    order = np.lexsort((np.arange(len(trace)), trace.event_ts, row_of))
-    first = order[np.searchsorted(row_of[order], np.arange(rows))]
-    owner = trace.truth[first]
-    own = np.bincount(row_of, trace.truth == owner[row_of], minlength=rows)
-    pure = own == counts
-    degrees = trace.degrees()
-    in_first = np.zeros(len(degrees))
-    opened = np.lexsort((found.column(Column.SEQ), found.column(Column.OPENED)))
-    earliest = opened[np.unique(owner[opened], return_index=True)[1]]
-    in_first[owner[earliest]] = np.where(pure[earliest], own[earliest], 0)
-    share = in_first / degrees
-    recalled = np.zeros(len(degrees), bool)
-    recalled[owner[trace.service[first] == 0]] = True
-    mixed = np.zeros(len(degrees), bool)
-    mixed[trace.truth[~pure[row_of]]] = True
-    return tuple(
-        100 * float(value)
-        for value in (
-            np.mean(share >= 1),
-            np.mean(share >= 0.85),
-            np.mean(share >= 0.75),
-            in_first.sum() / degrees.sum(),
-            np.mean(recalled),
-            np.mean(~mixed),
-            np.mean(pure),
-        )
-    )
+    rated = score(rows_of_windows(found), trace.truth, trace.service == 0)
+    shares = (*rated.completeness, rated.invocations, rated.recall, rated.correct)
+    return tuple(100 * share for share in (*shares, rated.correct_rows))
 
 
 def table_8() -> Lines:

@@ -240,6 +240,29 @@ def test_watch_shows_it_beside_the_observation(fit):
         ab.watch(query, prediction=17)
 
 
+def test_watch_shows_an_assembly(fit):
+    from anabranch.assembly.kernel import AssembleLoad
+    from tests.test_watch_and_demo import ScriptedQuery, plain, progress
+
+    query = ScriptedQuery()
+    query.isActive = False
+    for batch in (0, 1):
+        report = progress(batch, [])
+        loads = [
+            AssembleLoad(worker, rows=50, instances=4, timeouts=3, open_windows=600, state_rows=900)
+            for worker in (0, 1)
+        ]
+        report.observedMetrics = {"anabranch_assemble_1": {"load": [x.to_json() for x in loads]}}
+        query.recentProgress.append(report)
+    for options in ({}, {"force_terminal": True}):
+        console = plain(**options)
+        ab.watch(query, console=console, prediction=ab.predict(windows=fit))
+        shown = console.file.getvalue()
+        assert "2 batches: 200 invocations, 16 instances (12 by timeout)" in shown
+        assert "open windows, observed 1.2k" in shown
+        assert "1.2k windows open" in shown or options
+
+
 # On Spark
 
 

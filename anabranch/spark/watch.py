@@ -17,7 +17,6 @@ from rich.text import Text
 
 from anabranch.errors import InvalidCall
 from anabranch.figures import count
-from anabranch.kernels.load import Load
 from anabranch.spark.metrics import METRICS_PREFIX, State, batch_metrics, loads_of
 
 __all__ = ["BatchTable", "Interrupt", "brief", "watch"]
@@ -40,7 +39,7 @@ def watch(
     console: Console | None = None,
     prediction: Any = None,
 ) -> None:
-    """Show a streaming query that correlates, batch by batch, until it stops.
+    """Show a streaming query that correlates or assembles, batch by batch, until it stops.
 
     In a terminal this is a table of the latest micro-batches that is redrawn in place; elsewhere
     (a pipe, a log file) one plain line per batch. Ctrl-C ends the watching, not the query. If the
@@ -83,16 +82,28 @@ def watch(
     table = BatchTable(rows, prediction)
     with Interrupt() as interrupt:
         if console.is_terminal:
-            with Live(table, console=console, refresh_per_second=4):
-                while table.follow(query, until, interrupt):
-                    pass
+            with Live(get_renderable=lambda: table, console=console, refresh_per_second=4):
+                more = True
+                while more:
+                    table = _suited(table, query)
+                    more = table.follow(query, until, interrupt)
         else:
             more = True
             while more:
+                table = _suited(table, query)
                 more = table.follow(query, until, interrupt)
                 for line in table.take_lines():
                     _plain(console, line)
             _plain(console, table.caption)
+
+
+def _suited(table: BatchTable, query: Any) -> BatchTable:
+    """Another table if the query turns out to assemble; nothing was shown of it before."""
+    from anabranch.spark.watch_assembly import AssemblyTable, assembles
+
+    if table.count or isinstance(table, AssemblyTable) or not assembles(query):
+        return table
+    return AssemblyTable(table.batches.maxlen or 12, table.prediction)
 
 
 class BatchTable:
@@ -205,26 +216,35 @@ class BatchTable:
             table.add_row(*cells)
         return Group(table, Text(self.caption))
 
-    def _unseen(self, recent: Any) -> list[tuple[Any, list[Load]]]:
+    def _unseen(self, recent: Any) -> list[tuple[Any, list[Any]]]:
         found = []
         for progress in recent:
             name = (str(progress.runId), progress.batchId)
             if self._last is not None and name[0] == self._last[0] and name[1] <= self._last[1]:
                 continue
             # Spark also reports triggers that found nothing, under the number of the next batch.
-            if loads := loads_of(progress):
+            if loads := self._loads(progress):
                 self._last = name
                 found.append((progress, loads))
         return found
 
-    def _add(self, progress: Any, loads: list[Load]) -> dict[str, Any]:
-        figures = batch_metrics(progress, loads, self._state)
+    def _loads(self, progress: Any) -> list[Any]:
+        return loads_of(progress)
+
+    def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
+        return batch_metrics(progress, loads, self._state)
+
+    def _text(self, figures: dict[str, Any]) -> str:
+        return _line(figures)
+
+    def _add(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
+        figures = self._figures(progress, loads)
         self.batches.append(figures)
         self.count += 1
         if self._first is None:
             self._first = figures["batch"]
-        self.total = {name: self.total[name] + figures[name] for name in _TOTALS}
-        self._lines.append(_line(figures))
+        self.total = {name: total + figures[name] for name, total in self.total.items()}
+        self._lines.append(self._text(figures))
         return figures
 
     def _status(self, query: Any, latest: Any, active: bool) -> str:
