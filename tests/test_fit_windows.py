@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
@@ -147,6 +151,34 @@ def test_single_invocations_span_no_time():
     alone = ab.fit_windows(pa.table({"k": [1, 2, 3], "ts": [1, 2, 3]}), key="k")
     assert (alone.size, alone.timeout) == (1, 1e-3)
     assert any("only" in note for note in alone.notes)
+
+
+TIMES = st.one_of(
+    st.integers(0, 3),
+    st.integers(0, 10**9),
+    st.sampled_from([0, 5_000_000, 5_000_001, 10**12]),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.tuples(st.integers(0, 12), TIMES, st.booleans()), min_size=1, max_size=40),
+    st.sampled_from([{}, {"complete": "whole"}, {"tolerance": 0.1}]),
+)
+@pytest.mark.filterwarnings("error")
+def test_any_sample_gives_windows_that_work(rows, options):
+    """However few, equal or far apart the times are."""
+    key, times, whole = zip(*rows, strict=True)
+    table = pa.table({"k": key, "ts": times, "whole": [*whole[:-1], True]})
+    try:
+        found = ab.fit_windows(table, key="k", **options)
+    except InvalidCall as error:
+        assert "no complete value" in str(error) and "complete" in options
+        return
+    assert found.size >= 1 and 0 < found.timeout < math.inf
+    told = ab.predict(3.0, windows=found)
+    assert 0 <= told.windows <= told.peak < math.inf
+    assert repr(found) and repr(told)
 
 
 def test_it_reads_well(fit, tmp_path):

@@ -14,10 +14,13 @@ from numpy.typing import ArrayLike
 from anabranch.errors import InvalidCall
 from anabranch.fitting.distribution import Floats
 
-__all__ = ["ASSEMBLED", "Columns", "Instances", "read_instances", "resolve"]
+__all__ = ["ASSEMBLED", "TORN", "Columns", "Instances", "read_instances", "resolve"]
 
 ASSEMBLED = ("count", "first_ts", "last_ts")
 """Columns by which rows of `ab.assemble` are known."""
+
+TORN = "_torn"
+"""Column of a sample that was grouped elsewhere: invocations that had no time."""
 
 _KEYS = ("head", "instance_ts", "started", "client")
 _TIMES = ("event_ts", "ts", "time")
@@ -115,6 +118,9 @@ def read_instances(
     needed = [*columns.key, "_first", "_last"]
     good = rows.filter(_all([pc.is_valid(rows[name]) for name in needed]))
     rejected = int(pc.sum(rows["_count"]).as_py() or 0) - int(pc.sum(good["_count"]).as_py() or 0)
+    if TORN in table.column_names:
+        # A group without a key counts its invocations already, as far as they have a time.
+        rejected += int(pc.sum(table[TORN]).as_py() or 0)
     if not good.num_rows:
         raise InvalidCall(
             "fit_windows",
@@ -227,7 +233,8 @@ def _micros(column: Any, name: str) -> Any:
     if pa.types.is_integer(kind):
         return pc.cast(column, pa.int64())
     if pa.types.is_floating(kind):
-        return pc.cast(pc.round(pc.multiply(column, 1e6)), pa.int64())
+        known = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
+        return pc.cast(pc.round(pc.multiply(known, 1e6)), pa.int64())
     raise InvalidCall(
         "fit_windows",
         [

@@ -190,7 +190,8 @@ window after 14.7 s; 79.3% of instances are whole in their first window
     windows_held = array.windows + held_more
     per_window = values.mean_degree / (1 + array.second)
     tuples = array.tuples + held_more * per_window
-    margin = (array.peak - array.windows) * math.sqrt(windows_held / array.windows)
+    growth = windows_held / array.windows if array.windows else 1.0
+    margin = (array.peak - array.windows) * math.sqrt(growth)
     return Prediction(
         windows=windows_held,
         peak=windows_held + margin,

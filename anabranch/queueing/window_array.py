@@ -129,7 +129,7 @@ def window_array(
     windows = rate * (first_life + later * timeout)
     # Each instance has one window at a time; how crowded it gets depends on how regular they come.
     squared = float(open_at**2 @ weights) + later**2 * timeout
-    spread = max(1 + (arrival_scv - 1) * squared * rate / windows, 0.0)
+    spread = max(1 + (arrival_scv - 1) * squared * rate / windows, 0.0) if windows else 1.0
     return WindowArray(
         size=size,
         timeout=timeout,
@@ -173,7 +173,8 @@ def _second_window(count: int, size: int, timeout: float, spans: Floats) -> floa
     filled = (size - 1) * gap
     by_count = (filled <= timeout) & (count > size)
     by_time = ~by_count & (spans > timeout)
-    left = np.where(by_count, count - size, np.where(by_time, (1 - timeout / spans) * count, 0.0))
+    missed = (1 - timeout / np.maximum(spans, timeout)) * count
+    left = np.where(by_count, count - size, np.where(by_time, missed, 0.0))
     begun = np.where(by_count, filled + gap, timeout)
     lasting = np.maximum(timeout - np.maximum(spans - begun, 0.0) / 2, 0.0)
     return float(np.mean(left * lasting))

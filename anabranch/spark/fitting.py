@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall
-from anabranch.fitting.reading import ASSEMBLED, resolve
+from anabranch.fitting.reading import ASSEMBLED, TORN, resolve
 
 __all__ = ["narrow"]
 
@@ -35,9 +35,11 @@ def narrow(
         extra += [columns.complete] if columns.complete else []
         return frame.select(*columns.key, *ASSEMBLED, *dict.fromkeys(extra)).toArrow()
     assert columns.time is not None
-    # Invocations without a key stay apart, by their null, and are counted by the reader.
+    # Those without a key stay apart, by their null, and are counted by the reader.
     found = [
-        F.count(F.lit(1)).alias("count"),
+        F.count(columns.time).alias("count"),
+        # Invocations without a time are in no instance; the reader adds them to the rejected.
+        (F.count(F.lit(1)) - F.count(columns.time)).alias(TORN),
         F.min(columns.time).alias("first_ts"),
         F.max(columns.time).alias("last_ts"),
     ]
