@@ -245,6 +245,15 @@ def test_rates_may_be_of_invocations():
     assert by_rate.windows == pytest.approx(by_calls.windows)
 
 
+def test_the_policy_may_be_given_as_it_is_assembled(fit):
+    by_policy = ab.predict(windows=fit, close=ab.count_or_timeout(9, "7 seconds"))
+    assert by_policy == ab.predict(windows=fit, size=9, timeout=7.0)
+    with pytest.raises(InvalidCall, match="count_or_timeout"):
+        ab.predict(windows=fit, close=ab.session("8 seconds"))
+    with pytest.raises(InvalidCall, match="leave those out"):
+        ab.predict(windows=fit, size=3, close=ab.count_or_timeout(9, "7 seconds"))
+
+
 def test_predictions_refuse_what_is_missing():
     with pytest.raises(InvalidCall) as caught:
         ab.predict()

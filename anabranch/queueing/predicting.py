@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from anabranch.assembly.closing import CountOrTimeout
 from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.figures import count
@@ -113,6 +114,7 @@ def predict(
     windows: WindowFit | None = None,
     *,
     invocations: float | None = None,
+    close: Any = None,
     size: int | None = None,
     timeout: float | Duration | None = None,
     degrees: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
@@ -134,6 +136,8 @@ def predict(
         arguments do not say otherwise.
     invocations
         Invocations per second, instead of `rate`.
+    close
+        The policy as `ab.assemble` takes it, ``ab.count_or_timeout(...)``; or say
     size, timeout
         A window closes at this count, or after so many seconds (a number, or "22 seconds").
     degrees
@@ -161,6 +165,19 @@ def predict(
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are whole in their first window
     """
+    problems = []
+    if close is not None:
+        if not isinstance(close, CountOrTimeout):
+            problems.append(
+                f"close must be ab.count_or_timeout(...), got {close}; what other policies hold "
+                "depends on each head's own calls: run them and see ab.metrics"
+            )
+        elif size is not None or timeout is not None:
+            problems.append("close says size and timeout already: leave those out")
+        else:
+            size, timeout = close.n, close.timeout / 1e6
+    if problems:
+        raise InvalidCall("predict", problems)
     values = _gather(rate, windows, invocations, size, timeout, degrees, span)
     problems = values.problems
     waits = {"late": 0.0, "trigger": 0.0}
