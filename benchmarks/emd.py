@@ -46,7 +46,9 @@ class Search:
     def __init__(
         self, left: np.ndarray, right: np.ndarray, ground: Any, threshold: float, filters: Any
     ) -> None:
-        self.ground, problems = read_ground(ground, dim=left.shape[1] if ground == "line" else None)
+        self.ground, problems = read_ground(
+            ground, dim=left.shape[1] if isinstance(ground, str) else None
+        )
         assert not problems, problems
         self.left, self.right, self.threshold = left, _block(right), threshold
         self.filters = tuple(filters)

@@ -118,7 +118,7 @@ def real_clips(say: Say) -> list[dict[str, Any]]:
     for make in (grey, colour_position, lab):
         described = make(frames)
         table = described.table
-        line = described.ground == "line"
+        line = isinstance(described.ground, str)
         ground, _ = read_ground(described.ground, dim=table.shape[1] if line else None)
         half = Block.of(np.zeros(len(table)), {"id": np.arange(len(table)), "s0": table})
         wide = EmdSearch("s0", ground, "<=", ground.largest, CLOSED if line else ("greedy",))
@@ -154,7 +154,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     call = parser.parse_args(arguments)
     chosen = call.only or names
     quick, began = call.quick, time.time()
-    films = Films(60 if quick else 150, 21)
+    films = Films(60 if quick else 100, 21)
 
     def say(text: str) -> None:
         print(f"{time.time() - began:6.0f} s  {text}", flush=True)

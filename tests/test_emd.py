@@ -13,7 +13,13 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.blocks import Block
-from anabranch.distances.emd.bounds import cheapest_first, independent, routes_of, source_order
+from anabranch.distances.emd.bounds import (
+    cheapest_first,
+    exchanged,
+    independent,
+    routes_of,
+    source_order,
+)
 from anabranch.distances.emd.chain import Chain
 from anabranch.distances.emd.circle import circle_distances
 from anabranch.distances.emd.filters import CHAINS, CLOSED, GENERAL
@@ -128,7 +134,9 @@ def test_every_lower_bound_is_below_and_every_upper_bound_above(given_, seed):
     routes, room = routes_of(ground), (np.empty(len(p)), np.empty(len(p)))
     uppers = [f(p, q, routes, np.inf, *room) for f in (cheapest_first, source_order)]
     plain, cancelled = (independent(p, q, routes, np.inf, c, *room) for c in (False, True))
-    assert min(uppers) >= truth - slack
+    mended = exchanged(p, q, routes, uppers[0], *room)
+    assert min(*uppers, mended) >= truth - slack
+    assert exchanged(p, q, routes, 1e-3 * truth, *room) >= truth - slack
     assert plain - slack <= cancelled <= truth + slack
     pool = standing(ground)
     assert (np.abs(pool[:, :, None] - pool[:, None]).max(axis=0) <= ground.costs + slack).all()

@@ -6,6 +6,7 @@ order; the caller compares them with the threshold and its tolerance.
 
 ==================  ====================================================================
 `cheapest_first`    upper: moves mass over the cheapest pair of bins that is left
+`exchanged`         upper: the same, then two flows swap targets for as long as that helps
 `source_order`      upper: every source in turn fills its nearest bins
 `independent`       lower: every source fills its nearest bins as if it were alone, and
                     the same for targets (LB_IM of Assent et al., 2006)
@@ -21,12 +22,22 @@ import numpy as np
 
 from anabranch.distances.emd.ground import Ground
 
-__all__ = ["Routes", "cheapest_first", "compact", "independent", "routes_of", "source_order"]
+__all__ = [
+    "Routes",
+    "cheapest_first",
+    "compact",
+    "exchanged",
+    "independent",
+    "routes_of",
+    "source_order",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 # Less than this is what rounding leaves of equal masses.
 _DUST = 1e-15
+# A flow that begins this much beyond the limit is not worth mending; one is mended so often.
+_HOPE, _PASSES = 1.15, 2
 
 
 class Routes(NamedTuple):
@@ -92,6 +103,67 @@ def cheapest_first(p, q, routes, limit, supply, demand):  # pragma: no cover
         left -= flow
     # Dust that was not moved costs at most this.
     return spent + max(left, 0.0) * costs[sources[-1], targets[-1]] if len(sources) else 0.0
+
+
+@numba.njit(cache=True, nogil=True)
+def exchanged(p, q, routes, limit, supply, demand):  # pragma: no cover
+    """The cost of the flow of `cheapest_first` once no two of its parts gain by swapping targets.
+
+    Stops as soon as it is within `limit`; infinity if it starts or ends beyond it.
+    """
+    costs, sources, targets, _ = routes
+    left = _cancel(p, q, supply, demand)
+    most = 3 * len(p)
+    begins, ends = np.empty(most, np.int32), np.empty(most, np.int32)
+    flows = np.empty(most)
+    spent, n = 0.0, 0
+    for way in range(len(sources)):
+        if left <= _DUST or n >= 2 * len(p):
+            break
+        i, j = sources[way], targets[way]
+        a, b = supply[i], demand[j]
+        if a == 0.0 or b == 0.0:
+            continue
+        cost = costs[i, j]
+        if spent + left * cost > _HOPE * limit:
+            return np.inf
+        flow = min(a, b)
+        supply[i] = a - flow
+        demand[j] = b - flow
+        begins[n], ends[n], flows[n] = i, j, flow
+        n += 1
+        spent += flow * cost
+        left -= flow
+    if len(sources):
+        spent += max(left, 0.0) * costs[sources[-1], targets[-1]]
+    for _ in range(_PASSES):
+        before = spent
+        for u in range(n):
+            for v in range(u):
+                m = min(flows[u], flows[v])
+                if m <= 0.0:
+                    continue
+                i, j, k, e = begins[u], ends[u], begins[v], ends[v]
+                gain = costs[i, j] + costs[k, e] - costs[i, e] - costs[k, j]
+                if gain <= 1e-12:
+                    continue
+                # Both parts swap targets; what is left of the greater one stays as it was.
+                spent -= m * gain
+                rest_u, rest_v = flows[u] - m, flows[v] - m
+                ends[u], ends[v] = e, j
+                flows[u], flows[v] = m, m
+                if rest_u + rest_v > 0.0 and n < most:
+                    begins[n] = i if rest_u > 0.0 else k
+                    ends[n] = j if rest_u > 0.0 else e
+                    flows[n] = max(rest_u, rest_v)
+                    n += 1
+                elif rest_u + rest_v > 0.0:
+                    return np.inf
+                if spent <= limit:
+                    return spent
+        if spent - limit > before - spent:  # another such pass would not be enough
+            break
+    return spent if spent <= limit else np.inf
 
 
 @numba.njit(cache=True, nogil=True)

@@ -8,13 +8,14 @@ filter               kind   what it compares
 ``normal``           lower  where two fitted normal distributions cross (bins with places)
 ``potentials``       lower  32 potentials of the ground distance
 ``duals``            lower  up to 64 potentials learnt from pairs that were solved in vain
-``latest-duals``     lower  the same with the newest 8, as in the EMD-DDSJ paper
+``latest-duals``     lower  the newest 8, for the left rows that follow, as in the EMD-DDSJ paper
 ``projections``      lower  one-dimensional distances along some directions (bins with places)
 ``reference``        upper  the way round by one of a few fixed histograms
 ``im``               lower  every source as if it were alone
 ``source-greedy``    upper  every source fills its nearest bins in turn
 ``im-cancelled``     lower  every source as if it were alone, after cancelling
 ``greedy``           upper  the cheapest way left, again and again, after cancelling
+``exchange``         upper  the same flow, mended by swapping targets
 ``triangle``         both   what is known of the left row before, and how far away that is
 ===================  =====  =================================================================
 
@@ -29,7 +30,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from anabranch.blocks import Block
-from anabranch.distances.emd.bounds import routes_of
+from anabranch.distances.emd.bounds import exchanged, routes_of
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.line import Found
 from anabranch.distances.emd.potentials import learnt, standing
@@ -47,6 +48,7 @@ __all__ = ["Chain"]
 _SURVIVORS = 512  # pairs that are settled together
 _ROWS = 256  # left rows that are scanned at most before what was learnt is used
 _LESSONS = 8  # potentials learnt from one such group
+_MANY = 96  # pairs ruled out by dear bounds that are worth a solution
 _WORTHWHILE = 4  # pairs of one left row for which a triangle pays
 _REFERENCES = 8
 
@@ -62,9 +64,12 @@ class Chain:
         self.exact_scores = exact_scores
         self.tally = Tally()
         self._learns = bool(self.filters & {"duals", "latest-duals"})
+        self._at_once = "duals" in self.filters
+        self._scanned = _ROWS if self._at_once or not self._learns else 1
         self._learnt = learnt(ground, limit.threshold, "duals" in self.filters)
         self._pool = standing(ground) if "potentials" in self.filters else None
         self._routes = routes_of(ground)
+        self._room = np.empty(len(ground.costs)), np.empty(len(ground.costs))
         self._references: np.ndarray | None = None
         self._before: _Known | None = None
         # A solution costs about as much as looking at so many pairs.
@@ -85,7 +90,7 @@ class Chain:
         while at[0] < len(a.rows):
             left, right = scan(
                 a, b, lessons, self._learnt.count, first, last, self._flags(), self.limit,
-                self.ground, pair.stamps, at, _ROWS, _SURVIVORS, counts, work,
+                self.ground, pair.stamps, at, self._scanned, _SURVIVORS, counts, work,
             )  # fmt: skip
             if not len(left):
                 continue
@@ -175,6 +180,8 @@ class Chain:
         self.tally.accepted += int(taken.sum())
         if len(open_):
             self._refine(a, b, left, right, open_, value, state, work, newest)
+        if self._at_once and not self.limit.upward:
+            self._invest(a, b, left, right, np.flatnonzero(state == 2), work, newest)
         good = np.flatnonzero(state == 1)
         return left[good], right[good], value[good]
 
@@ -193,6 +200,7 @@ class Chain:
         """Solve what is open, row by row; each solution in vain may rule out others."""
         learn = self._learns and not self.limit.upward
         triangle = "triangle" in self.filters and not self.limit.upward
+        mend = "exchange" in self.filters and not self.limit.upward and not self.exact_scores
         costs, near = self.ground.costs, self.limit.near
         apart = a.masses[left[open_]] - b.masses[right[open_]] if learn else None
         alive = np.ones(len(open_), bool)
@@ -209,6 +217,13 @@ class Chain:
                     self._before.know(right[sure], 0.0, value[sure])
             if not alive[n]:
                 continue
+            if mend:
+                p, q = a.masses[row], b.masses[right[pair]]
+                bound = exchanged(p, q, self._routes, self.limit.high, *self._room)
+                if bound <= self.limit.high:
+                    state[pair], value[pair], alive[n] = 1, bound, False
+                    self.tally.accepted += 1
+                    continue
             found = solve(a.masses[row], b.masses[right[pair]], costs, dual=learn)
             self.tally.solved += 1
             work[row] += self.weight
@@ -221,12 +236,35 @@ class Chain:
                 continue
             self._learn(found.potential, newest)
             rest = np.flatnonzero(alive[n + 1 :]) + n + 1
-            if len(rest):
+            if len(rest) and self._at_once:
                 beyond = np.abs(apart[rest] @ found.potential) > near + self.ground.epsilon
                 gone = rest[beyond]
                 alive[gone] = False
                 state[open_[gone]] = 2
                 self.tally.cut("duals", len(gone))
+
+    def _invest(
+        self,
+        a: Profile,
+        b: Profile,
+        left: np.ndarray,
+        right: np.ndarray,
+        gone: np.ndarray,
+        work: np.ndarray,
+        newest: list[int],
+    ) -> None:
+        """Solve a few pairs that dear bounds ruled out: potentials will rule out their like."""
+        while len(gone) >= _MANY and len(newest) < _LESSONS:
+            pair = gone[len(gone) // 2]
+            p, q = a.masses[left[pair]], b.masses[right[pair]]
+            found = solve(p, q, self.ground.costs, dual=True)
+            self.tally.lessons += 1
+            work[left[pair]] += self.weight
+            if found.potential is None:
+                return
+            self._learn(found.potential, newest)
+            apart = (a.masses[left[gone]] - b.masses[right[gone]]) @ found.potential
+            gone = gone[np.abs(apart) <= self.limit.near]
 
     def _learn(self, potential: np.ndarray, newest: list[int]) -> None:
         if len(newest) < _LESSONS:

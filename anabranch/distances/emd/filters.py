@@ -22,11 +22,12 @@ GENERAL = (
     "source-greedy",
     "im-cancelled",
     "greedy",
+    "exchange",
     "triangle",
 )
 _NEED_PLACES = ("centroid", "normal", "projections")
 # What the EMD-DDSJ paper runs (its figure 3), what it says of Head-SJ, and what is fastest here.
-_CHEAP = ("source-greedy", "im-cancelled", "greedy")
+_CHEAP = ("source-greedy", "im-cancelled", "greedy", "exchange")
 CHAINS = {
     "default": ("key", "centroid", "potentials", "duals", *_CHEAP),
     "paper": ("key", "latest-duals", "im", "source-greedy", "triangle"),

@@ -14,7 +14,8 @@ __all__ = ["Tally"]
 class Tally:
     """Counts of one worker's step.
 
-    `work` adds up, by span of the left row's key, the pairs that a search looked at one by one and
+    `solved` pairs were decided by their exact distance; `lessons` were solved although a bound had
+    decided them, for the potentials that this leaves. `work` adds up, by span of the left row's key, the pairs that a search looked at one by one and
     what their exact decisions weigh; it is empty unless `spans` says how to find a span.
 
     Examples
@@ -29,6 +30,7 @@ class Tally:
     pruned: Counter[str] = field(default_factory=Counter)
     accepted: int = 0
     solved: int = 0
+    lessons: int = 0
     spans: tuple[float, float, int] | None = None
     work: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
