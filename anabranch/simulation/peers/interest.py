@@ -135,25 +135,41 @@ def refresh(
 
 @numba.njit(cache=True, nogil=True)
 def _paint(peer, box, without, value, cover, owner, mark, resolution):  # pragma: no cover
-    """Set the cover of all cells of a box that are not in another one; returns peers to tell."""
+    """Set the cover of all cells of a box that are not in another one; returns peers to tell.
+
+    What remains of a box without another is at most two slabs for each axis.
+    """
+    messages, part = 0, box.copy()
+    for axis in range(len(box)):
+        low, high = box[axis, 0], box[axis, 1]
+        begin, end = max(low, without[axis, 0]), min(high, without[axis, 1])
+        if begin >= end:
+            return messages + _fill(peer, part, value, cover, owner, mark, resolution)
+        part[axis, 0], part[axis, 1] = low, begin
+        messages += _fill(peer, part, value, cover, owner, mark, resolution)
+        part[axis, 0], part[axis, 1] = end, high
+        messages += _fill(peer, part, value, cover, owner, mark, resolution)
+        part[axis, 0], part[axis, 1] = begin, end
+    return messages
+
+
+@numba.njit(cache=True, nogil=True)
+def _fill(peer, box, value, cover, owner, mark, resolution):  # pragma: no cover
+    """Set the cover of all cells of a box."""
     d, messages, now = len(box), 0, mark[-1]
-    if box[0, 0] >= box[0, 1]:
-        return 0
+    for axis in range(d):
+        if box[axis, 0] >= box[axis, 1]:
+            return 0
     place = box[:, 0].copy()
     while True:
-        inside = True
         cell = 0
         for axis in range(d):
             cell = cell * resolution + place[axis]
-            inside &= without[axis, 0] <= place[axis] < without[axis, 1]
-        if inside:  # and so on to the end of the other box along the last axis
-            place[d - 1] = min(without[d - 1, 1], box[d - 1, 1]) - 1
-        else:
-            cover[cell, peer] = value
-            z = owner[cell]
-            if z != peer and mark[z] != now:
-                mark[z] = now
-                messages += 1
+        cover[cell, peer] = value
+        z = owner[cell]
+        if z != peer and mark[z] != now:
+            mark[z] = now
+            messages += 1
         axis = d - 1
         while axis >= 0:
             place[axis] += 1

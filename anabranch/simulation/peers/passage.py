@@ -145,8 +145,7 @@ def filtered_passage(
     Stops early if there is no room for more reports or candidates: the caller makes some.
     """
     m, peers, count = len(living), cover.shape[1], 0
-    dirty, moved = np.zeros(m, np.bool_), np.zeros(m, np.bool_)
-    listed = np.empty(2 * m, np.int64)
+    moved, listed, wider = np.zeros(m, np.bool_), np.empty(m, np.int64), np.empty(m, np.int64)
     queue, heap = np.empty(k, np.int64), np.empty(k)
     for j in range(done, len(points)):
         if count + m * (k + 1) > len(far):
@@ -155,7 +154,7 @@ def filtered_passage(
             for q in range(m):
                 if not _make_room(cand[q], cand_ints[q], counts[q]):
                     return j, count
-        s, changed = first + j, 0
+        s, changed, announced = first + j, 0, 0
         for q in range(m):
             if earliest[q] + window <= s:
                 expire(
@@ -214,7 +213,6 @@ def filtered_passage(
                 off = score(0, centres[q], points[j])
                 f = sizes[q]
                 if f < k or off < best[q, k - 1]:
-                    dirty[q] = True
                     inside = offer(
                         top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, off, s, s
                     )
@@ -224,7 +222,9 @@ def filtered_passage(
                             queue, heap,
                         )  # fmt: skip
                         limits[q] = limit(counts[q, 2] - counts[q, 1], gamma)
-                    if (inside or dirty[q]) and not moved[q]:
+                    wider[announced] = q
+                    announced += 1
+                    if inside and not moved[q]:
                         moved[q] = True
                         listed[changed] = q
                         changed += 1
@@ -237,11 +237,11 @@ def filtered_passage(
             moved[q] = False
             count = tell(top[q], top_ints[q], counts[q, 0], k, out, far, count, q, s)
             earliest[q] = oldest(top_ints[q], counts[q, 0], FOREVER)
-            if dirty[q]:
-                dirty[q] = False
-                radius = best[q, k - 1] if sizes[q] >= k else np.inf
-                counters[MERGER] += announce(
-                    q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark,
-                    boxes, mergers, members, starts, centres, resolution,
-                )  # fmt: skip
+        for i in range(announced):
+            q = wider[i]
+            radius = best[q, k - 1] if sizes[q] >= k else np.inf
+            counters[MERGER] += announce(
+                q, home[q], radius, order, reach, extent, said, slack, cover, owner, mark,
+                boxes, mergers, members, starts, centres, resolution,
+            )  # fmt: skip
     return len(points), count
