@@ -15,8 +15,9 @@ class Tally:
     """Counts of one worker's step.
 
     `solved` pairs were decided by their exact distance; `lessons` were solved although a bound had
-    decided them, for the potentials that this leaves. `work` adds up, by span of the left row's key, the pairs that a search looked at one by one and
-    what their exact decisions weigh; it is empty unless `spans` says how to find a span.
+    decided them, for the potentials that this leaves. `work` adds up, by span of the left row's
+    key, the pairs that a search looked at one by one and what their exact decisions weigh; it is
+    empty unless `spans` says how to find a span.
 
     Examples
     --------
