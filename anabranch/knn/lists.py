@@ -38,10 +38,16 @@ def _first_above(values, limit, begin, end):  # pragma: no cover
 def _insert(scores, codes, begin, size, s, code):  # pragma: no cover
     """Put an arrival, younger than all there, into a list; its position."""
     at = _first_above(scores, s, begin, begin + size)
-    for j in range(begin + size, at, -1):
-        scores[j] = scores[j - 1]
-    for j in range(begin + size, at, -1):
-        codes[j] = codes[j - 1]
+    # Of unsigned positions in a slice, compiled code knows that none is negative, and so moves many
+    # at a time.
+    rest, following = scores[at : begin + size + 1], codes[at : begin + size + 1]
+    last, one = np.uint64(len(rest) - 1), np.uint64(1)
+    for j in range(last):
+        to = last - np.uint64(j)
+        rest[to] = rest[to - one]
+    for j in range(last):
+        to = last - np.uint64(j)
+        following[to] = following[to - one]
     scores[at] = s
     codes[at] = code
     return at - begin
@@ -55,7 +61,6 @@ def _delete(scores, codes, begin, size, s, number):  # pragma: no cover
         at -= 1
     if at < begin or scores[at] != s:
         return -1
-    # Of a slice, compiled code knows that positions are not negative, and moves many at a time.
     rest, following = scores[at : begin + size], codes[at : begin + size]
     for j in range(len(rest) - 1):
         rest[j] = rest[j + 1]
@@ -68,8 +73,9 @@ def _delete(scores, codes, begin, size, s, number):  # pragma: no cover
 def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma: no cover
     """Entries with a number below `before`, sorted by it; how many."""
     found = 0
-    for j in range(begin, begin + size):
-        number = codes[j] >> 1
+    entries = codes[begin : begin + size]
+    for j in range(len(entries)):
+        number = entries[j] >> 1
         if number < before:
             at = found
             while at > 0 and x_number[at - 1] > number:
@@ -77,7 +83,7 @@ def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma:
                 x_score[at] = x_score[at - 1]
                 at -= 1
             x_number[at] = number
-            x_score[at] = scores[j]
+            x_score[at] = scores[begin + j]
             found += 1
     return found
 
@@ -373,8 +379,8 @@ def run(  # pragma: no cover
                 reports += 1
         size[q], tau[q] = length, limit
         least = NEVER
-        for j in range(begin, begin + length):
-            least = min(least, codes[j] >> 1)
+        for code in codes[begin : begin + length]:
+            least = min(least, code >> 1)
         oldest[q] = least
         if over:
             size[q], tau[q], oldest[q] = 0, -1.0, NEVER

@@ -7,7 +7,7 @@ window itself is kept once for all queries and is read only when a list runs sho
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -97,12 +97,37 @@ class ListWithRepair(Algorithm):
         arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
         return sum(array.nbytes for array in arrays)
 
-    def detach(self) -> None:
-        """Forget the window, which the caller keeps elsewhere and will `attach`."""
+    def tops(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The current k best of some queries: query, arrival number, distance and rank from 1.
+
+        A query without any has one row, of rank 0.
+        """
+        counts = np.minimum(self._size[queries], self.queries.k[queries])
+        rows = np.maximum(counts, 1)
+        query = np.repeat(queries, rows)
+        place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+        at = self._start[query] + place
+        some = np.repeat(counts > 0, rows)
+        seq, distance = np.full(len(query), -1), np.full(len(query), np.nan)
+        held = self._w_seq[self._lo : self._hi]
+        seq[some] = held[(self._codes[at[some]] >> 1) - self._base]
+        distance[some] = self._scores[at[some]]
+        return query, seq, distance, np.where(some, place + 1, 0)
+
+    def detach(self) -> tuple[Any, ...]:
+        """Leave the window out, which the caller keeps; `reattach` what this gives."""
+        held = (self._w_clock, self._w_times, self._w_seq, self._w_points)
+        places = (self._lo, self._hi, self._base)
         self._base = self._ends
         self._w_clock = self._w_times = self._w_seq = np.empty(0, np.int64)
         self._w_points = np.empty((0, self._w_points.shape[1]))
         self._lo = self._hi = 0
+        return held, places
+
+    def reattach(self, detached: tuple[Any, ...]) -> None:
+        """Undo `detach`."""
+        (self._w_clock, self._w_times, self._w_seq, self._w_points), places = detached
+        self._lo, self._hi, self._base = places
 
     def attach(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray) -> None:
         """Give back at least the window that was detached: the newest objects up to `reached`."""

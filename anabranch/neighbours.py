@@ -1,0 +1,399 @@
+"""One validated call of `nearest`: which objects, which queries, how measured and by which method.
+
+The check needs two schemas and nothing else. Rows of queries are read here as well, into blocks
+that say, for every query, when it begins or ends: a fixed table of queries is the same as a stream
+in which all of them are added before anything else.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.blocks import Block
+from anabranch.correlation import Side, Slot
+from anabranch.durations import microseconds
+from anabranch.errors import BadRow
+from anabranch.intake import Intake
+from anabranch.knn.algorithm import FOREVER, METRICS
+from anabranch.plans import Plan, Ssp
+from anabranch.predicates import VectorMeasure
+
+__all__ = ["METHODS", "OUTPUTS", "Nearest", "plan_nearest", "read_queries", "refuse_bad_queries"]
+
+METHODS = ("exact", "probabilistic", "relaxed", "filtered")
+OUTPUTS = ("hits", "top")
+QUERY_ID = "query_id"
+
+Schema = Mapping[str, str]
+
+_INTEGRAL = ("tinyint", "smallint", "int", "bigint")
+_VECTORS = ("array<float>", "array<double>")
+
+
+@dataclass(frozen=True)
+class Nearest:
+    """A call of `nearest` that can run.
+
+    `query_columns` are those of id, point, k, window, rows, since, op and ts that the queries
+    have. `k`, `window` and `rows` are for queries that do not say themselves; 0 is unset.
+    """
+
+    measure: str
+    objects: Side
+    query_point: str
+    query_columns: Mapping[str, str]
+    k: int
+    window: int
+    rows: int
+    method: str
+    error: float
+    output: str
+    plan: Plan | None
+    late: int | None
+    drop_bad_rows: bool
+    query_id_is_text: bool
+    has_ops: bool
+
+    @property
+    def intake(self) -> Intake:
+        """What brings objects in."""
+        return Intake(self.objects, self.drop_bad_rows)
+
+    def fingerprint(self, queries: Block | None) -> str:
+        """What must stay the same for stored state to keep its meaning."""
+        parts = [self.measure, self.method, self.error, self.output, self.objects]
+        parts += [self.k, self.window, self.rows, sorted(self.query_columns)]
+        if queries is not None:
+            parts += [queries.encode()]
+        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+
+
+def plan_nearest(
+    objects: Schema,
+    queries: Schema,
+    *,
+    by: Any,
+    time: Any = "ts",
+    id: Any = "id",
+    k: Any = None,
+    window: Any = None,
+    rows: Any = None,
+    late: Any = None,
+    plan: Any = None,
+    method: Any = "exact",
+    error: Any = None,
+    output: Any = "hits",
+    bad_rows: Any = "fail",
+) -> tuple[Nearest | None, list[str]]:
+    """The call and the problems that stand in its way; one of them is empty.
+
+    Examples
+    --------
+    >>> things = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
+    >>> wanted = {"query_id": "string", "v": "array<double>", "k": "int", "window": "string"}
+    >>> found, problems = plan_nearest(things, wanted, by="v")
+    >>> found.measure, problems
+    ('euclidean', [])
+    >>> plan_nearest(things, {"query_id": "int", "v": "array<float>"}, by="v", k=0)[1]
+    ["k must be a whole number of at least 1, got 0", "queries have no column 'window' or 'rows' \
+and the call names neither: add window='10 seconds' or rows=1000"]
+    """
+    check = _Check(objects, queries)
+    measure = check.measure(by)
+    times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
+    if not all(isinstance(name, str) for name in times):
+        check.say(f"time must be a column name or a pair (objects, queries), got {time!r}")
+        times = ("", "")
+    if not isinstance(id, str):
+        check.say(f"id must be a column name, got {id!r}")
+        id = ""
+    ids = ("bigint", "int", "string")
+    check.column("objects", times[0], ("timestamp",), "time", "cast it with to_timestamp")
+    check.column("objects", id, ids, "id", "cast it to long or string")
+    check.column("queries", QUERY_ID, ids, "the query's id", "rename or cast the column")
+    has_ops = "op" in queries
+    if has_ops:
+        check.column("queries", "op", ("string",), "add or cancel", "cast it to string")
+        check.column("queries", times[1], ("timestamp",), "time", "cast it with to_timestamp")
+    count = check.number("k", k, 1)
+    span = check.duration("window", window, 1)
+    length = check.number("rows", rows, 1)
+    columns = check.query_columns(count, span, length, has_ops, times[1])
+    delay = check.duration("late", late, 0)
+    if bad_rows not in ("fail", "drop"):
+        check.say(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
+    share = check.method(method, error, output)
+    if plan is not None and not (isinstance(plan, Ssp) and plan.master == "left"):
+        check.say(
+            "plan must be ab.ssp(workers), which spreads queries and sends objects to all workers, "
+            f"got {plan!r}"
+        )
+    if bad_rows == "drop" and measure is not None and measure.dim is None:
+        check.say(
+            f"bad_rows='drop' needs the length of {measure.left!r}, by=ab.{measure.kind}(..., "
+            "dim=64), or it would depend on what arrives first which rows are dropped"
+        )
+    if check.problems or measure is None:
+        return None, list(dict.fromkeys(check.problems))
+    slot = Slot("v", measure.left, "vector", objects[measure.left], measure.dim, measure.kind)
+    side = Side("object", times[0], id, objects[id] == "string", (slot,), ())
+    return (
+        Nearest(
+            measure.kind,
+            side,
+            measure.right,
+            columns,
+            count,
+            span,
+            length,
+            method,
+            share,
+            output,
+            plan,
+            None if late is None else delay,
+            bad_rows == "drop",
+            queries[QUERY_ID] == "string",
+            has_ops,
+        ),
+        [],
+    )
+
+
+class _Check:
+    """Collects what is wrong with one call."""
+
+    def __init__(self, objects: Schema, queries: Schema) -> None:
+        self.schemas = {"objects": objects, "queries": queries}
+        self.problems: list[str] = []
+
+    def say(self, problem: str) -> None:
+        self.problems.append(problem)
+
+    def column(
+        self, frame: str, name: str, allowed: tuple[str, ...], use: str, remedy: str
+    ) -> None:
+        schema = self.schemas[frame]
+        if not name:
+            return
+        if name not in schema:
+            self.say(f"{frame} have no column {name!r} ({use}); they have {', '.join(schema)}")
+        elif schema[name] not in allowed:
+            wanted = " or ".join(allowed)
+            self.say(f"{use}: {frame} column {name!r} is {schema[name]}, not {wanted}; {remedy}")
+
+    def measure(self, by: Any) -> VectorMeasure | None:
+        found = VectorMeasure("euclidean", by, by) if isinstance(by, str) else by
+        if not isinstance(found, VectorMeasure) or found.kind not in METRICS:
+            self.say(
+                "by must be the name of a vector column (Euclidean distance) or ab.euclidean(...), "
+                f"ab.manhattan(...) or ab.cosine(...), got {by!r}"
+            )
+            return None
+        for frame, name in (("objects", found.left), ("queries", found.right)):
+            self.column(frame, name, _VECTORS, "by", "cast it to array<float>")
+        return found
+
+    def number(self, name: str, value: Any, least: int) -> int:
+        if value is None:
+            return 0
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            self.say(f"{name} must be a whole number of at least {least}, got {value!r}")
+            return least
+        return value
+
+    def duration(self, name: str, value: Any, least: int) -> int:
+        if value is None:
+            return 0
+        try:
+            found = microseconds(value)
+        except ValueError as error:
+            self.say(f"{name}: {error}")
+            return least
+        if found < least:
+            self.say(f"{name} must be {'positive' if least else 'zero or more'}, got {value!r}")
+        return found
+
+    def query_columns(
+        self, k: int, window: int, rows: int, has_ops: bool, time: str
+    ) -> dict[str, str]:
+        """Which of the optional columns the queries have, as name and type."""
+        schema = self.schemas["queries"]
+        found = {name: schema[name] for name in ("k", "window", "rows") if name in schema}
+        for name in ("k", "rows"):
+            if name in found:
+                self.column("queries", name, _INTEGRAL, name, "cast it to int")
+        if "window" in found and not (
+            found["window"] == "string" or found["window"].startswith("interval day")
+        ):
+            self.say(
+                f"window: queries column 'window' is {found['window']}, not a text such as "
+                "'10 seconds' or a day-time interval; cast it, or use a column 'rows' for counts"
+            )
+        if window and rows:
+            self.say("window= and rows= were both given: a query has one kind of window")
+        if "k" not in found and not k:
+            self.say("queries have no column 'k' and the call names none: add k=10")
+        if not ({"window", "rows"} & set(found) or window or rows):
+            self.say(
+                "queries have no column 'window' or 'rows' and the call names neither: add "
+                "window='10 seconds' or rows=1000"
+            )
+        if has_ops:
+            found["ts"] = time
+        elif "since" in schema:
+            self.column("queries", "since", ("timestamp",), "since", "cast it with to_timestamp")
+            found["since"] = schema["since"]
+        return found
+
+    def method(self, method: Any, error: Any, output: Any) -> float:
+        if method not in METHODS:
+            self.say(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+        if output not in OUTPUTS:
+            self.say(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}")
+        elif output == "top" and method != "exact":
+            self.say(f"output='top' needs method='exact', got method={method!r}")
+        if error is None:
+            return 1e-3
+        if method != "probabilistic":
+            self.say(f"error= is for method='probabilistic'; method={method!r} has no error")
+        number = isinstance(error, (int, float)) and not isinstance(error, bool)
+        if not number or not 0 < error < 1:
+            self.say(f"error must lie between 0 and 1, got {error!r}; 0.001 is usual")
+            return 1e-3
+        return float(error)
+
+
+def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], int]:
+    """Rows of queries as a block, what is wrong with the others, and how many those are.
+
+    The table holds ``id, v, t`` (when it begins or ends, or null) and, as far as the queries have
+    them, ``k, span`` or ``text`` (of the window), ``rows`` and ``op``. In the block, `t` is the
+    time after which objects count or, where `cancel` is set, up to which; `row` is the place in the
+    table.
+    """
+    n = table.num_rows
+    faults = _Faults(table)
+    cancel = np.zeros(n, bool)
+    ids = table["id"].combine_chunks()
+    faults.where(np.asarray(ids.is_null()), f"{QUERY_ID!r} is null")
+    if nearest.has_ops:
+        ops = table["op"].to_pylist()
+        cancel = np.array([op == "cancel" for op in ops], bool)
+        odd = np.array([op not in ("add", "cancel") for op in ops], bool)
+        faults.where(odd, "op is neither 'add' nor 'cancel'")
+        faults.where(np.asarray(table["t"].combine_chunks().is_null()), "its time is null")
+    t = _numbers(table, "t", -FOREVER, n)
+    k = _numbers(table, "k", nearest.k, n)
+    counts = _numbers(table, "rows", 0, n)
+    spans = _spans(table, faults, n)
+    silent = (spans == 0) & (counts == 0)
+    spans[silent], counts[silent] = nearest.window, nearest.rows
+    adds = ~cancel
+    faults.where(adds & (k < 1), "k must be at least 1")
+    faults.where(adds & (spans < 0), "its window is not positive")
+    faults.where(adds & (counts < 0), "rows must be at least 1")
+    faults.where(adds & (spans == 0) & (counts == 0), "it has neither window nor rows")
+    faults.where(adds & (spans > 0) & (counts > 0), "it has both window and rows")
+    points, wrong = _points(table["v"], nearest.measure, adds & ~faults.bad)
+    for mask, reason in wrong:
+        faults.where(mask, f"{nearest.query_point!r} {reason}")
+    good = np.flatnonzero(~faults.bad)
+    columns = {
+        "id": ids if nearest.query_id_is_text else _numbers(table, "id", 0, n),
+        "v": points,
+        "k": np.maximum(k, 1),
+        "window": np.where(counts > 0, counts, spans),
+        "counted": counts > 0,
+        "cancel": cancel,
+        "row": np.arange(n),
+    }
+    return Block.of(t, columns).take(good), faults.problems, n - len(good)
+
+
+class _Faults:
+    def __init__(self, table: pa.Table) -> None:
+        self.table = table
+        self.bad = np.zeros(table.num_rows, bool)
+        self.problems: list[str] = []
+
+    def where(self, mask: np.ndarray, reason: str) -> None:
+        rows = mask & ~self.bad
+        if rows.any():
+            first = self.table["id"][int(np.argmax(rows))].as_py()
+            others = int(rows.sum()) - 1
+            more = f" (and {others} more)" if others else ""
+            self.problems.append(f"query {first!r}{more}: {reason}")
+            self.bad |= rows
+
+
+def _numbers(table: pa.Table, name: str, otherwise: int, n: int) -> np.ndarray:
+    if name not in table.column_names:
+        return np.full(n, otherwise, np.int64)
+    column = table[name].combine_chunks().cast(pa.int64()).fill_null(otherwise)
+    return np.array(column.to_numpy(zero_copy_only=False), np.int64)
+
+
+def _spans(table: pa.Table, faults: _Faults, n: int) -> np.ndarray:
+    """Windows in microseconds; 0 where a query has none."""
+    if "text" not in table.column_names:
+        spans = _numbers(table, "span", 0, n)
+        # An interval of zero is not the same as no interval.
+        given = "span" in table.column_names
+        zero = (
+            np.asarray(table["span"].combine_chunks().is_valid()) & (spans == 0) if given else None
+        )
+        return spans if zero is None else np.where(zero, -1, spans)
+    coded = table["text"].combine_chunks().dictionary_encode()
+    lengths = []
+    for text in coded.dictionary.to_pylist():
+        try:
+            lengths.append(microseconds(text) or -1)
+        except ValueError as error:
+            lengths.append(-1)
+            rows = np.asarray(coded.indices.fill_null(-1)) == len(lengths) - 1
+            faults.where(rows, f"window: {error}")
+    places = np.asarray(coded.indices.fill_null(-1))
+    found: np.ndarray = np.array([*lengths, 0], np.int64)[places]
+    return found
+
+
+def _points(
+    column: pa.ChunkedArray, measure: str, wanted: np.ndarray
+) -> tuple[np.ndarray, list[tuple[np.ndarray, str]]]:
+    """The query points as a matrix (zeros where none is wanted), and which are wrong."""
+    n = len(wanted)
+    wrong: list[tuple[np.ndarray, str]] = []
+    lengths = np.asarray(column.combine_chunks().value_lengths().fill_null(-1))
+    wrong.append((wanted & (lengths < 0), "is null"))
+    wrong.append((wanted & (lengths == 0), "is empty"))
+    given = wanted & (lengths > 0)
+    dim = int(lengths[given][0]) if given.any() else 1
+    wrong.append((given & (lengths != dim), f"is not of length {dim} as the first query's"))
+    fitting = np.flatnonzero(given & (lengths == dim))
+    points = np.zeros((n, dim))
+    if len(fitting):
+        flat = column.combine_chunks().take(pa.array(fitting)).flatten().cast(pa.float64())
+        points[fitting] = flat.to_numpy(zero_copy_only=False).reshape(-1, dim)
+    odd = np.logical_not(np.isfinite(points).all(axis=1))
+    wrong.append((odd, "holds null, NaN or infinity"))
+    points[odd] = 0
+    if measure == "cosine":
+        nowhere = np.zeros(n, bool)
+        nowhere[fitting] = (points[fitting] == 0).all(axis=1) & ~odd[fitting]
+        wrong.append((nowhere, "is a zero vector, which has no direction"))
+    return points, wrong
+
+
+def refuse_bad_queries(nearest: Nearest, problems: list[str]) -> None:
+    """Stop at queries that cannot run, unless they may be dropped."""
+    if problems and not nearest.drop_bad_rows:
+        raise BadRow(
+            f"{problems[0]}; repair the queries, or pass bad_rows='drop' to leave such rows out "
+            "and count them"
+        )
