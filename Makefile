@@ -50,6 +50,7 @@ laws: setup
 bench: setup
 	$(BIN)/python benchmarks/correlate.py
 	$(BIN)/python benchmarks/place.py
+	$(BIN)/python benchmarks/nearest.py
 	$(BIN)/python benchmarks/vico.py
 	$(BIN)/python benchmarks/emd.py
 	$(BIN)/python benchmarks/dssis_queues.py
