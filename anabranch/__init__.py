@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
     from anabranch.spark.metrics import metrics
+    from anabranch.spark.nearest import nearest, top
     from anabranch.spark.settings import configure
     from anabranch.spark.watch import watch
 
@@ -58,8 +59,10 @@ __all__ = [
     "grid",
     "spans",
     "adaptive",
-    # the verb
+    # the verbs
     "correlate",
+    "nearest",
+    "top",
     # instances out of invocations: the verb, what names one, when its window closes
     "assemble",
     "by_head",
@@ -98,6 +101,8 @@ _SPARK = {
     "configure": "settings",
     "correlate": "correlate",
     "metrics": "metrics",
+    "nearest": "nearest",
+    "top": "nearest",
     "watch": "watch",
 }
 

@@ -21,7 +21,7 @@ from anabranch.routing import LivePlans
 from anabranch.spark.heap import settle
 from anabranch.spread import worker_keys
 
-__all__ = ["PACKED", "Packer"]
+__all__ = ["PACKED", "Packer", "live_plans"]
 
 # worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
 PACKED = "worker int, newest long, block binary"
@@ -39,7 +39,7 @@ class Packer:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
         settle()
-        live = self._live()
+        live = live_plans(self.plan, self.control)
         keys = worker_keys(live.workers)
         for batch in batches:
             if batch.num_rows == 0:
@@ -54,13 +54,14 @@ class Packer:
                 ["worker", "newest", "block"],
             )
 
-    def _live(self) -> LivePlans:
-        """The plans of this task's micro-batch; a repeated task reads the same ones."""
-        if self.control is None:
-            return LivePlans({0: self.plan})
-        task = TaskContext.get()
-        batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
-        if task is None or batch is None:
-            raise RuntimeError("a plan log is read by micro-batch, and this is not one")
-        query = task.getLocalProperty("sql.streaming.queryId")
-        return reader(self.control).live_at(int(batch), query)
+
+def live_plans(plan: Plan, control: str | None) -> LivePlans:
+    """The plans of this task's micro-batch; a repeated task reads the same ones."""
+    if control is None:
+        return LivePlans({0: plan})
+    task = TaskContext.get()
+    batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
+    if task is None or batch is None:
+        raise RuntimeError("a plan log is read by micro-batch, and this is not one")
+    query = task.getLocalProperty("sql.streaming.queryId")
+    return reader(control).live_at(int(batch), query)

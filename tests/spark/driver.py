@@ -17,6 +17,7 @@ from typing import Any
 
 import anabranch as ab
 from tests import twin
+from tests.spark import nearest_feed as nearest_driver
 from tests.spark.feeds import SECOND, Feed
 
 SPANS = (3 * SECOND, 2 * SECOND)
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("--remote")
     parser.add_argument("--plan", choices=PLANS, default="ssp")
     parser.add_argument("--changing", action="store_true", help="under changing plans")
+    parser.add_argument("--nearest", action="store_true", help="`nearest` in place of `correlate`")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
     options = parser.parse_args()
@@ -121,6 +123,9 @@ def main() -> None:
     workers = 4 if options.changing else 2
     spark = session(options.master, options.remote, options.folder, workers)
     feed = Feed(options.folder)
+    if options.nearest:
+        nearest_driver.run(options.folder, spark)
+        return
     call = {
         "where": ab.cosine("v") >= 0.6,
         "window": ("3 seconds", "2 seconds"),

@@ -1,0 +1,433 @@
+"""The verb `nearest`: continuous k-nearest-neighbour queries over sliding windows."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from anabranch.blocks import Block
+from anabranch.durations import Duration
+from anabranch.errors import InvalidCall
+from anabranch.neighbours import QUERY_ID, Nearest, plan_nearest, read_queries
+from anabranch.planlog import PlanLog
+from anabranch.plans import Plan, ssp
+from anabranch.predicates import VectorMeasure
+from anabranch.spark.adaptation import PlanKeeper
+from anabranch.spark.metrics import METRICS_PREFIX
+from anabranch.spark.nearest_worker import (
+    NearestBatch,
+    NearestProcessor,
+    ObjectPacker,
+    QueryPacker,
+)
+from anabranch.spark.packing import PACKED
+from anabranch.spark.settings import partitions, setting_problems
+
+__all__ = ["nearest", "top"]
+
+_WATERMARK = "spark.watermarkDelayMs"
+
+
+def nearest(
+    objects: DataFrame,
+    queries: DataFrame,
+    *,
+    by: str | VectorMeasure,
+    time: str | tuple[str, str] = "ts",
+    id: str = "id",
+    k: int | None = None,
+    window: Duration | None = None,
+    rows: int | None = None,
+    late: Duration | None = None,
+    plan: Plan | None = None,
+    method: str = "exact",
+    error: float | None = None,
+    output: str = "hits",
+    control: str | None = None,
+    bad_rows: str = "fail",
+) -> DataFrame:
+    """Tell many standing queries of each object that gets among their k nearest.
+
+    A query has a point, k and a window. At every instant its top-k are the k objects of its window
+    that are nearest to its point; of two at the same distance, the one earlier by (time, id). An
+    object comes out once for each query whose top-k it ever enters, at the instant at which it
+    first does: when it arrives, or when a nearer one leaves the window.
+
+    Parameters
+    ----------
+    objects
+        A streaming or batch DataFrame with an id, a time and a vector.
+    queries
+        Either a batch DataFrame with ``query_id``, the vector, ``k`` and ``window`` or ``rows``,
+        and perhaps ``since``, whose queries hold for the whole run; or a DataFrame of the same
+        kind as `objects` with two more columns, ``op`` (``add`` or ``cancel``) and a time.
+    by
+        The vector column, for the Euclidean distance; or ``ab.euclidean("v")``,
+        ``ab.manhattan("v")``, ``ab.cosine("v")``, also with two names, of objects and of queries.
+    time, id
+        Column names of the objects; `time` may be a pair, of objects and of queries.
+    k, window, rows
+        For queries that have no such column: how many neighbours, over which duration or over how
+        many of the newest objects.
+    late
+        Streaming: how far a row may lag behind the newest time seen. Leave it out if the inputs
+        have watermarks.
+    plan
+        ``ab.ssp(workers)`` spreads the queries over so many workers; by default one per shuffle
+        partition.
+    method
+        ``"exact"`` (the list with repair), ``"relaxed"`` and ``"filtered"`` (both exact, as the
+        literature has them) or ``"probabilistic"``, which may miss objects.
+    error
+        With ``method="probabilistic"``: the share of results that may be missed where the order of
+        objects is random.
+    output
+        ``"hits"``; or ``"top"``: after each micro-batch, the whole top-k of every query whose
+        top-k has changed, for `ab.top`.
+    control
+        Streaming, with fixed queries and windows of time: a directory for the plan log, through
+        which workers join and leave (``ab.PlanLog(control).append(ab.ssp(4))``).
+    bad_rows
+        ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
+        such rows out and counts them.
+
+    Returns
+    -------
+    DataFrame
+        ``query_id, object_id, object_ts, entered_ts, distance, rank``; with ``output="top"``
+        ``query_id, ts, rank, object_id, object_ts, distance``.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> things = spark.sql('''SELECT id, timestamp_seconds(1700000000 + id) AS ts,
+    ...                              array(float(id)) AS v FROM range(5)''')
+    >>> wanted = spark.sql('''SELECT 'q' AS query_id, array(float(0)) AS v, 1 AS k,
+    ...                              '2 seconds' AS window''')
+    >>> hits = ab.nearest(things, wanted, by="v")
+    >>> [(hit.object_id, hit.distance) for hit in hits.orderBy("entered_ts").collect()]
+    [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
+    """
+    problems = [
+        f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
+        for name, frame in (("objects", objects), ("queries", queries))
+        if not hasattr(frame, "mapInArrow")
+    ]
+    if problems:
+        raise InvalidCall("nearest", problems)
+    spark = objects.sparkSession
+    types = [
+        {field.name: field.dataType.simpleString() for field in frame.schema}
+        for frame in (objects, queries)
+    ]
+    found, problems = plan_nearest(
+        *types,
+        by=by,
+        time=time,
+        id=id,
+        k=k,
+        window=window,
+        rows=rows,
+        late=late,
+        plan=plan,
+        method=method,
+        error=error,
+        output=output,
+        bad_rows=bad_rows,
+    )
+    problems += setting_problems(spark, objects.isStreaming)
+    problems += _kind_problems(objects, queries)
+    problems += _watermark_problems(objects, queries, time, late)
+    problems += _control_problems(control, objects, queries, late, rows, types[1])
+    if isinstance(plan, Plan) and plan.workers > partitions(spark):
+        problems.append(
+            f"plan {plan} has {plan.workers} workers, but spark.sql.shuffle.partitions is "
+            f"{partitions(spark)}: use fewer, or call ab.configure(spark, workers={plan.workers})"
+        )
+    if problems or found is None:
+        raise InvalidCall("nearest", problems)
+    fixed = None if found.has_ops else _collected(found, queries)
+    chosen = found.plan or ssp(_workers(partitions(spark), fixed))
+    path = None if control is None else os.fspath(control)
+    return _run(found, chosen, objects, queries, fixed, path)
+
+
+def top(frame: DataFrame) -> DataFrame:
+    """The current top-k of every query, out of rows of ``nearest(..., output="top")``.
+
+    Of each query, the rows with the greatest `ts`. `frame` is a batch DataFrame: what the stream
+    has written, or the two of them in ``foreachBatch``, the table so far and the new rows.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> rows = spark.sql('''SELECT * FROM VALUES ('q', timestamp_seconds(10), 1, 7),
+    ...     ('q', timestamp_seconds(20), 1, 8), ('q', timestamp_seconds(20), 2, 7)
+    ...     AS t(query_id, ts, rank, object_id)''')
+    >>> [(row.rank, row.object_id) for row in ab.top(rows).orderBy("rank").collect()]
+    [(1, 8), (2, 7)]
+    """
+    if not hasattr(frame, "mapInArrow"):
+        raise InvalidCall("top", [f"frame must be a DataFrame, got {type(frame).__name__}"])
+    missing = [name for name in (QUERY_ID, "ts", "rank") if name not in frame.columns]
+    if missing:
+        raise InvalidCall(
+            "top",
+            [
+                f"frame has no column {missing[0]!r}, it has {', '.join(frame.columns)}: give it "
+                "rows of ab.nearest(..., output='top')"
+            ],
+        )
+    if frame.isStreaming:
+        raise InvalidCall(
+            "top",
+            [
+                "frame is streaming: write nearest(..., output='top') to a table and read that, or "
+                "call ab.top inside foreachBatch"
+            ],
+        )
+    latest = F.max("ts").over(Window.partitionBy(QUERY_ID))
+    rows = frame.withColumn("_latest", latest).filter("ts = _latest AND rank > 0")
+    return rows.drop("_latest")
+
+
+def _run(
+    call: Nearest,
+    plan: Plan,
+    objects: DataFrame,
+    queries: DataFrame,
+    fixed: Block | None,
+    control: str | None,
+) -> DataFrame:
+    side = call.objects
+    ident = _column(side.id).cast("string" if side.id_is_text else "bigint")
+    nothing = F.lit(0).cast("bigint")
+    packed = objects.select(
+        F.unix_micros(_column(side.time)).alias("t"),
+        ident.alias("id"),
+        _column(side.slots[0].column).alias("v"),
+        nothing.alias("h"),
+        nothing.alias("key"),
+    ).mapInArrow(ObjectPacker(call, plan, control), PACKED)
+    if fixed is None:
+        asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
+        packed = packed.union(asked)
+    table = None if fixed is None else fixed.encode()
+    fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
+    other = StringType() if side.id_is_text else LongType()
+    if call.output == "hits":
+        fields.add("object_id", other).add("object_t", LongType()).add("entered_t", LongType())
+        fields.add("distance", DoubleType()).add("rank", IntegerType())
+    else:
+        fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
+        fields.add("object_t", LongType()).add("distance", DoubleType())
+    if objects.isStreaming:
+        name = METRICS_PREFIX + secrets.token_hex(4)
+        if control is not None:
+            assert fixed is not None
+            _keep_log(call, plan, fixed, control, objects, name)
+        result = _streaming(call, packed, table, fields, name)
+    else:
+        result = _batch(call, packed, table, fields, partitions(objects.sparkSession))
+    return result.select(*_result(call, objects, queries))
+
+
+def _streaming(
+    call: Nearest, blocks: DataFrame, queries: bytes | None, fields: StructType, name: str
+) -> DataFrame:
+    if call.late is not None:
+        delay = f"{-(-call.late // 1000)} milliseconds"
+        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
+            "newest", delay
+        )
+    schema = StructType([*fields.fields]).add("load", StringType())
+    arrow = to_arrow_schema(schema, timezone="UTC")
+    # Hits are told when the watermark has passed them, so their times cannot carry it on.
+    result = (
+        blocks.select("worker", "block")
+        .groupBy("worker")
+        .transformWithStateInPandas(
+            NearestProcessor(call, queries, arrow),
+            outputStructType=schema,
+            outputMode="Append",
+            timeMode="EventTime",
+        )
+    )
+    return result.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
+
+
+def _batch(
+    call: Nearest, blocks: DataFrame, queries: bytes | None, schema: StructType, tasks: int
+) -> DataFrame:
+    worker = NearestBatch(call, queries, to_arrow_schema(schema, timezone="UTC"))
+
+    def run(
+        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        return worker.run(key[0].as_py(), batches)
+
+    # The annotations, which Spark reads to tell an iterator function, must be objects.
+    run.__annotations__ = {
+        "key": tuple[pa.Scalar, ...],
+        "batches": Iterator[pa.RecordBatch],
+        "return": Iterator[pa.RecordBatch],
+    }
+    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
+
+
+def _keep_log(
+    call: Nearest, plan: Plan, fixed: Block, control: str, objects: DataFrame, name: str
+) -> None:
+    """Begin the plan log if it is new, and let a listener keep it."""
+    log = PlanLog(control)
+    if log.current() is None:
+        log.begin(plan, first=0)
+    # A query changes hands two windows after the new plan's bound; until then the old one is live.
+    longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
+    assert call.late is not None
+    spark = objects.sparkSession
+    keeper = PlanKeeper(spark, log, name, (longest, longest), call.late, None, partitions(spark))
+    spark.streams.addListener(keeper)
+
+
+def _collected(call: Nearest, queries: DataFrame) -> Block:
+    """The fixed queries, read once."""
+    block, problems, _ = read_queries(call, _prepared(call, queries).toArrow())
+    if problems and not call.drop_bad_rows:
+        raise InvalidCall("nearest", problems)
+    ids = pa.array(block.columns["id"])
+    if len(ids.unique()) < len(ids):
+        counts = ids.value_counts().to_pylist()
+        twice = next(pair["values"] for pair in counts if pair["counts"] > 1)
+        raise InvalidCall(
+            "nearest", [f"query_id {twice!r} is there more than once: give each query its own"]
+        )
+    if not len(ids):
+        raise InvalidCall("nearest", ["there are no queries: give at least one row"])
+    return block
+
+
+def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
+    """What `read_queries` reads."""
+    ident = _column(QUERY_ID).cast("string" if call.query_id_is_text else "bigint")
+    columns: list[Column] = [ident.alias("id"), _column(call.query_point).alias("v")]
+    known = call.query_columns
+    when = known.get("ts") if call.has_ops else ("since" if "since" in known else None)
+    columns.append(
+        (F.unix_micros(_column(when)) if when else F.lit(None).cast("bigint")).alias("t")
+    )
+    for name in ("k", "rows"):
+        if name in known:
+            columns.append(_column(name).cast("bigint").alias(name))
+    if known.get("window") == "string":
+        columns.append(_column("window").alias("text"))
+    elif "window" in known:
+        beginning = F.timestamp_micros(F.lit(0))
+        columns.append(F.unix_micros(beginning + _column("window")).alias("span"))
+    if call.has_ops:
+        columns.append(_column("op").alias("op"))
+        columns.append(F.xxhash64(ident).alias("h"))
+    return queries.select(*columns)
+
+
+def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Column]:
+    query_type: DataType = queries.schema[QUERY_ID].dataType
+    object_type: DataType = objects.schema[call.objects.id].dataType
+    query = F.col("query_id").cast(query_type).alias(QUERY_ID)
+    thing = F.col("object_id").cast(object_type).alias("object_id")
+    seen = F.timestamp_micros("object_t").alias("object_ts")
+    if call.output == "top":
+        ts = F.timestamp_micros("as_of").alias("ts")
+        return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
+    entered = F.timestamp_micros("entered_t").alias("entered_ts")
+    return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
+
+
+def _workers(most: int, fixed: Block | None) -> int:
+    """A worker for each task, but none without queries."""
+    return most if fixed is None else max(1, min(most, len(fixed)))
+
+
+def _kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
+    ops = "op" in queries.columns
+    if queries.isStreaming and not objects.isStreaming:
+        return ["queries are streaming and objects are not: read both with spark.readStream"]
+    if queries.isStreaming and not ops:
+        return [
+            "queries are streaming but have no column 'op': add one that says 'add' or 'cancel', "
+            "and a time"
+        ]
+    if ops and objects.isStreaming and not queries.isStreaming:
+        return [
+            "queries have a column 'op' but are not streaming as objects are: read them with "
+            "spark.readStream, or drop the column if all of them hold for the whole run"
+        ]
+    return []
+
+
+def _watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: Any) -> list[str]:
+    if not objects.isStreaming:
+        return []
+    times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
+    frames = [("objects", objects, times[0])]
+    if queries.isStreaming:
+        frames.append(("queries", queries, times[1]))
+    marked = [
+        name
+        for name, frame, column in frames
+        if any(f.name == column and _WATERMARK in (f.metadata or {}) for f in frame.schema)
+    ]
+    if late is not None and marked:
+        return [
+            f"{' and '.join(marked)} already have a watermark: leave late= out and give all "
+            "streaming inputs one, or remove withWatermark"
+        ]
+    if late is None and len(marked) < len(frames):
+        return [
+            "streaming needs a bound on lateness, or objects would wait for ever: add "
+            "late='10 seconds' to the call"
+        ]
+    return []
+
+
+def _control_problems(
+    control: Any, objects: DataFrame, queries: DataFrame, late: Any, rows: Any, schema: Any
+) -> list[str]:
+    if control is None:
+        return []
+    problems = []
+    if not isinstance(control, (str, os.PathLike)):
+        problems.append(f"control must be the path of a directory, got {control!r}")
+    if not objects.isStreaming:
+        problems.append("control= is for streaming; a batch query has one plan")
+    elif late is None:
+        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
+    if "op" in queries.columns:
+        problems.append("control= needs fixed queries; those with 'op' stay where they began")
+    if rows is not None or "rows" in schema:
+        problems.append("control= needs windows of time, given by window and not by rows")
+    return problems
+
+
+def _column(name: str) -> Column:
+    return F.col("`" + name.replace("`", "``") + "`")

@@ -1,0 +1,223 @@
+"""`nearest` on Spark: batch and streams equal brute force, instant by instant."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from tests.spark.feeds import SECOND, START, Feed
+from tests.spark.nearest_feed import (
+    closing,
+    feed_of,
+    fixed_queries,
+    got,
+    objects_in_batches,
+    query_frame,
+    want,
+)
+from tests.spark.processes import driver, newest
+
+QUERIES = fixed_queries()
+
+
+def test_batch_equals_brute_force(spark: Any, tmp_path: Path) -> None:
+    objects = objects_in_batches(6)
+    feed = feed_of(tmp_path, objects)
+    table = feed.tables(spark)[1]
+    hits = ab.nearest(table, query_frame(spark, QUERIES), by="v", plan=ab.ssp(2))
+    wanted = want(objects, QUERIES)
+    assert len(wanted) > 100
+    assert got(hits) == wanted
+    assert hits.columns == [
+        "query_id",
+        "object_id",
+        "object_ts",
+        "entered_ts",
+        "distance",
+        "rank",
+    ]
+
+
+def test_stream_equals_brute_force(spark: Any, tmp_path: Path) -> None:
+    objects = [*objects_in_batches(5, seed=3), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    hits = ab.nearest(feed.streams(spark)[1], query_frame(spark, QUERIES), by="v", late="3 seconds")
+    query = feed.run(hits)
+    assert got(feed.output(spark)) == want(objects, QUERIES)
+    figures = ab.metrics(query)
+    assert figures["total"]["rows_in"] == 5 * 30 + 1
+    assert figures["total"]["late_rows"] == 0
+
+
+def test_a_killed_driver_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -> None:
+    objects = [*objects_in_batches(6, seed=7), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    with driver(tmp_path, "--master", "local[2]", "--nearest") as run:
+        run.wait_until(lambda: newest(tmp_path, "offsets") >= 2, "batch 2")
+        run.kill()
+    assert newest(tmp_path, "commits") < newest(tmp_path, "offsets"), "no batch was interrupted"
+    with driver(tmp_path, "--master", "local[2]", "--nearest") as run:
+        run.finish()
+    assert got(feed.output(spark)) == want(objects, QUERIES)
+
+
+def test_workers_join_and_leave_through_the_plan_log(spark: Any, tmp_path: Path) -> None:
+    objects = [*objects_in_batches(18, rows=20, seed=8), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    control = str(tmp_path / "control")
+    short = [{**query, "span": SECOND} for query in QUERIES]
+    hits = ab.nearest(
+        feed.streams(spark)[1],
+        query_frame(spark, short),
+        by="v",
+        late="3 seconds",
+        plan=ab.ssp(1),
+        control=control,
+    )
+    log = ab.PlanLog(control)
+    log.append(ab.ssp(2), cause="a worker joins")
+    query = feed.start(hits)
+    asked = False
+    while query.isActive:
+        progress = query.lastProgress
+        if not asked and progress is not None and progress.batchId >= 7:
+            asked = True
+            log.append(ab.ssp(1), cause="a worker leaves")
+        time.sleep(0.05)
+    query.awaitTermination()
+    assert got(feed.output(spark)) == want(objects, short)
+    plans = [(entry.epoch, entry.plan.workers, entry.live) for entry in log.entries()]
+    assert {epoch: workers for epoch, workers, _ in plans} == {0: 1, 1: 2, 2: 1}
+    assert any(0 not in live for _, _, live in plans), "the first plan was never retired"
+
+
+def scripted_ops() -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
+    """Queries that begin and end during nine seconds, two of them told out of order."""
+    queries = fixed_queries(5, seed=4)
+    ops: list[list[dict[str, Any]]] = [[] for _ in range(9)]
+    for number, query in enumerate(queries):
+        query["t"] = START + (number * SECOND * 3) // 2
+        row = {"query_id": query["id"], "t": query["t"], "v": query["v"], "k": query["k"]}
+        row |= {"window": f"{query['span'] // SECOND} seconds", "op": "add"}
+        ops[number + (number % 2)].append(row)
+        if number < 3:
+            query["until"] = query["t"] + 2 * SECOND
+            gone = {"query_id": query["id"], "t": query["until"], "op": "cancel"}
+            ops[number].append({**dict.fromkeys(("v", "k", "window")), **gone})
+    return ops, queries
+
+
+def test_queries_come_and_go_in_a_stream(spark: Any, tmp_path: Path) -> None:
+    objects = [*objects_in_batches(8, seed=5), [closing()]]
+    ops, queries = scripted_ops()
+    feed = feed_of(tmp_path, objects, ops)
+    asked, things = feed.streams(spark)
+    # Queries and objects share a watermark, and a cancellation is told up to three seconds ahead.
+    feed.run(ab.nearest(things, asked, by="v", late="6 seconds"))
+    assert got(feed.output(spark)) == want(objects, queries)
+    asked, things = feed.tables(spark)
+    batch = ab.nearest(things, asked, by="v")
+    assert [hit for hit in got(batch) if hit[1] < 10**9] == want(objects, queries)
+
+
+def test_the_current_top_k(spark: Any, tmp_path: Path) -> None:
+    objects = objects_in_batches(4, seed=6)
+    feed = feed_of(tmp_path, objects)
+    frame = query_frame(spark, [{"id": "q", "v": [2.0, 2.0], "k": 3, "span": 60 * SECOND}])
+    rows = ab.nearest(feed.tables(spark)[1], frame, by="v", output="top")
+    flat = [o for batch in objects for o in batch]
+    far = lambda o: ((o["v"][0] - 2) ** 2 + (o["v"][1] - 2) ** 2, o["t"], o["id"])  # noqa: E731
+    best = [o["id"] for o in sorted(flat, key=far)[:3]]
+    assert [r.object_id for r in ab.top(rows).orderBy("rank").collect()] == best
+    stream = ab.nearest(feed.streams(spark)[1], frame, by="v", output="top", late="0 seconds")
+    feed.run(stream, "tops")
+    assert [
+        r.object_id for r in ab.top(feed.output(spark, "tops")).orderBy("rank").collect()
+    ] == best
+
+
+def test_ids_of_text_counted_windows_and_other_measures(spark: Any) -> None:
+    things = spark.sql(
+        "SELECT concat('o', id) AS name, timestamp_seconds(1700000000 + id) AS at, "
+        "array(1 + id % 5D, 2D) AS p FROM range(60)"
+    )
+    asked = spark.sql("SELECT 7 AS query_id, array(1D, 1D) AS q")
+    for by in (ab.cosine("p", "q"), ab.manhattan("p", "q")):
+        hits = ab.nearest(things, asked, by=by, id="name", time="at", k=1, rows=3)
+        names = [r.object_id for r in hits.orderBy("entered_ts").collect()]
+        assert names[:3] == ["o0", "o1", "o3"] if by.kind == "cosine" else ["o0", "o1", "o2"]
+        assert hits.schema["query_id"].dataType.simpleString() == "int"
+    for method in ("relaxed", "filtered", "probabilistic"):
+        same = ab.nearest(
+            things, asked, by=by, id="name", time="at", k=1, rows=4, method=method
+        ).collect()
+        exact = ab.nearest(things, asked, by=by, id="name", time="at", k=1, rows=4).collect()
+        assert sorted(same) == sorted(exact)
+
+
+def test_late_and_bad_objects_are_counted(spark: Any, tmp_path: Path) -> None:
+    objects = [
+        [{"id": 1, "t": START + 10 * SECOND, "v": [1.0, 1.0]}],
+        [{"id": 2, "t": START + SECOND, "v": [1.0, 1.0]}],
+        [{"id": 3, "t": START + 12 * SECOND, "v": [1.0]}],
+        [closing()],
+    ]
+    feed = feed_of(tmp_path, objects)
+    frame = query_frame(spark, QUERIES)
+    call = {"late": "3 seconds", "by": ab.euclidean("v", dim=2), "bad_rows": "drop"}
+    query = feed.run(ab.nearest(feed.streams(spark)[1], frame, **call))
+    total = ab.metrics(query)["total"]
+    assert (total["late_rows"], total["rejected_rows"]) == (1, 1)
+    assert {hit[1] for hit in got(feed.output(spark))} == {1}
+
+
+WRONG = [
+    ({"by": "w"}, "objects have no column 'w'"),
+    ({"by": ab.hamming("v")}, "by must be"),
+    ({"by": "v", "method": "fast"}, "method must be one of exact"),
+    ({"by": "v", "error": 0.1}, "error= is for method='probabilistic'"),
+    ({"by": "v", "output": "changes"}, "output must be one of hits, top"),
+    ({"by": "v", "plan": ab.grid(2, 2)}, "plan must be ab.ssp"),
+    ({"by": "v", "plan": ab.ssp(500)}, "has 500 workers"),
+    ({"by": "v", "control": "x"}, "control= is for streaming"),
+    ({"by": "v", "late": "soon"}, "is not a duration"),
+    ({"by": "v", "bad_rows": "drop"}, "needs the length"),
+]
+
+
+@pytest.mark.parametrize(("call", "message"), WRONG)
+def test_wrong_calls(spark: Any, call: dict[str, Any], message: str) -> None:
+    things = spark.sql("SELECT 1L AS id, timestamp_seconds(1) AS ts, array(1.0F) AS v")
+    with pytest.raises(ab.InvalidCall, match=message):
+        ab.nearest(things, query_frame(spark, [{**QUERIES[0], "v": [1.0]}]), **call)
+
+
+def test_wrong_queries(spark: Any, tmp_path: Path) -> None:
+    things = spark.sql("SELECT 1L AS id, timestamp_seconds(1) AS ts, array(1.0F) AS v")
+    good = {"id": "a", "v": [1.0], "k": 1, "span": SECOND}
+    for change, message in (
+        ({"k": 0}, "query 'a': k must be at least 1"),
+        ({"span": 0}, "query 'a': its window is not positive"),
+        ({"v": None}, "query 'a': 'v' is null"),
+        ({"v": [float("nan")]}, "query 'a': 'v' holds null, NaN"),
+    ):
+        with pytest.raises(ab.InvalidCall, match=message):
+            ab.nearest(things, query_frame(spark, [{**good, **change}]), by="v")
+    with pytest.raises(ab.InvalidCall, match="'a' is there more than once"):
+        ab.nearest(things, query_frame(spark, [good, good]), by="v")
+    with pytest.raises(ab.InvalidCall, match="no queries"):
+        ab.nearest(things, query_frame(spark, [good]).filter("k > 5"), by="v")
+    feed = feed_of(tmp_path, objects_in_batches(1), [[]])
+    asked, stream = Feed(tmp_path, feed.schemas).streams(spark)
+    with pytest.raises(ab.InvalidCall, match="late='10 seconds'"):
+        ab.nearest(stream, query_frame(spark, QUERIES), by="v")
+    with pytest.raises(ab.InvalidCall, match="queries are streaming and objects are not"):
+        ab.nearest(things, asked, by="v")
+    with pytest.raises(ab.InvalidCall, match="have no column 'op'"):
+        ab.nearest(stream, asked.drop("op"), by="v", late="1 second")
+    with pytest.raises(ab.InvalidCall, match="output='top'"):
+        ab.top(things)
