@@ -173,6 +173,15 @@ def test_pa_misses_more_if_objects_get_worse_and_the_docs_say_so():
     assert len(exact - ours) > 0.5 * len(exact)
 
 
+def test_pa_misses_more_if_many_objects_are_equally_far():
+    seq = np.arange(2_000)
+    points = np.random.default_rng(3).integers(1, 4, (2_000, 1)).astype(float)
+    queries = Queries.of([[0.0]], k=1, window=500, counted=True)
+    exact = {r[:2] for r in Relaxed(queries).advance(seq, seq, points, 2_000).rows()}
+    ours = {r[:2] for r in Probabilistic(queries).advance(seq, seq, points, 2_000).rows()}
+    assert len(exact - ours) > 0.1 * len(exact)
+
+
 def test_the_reserve_is_that_of_the_derivation():
     assert reserve([1, 9, 81], 0.1).tolist() == [4, 9, 23]
     assert reserve([1, 9, 81], 0.01).tolist() == [7, 15, 37]

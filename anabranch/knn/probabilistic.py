@@ -45,7 +45,9 @@ class Probabilistic(Algorithm):
     """PA: misses about as few as `error` says where the order of objects is random.
 
     Where distances to a query drift, the bound does not hold: if they grow, objects are forgotten
-    that are among the nearest later.
+    that are among the nearest later. Nor does it where many objects are equally far: ties go to the
+    older, so that the younger of equals follow one after another, and those beyond k + c are
+    forgotten.
 
     Parameters
     ----------
