@@ -54,6 +54,8 @@ bench: setup
 	$(BIN)/python benchmarks/vico.py
 	$(BIN)/python benchmarks/emd.py
 	$(BIN)/python benchmarks/dssis_queues.py
+	$(BIN)/python benchmarks/dssis_windows.py
+	$(BIN)/python benchmarks/assemble.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

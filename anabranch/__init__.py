@@ -33,9 +33,11 @@ if TYPE_CHECKING:
     from anabranch.queueing import Prediction, predict
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.knowledge import Knowledge
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
     from anabranch.spark.settings import configure
+    from anabranch.spark.sla import recommend, sla
     from anabranch.spark.watch import watch
 
 __version__ = "0.1.0"
@@ -73,6 +75,10 @@ __all__ = [
     "learned",
     "session",
     "wait",
+    # what instances tell of services
+    "sla",
+    "recommend",
+    "Knowledge",
     # where views run, between edge devices and the cloud
     "place",
     "template",
@@ -97,6 +103,9 @@ __all__ = [
 ]
 
 _SPARK = {
+    "Knowledge": "knowledge",
+    "recommend": "sla",
+    "sla": "sla",
     "assemble": "assemble",
     "configure": "settings",
     "correlate": "correlate",

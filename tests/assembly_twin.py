@@ -87,7 +87,7 @@ class Twin:
                 self.tell(window, "late", now)
                 return
             if policy.restarts and not late:
-                window["due"] = now + policy.timeout
+                window["due"] = now + window["patience"]
         else:
             opened = self.in_order("open")
             if not late and self.max_open is not None and len(opened) >= self.max_open:
@@ -97,6 +97,7 @@ class Twin:
                 "key": row["key"], "head": row["head"], "state": "open", "opened": now,
                 "due": now + timeout, "seq": window["seq"] + 1 if window else 0, "revision": 0,
                 "rows": [row], "new": [row], "expected": expected,
+                "patience": timeout,
             }  # fmt: skip
             self.windows[row["key"]] = window
             if late:
@@ -159,6 +160,9 @@ class Twin:
             return
         times = [row["t"] for row in window["rows"]]
         span = max(times) - min(times)
+        if self.closing.restarts:
+            latest = [max(times[:n]) for n in range(1, len(times))]
+            span = max([0, *(t - before for t, before in zip(times[1:], latest, strict=True))])
         seen = self.heads.pop(window["head"], [])
         self.heads[window["head"]] = [*seen, (len(times), span)]
         while len(self.heads) > self.closing.max_heads:

@@ -26,6 +26,9 @@ POLICIES = {
     "session": session("4 us", linger="9 us"),
     "wait": wait("6 us", linger="10 us"),
     "learned": learned("9 us", after=2, timeout_after=3, coverage=0.6, linger="6 us", cap=5),
+    "learned gaps": learned(
+        "5 us", after=3, timeout_after=2, coverage=0.5, linger="7 us", by="gap"
+    ),
     "few heads": learned("9 us", after=1, timeout_after=2, linger="6 us", max_heads=2),
 }
 

@@ -88,16 +88,21 @@ class Learned(Closing):
 
     head: str | None = None
     cap: int = 64
-    coverage: float = 0.95
+    coverage: float = 1.0
     after: int = 5
     timeout_after: int = 20
     quantile: float = 0.99
     factor: float = 1.25
     spread: int = 1
     max_heads: int = 100_000
+    by: str = "span"
 
     revises = True
     learns = True
+
+    @property
+    def restarts(self) -> bool:  # type: ignore[override]
+        return self.by == "gap"
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -165,7 +170,7 @@ def learned(
     *,
     head: str | None = None,
     cap: int = 64,
-    coverage: float = 0.95,
+    coverage: float = 1.0,
     after: int = 5,
     timeout_after: int = 20,
     quantile: float = 0.99,
@@ -173,6 +178,7 @@ def learned(
     linger: Duration | None = None,
     spread: int = 1,
     max_heads: int = 100_000,
+    by: str = "span",
 ) -> Closing:
     """Close when an instance has as many invocations as its head's instances are seen to have.
 
@@ -194,7 +200,7 @@ def learned(
     after, timeout_after
         Instances of a head before its degree, and its timeout, are believed.
     quantile, factor
-        The learned timeout is this quantile of recent spans, times `factor`.
+        The learned timeout is this quantile of recent spans (or gaps), times `factor`.
     linger
         How long an instance is remembered after its close; invocations that come meanwhile are
         revisions of it. By default as long as `timeout`.
@@ -203,6 +209,10 @@ def learned(
         that are too hot for one worker.
     max_heads
         Heads remembered per bucket; the one that was learned about longest ago is forgotten first.
+    by
+        ``"span"``: the timeout runs from the first invocation, and first-to-last spans are
+        learned. ``"gap"``: it starts anew with every invocation, and longest gaps are learned;
+        better where invocations come in bursts, but slower to learn without bias.
 
     Examples
     --------
@@ -227,6 +237,8 @@ def learned(
             problems.append(f"{name} must be above 0 and at most 1, got {share!r}")
     if not _number(factor) or factor < 1:
         problems.append(f"factor must be at least 1, got {factor!r}")
+    if by not in ("gap", "span"):
+        problems.append(f"by must be 'gap' or 'span', got {by!r}")
     if head is not None and not isinstance(head, str):
         problems.append(f"head must be the name of a column, got {head!r}")
     us, lingers = _times("learned", timeout, linger, problems)
@@ -242,6 +254,7 @@ def learned(
         factor=float(factor),
         spread=spread,
         max_heads=max_heads,
+        by=by,
     )
 
 

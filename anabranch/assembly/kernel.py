@@ -278,7 +278,7 @@ class AssembleKernel:
         rows, starts = flatten(meta, links, len(links))
         meta[:, Column.LINK] = starts[:-1]
         meta[:, Column.LINK_END] = starts[1:] - 1
-        meta[: len(lingering), Column.LINK :] = -1
+        meta[: len(lingering), Column.LINK : Column.QUEUED + 1] = -1
         refs = self.store.clean(names[rows], int(NEVER) if self.by_arrival else clock)
         self.store.put_tables(Tables({"windows": meta, "refs": refs}))
         due = int(NEVER)
@@ -363,9 +363,15 @@ def _chain(meta: np.ndarray, links: np.ndarray) -> None:
 def _parameters(closing: Closing) -> tuple[np.ndarray, np.ndarray]:
     """What a learned policy learns by, as two arrays."""
     if not isinstance(closing, Learned):
-        return np.zeros(3), np.zeros(4, np.int64)
+        return np.zeros(3), np.zeros(5, np.int64)
     longest = closing.timeout + closing.linger
-    counts = (longest, closing.after, closing.timeout_after, closing.max_heads)
+    counts = (
+        longest,
+        closing.after,
+        closing.timeout_after,
+        closing.max_heads,
+        closing.restarts,
+    )
     return (
         np.array([closing.coverage, closing.quantile, closing.factor]),
         np.array(counts, np.int64),

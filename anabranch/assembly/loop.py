@@ -21,7 +21,8 @@ NEVER = np.int64(1) << np.int64(62)
 # Columns of the table of windows.
 H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
 SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-WIDTH = 20
+GAP, PATIENCE = 20, 21
+WIDTH = 22
 
 
 class Column:
@@ -29,7 +30,8 @@ class Column:
 
     H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
     SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-    WIDTH = 20
+    GAP, PATIENCE = 20, 21
+    WIDTH = 22
 
 
 FREE, OPEN, LINGERING = 0, 1, 2
@@ -170,7 +172,7 @@ def _learn(meta, c, slot, heads, degrees, spans, common, table, hqueue, hseen, f
     """Take a settled instance into what is known of its head and of all heads."""
     coverage, quantile, factor = f[0], f[1], f[2]
     longest, after, timeout_after, most = policy[0], policy[1], policy[2], policy[3]
-    span = meta[slot, LAST] - meta[slot, FIRST]
+    span = meta[slot, GAP] if policy[4] else meta[slot, LAST] - meta[slot, FIRST]
     head = meta[slot, HEAD]
     known, at = _find(heads, table, c[HEADS], head, np.int64(0))
     if known < 0:
@@ -308,6 +310,7 @@ def run_loop(
         state = meta[slot, STATE]
         if state == OPEN or (state == LINGERING and (revises or late)):
             meta[slot, COUNT] += 1
+            meta[slot, GAP] = max(meta[slot, GAP], t - meta[slot, LAST])
             meta[slot, FIRST] = min(meta[slot, FIRST], t)
             meta[slot, LAST] = max(meta[slot, LAST], t)
             meta[slot, END] = max(meta[slot, END], rows[i, R_END])
@@ -326,7 +329,7 @@ def run_loop(
                 meta[slot, REASON], meta[slot, CLOSED] = kept, closed
                 continue
             if restarts and not late:
-                meta[slot, DUE] = now + timeout
+                meta[slot, DUE] = now + meta[slot, PATIENCE]
         else:
             if c[OPENS] >= max_open and not late:
                 _settle(meta, heap, times, c)
@@ -337,6 +340,7 @@ def run_loop(
             meta[slot, STATE] = OPEN
             meta[slot, OPENED] = now
             meta[slot, COUNT] = 1
+            meta[slot, GAP] = 0
             meta[slot, REVISION] = 0
             meta[slot, FIRST], meta[slot, LAST] = t, t
             meta[slot, END] = rows[i, R_END]
@@ -360,6 +364,7 @@ def run_loop(
                 _close(meta, c, slot, LATE, now, out, starts, items, links, queue, orders)
                 continue
             meta[slot, DUE] = now + wait
+            meta[slot, PATIENCE] = wait
             _push(meta, heap, times, c, slot, meta[slot, DUE])
         if learns and meta[slot, EXPECTED] > 0 and meta[slot, COUNT] >= meta[slot, EXPECTED]:
             _close(meta, c, slot, COMPLETE, now, out, starts, items, links, queue, orders)

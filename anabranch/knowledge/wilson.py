@@ -22,7 +22,7 @@ def wilson_lower(met: float, total: float, z: float = Z95) -> float:
     >>> wilson_lower(0, 0)
     0.0
     """
-    if total <= 0:
+    if total <= 0 or met <= 0:
         return 0.0
     p = met / total
     middle = p + z * z / (2 * total)

@@ -1,0 +1,204 @@
+"""Promises kept, broken and unknown, of tables and of streams."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from pyspark.sql import functions as F
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from anabranch.knowledge.wilson import wilson_lower
+from tests.spark.feeds import SECOND, Feed
+from tests.spark.invocations import CALL, expected, invocations, micros
+
+SCHEMA = """head string, client long, seq int, revision int, opened timestamp, closed timestamp,
+            duration double, completeness double"""
+PROMISES = {"a": "2 seconds", "b": 1.5}
+LIMITS = {"a": 2.0, "b": 1.5}
+HOUR = 3600
+
+
+def rows(n: int = 300, seed: int = 1) -> list[tuple[Any, ...]]:
+    """Instances, some of them revised; times are naive UTC."""
+    random = np.random.default_rng(seed)
+    made: list[tuple[Any, ...]] = []
+    for number in range(n):
+        head = "abc"[random.integers(3)]
+        closed = 1_700_000_000 + int(random.integers(3 * HOUR))
+        took = float(random.integers(1, 40)) / 10
+        share = [None, 0.5, 1.0, 1.0][random.integers(4)]
+        opened = datetime.utcfromtimestamp(closed - 5)
+        first = (head, number, 0, 0, opened, datetime.utcfromtimestamp(closed), took, share)
+        made.append(first)
+        if random.random() < 0.2:
+            again = datetime.utcfromtimestamp(closed + 7)
+            made.append((head, number, 0, 1, opened, again, took + 1, 1.0))
+    return made
+
+
+def verdict(row: tuple[Any, ...]) -> str:
+    if row[6] > LIMITS[row[0]]:
+        return "violated"
+    return "met" if row[7] is not None and row[7] >= 1 else "unknown"
+
+
+def tallies(made: list[tuple[Any, ...]]) -> dict[Any, Counter]:
+    """Verdicts by service and hour, of the last revision of each instance."""
+    last = {(r[0], r[1]): r for r in made}  # later rows win
+    found: dict[Any, Counter] = defaultdict(Counter)
+    for row in last.values():
+        if row[0] in LIMITS:
+            hour = micros(row[5]) // SECOND // HOUR * HOUR
+            found[row[0], hour][verdict(row)] += 1
+    return found
+
+
+def test_compliance_of_a_table(spark: Any) -> None:
+    made = rows()
+    found = ab.sla(spark.createDataFrame(made, SCHEMA), PROMISES).collect()
+    want = tallies(made)
+    assert len(found) == len(want) > 4
+    for row in found:
+        tally = want[row["service"], micros(row["period"]) // SECOND]
+        assert (row["met"], row["violated"], row["unknown"]) == (
+            tally["met"],
+            tally["violated"],
+            tally["unknown"],
+        )
+        known = row["met"] + row["violated"]
+        assert row["compliance"] == pytest.approx(row["met"] / known)
+        assert row["lower"] == pytest.approx(wilson_lower(row["met"], known))
+        assert row["promised"] == LIMITS[row["service"]]
+    assert any(row["unknown"] for row in found)
+
+
+def test_what_is_complete_can_be_said(spark: Any) -> None:
+    frame = spark.createDataFrame(rows(), SCHEMA)
+    promises = spark.createDataFrame([("a", 2.0)], "service string, promised double")
+    found = ab.sla(frame, promises, complete=F.lit(True)).collect()
+    assert found and all(row["unknown"] == 0 for row in found)
+
+
+def test_recommendation(spark: Any) -> None:
+    made = [r for r in rows(seed=2) if r[3] == 0]
+    frame = spark.createDataFrame(made, SCHEMA)
+    tally: dict[str, Counter] = defaultdict(Counter)
+    for row in made:
+        if row[0] in LIMITS:
+            tally[row[0]][verdict(row)] += 1
+    lower = {name: wilson_lower(t["met"], t["met"] + t["violated"]) for name, t in tally.items()}
+    found = ab.recommend(frame, PROMISES).collect()
+    assert [r["service"] for r in found] == sorted(lower, key=lambda s: -lower[s])
+    assert {r["service"]: r["score"] for r in found} == pytest.approx(lower)
+    worst = found[-1]["service"]
+    liked = ab.recommend(frame, PROMISES, prefer={worst: 1.0}, weight=0.9).collect()
+    assert liked[0]["service"] == worst
+    assert liked[0]["score"] == pytest.approx(0.1 * lower[worst] + 0.9)
+    assert len(ab.recommend(frame, PROMISES, top=1).collect()) == 1
+    now = max(micros(r[5]) for r in made) / SECOND
+    fading = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay="1 hour").collect()}
+    for name in LIMITS:
+        of = [r for r in made if r[0] == name and verdict(r) == "met"]
+        newest = max(micros(r[5]) for r in made if r[0] == name) / SECOND
+        weight = sum(np.exp((micros(r[5]) / SECOND - newest) / 3600) for r in of)
+        assert fading[name]["met"] == pytest.approx(weight)
+    assert now > 0
+
+
+def test_ties_go_to_the_service_with_more_instances(spark: Any) -> None:
+    moment = datetime(2024, 1, 1)
+    few = [("a", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(3)]
+    many = [("b", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(9)]
+    found = ab.recommend(spark.createDataFrame(few + many, SCHEMA), PROMISES).collect()
+    assert [(r["service"], r["score"]) for r in found] == [("b", 0.0), ("a", 0.0)]
+
+
+def test_streams(spark: Any, tmp_path: Path) -> None:
+    """Compliance, a standing recommendation and knowledge, straight from `assemble`."""
+    batches = invocations(4, rows=30, pages=3, seed=11)
+    closing = ab.count_or_timeout(2, "1 second")
+    feed = Feed(tmp_path, (CALL, CALL)).add(batches)
+    shape = {"key": ["page", "client"], "response": "ms", "close": closing, "late": "1 second"}
+    shape["collect"] = ["service", "ms"]
+    promises = {f"/{n}": "400 ms" for n in range(3)}
+    told = expected(spark, batches, closing, SECOND)
+    want: Counter = Counter()
+    for row in told:
+        took = (row["end"] - row["first"]) / 1e6
+        if row["revision"]:
+            want[row["key"][0], "revised"] += 1
+        elif took > 0.4:
+            want[row["key"][0], "violated"] += 1
+        else:
+            want[row["key"][0], "met" if row["count"] >= 2 else "unknown"] += 1
+    assert {kind for _, kind in want} == {"met", "violated", "unknown", "revised"}
+
+    instances = ab.assemble(feed.streams(spark), **shape)
+    rated = ab.sla(instances, promises, service="page", period="1 second")
+    feed.run(rated, "rated")
+    got = feed.output(spark, "rated").groupBy("service").sum("met", "violated", "unknown").collect()
+    assert got
+    for service, *counts in got:  # periods that the watermark has passed
+        for kind, count in zip(("met", "violated", "unknown"), counts, strict=True):
+            assert 0 <= count <= want[service, kind]
+
+    known = ab.Knowledge(tmp_path / "known", promises, service="page", period="1 minute")
+    query = (
+        ab.assemble(feed.streams(spark), **shape)
+        .writeStream.foreachBatch(known.absorb)
+        .option("checkpointLocation", str(tmp_path / "k"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    for page in promises:
+        summary = known.of(page)
+        durations = [
+            (r["end"] - r["first"]) / 1e6 for r in told if r["key"][0] == page and not r["revision"]
+        ]
+        assert summary.count == len(durations)
+        assert summary.mean == pytest.approx(np.mean(durations))
+        assert summary.quantile(0.5) == pytest.approx(
+            sorted(durations)[(len(durations) + 1) // 2 - 1], rel=0.0101
+        )
+        assert summary.met == want[page, "met"] and summary.violated == want[page, "violated"]
+    assert len(known.table()) >= 3
+
+    ranked = ab.recommend(ab.assemble(feed.streams(spark), **shape), promises, service="page")
+    query = (
+        ranked.writeStream.format("memory")
+        .queryName("ranked")
+        .outputMode("complete")
+        .option("checkpointLocation", str(tmp_path / "r"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(300)
+    for row in spark.table("ranked").collect():
+        page = row["service"]
+        assert row["met"] == want[page, "met"] and row["violated"] == want[page, "violated"]
+
+
+def test_wrong_calls(spark: Any) -> None:
+    frame = spark.createDataFrame(rows(5), SCHEMA)
+    for call, message in (
+        (lambda: ab.sla(frame, {}), "promises is empty"),
+        (lambda: ab.sla(frame, {"a": "soon"}), "promise of 'a': 'soon' is not a duration"),
+        (lambda: ab.sla(frame, PROMISES, service="x"), "no column 'x' in instances; it has head"),
+        (lambda: ab.sla(frame, PROMISES, period="0 s"), "period must be longer than nothing"),
+        (lambda: ab.sla(5, PROMISES), "instances must be a DataFrame of ab.assemble, got int"),
+        (lambda: ab.sla(frame, [1]), "promises must be {service: promised} or a DataFrame"),
+        (lambda: ab.sla(frame, frame), "promises has no column 'service'"),
+        (lambda: ab.recommend(frame, PROMISES, weight=2), "weight must be between 0 and 1"),
+        (lambda: ab.recommend(frame, PROMISES, decay="x"), "decay: 'x' is not a duration"),
+        (lambda: ab.Knowledge("x", period="0 s"), "period must be longer than nothing"),
+    ):
+        with pytest.raises(InvalidCall) as error:
+            call()
+        assert message in str(error.value)
