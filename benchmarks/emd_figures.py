@@ -30,7 +30,7 @@ from anabranch.distances.emd.potentials import forget
 from anabranch.distances.emd.search import EmdSearch
 from anabranch.distances.tiles import Pair
 
-SHARES = (0.001, 0.003, 0.01, 0.03, 0.1)
+SHARES = (0.001, 0.003, 0.01, 0.03, 0.06)
 WINDOWS = (1, 3, 5, 7, 9, 11)
 WORKERS = (2, 5, 8, 11, 14, 17)
 PERIODS = (0.5, 1.0, 1.5, 2.5, 4.0, 5.0)
@@ -43,12 +43,21 @@ Say = Callable[[str], None]
 class Films:
     """Histograms of S, SS and M, and thresholds by share of matches."""
 
-    def __init__(self, rate: int, seconds: float) -> None:
+    def __init__(
+        self, rate: int, seconds: float, join: str | None = None, value: float | None = None
+    ) -> None:
         frames = int(rate * seconds)
         one = film(frames, 1, scene=15)
         other = film(frames, 2, scene=15, again=1)
         self.rate, self.left = rate, grey(one).table
         self.right = {"S-SS": grey(darkened(one)).table, "S-M": grey(other).table}
+
+        self.joins = [join] if join else list(self.right)
+        self._value = value
+
+    def chosen(self, values: Sequence[float]) -> Sequence[float]:
+        """All points of a figure, or the one asked for."""
+        return values if self._value is None else [v for v in values if v == self._value]
 
     def threshold(self, join: str, share: float, window: float = 5.0, used: float = 10.0) -> float:
         """The distance that this share of the pairs within a window is below."""
@@ -72,8 +81,8 @@ def sweep(
 ) -> list[dict[str, Any]]:  # fmt: skip
     """Every method at every value, for both joins."""
     found = []
-    for join in films.right:
-        for value in values:
+    for join in films.joins:
+        for value in films.chosen(values):
             setting = make(join, value)
             outcomes: dict[str, Outcome] = {}
             for method in methods:
@@ -91,7 +100,7 @@ def sweep(
 def figure_4(films: Films, say: Say) -> list[dict[str, Any]]:
     """What the two filters that live on locality cut, with and without it."""
     found = []
-    for join in films.right:
+    for join in films.joins:
         for method in (METHODS["EMD-DDSJ"], METHODS["ShuffleJ"]):
             outcome = simulate(method, films.setting(join, 0.03))
             reached = outcome.comparisons - outcome.pruned.get("key", 0)
@@ -150,11 +159,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     names = ["4", "6", "7", "thresholds", "windows", "workers", "clips"]
     parser.add_argument("--quick", action="store_true", help="fewer rows and points")
     parser.add_argument("--only", action="append", choices=names)
+    parser.add_argument("--join", choices=["S-SS", "S-M"], help="one join only")
+    parser.add_argument("--value", type=float, help="one point of a figure only")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     call = parser.parse_args(arguments)
     chosen = call.only or names
     quick, began = call.quick, time.time()
-    films = Films(60 if quick else 100, 21)
+    films = Films(40 if quick else 60, 21, call.join, call.value)
 
     def say(text: str) -> None:
         print(f"{time.time() - began:6.0f} s  {text}", flush=True)
@@ -163,8 +174,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     every, repaired = list(METHODS.values()), [METHODS["EMD-DDSJ"], METHODS["ours"]]
     result: dict[str, Any] = {"machine": machine(), "quick": quick, "rate": films.rate}
     path = call.out / f"emd-figures{'-quick' if quick else ''}.json"
-    if call.only and path.exists():
-        result = {**json.loads(path.read_text()), **result}
+    before: dict[str, Any] = {}
+    if call.only and path.exists():  # figures, and points of them, may be made one at a time
+        before = json.loads(path.read_text())
     if "4" in chosen:
         result["4"] = figure_4(films, say)
     if "6" in chosen:
@@ -191,12 +203,23 @@ def main(arguments: Sequence[str] | None = None) -> None:
         )  # fmt: skip
     if "clips" in chosen:
         result["clips"] = real_clips(say)
+    for name in chosen:
+        old = [r for r in before.get(name, []) if _point(r) not in map(_point, result[name])]
+        result[name] = sorted(old + result[name], key=lambda r: str(_point(r)[0]))
+    result = {**before, **result}
     call.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     from emd_figures_picture import draw
 
     draw(result, path.with_suffix(".png"))
     say(f"wrote {path.name} and its picture")
+
+
+def _point(row: dict[str, Any]) -> tuple[Any, ...]:
+    """What tells one row of a figure from another."""
+    names = ("join", "method", "period", "spans", "share", "window", "workers", "locality")
+    more = ("histograms", "chain")
+    return tuple(row.get(name) for name in names + more)
 
 
 if __name__ == "__main__":

@@ -26,11 +26,15 @@ def draw(result: dict[str, Any], path: Path) -> None:
             title="line, 256 bins, one core", xlabel="share of pairs that match",
             ylabel="million pairs per second",
         )  # fmt: skip
-    if "general" in details:
-        settings = list(details["general"])
-        chains = list(details["general"][settings[0]])
-        for place, chain in enumerate(chains):
-            heights = [details["general"][s][chain]["pairs_per_second"] / 1e6 for s in settings]
+    general = {
+        f"{name} {share}": chains
+        for name in ("8x8", "lab-64")
+        for share, chains in details.get(name, {}).items()
+    }
+    if general:
+        settings = list(general)
+        for place, chain in enumerate(general[settings[0]]):
+            heights = [general[s][chain]["pairs_per_second"] / 1e6 for s in settings]
             axes[1].bar(
                 [x + 0.27 * place for x in range(len(settings))], heights, 0.25, label=chain
             )

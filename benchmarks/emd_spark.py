@@ -61,8 +61,8 @@ def on_spark(screen: Screen, folder: Path, quick: bool) -> dict[str, Any]:
     try:
         for name, (plan, chain) in methods.items():
             screen.step(f"spark: {name}, {rows} rows a second and side, window {_WINDOW} s")
-            # The slow ones get just enough files for full windows and a few batches after that.
-            some = files if name == "ours" else _WINDOW + 3
+            # The slow ones get just enough files for full windows and one batch after that.
+            some = files if name == "ours" else _WINDOW + 2
             factors[name], found[name] = _run(spark, folder, name, plan, chain, threshold, some)
     finally:
         spark.stop()
@@ -82,7 +82,7 @@ def _threshold(left: np.ndarray, right: np.ndarray) -> float:
     i, j = random.integers(0, len(left), 200_000), random.integers(0, len(right), 200_000)
     total = left[0].sum(dtype=float)
     values = np.abs(np.cumsum((left[i] - right[j]) / total, axis=1)).sum(axis=1)
-    return float(np.quantile(values, 0.01))
+    return float(np.quantile(values, 0.001))
 
 
 def _write(folder: Path, table: np.ndarray, rows: int) -> None:
