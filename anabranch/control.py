@@ -24,6 +24,7 @@ from anabranch.routing import MAX_LIVE
 __all__ = ["Adaptive", "Change", "Controller", "Report", "adaptive"]
 
 POLICIES: Mapping[str, type[Policy]] = {**_OF_PLANS, SpansPolicy.rule: SpansPolicy}
+_MOST_LIVE = 2  # more plans than this, and policies wait until one is retired
 _SMOOTH = 0.5  # weight of the newest report: about three reports of memory
 
 
@@ -188,6 +189,11 @@ class Controller:
             return Change(entry.epoch, entry.plan, live, ended, kept)
         return None
 
+    def catch_up(self, entries: Sequence[Entry]) -> None:
+        """Told the log as it is, in case another run of the query has written to it."""
+        for entry in entries[len(self._entries) :]:
+            self.written(entry)
+
     def written(self, entry: Entry) -> None:
         """Told which entry a change became."""
         if entry.epoch != self.now.epoch:
@@ -201,15 +207,18 @@ class Controller:
 
         The watermark of a batch is the newest time of all earlier ones less `late`, in whole
         milliseconds, so rows of earlier batches are no newer than this. Workers report what they
-        hold as well, in case a router still sends rows under the old plan.
+        hold as well, in case a router still sends rows under the old plan, or another watermark of
+        the query holds this one back. Worker 0 hears of the newest row of every batch, so nothing
+        is concluded without its report.
         """
         marks = dict(self.now.marks)
+        heard = any(load.worker == 0 for load in report.loads)
         begins: dict[int, int] = {}
         for entry in self._entries:
             begins.setdefault(entry.epoch, entry.first)
         for number in self.now.live:
             later = [first for epoch, first in begins.items() if epoch > number]
-            if number not in marks and later and report.batch >= min(later):
+            if heard and number not in marks and later and report.batch >= min(later):
                 marks[number] = report.watermark + self.late + 1000
         for load in report.loads:
             for number in marks:
@@ -230,11 +239,15 @@ class Controller:
         if requests:
             plan, cause = requests[-1]
             return Suggestion(plan, "by hand", cause, {})
-        if self.settings is None or self.now.first > report.batch:
+        rows = sum(load.rows_left + load.rows_right for load in report.loads)
+        if self.settings is None or self.now.first > report.batch or rows == 0:
             return None
-        if self._since is None:
+        # A query that has just begun has no watermark yet, and a window has not passed.
+        if self._since is None and report.watermark > 0:
             self._since = report.watermark
         self._reports += 1
+        if self._since is None or len(self.now.live) > _MOST_LIVE:
+            return None
         # Until a window has passed, figures still speak of the plan before.
         if report.watermark - self._since < max(self.window) or self._reports < PATIENCE:
             return None
@@ -303,13 +316,20 @@ class _Seen:
         self.watermark = max(self.watermark, report.watermark)
         cpu, mem, net = settings.weights
         seconds = max(report.seconds, 1e-9)
+        # A worker of the plan that reports nothing had nothing to do.
+        heard = {x.worker for x in loads}
+        for n in range(plan.workers):
+            if n not in heard:
+                self.loads[n] = (1 - _SMOOTH) * self.loads.get(n, 0.0)
         self.loads = {n: load for n, load in self.loads.items() if n < plan.workers}
         for x in loads:
             load = cpu * x.busy_seconds / seconds + mem * x.state_bytes / settings.memory
             load += net * x.bytes_in / seconds / settings.bandwidth
             self.loads[x.worker] = _mean(self.loads.get(x.worker, load), load)
-            if x.comparisons and x.busy_seconds:
-                speed = x.comparisons / x.busy_seconds
+            if x.comparisons and x.compare_seconds:
+                # Of comparing alone: what every step costs would make a worker with little to do
+                # look slow, and give it still less.
+                speed = x.comparisons / x.compare_seconds
                 self.speeds[x.worker] = _mean(self.speeds.get(x.worker, speed), speed)
 
     def sight(self, plan: Plan, window: tuple[int, int], settings: Adaptive) -> Sight | None:

@@ -100,7 +100,12 @@ class Correlation:
         return None if locality is None else locality.keys(block)
 
     def bound(self, plan: Plan) -> Plan:
-        """The plan, told the range of keys if it needs it; `ValueError` if there is none."""
+        """The plan, told the range of keys if it needs it; `ValueError` if it does not fit."""
+        if plan.by_key and not self.has_key:
+            raise ValueError(
+                f"plan {plan} spreads rows by key: it needs an equality such as ab.same('room') in "
+                "the predicate"
+            )
         if not isinstance(plan, Spans):
             return plan
         if self.locality is None:

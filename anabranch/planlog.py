@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import uuid
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -118,6 +119,8 @@ class PlanLog:
         """Ask the running query for a plan; it takes effect a few micro-batches later."""
         if not isinstance(plan, Plan):
             raise TypeError(f"append takes a plan such as ab.grid(2, 2), got {plan!r}")
+        if _read_back(plan) != plan:
+            raise ValueError(f"{plan!r} cannot be written to a log: plan_from_dict must read it")
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
         form = {"plan": plan.to_dict(), "cause": cause}
         self._write(f"requests/{stamp}-{uuid.uuid4().hex[:8]}.json", form)
@@ -126,9 +129,16 @@ class PlanLog:
         """Plans asked for and not yet taken up, oldest first."""
         found = []
         for name in self._names("requests"):
-            form = self._read(f"requests/{name}")
-            if form is not None:
-                found.append(Request(name, plan_from_dict(form["plan"]), form["cause"]))
+            try:
+                form = self._read(f"requests/{name}")
+                if form is not None:
+                    found.append(Request(name, plan_from_dict(form["plan"]), form["cause"]))
+            except (ValueError, KeyError, TypeError) as error:
+                warnings.warn(
+                    f"the request {name} in {self.path} cannot be read and is removed: {error}",
+                    stacklevel=2,
+                )
+                self._files.delete_file(f"{self._root}/requests/{name}")
         return found
 
     def settle(self, request: Request) -> None:
@@ -153,19 +163,25 @@ class PlanLog:
         form = self._read("owner.json")
         return None if form is None else str(form["query"])
 
-    def claim(self, query: str) -> None:
-        """Tie the log to a streaming query, that is to its checkpoint."""
-        owner = self.owner()
-        if owner is None:
-            self._write("owner.json", {"query": query})
-        elif owner != query:
-            raise StateMismatch(_not_mine(self.path, owner, query))
+    def claim(self, query: str, operator: str = "") -> None:
+        """Tie the log to one operator of a streaming query, that is to its checkpoint."""
+        if self.owner() is None:
+            self._write("owner.json", {"query": query, "operator": operator})
+        else:
+            self.check_owner(query, operator)
 
-    def check_owner(self, query: str | None) -> None:
-        """Raise if the log belongs to another streaming query."""
-        owner = self.owner()
-        if owner is not None and query is not None and owner != query:
-            raise StateMismatch(_not_mine(self.path, owner, query))
+    def check_owner(self, query: str | None, operator: str = "") -> None:
+        """Raise if the log belongs to another streaming query, or to another verb in it."""
+        form = self._read("owner.json")
+        if form is None or query is None:
+            return
+        if form["query"] != query:
+            raise StateMismatch(_not_mine(self.path, form["query"], query))
+        if operator and form.get("operator") and form["operator"] != operator:
+            raise StateMismatch(
+                f"the plan log in {self.path} belongs to another correlate of this query: give "
+                "each its own control path"
+            )
 
     def _names(self, folder: str) -> list[str]:
         selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
@@ -194,13 +210,18 @@ class PlanReader:
 
     def __init__(self, path: str) -> None:
         self._log = PlanLog(path)
-        self._owner: str | None = None
+        self._query: str | None = None
+        self._checked: set[str] = set()
 
-    def live_at(self, batch: int, query: str | None = None) -> LivePlans:
+    def live_at(self, batch: int, query: str | None = None, operator: str = "") -> LivePlans:
         """The plans under which rows of micro-batch `batch` of query `query` are sent."""
-        if self._owner is None or self._owner != query:
-            self._log.check_owner(query)
-            self._owner = self._log.owner()
+        if query != self._query:
+            # Another query: its log may be a new one in the place of one that was removed.
+            self._log, self._query, self._checked = PlanLog(self._log.path), query, set()
+        if operator not in self._checked:
+            self._log.check_owner(query, operator)
+            if self._log.owner() is not None:
+                self._checked.add(operator)
         entries = self._log.entries()
         plans = {entry.epoch: entry.plan for entry in entries}
         holding = [entry for entry in entries if entry.first <= batch]
@@ -210,6 +231,13 @@ class PlanReader:
                 "not belong to this checkpoint, or files were removed"
             )
         return LivePlans({number: plans[number] for number in holding[-1].live})
+
+
+def _read_back(plan: Plan) -> Plan | None:
+    try:
+        return plan_from_dict(json.loads(json.dumps(plan.to_dict())))
+    except (ValueError, KeyError, TypeError):
+        return None
 
 
 def _entry_name(number: int) -> str:

@@ -197,7 +197,9 @@ class Csp(Plan):
         w_left, w_right = window
         back, ahead = (w_left, w_right) if side == RIGHT else (w_right, w_left)
         first = (t - back) // self.segment
-        touched = np.minimum((t + ahead) // self.segment - first + 1, slots)
+        # As many neighbouring segments as workers meet all of them, unless shares are uneven.
+        most = self.count if self.weights is None else slots
+        touched = np.minimum((t + ahead) // self.segment - first + 1, most)
         # Column s of `homes` is the worker of the s-th segment touched, or the first one again.
         step = np.arange(int(touched.max(initial=1)))
         homes = self._table[(first[:, None] + np.minimum(step, touched[:, None] - 1)) % slots]

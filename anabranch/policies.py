@@ -101,7 +101,14 @@ class ShapePolicy(Policy):
             return None
         best = best_grid(plan.workers, sight.rates)
         now, then = copies(plan, sight.rates, sight.window), copies(best, sight.rates, sight.window)
-        if not self._persists(best if then < 0.85 * now else None):
+        # It must pay even if either rate comes back by a third: rates that sway by a fifth against
+        # each other reach a ratio of 1.5 and are back again soon.
+        left, right = sight.rates
+        steady = all(
+            copies(best, rates, sight.window) <= copies(plan, rates, sight.window)
+            for rates in ((left / 1.5, right), (left, right / 1.5))
+        )
+        if not self._persists(best if then < 0.85 * now and steady else None):
             return None
         return Suggestion(
             best,
@@ -169,7 +176,8 @@ class KindPolicy(Policy):
             wish = grid
         elif not isinstance(plan, Csp) and grid_time > 1.25 * segment_time:
             wish = segments
-        if not self._persists(wish) or wish is None:
+        # The best length follows every span; that it is segments is what must persist.
+        if not self._persists(None if wish is None else type(wish)) or wish is None:
             return None
         return Suggestion(
             wish,
@@ -199,6 +207,9 @@ class WeightsPolicy(Policy):
             return None
         better = weighted(plan, known)
         if better is None or better == plan:
+            return None
+        # Unevenness that speeds do not explain, such as a hot key, is not for shares to mend.
+        if unevenness(better, known) > 0.95 * unevenness(plan, known):
             return None
         return Suggestion(
             better,
@@ -410,6 +421,23 @@ def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
         cols = tuple(float(x) for x in table.mean(axis=0).round(1))
         return replace(plan, weights=(rows, cols))
     return None
+
+
+def unevenness(plan: Plan, speeds: Sequence[float]) -> float:
+    """Predicted time of the slowest worker by the mean of all, from shares and speeds alone.
+
+    Examples
+    --------
+    >>> unevenness(Ssp(2), [1.0, 1.0]), round(unevenness(Ssp(2), [1.0, 0.5]), 2)
+    (1.0, 1.33)
+    """
+    shares = np.ones(plan.workers)
+    if isinstance(plan, Grid) and plan.weights is not None:
+        shares = np.outer(*plan.weights).ravel()
+    elif isinstance(plan, (Ssp, Csp, Keyed)) and plan.weights is not None:
+        shares = np.array(plan.weights)
+    seconds = shares / np.array(speeds)
+    return float(seconds.max() / seconds.mean())
 
 
 def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.durations import describe
 from anabranch.planlog import Entry
 
 __all__ = ["story"]
@@ -45,7 +44,7 @@ def _told(entry: Entry, before: Entry | None) -> str:
     gone = sorted(set(before.live) - set(entry.live))
     if gone:
         plural = "plans" if len(gone) > 1 else "plan"
-        parts.append(f"{plural} {', '.join(map(str, gone))} retired{_until(entry, gone)}")
+        parts.append(f"{plural} {', '.join(map(str, gone))} retired")
     closed = sorted(set(entry.marks) - set(before.marks) - set(gone))
     if closed and not parts:
         parts.append(f"the last row of plan {', '.join(map(str, closed))} is known")
@@ -61,11 +60,6 @@ def _because(entry: Entry) -> str:
     )
     text = "; ".join([*reasons, *([figures] if figures else [])])
     return f" ({cause.get('rule', 'by hand')}: {text})" if text else f" ({cause.get('rule')})"
-
-
-def _until(entry: Entry, gone: list[int]) -> str:
-    behind = entry.cause.get("behind")
-    return f", {describe(int(behind))} after their last row left the window" if behind else ""
 
 
 def _number(value: object) -> str:

@@ -175,9 +175,16 @@ class InProcess:
                 inbox.setdefault(worker, []).append((side, Block.decode(coded)))
         watermark, before = self.watermark, len(self.loads)
         for worker in sorted(set(self._heads) | set(inbox)):
-            self._work(worker, inbox.get(worker, []), watermark)
+            # As in Spark: a worker runs if it has rows, or if its timer is due.
+            if worker in inbox or self._due(worker, watermark):
+                self._work(worker, inbox.get(worker, []), watermark)
         self._newest = newest
         return self.loads[before:]
+
+    def _due(self, worker: int, watermark: int) -> bool:
+        window = Window.open(self.correlation.window, self._heads[worker], _nowhere)
+        due = window.next_expiry()
+        return due is not None and due <= watermark
 
     def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
         def fetch(entry: Slice) -> Block:
@@ -199,6 +206,10 @@ class InProcess:
         """Rows stored in all workers after the last step."""
         latest = {load.worker: load.state_rows for load in self.loads}
         return sum(latest.values())
+
+
+def _nowhere(entry: Slice) -> Block:
+    raise LookupError(f"slice {entry.number} is not to be read")
 
 
 def prepare(side: Side, table: pa.Table) -> pa.RecordBatch:

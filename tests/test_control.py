@@ -12,7 +12,7 @@ from anabranch.control import Change, Controller, Report
 from anabranch.errors import StateMismatch
 from anabranch.kernels.load import Load
 from anabranch.planlog import Entry, PlanLog, PlanReader
-from anabranch.plans import Csp, Grid, Plan, Ssp
+from anabranch.plans import Csp, Grid, Plan, Ssp, choose
 from anabranch.policies import copies
 from anabranch.routing import LivePlans
 from anabranch.story import story
@@ -126,6 +126,80 @@ def test_rates_that_wobble_by_a_fifth_change_nothing(start):
     assert len(cluster.switches) == settled
 
 
+@pytest.mark.parametrize("workers", [3, 5, 7, 10, 13])
+def test_rates_that_sway_against_each_other_by_a_fifth_do_not_flap(workers):
+    cluster = Cluster(ab.adaptive(workers, policies=["shape"]), choose(workers))
+    cluster.run(40, 1000, 1000)
+    settled = len(cluster.switches)
+    for n in range(400):
+        sway = 0.2 * np.sin(2 * np.pi * n / 40)
+        cluster.run(1, 1000 * (1 + sway), 1000 * (1 - sway))
+    assert len(cluster.switches) == settled
+    cluster.run(40, 100, 10_000)
+    assert cluster.plan == Ssp(workers, "right")
+
+
+def test_uneven_loads_that_speeds_do_not_explain_change_no_shares():
+    cluster = Cluster(ab.adaptive(4, policies=["weights"]), Ssp(4))
+    loads = tuple(
+        Load(
+            worker,
+            rows_left=1000 if worker == 0 else 0,
+            comparisons=compared,
+            compare_seconds=compared / 1e7,
+            busy_seconds=compared / 1e7 + 0.05,
+        )
+        for worker, compared in enumerate([8_000_000, 400_000, 300_000, 300_000])
+    )
+    for batch in range(60):
+        report = Report(batch, 1.0, START + batch * 2 * SECOND, loads)
+        assert cluster.controller.handle(report) is None
+
+
+def test_segments_are_chosen_though_no_two_batches_span_the_same():
+    cluster = Cluster(ab.adaptive(8, policies=["kind"]), Grid(4, 2))
+    random = np.random.default_rng(0)
+    for _ in range(20):
+        cluster.span = int(300 * SECOND * random.uniform(0.95, 1.05))
+        cluster.run(1, 100_000, 100_000, comparisons=1e4)
+    assert isinstance(cluster.switches[0].plan, Csp)
+
+
+def test_a_query_without_a_watermark_or_rows_changes_nothing():
+    cluster = Cluster(ab.adaptive(4, policies=["workers"]), Ssp(4))
+    cluster.watermark, cluster.span = 0, 0
+    assert cluster.run(20, 10, 10, comparisons=10).switches == []
+    cluster.watermark, cluster.span = START, 20 * SECOND
+    cluster.run(2, 10, 10, comparisons=10)
+    assert cluster.run(20, 0, 0, comparisons=0).switches == []
+    assert cluster.run(4, 10, 10, comparisons=10).switches != []
+
+
+def test_policies_wait_while_more_than_two_plans_are_live():
+    cluster = Cluster(ab.adaptive(8, policies=["shape"]), Ssp(4))
+    cluster.controller.late = 600 * SECOND  # nothing is retired for long
+    for n in range(10):
+        cluster.run(12, *((1000, 100) if n % 2 else (100, 1000)))
+    assert len(cluster.entries[-1].live) == 3
+
+
+def test_a_worker_without_a_report_is_idle():
+    cluster = Cluster(ab.adaptive(4), Csp(4, SECOND))
+    for batch in range(40):  # one worker at a time
+        busy = Load(batch % 4, rows_left=10, comparisons=1, busy_seconds=0.8, compare_seconds=0.8)
+        cluster.controller.handle(Report(batch, 1.0, START, (busy,)))
+    loads = cluster.controller._seen.loads
+    assert sum(loads.values()) / 4 < 0.3
+
+
+def test_what_another_run_wrote_is_caught_up_with():
+    cluster = Cluster(None, Ssp(4)).run(1, 10, 10, requests=[(Grid(2, 2), "")])
+    stale = Controller(cluster.entries[:1], WINDOW, SECOND)
+    stale.catch_up(cluster.entries)
+    change = stale.handle(Report(5, 1.0, START, (Load(0),)), [(Ssp(2), "again")])
+    assert change.epoch == 2 and change.live == (0, 1, 2)
+
+
 def test_slow_workers_get_smaller_shares_once():
     cluster = Cluster(ab.adaptive(4, policies=["weights"]), Ssp(4), speeds={2: 0.5})
     cluster.run(60, 1000, 100, comparisons=4e6)
@@ -192,10 +266,11 @@ def test_replaced_plans_are_retired_when_the_watermark_has_passed_their_rows():
 def test_a_controller_goes_on_from_its_log():
     cluster = Cluster(None, Ssp(4)).run(1, 10, 10, requests=[(Grid(2, 2), "")]).run(4, 10, 10)
     again = Controller(cluster.entries, WINDOW, SECOND)
-    change = again.handle(Report(9, 1.0, START + 100 * SECOND, ()))
+    change = again.handle(Report(9, 1.0, START + 100 * SECOND, (Load(0),)))
     assert change is not None and change.live == (1,)
     lost = Controller(cluster.entries[:2], WINDOW, SECOND)  # the driver died before the mark
-    change = lost.handle(Report(7, 1.0, START + 40 * SECOND, ()))
+    assert lost.handle(Report(7, 1.0, START + 40 * SECOND, (Load(2),))) is None
+    change = lost.handle(Report(7, 1.0, START + 40 * SECOND, (Load(0),)))
     assert change.marks == {0: START + 41 * SECOND + 1000} and change.live == (0, 1)
 
 
@@ -265,6 +340,42 @@ class TestPlanLog:
         with pytest.raises(StateMismatch, match="belongs to query query-a"):
             PlanReader(str(tmp_path)).live_at(0, "query-b")
         assert PlanReader(str(tmp_path)).live_at(0, "query-a").epoch == 0
+
+    def test_a_log_belongs_to_one_operator(self, tmp_path):
+        log = PlanLog(str(tmp_path))
+        log.begin(ab.ssp(2), first=0)
+        log.claim("query-a", "operator-a")
+        reader = PlanReader(str(tmp_path))
+        assert reader.live_at(0, "query-a", "operator-a").epoch == 0
+        with pytest.raises(StateMismatch, match="another correlate of this query"):
+            reader.live_at(0, "query-a", "operator-b")
+        with pytest.raises(StateMismatch, match="another correlate of this query"):
+            log.claim("query-a", "operator-b")
+
+    def test_a_log_that_was_made_anew_is_read_anew(self, tmp_path):
+        PlanLog(str(tmp_path)).begin(ab.ssp(2), first=0)
+        reader = PlanReader(str(tmp_path))
+        assert reader.live_at(0, "query-a").plans[0] == ab.ssp(2)
+        for path in tmp_path.iterdir():
+            path.unlink()
+        PlanLog(str(tmp_path)).begin(ab.ssp(8), first=0)
+        assert reader.live_at(0, "query-b").plans[0] == ab.ssp(8)
+
+    def test_a_request_that_cannot_be_read_is_removed_with_a_word(self, tmp_path):
+        log = PlanLog(str(tmp_path))
+        log.append(ab.ssp(3))
+        (tmp_path / "requests" / "0.json").write_text('{"plan": {"plan": "mine"}, "cause": ""}')
+        with pytest.warns(UserWarning, match="cannot be read and is removed: unknown plan"):
+            assert [request.plan for request in log.requests()] == [ab.ssp(3)]
+        assert [request.plan for request in log.requests()] == [ab.ssp(3)]
+
+    def test_a_plan_that_no_log_can_hold_is_refused(self, tmp_path):
+        class Mine(Ssp):
+            def to_dict(self):
+                return {"plan": "mine"}
+
+        with pytest.raises(ValueError, match="cannot be written to a log"):
+            PlanLog(str(tmp_path)).append(Mine(2))
 
     def test_a_log_without_the_batch_is_refused(self, tmp_path):
         with pytest.raises(StateMismatch, match="no entry for micro-batch 4"):

@@ -234,13 +234,67 @@ class TestMutations:
         got, due = self.run(retire_early=True)
         assert sum((due - got).values()) > 0
 
-    def test_evicting_before_comparing(self, monkeypatch: pytest.MonkeyPatch):
+    def test_evicting_what_may_still_match(self, monkeypatch: pytest.MonkeyPatch):
         real = kernel.CorrelateKernel._take_in
 
-        def evict_first(self, side, arrivals, watermark):
+        def evict_early(self, side, arrivals, watermark):
             self.window.expire(watermark + 40_000)
             return real(self, side, arrivals, watermark)
 
-        monkeypatch.setattr(kernel.CorrelateKernel, "_take_in", evict_first)
+        monkeypatch.setattr(kernel.CorrelateKernel, "_take_in", evict_early)
         got, due = self.run()
         assert got != due
+
+
+class Held(InProcess):
+    """A correlation whose watermark another stream of the query holds back."""
+
+    held = 0
+
+    @property
+    def watermark(self) -> int:
+        return self.held
+
+
+def test_a_plan_is_not_retired_while_another_stream_holds_the_watermark_back():
+    """Newest row less `late` is not the watermark then; only worker 0 knows of every row."""
+    second, base = 1_000_000, 1_700_000_000_000_000
+    start = Csp(4, 20 * second)
+    call = {"where": ab.same("k"), "window": "9 seconds", "late": "1 second", "plan": start}
+    process = Held(SCHEMA, SCHEMA, streaming=True, **call)
+    entries = [Entry(0, 0, start, 0, (0,), {"rule": "start"})]
+    controller = Controller(entries, process.correlation.window, second)
+    # Watermark, times of left and right rows; a grid is asked for in the first batch.
+    script = [
+        (20, [30, 30.5], [30.2]),
+        (20, [31], [30.5]),
+        (20, [90, 91], [90]),  # these rows run ahead of the watermark
+        *[(20, [], [])] * 2,
+        (41, [], []),  # it catches up, and only a timer runs
+        *[(42, [], [])] * 2,
+        (43, [92], [92]),
+    ]
+    watermark = ids = 0
+    made: list[twin.Batch] = []
+    for number, (held, left, right) in enumerate(script):
+        process.held = base + held * second
+        sides: tuple[list, list] = ([], [])
+        for side, times in zip(sides, (left, right), strict=True):
+            for t in times:
+                row = {"id": ids, "t": base + int(t * second), "v": [1, 0, 0], "x": 0, "k": "a"}
+                side.append(row)
+                ids += 1
+        made.append(sides)
+        plans = {entry.epoch: entry.plan for entry in entries}
+        live = [entry for entry in entries if entry.first <= number][-1].live
+        routers = (LivePlans({epoch: plans[epoch] for epoch in live}),) * 2
+        loads = process.step(table(sides[0]), table(sides[1]), routers)
+        watermark = max([watermark, *(load.watermark for load in loads)])
+        asked = [(ab.grid(2, 2), "by hand")] if number == 0 else []
+        change = controller.handle(Report(number, 1.0, watermark, tuple(loads)), asked)
+        if change is not None:
+            entries.append(change.entry(number + 3))
+            controller.written(entries[-1])
+    every = [(a, b) for lefts, _ in made for a in lefts for _, rights in made for b in rights]
+    near = [(a["id"], b["id"]) for a, b in every if abs(a["t"] - b["t"]) <= 9 * second]
+    assert found(process) == dict.fromkeys(near, 1)

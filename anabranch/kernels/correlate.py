@@ -2,7 +2,7 @@
 
 One step takes the copies that reached this worker in one micro-batch. Order matters: late rows are
 dropped by the watermark that was in force when the batch began, then everything is compared, then
-stored, and only then is expired state freed; freeing first would lose pairs.
+stored, and then expired state is freed, by the same watermark.
 """
 
 from __future__ import annotations

@@ -8,14 +8,14 @@ writing, that is at least two after the newest one begun; by then every router s
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from anabranch.control import Adaptive, Controller, Report
-from anabranch.planlog import PlanLog
+from anabranch.planlog import PlanLog, Request
 from anabranch.plans import Plan
 from anabranch.spark.metrics import loads_of
 
@@ -37,12 +37,14 @@ class PlanKeeper(StreamingQueryListener):
         settings: Adaptive | None,
         most_workers: int,
         bind: Callable[[Plan], Plan] = lambda plan: plan,
+        operator: str = "",
     ) -> None:
         self._spark = spark
         self._log = log
         self._name = metrics_name
         self._most_workers = most_workers
         self._bind = bind
+        self._operator = operator
         self._controller = Controller(log.entries(), window, late, settings)
         self._watermark = 0
 
@@ -60,17 +62,22 @@ class PlanKeeper(StreamingQueryListener):
         progress = event.progress
         if self._name not in (progress.observedMetrics or {}):
             return
-        self._log.claim(str(progress.id))
+        self._log.claim(str(progress.id), self._operator)
+        self._controller.catch_up(self._log.entries())
         loads = loads_of(progress, self._name)
         self._watermark = max([self._watermark, *(load.watermark for load in loads)])
         seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
         report = Report(progress.batchId, seconds, self._watermark, tuple(loads))
-        requests = self._requests()
-        change = self._controller.handle(report, requests)
+        asked = self._requests()
+        wishes = [(plan, request.cause) for request, plan in asked]
+        before = self._controller.now.epoch
+        change = self._controller.handle(report, wishes)
         if change is None:
             return
         entry = self._log.write(change.entry(self._newest_reported(progress) + LEAD))
         self._controller.written(entry)
+        if entry.epoch != before:  # otherwise requests wait until there is room for a plan
+            self._settle([request for request, _ in asked])
         if self._newest_reported(progress) + 1 >= entry.first:
             warnings.warn(
                 f"plan log entry {entry.number} was written late: micro-batch {entry.first} may "
@@ -78,23 +85,33 @@ class PlanKeeper(StreamingQueryListener):
                 stacklevel=2,
             )
 
-    def _requests(self) -> list[tuple[Plan, str]]:
-        """Plans asked for by hand, taken off the log; only the newest can be enacted."""
+    def _requests(self) -> list[tuple[Request, Plan]]:
+        """Plans asked for by hand that could hold; the others are refused with a word."""
         found = []
         for request in self._log.requests():
-            if request.plan.workers > self._most_workers:
-                warnings.warn(
-                    f"{request.plan} was asked for, but the checkpoint has {self._most_workers} "
-                    "partitions: request dropped",
-                    stacklevel=2,
-                )
-            else:
-                try:
-                    found.append((self._bind(request.plan), request.cause))
-                except ValueError as error:
-                    warnings.warn(f"{error}: request dropped", stacklevel=2)
-            self._log.settle(request)
+            try:
+                plan = self._bind(request.plan)
+                if plan.workers > self._most_workers:
+                    raise ValueError(
+                        f"{plan} was asked for, but the session has {self._most_workers} shuffle "
+                        "partitions, one for each worker"
+                    )
+                found.append((request, plan))
+            except ValueError as error:
+                warnings.warn(f"{error}: request dropped", stacklevel=2)
+                self._log.settle(request)
         return found
+
+    def _settle(self, requests: Sequence[Request]) -> None:
+        """Take requests off the log; the newest has been enacted."""
+        for request in requests[:-1]:
+            warnings.warn(
+                f"{request.plan} ({request.cause}) was asked for and not yet enacted when "
+                f"{requests[-1].plan} was: request dropped",
+                stacklevel=2,
+            )
+        for request in requests:
+            self._log.settle(request)
 
     def _newest_reported(self, progress: Any) -> int:
         """The newest batch that the query has reported by now; this report itself may be old."""

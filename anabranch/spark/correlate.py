@@ -25,6 +25,7 @@ from anabranch.correlation import Correlation, Side, Slot, plan_correlation
 from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
 from anabranch.intake import hash_column, keep_column
+from anabranch.kernels.correlate import query_fingerprint
 from anabranch.planlog import PlanLog
 from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.predicates import Predicate
@@ -218,6 +219,7 @@ def _keep_log(
         settings,
         partitions(spark),
         correlation.bound,
+        query_fingerprint(correlation),
     )
     spark.streams.addListener(keeper)
 
