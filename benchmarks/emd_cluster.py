@@ -30,6 +30,7 @@ __all__ = ["METHODS", "Method", "Outcome", "Setting", "simulate"]
 SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
 _START = 1_700_000_000_000_000
 _SECOND = 1_000_000
+_UNEVEN = 0.2  # imbalance from which on cuts are moved, if that halves it
 _PERIOD = 2.5  # seconds over which the load of workers is compared
 
 
@@ -68,6 +69,14 @@ class Setting:
     spans: int = 68
     measured: float = 5.0
     step: float = 0.5
+
+    @property
+    def warm_up(self) -> float:
+        """Until windows are full and the first cuts made from a whole report have replaced others.
+
+        Rows stay where they are when cuts move, so new cuts take a window to act in full.
+        """
+        return 2 * self.window + max(self.period, 2.5)
 
 
 @dataclass
@@ -132,7 +141,7 @@ def simulate(method: Method, setting: Setting) -> Outcome:
     totals = {"rows": 0, "delay": 0.0, "copies": 0, "both": 0}
     loads_from, found_from = 0, 0
     for number, (left, right, now) in enumerate(_steps(s)):
-        if now >= s.window and not busy.any():
+        if now >= s.warm_up and not busy.any():
             loads_from, found_from = len(cluster.loads), cluster.found
         epoch = max(plans)
         last_row[epoch] = _START + int((number + 1) * s.step * _SECOND)
@@ -153,17 +162,18 @@ def simulate(method: Method, setting: Setting) -> Outcome:
             assert isinstance(current, Spans)
             cuts, hot = balance(work, s.workers)
             better = replace(current, cuts=cuts, hot=hot)
-            if better != current:
+            now_, then = imbalance(current.shares(work)), imbalance(better.shares(work))
+            if now_ > _UNEVEN and then < now_ / 2:
                 plans[epoch + 1] = better
                 last_row[epoch + 1] = last_row[epoch]
             work, since = np.zeros(s.spans), 0.0
-        if now >= s.window:
+        if now >= s.warm_up:
             mine = np.zeros(s.workers)
             for worker, seconds in cluster.spent.items():
                 mine[worker] = seconds
             busy += mine
             lately += mine
-            if round((now - s.window) / s.step + 1) % round(_PERIOD / s.step) == 0:
+            if round((now - s.warm_up) / s.step + 1) % round(_PERIOD / s.step) == 0:
                 shares.append(imbalance(lately))
                 lately = np.zeros(s.workers)
             for load in loads:
@@ -192,7 +202,7 @@ def simulate(method: Method, setting: Setting) -> Outcome:
 
 def _steps(s: Setting) -> Iterator[tuple[pa.Table, pa.Table, float]]:
     rows = max(round(s.rate * s.step), 1)
-    steps = round((s.window + s.measured) / s.step)
+    steps = round((s.warm_up + s.measured) / s.step)
     for number in range(steps):
         tables = []
         for table in (s.left, s.right):

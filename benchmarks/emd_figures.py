@@ -59,7 +59,7 @@ class Films:
         """All points of a figure, or the one asked for."""
         return values if self._value is None else [v for v in values if v == self._value]
 
-    def threshold(self, join: str, share: float, window: float = 5.0, used: float = 10.0) -> float:
+    def threshold(self, join: str, share: float, window: float = 5.0, used: float = 17.5) -> float:
         """The distance that this share of the pairs within a window is below."""
         random = np.random.default_rng(3)
         rows, reach = int(used * self.rate), int(window * self.rate)
@@ -165,54 +165,52 @@ def main(arguments: Sequence[str] | None = None) -> None:
     call = parser.parse_args(arguments)
     chosen = call.only or names
     quick, began = call.quick, time.time()
-    films = Films(40 if quick else 60, 21, call.join, call.value)
+    films = Films(40 if quick else 60, 33, call.join, call.value)
 
     def say(text: str) -> None:
         print(f"{time.time() - began:6.0f} s  {text}", flush=True)
 
     few = slice(None, None, 2) if quick else slice(None)
     every, repaired = list(METHODS.values()), [METHODS["EMD-DDSJ"], METHODS["ours"]]
-    result: dict[str, Any] = {"machine": machine(), "quick": quick, "rate": films.rate}
+
+    def period(join: str, value: float) -> Setting:
+        return films.setting(join, period=value)
+
+    def spans(join: str, value: float) -> Setting:
+        return films.setting(join, spans=int(value))
+
+    def window(join: str, value: float) -> Setting:
+        return films.setting(join, window=float(value))
+
+    def workers(join: str, value: float) -> Setting:
+        return films.setting(join, workers=int(value))
+
+    sections: dict[str, Callable[[], list[dict[str, Any]]]] = {
+        "clips": lambda: real_clips(say),
+        "4": lambda: figure_4(films, say),
+        "thresholds": lambda: sweep(films, say, "share", SHARES[few], films.setting, every),
+        "workers": lambda: sweep(films, say, "workers", WORKERS[few], workers, every),
+        "windows": lambda: sweep(films, say, "window", WINDOWS[few], window, every),
+        "6": lambda: sweep(films, say, "period", PERIODS[few], period, repaired),
+        "7": lambda: sweep(films, say, "spans", COUNTS[few], spans, repaired),
+    }
     path = call.out / f"emd-figures{'-quick' if quick else ''}.json"
-    before: dict[str, Any] = {}
-    if call.only and path.exists():  # figures, and points of them, may be made one at a time
-        before = json.loads(path.read_text())
-    if "4" in chosen:
-        result["4"] = figure_4(films, say)
-    if "6" in chosen:
-        result["6"] = sweep(
-            films, say, "period", PERIODS[few],
-            lambda join, value: films.setting(join, period=value), repaired,
-        )  # fmt: skip
-    if "7" in chosen:
-        result["7"] = sweep(
-            films, say, "spans", COUNTS[few],
-            lambda join, value: films.setting(join, spans=int(value)), repaired,
-        )  # fmt: skip
-    if "thresholds" in chosen:
-        result["thresholds"] = sweep(films, say, "share", SHARES[few], films.setting, every)
-    if "windows" in chosen:
-        result["windows"] = sweep(
-            films, say, "window", WINDOWS[few],
-            lambda join, value: films.setting(join, window=float(value)), every,
-        )  # fmt: skip
-    if "workers" in chosen:
-        result["workers"] = sweep(
-            films, say, "workers", WORKERS[few],
-            lambda join, value: films.setting(join, workers=int(value)), every,
-        )  # fmt: skip
-    if "clips" in chosen:
-        result["clips"] = real_clips(say)
-    for name in chosen:
-        old = [r for r in before.get(name, []) if _point(r) not in map(_point, result[name])]
-        result[name] = sorted(old + result[name], key=lambda r: str(_point(r)[0]))
-    result = {**before, **result}
     call.out.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result, indent=1) + "\n")
+    result: dict[str, Any] = {}
+    if call.only and path.exists():  # figures, and points of them, may be made one at a time
+        result = json.loads(path.read_text())
+    result |= {"machine": machine(), "quick": quick, "rate": films.rate}
     from emd_figures_picture import draw
 
-    draw(result, path.with_suffix(".png"))
-    say(f"wrote {path.name} and its picture")
+    for name, make in sections.items():
+        if name not in chosen:
+            continue
+        new = make()
+        old = [r for r in result.get(name, []) if _point(r) not in map(_point, new)]
+        result[name] = old + new
+        path.write_text(json.dumps(result, indent=1) + "\n")
+        draw(result, path.with_suffix(".png"))
+        say(f"wrote {path.name} and its picture")
 
 
 def _point(row: dict[str, Any]) -> tuple[Any, ...]:

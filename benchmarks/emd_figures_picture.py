@@ -44,6 +44,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
                 axis.set_xscale("log")
             if y in ("throughput", "delay"):
                 axis.set_yscale("log")
-            axis.legend(fontsize=7)
+            if rows:
+                axis.legend(fontsize=7)
     figure.savefig(path, dpi=90)
     plt.close(figure)
