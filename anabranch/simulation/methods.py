@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anabranch.estimates import weighted
 from anabranch.plans import SIDES, Csp, Plan, Ssp, choose
-from anabranch.policies import weighted
 from anabranch.simulation.settings import Settings
 from anabranch.simulation.workload import SECOND, Hosts
 
