@@ -36,8 +36,9 @@ from anabranch.windows import Window
 
 __all__ = ["NearestBatch", "NearestProcessor", "ObjectPacker", "QueryPacker"]
 
-_KERNELS: OrderedDict[str, NearestKernel] = OrderedDict()
-_MOST_KERNELS = 16
+# By query and worker, with the token of the state that they wrote.
+_KERNELS: OrderedDict[tuple[str, int], tuple[str, NearestKernel]] = OrderedDict()
+_MOST_KERNELS = 8
 
 
 @dataclass(frozen=True)
@@ -172,7 +173,7 @@ class NearestProcessor(CorrelateProcessor):
         window.notes["token"] = token
         self._lists.update((kernel.snapshot(),))
         self._write(window, before)
-        _KERNELS[token] = kernel
+        _KERNELS[self.fingerprint, kernel.worker] = (token, kernel)
         while len(_KERNELS) > _MOST_KERNELS:
             _KERNELS.popitem(last=False)
         kernel.load.busy_seconds += opening + time.perf_counter() - began
@@ -182,12 +183,13 @@ class NearestProcessor(CorrelateProcessor):
 
     def _kernel(self, key: int, window: Window) -> NearestKernel:
         """The kernel as the state has it: the very one that wrote it, if it is in this process."""
-        cached = _KERNELS.pop(window.notes.get("token", ""), None)
-        if cached is not None:
+        worker = worker_of(key)
+        token, cached = _KERNELS.pop((self.fingerprint, worker), ("", None))
+        if cached is not None and token == window.notes.get("token"):
             cached.window = window
             return cached
         queries = None if self.queries is None else Block.decode(self.queries)
-        kernel = NearestKernel(self.nearest, queries, window, worker_of(key), self.fingerprint)
+        kernel = NearestKernel(self.nearest, queries, window, worker, self.fingerprint)
         lists = self._lists.get()
         if lists is not None:
             kernel.restore(bytes(lists[0]))
