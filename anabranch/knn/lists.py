@@ -191,16 +191,21 @@ def run(  # pragma: no cover
     r_instant, r_score = np.empty(room, np.int64), np.empty(room, np.float64)
     reports = 0
     repairs = 0
+    known_edge, known_before = -2 * NEVER, 0  # many queries have the same window
     for q in range(len(k)):
         ends = min(upto, until[q])
         over = until[q] < upto or (until[q] == upto and not counted)
         end = ends
         if counted:
-            last = _first_above(times, ends, 0, n)
+            # Most queries go on, and then the newest object is the last.
+            last = n if n > 0 and times[n - 1] <= ends else _first_above(times, ends, 0, n)
             end = clock[last - 1] if last > 0 else -NEVER
         ci, c_end = c_starts[q], c_starts[q + 1]
         by_hand = direct[q]
-        before = base + _first_above(clock, end - span[q], 0, n)
+        if end - span[q] != known_edge:
+            known_edge = end - span[q]
+            known_before = base + _first_above(clock, known_edge, 0, n)
+        before = known_before
         if not by_hand and ci == c_end and before <= oldest[q]:
             if over:
                 size[q], tau[q], oldest[q] = 0, -1.0, NEVER

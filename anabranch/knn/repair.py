@@ -195,12 +195,12 @@ class ListWithRepair(Algorithm):
             at = end
             if at == len(t):
                 break
+        if len(found) == 1:
+            return Reports(*found[0])
+        # Chunks follow each other in time, and each is in the order of queries.
         columns = [np.concatenate(parts) for parts in zip(*found, strict=True)]
-        if len(found) > 1:
-            # Chunks follow each other in time, and each is in the order of queries.
-            order = np.argsort(columns[0], kind="stable")
-            columns = [column[order] for column in columns]
-        return Reports(*columns)
+        order = np.argsort(columns[0], kind="stable")
+        return Reports(*(column[order] for column in columns))
 
     def _chunk(self, fresh: int, stop: int) -> tuple[np.ndarray, ...]:
         """Carry all lists through the newest objects and on to a time."""
@@ -329,7 +329,8 @@ class ListWithRepair(Algorithm):
             room = max(4096, 2 * (size + count))
             for name in ("_w_clock", "_w_times", "_w_seq", "_w_points"):
                 old = getattr(self, name)
-                new = np.empty((room, *old.shape[1:]), old.dtype)
+                # Fresh memory costs more than moving the window to the front of what there is.
+                new = old if len(old) >= room else np.empty((2 * room, *old.shape[1:]), old.dtype)
                 new[:size] = old[self._lo : self._hi]
                 setattr(self, name, new)
             self._lo, self._hi = 0, size

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from tests.nearest_runs import expected
 from tests.spark.feeds import SECOND, START, Feed
 from tests.spark.nearest_feed import (
     closing,
@@ -146,17 +147,16 @@ def test_ids_of_text_counted_windows_and_other_measures(spark: Any) -> None:
         "array(1 + id % 5D, 2D) AS p FROM range(60)"
     )
     asked = spark.sql("SELECT 7 AS query_id, array(1D, 1D) AS q")
+    objects = [(START + n * SECOND, f"o{n}", [1 + n % 5.0, 2.0]) for n in range(60)]
+    query = {"id": 7, "v": [1.0, 1.0], "k": 1, "rows": 3}
+    call: dict[str, Any] = {"id": "name", "time": "at", "k": 1, "rows": 3}
     for by in (ab.cosine("p", "q"), ab.manhattan("p", "q")):
-        hits = ab.nearest(things, asked, by=by, id="name", time="at", k=1, rows=3)
-        names = [r.object_id for r in hits.orderBy("entered_ts").collect()]
-        assert names[:3] == ["o0", "o1", "o3"] if by.kind == "cosine" else ["o0", "o1", "o2"]
-        assert hits.schema["query_id"].dataType.simpleString() == "int"
-    for method in ("relaxed", "filtered", "probabilistic"):
-        same = ab.nearest(
-            things, asked, by=by, id="name", time="at", k=1, rows=4, method=method
-        ).collect()
-        exact = ab.nearest(things, asked, by=by, id="name", time="at", k=1, rows=4).collect()
-        assert sorted(same) == sorted(exact)
+        wanted = expected(objects, [query], by.kind)
+        assert len(wanted) > 20
+        for method in ("exact", "relaxed", "probabilistic"):
+            hits = ab.nearest(things, asked, by=by, method=method, **call)
+            assert got(hits) == wanted, method
+    assert hits.schema["query_id"].dataType.simpleString() == "int"
 
 
 def test_late_and_bad_objects_are_counted(spark: Any, tmp_path: Path) -> None:
