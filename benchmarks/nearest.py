@@ -134,7 +134,7 @@ def rivals(screen: Screen) -> dict[str, Any]:
                         f"nearest over {name}, k = {k}, batches of {batch:,}",
                         ratio(seconds[name], ours),
                         "times",
-                        # Smaller batches come nearer to the same answer; 50 is the target up to 1,000.
+                        # Smaller batches come nearer to the same answer.
                         50 if batch <= 1_000 else None,
                         note=f"{name}: {rate(batch, seconds[name]):.3g} objects/s",
                     )
