@@ -308,6 +308,8 @@ def test_watch_shows_an_assembly(fit):
 
 
 def test_spark_samples_give_the_same(spark, trace, fit):
+    from pyspark.sql import functions as F
+
     frame = trace.table().to_pandas()
     frame["ts"] = pd.to_datetime(frame.pop("event_ts"), unit="us", utc=True)
     sample = spark.createDataFrame(frame[["head", "instance_ts", "client", "ts"]])
@@ -318,6 +320,9 @@ def test_spark_samples_give_the_same(spark, trace, fit):
         fit.invocations,
     )
     assert found.timeout == pytest.approx(fit.timeout, rel=1e-6)
+    torn = sample.limit(5).withColumn("ts", F.lit(None).cast("timestamp"))
+    torn = torn.union(sample.limit(3).withColumn("client", F.lit(None).cast("string")))
+    assert ab.fit_windows(sample.union(torn), key=KEY).rejected == 8
     stream = spark.readStream.format("rate").load()
     with pytest.raises(InvalidCall, match="batch DataFrame"):
         ab.fit_windows(stream, key="value", time="timestamp")
