@@ -175,7 +175,7 @@ def growth(screen: Screen) -> dict[str, Any]:
     return details
 
 
-def on_spark(screen: Screen, files: int = 12, rows: int = 300_000) -> dict[str, Any]:
+def on_spark(screen: Screen, files: int = 9, rows: int = 300_000) -> dict[str, Any]:
     """End to end: Parquet files in, hits out, 400 queries, k = 9, windows of 40,000 objects."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -219,30 +219,51 @@ def on_spark(screen: Screen, files: int = 12, rows: int = 300_000) -> dict[str, 
             .option("maxFilesPerTrigger", 1)
             .parquet(str(place / "in"))
         )
-        hits = ab.nearest(
-            objects, queries, by="v", k=9, window="133333 microseconds", late="0 seconds"
-        )
-        began = time.perf_counter()
-        query = (
-            hits.writeStream.format("noop")
-            .option("checkpointLocation", str(place / "checkpoint"))
-            .trigger(availableNow=True)
-            .start()
-        )
-        query.awaitTermination()
-        whole = time.perf_counter() - began
-        steady = [
-            progress
-            for progress in query.recentProgress
-            if progress.numInputRows == rows and progress.batchId >= 3
-        ]
-        seconds = [dict(progress.durationMs)["triggerExecution"] / 1000 for progress in steady]
-        loads = ab.metrics(query)["total"]
+        details: dict[str, Any] = {}
+        for workers in (2, 1):
+            hits = ab.nearest(
+                objects,
+                queries,
+                by="v",
+                k=9,
+                window="133333 microseconds",
+                late="0 seconds",
+                plan=ab.ssp(workers),
+            )
+            screen.step(f"spark, {workers} workers")
+            began = time.perf_counter()
+            query = (
+                hits.writeStream.format("noop")
+                .option("checkpointLocation", str(place / f"checkpoint{workers}"))
+                .trigger(availableNow=True)
+                .start()
+            )
+            query.awaitTermination()
+            whole = time.perf_counter() - began
+            seconds = [
+                dict(progress.durationMs)["triggerExecution"] / 1000
+                for progress in query.recentProgress
+                if progress.numInputRows == rows and progress.batchId >= 3
+            ]
+            figures = ab.metrics(query)
+            details[str(workers)] = {
+                "seconds": seconds,
+                "whole": whole,
+                "total": figures["total"],
+                "busy": figures["slowest_worker_seconds"],
+            }
+            screen.add(
+                Row(
+                    "spark",
+                    f"end to end, 400 queries, {workers} workers",
+                    rows / statistics.median(seconds),
+                    "objects/s",
+                    1e5 if workers == 2 else None,
+                    note=f"{files} files of {rows:,}; {files * rows / whole:.3g}/s with start-up",
+                )
+            )
     spark.stop()
-    found = rows / statistics.median(seconds)
-    note = f"{files} files of {rows:,}; all of it with start-up {files * rows / whole:.3g}/s"
-    screen.add(Row("spark", "end to end, 400 queries", found, "objects/s", 1e5, note=note))
-    return {"seconds": seconds, "whole": whole, "total": loads}
+    return details
 
 
 SECTIONS: dict[str, Callable[[Screen], dict[str, Any]]] = {

@@ -130,14 +130,24 @@ def _repair(
     head,
     log_number,
     log_next,
-    told,
 ):  # pragma: no cover
     """The best `most` of window positions first..last as the new list; its size."""
     known = 0
+    at = head
+    while at >= 0:
+        known += 1
+        at = log_next[at]
+    told = np.empty(known + size, np.int64)
+    known = 0
+    while head >= 0:
+        told[known] = log_number[head]
+        head = log_next[head]
+        known += 1
     for j in range(begin, begin + size):
         if codes[j] & 1:
             told[known] = codes[j] >> 1
             known += 1
+    told = np.sort(told[:known])
     size = 0
     for pos in range(first, last):
         if size == most and beyond(measure, centre, points, pos, scores[begin + size - 1]):
@@ -149,16 +159,8 @@ def _repair(
         elif s < scores[begin + size - 1]:
             _insert(scores, codes, begin, size - 1, s, (base + pos) << 1)
     for j in range(begin, begin + size):
-        number = codes[j] >> 1
-        seen = False
-        for t in range(known):
-            if told[t] == number:
-                seen = True
-        at = head
-        while at >= 0 and not seen:
-            seen = log_number[at] == number
-            at = log_next[at]
-        if seen:
+        at = _first_above(told, codes[j] >> 1, 0, known) - 1
+        if at >= 0 and told[at] == codes[j] >> 1:
             codes[j] |= 1
     return size
 
@@ -181,7 +183,6 @@ def run(  # pragma: no cover
         longest = max(longest, k[q] + 2 * spare[q] + 2)
     x_number = np.empty(longest + n - offset + 1, np.int64)
     x_score = np.empty(longest + n - offset + 1, np.float64)
-    told = np.empty(longest, np.int64)
     room = 1024
     r_query, r_number, r_rank = (
         np.empty(room, np.int32),
@@ -320,7 +321,6 @@ def run(  # pragma: no cover
                     head[q],
                     log_number,
                     log_next,
-                    told,
                 )
                 limit = scores[begin + length - 1] if length == kq + spare[q] else np.inf
                 nx = _expiring(scores, codes, begin, length, before, x_number, x_score)
