@@ -203,7 +203,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small batches; shows that it works")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    batches, steady, rate = (5, 2, 1000) if options.quick else (9, 6, 7_000)
+    batches, steady, rate = (5, 2, 1000) if options.quick else (8, 6, 14_000)
     screen, about = Screen(), machine()
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:

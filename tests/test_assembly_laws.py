@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.assembly import kernel
 from anabranch.assembly.closing import Closing, count_or_timeout, learned, session, wait
 from anabranch.assembly.kernel import AssembleKernel, Emitted
 from anabranch.assembly.loop import CAUSES, Column
-from anabranch.assembly.store import BEGINNING, Entry, Store, Tables
+from anabranch.assembly.store import BEGINNING, Entry, Store, Tables, pack_piece, unpack_piece
 from anabranch.blocks import Block
 from anabranch.errors import StateMismatch
 from tests.assembly_twin import Row, Twin
@@ -62,23 +63,22 @@ class Bucket:
 
     def step(self, rows: list[Row], clock: int, flush: bool = False) -> list[Row]:
         def fetch(entry: Entry) -> Any:
-            read = Tables.decode if entry.number < 0 else Block.decode
-            return read(self.stored[entry.number])
+            return unpack_piece(entry.number, self.stored[entry.number])
 
         store = Store.open(self.head, fetch)
-        kernel = self.make(store)
+        made = self.make(store)
         arrivals = [block(rows[::2]), block(rows[1::2])] if rows else []
-        told = read_back(kernel.step(arrivals, clock, flush))
+        told = read_back(made.step(arrivals, clock, flush))
         for number in store.dropped:
             del self.stored[number]
         for number, (_, piece) in store.added.items():
-            self.stored[number] = piece.encode()
+            self.stored[number] = pack_piece(piece)
         if store.written is not None:
-            self.stored[-1] = store.written[1].encode()
+            self.stored[-1] = pack_piece(store.written[1])
         self.head = store.head()
         self.results += told
-        self.loads.append(kernel.load)
-        self.due = kernel.next_due()
+        self.loads.append(made.load)
+        self.due = made.next_due()
         return told
 
 
@@ -287,6 +287,18 @@ def test_slices_that_are_mostly_dead_are_copied_together() -> None:
     assert held.rows < 4000
 
 
+def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [invocation(key, t) for t in range(1, 60) for key in range(4)]
+    plain, cut = Bucket(POLICIES["session"]), Bucket(POLICIES["session"])
+    plain.step(rows, 20)
+    monkeypatch.setattr(kernel, "_SLICE_BYTES", 1000)
+    cut.step(rows, 20)
+    assert len(cut.stored) > len(plain.stored) + 5
+    for clock in (30, 500):
+        assert plain.step([], clock) == cut.step([], clock)
+    assert plain.results == cut.results and len(cut.stored) <= 1
+
+
 def test_state_of_another_policy_is_refused() -> None:
     bucket = Bucket(session("5 us"))
     bucket.step([invocation(1, 1)], 0)
@@ -300,6 +312,8 @@ def test_state_of_another_layout_is_refused() -> None:
         Store.open(b"\x09{}", lambda entry: None)
     with pytest.raises(StateMismatch, match="layout 7"):
         Tables.decode(b"\x07")
+    with pytest.raises(StateMismatch, match="layout 8"):
+        unpack_piece(0, b"\x08")
 
 
 def test_next_due_wakes_for_rows_that_wait_and_for_deadlines() -> None:

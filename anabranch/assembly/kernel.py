@@ -37,7 +37,7 @@ from anabranch.assembly.loop import (
     flatten,
     run_loop,
 )
-from anabranch.assembly.store import BEGINNING, Store, Tables, refs_of
+from anabranch.assembly.store import BEGINNING, Entry, Store, Tables, refs_of
 from anabranch.blocks import Block, concat
 from anabranch.errors import StateMismatch
 
@@ -46,6 +46,8 @@ __all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
 # Columns of the matrix "w" of an invocation: both hashes of its key, the hash of its head, when it
 # ended, the bit of its stream, and a hash of its content that settles ties.
 ROW = ("h1", "h2", "head", "end", "stream", "tie")
+
+_SLICE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True)
@@ -172,7 +174,7 @@ class AssembleKernel:
         found = int(self.store.notes.get("next", int(NEVER)))
         clock = self.store.notes.get("clock", BEGINNING)
         if not self.by_arrival:
-            for entry in self.store.slices.values():
+            for entry in self.store.marks.values():
                 if entry.last > clock:
                     found = min(found, max(entry.first, clock + 1))
         return None if found >= NEVER else found
@@ -184,21 +186,22 @@ class AssembleKernel:
         store = self.store
         due: list[tuple[int, Block, int, int]] = []
         if not self.by_arrival:
-            for number, entry in store.slices.items():
+            for number, entry in store.marks.items():
                 if entry.last > before and entry.first <= clock:
-                    block = store.read(number)
+                    block = store.read_marks(number)
                     ends = np.searchsorted(block.t, (before, clock), "right")
                     due.append((number, block, int(ends[0]), int(ends[1])))
         late = 0
         if arrivals:
             fresh = concat(arrivals).in_time_order()
             self.load.rows += len(fresh)
-            number = store.append(fresh)
-            if self.by_arrival:
-                due.append((number, fresh, 0, len(fresh)))
-            else:
-                late = int(np.searchsorted(fresh.t, clock, "right"))
-                due.append((number, fresh, 0, late))
+            for piece in _pieces(fresh):
+                passed = len(piece)
+                if not self.by_arrival:
+                    passed = int(np.searchsorted(piece.t, clock, "right"))
+                    late += passed
+                ahead = int(NEVER) if self.by_arrival else clock
+                due.append((store.append(piece, ahead), piece, 0, passed))
         self.load.late += late
         due = [part for part in due if part[2] < part[3]]
         if not due:
@@ -329,11 +332,22 @@ class AssembleKernel:
             load.lingering = len(states) - load.open_windows
         load.state_rows, load.state_bytes = self.store.rows, self.store.nbytes
         if not self.by_arrival:
-            load.waiting_rows = sum(
-                len(block.t) - int(np.searchsorted(block.t, clock, "right"))
-                for number, entry in self.store.slices.items()
-                if entry.last > clock and (block := self.store.read(number)) is not None
-            )
+            held = {n: e for n, e in self.store.marks.items() if e.last > clock}
+            load.waiting_rows = sum(self._waiting(n, e, clock) for n, e in held.items())
+
+    def _waiting(self, number: int, entry: Entry, clock: int) -> int:
+        """Rows of a slice that the clock has not passed."""
+        if entry.first > clock:
+            return entry.rows
+        t = self.store.read_marks(number).t
+        return len(t) - int(np.searchsorted(t, clock, "right"))
+
+
+def _pieces(block: Block) -> list[Block]:
+    """A block, in order of time, cut into slices of a size that state stores bear."""
+    count = max(1, -(-block.nbytes // _SLICE_BYTES))
+    step = -(-len(block) // count)
+    return [block.slice(at, min(at + step, len(block))) for at in range(0, len(block), step)]
 
 
 def _order(t: np.ndarray, w: np.ndarray, late: np.ndarray) -> np.ndarray:

@@ -1,9 +1,11 @@
 """A bucket's invocations as immutable slices, its windows as one table, and a small directory.
 
 Every micro-batch adds one slice of the rows that came, in order of time; a window names its rows by
-slice and place. A slice goes when no open window needs its rows and none of them is still ahead of
-the clock; slices that are mostly dead are copied together. The table of windows is rewritten when
-it changes. What was added and dropped since the store was opened is all that must be written.
+slice and place. What the loop reads of a row (hashes, times: its *marks*) is needed until the clock
+has passed it, what is told of it until its window closes, so a slice is stored as two pieces. It
+goes when no open window needs its rows and none of them is still ahead of the clock; slices that
+are mostly dead are copied together. The table of windows is rewritten when it changes. What was
+added and dropped since the store was opened is all that must be written.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import pyarrow as pa
 from anabranch.blocks import Block, concat
 from anabranch.errors import StateMismatch
 
-__all__ = ["BEGINNING", "Entry", "Store", "Tables", "refs_of"]
+__all__ = ["BEGINNING", "Entry", "Store", "Tables", "pack_piece", "refs_of", "unpack_piece"]
 
 BEGINNING = -(1 << 62)  # before any event time
 TABLES = -1  # the number under which the tables are stored
@@ -28,6 +30,33 @@ _VERSION = 1
 _SMALL = 1 << 18
 _MANY = 64
 _LOW = 0xFFFFFFFF
+
+
+def pack_piece(piece: Block | Tables) -> bytes:
+    """A piece as bytes for a state store, which moves bytes far slower than they are compressed.
+
+    Examples
+    --------
+    >>> unpack_piece(0, pack_piece(Block.of([3, 4], {}))).t.tolist()
+    [3, 4]
+    """
+    raw = piece.encode()
+    packed: bytes = pa.compress(raw, "zstd", asbytes=True)
+    return bytes([_VERSION]) + len(raw).to_bytes(8, "big") + packed
+
+
+def unpack_piece(number: int, data: bytes) -> Any:
+    """What `pack_piece` packed: the tables, or a block."""
+    if data[0] != _VERSION:
+        raise StateMismatch(_other_version(data[0]))
+    size = int.from_bytes(data[1:9], "big")
+    raw = pa.decompress(data[9:], size, "zstd", asbytes=True)
+    return Tables.decode(raw) if number == TABLES else Block.decode(raw)
+
+
+def marks_of(number: int) -> int:
+    """The number under which the marks of a slice are stored."""
+    return -2 - number
 
 
 def refs_of(number: int, places: np.ndarray) -> np.ndarray:
@@ -67,12 +96,11 @@ class Tables:
         return sum(array.nbytes for array in self.arrays.values())
 
     def encode(self) -> bytes:
-        """Compressed bytes; columns one after the other, since their values are alike."""
+        """Bytes; columns one after the other, since their values are alike."""
         notes = [[n, str(a.dtype), list(a.shape)] for n, a in self.arrays.items()]
         raw = b"".join(np.ascontiguousarray(a.T).tobytes() for a in self.arrays.values())
-        packed = pa.compress(raw, "lz4", asbytes=True) if raw else b""
-        head = json.dumps([notes, len(raw)]).encode()
-        return bytes([_VERSION]) + len(head).to_bytes(4, "big") + head + packed
+        head = json.dumps(notes).encode()
+        return bytes([_VERSION]) + len(head).to_bytes(4, "big") + head + raw
 
     @classmethod
     def decode(cls, data: bytes) -> Tables:
@@ -80,12 +108,10 @@ class Tables:
         if data[0] != _VERSION:
             raise StateMismatch(_other_version(data[0]))
         size = int.from_bytes(data[1:5], "big")
-        notes, length = json.loads(data[5 : 5 + size])
-        raw = pa.decompress(data[5 + size :], length, "lz4", asbytes=True) if length else b""
-        arrays, at = {}, 0
-        for name, dtype, shape in notes:
+        arrays, at = {}, 5 + size
+        for name, dtype, shape in json.loads(data[5 : 5 + size]):
             count = int(np.prod(shape))
-            flat = np.frombuffer(raw, dtype, count, at)
+            flat = np.frombuffer(data, dtype, count, at)
             at += flat.nbytes
             arrays[name] = np.ascontiguousarray(flat.reshape(shape[::-1]).T)
         return cls(arrays)
@@ -103,6 +129,7 @@ class Store:
 
     fetch: Callable[[Entry], Any] | None = None
     slices: dict[int, Entry] = field(default_factory=dict)
+    marks: dict[int, Entry] = field(default_factory=dict)
     tables_entry: Entry | None = None
     next_number: int = 0
     notes: dict[str, Any] = field(default_factory=dict)
@@ -119,7 +146,7 @@ class Store:
     @property
     def nbytes(self) -> int:
         """Bytes stored."""
-        found = sum(entry.bytes for entry in self.slices.values())
+        found = sum(e.bytes for family in (self.slices, self.marks) for e in family.values())
         return found + (self.tables_entry.bytes if self.tables_entry else 0)
 
     def tables(self) -> Tables:
@@ -138,22 +165,28 @@ class Store:
         entry = Entry(TABLES, secrets.token_hex(8), 0, tables.nbytes, 0, 0)
         self.tables_entry, self.written = entry, (entry, tables)
 
-    def append(self, block: Block) -> int:
-        """Store the rows of a block, which is in order of time; the slice's number."""
+    def append(self, block: Block, clock: int) -> int:
+        """Store the rows of a block, which is in order of time; the slice's number.
+
+        Marks are kept of a slice that has rows ahead of the clock.
+        """
         number = self.next_number
         self.next_number += 1
-        first, last = int(block.t[0]), int(block.t[-1])
-        entry = Entry(number, secrets.token_hex(8), len(block), block.nbytes, first, last)
-        self.slices[number] = entry
-        self.added[number] = (entry, block)
+        # Without anything to tell, the marks are what is told; so in experiments.
+        told = block.without("w") if len(block.columns) > 1 else block
+        self.slices[number] = self._added(number, told)
+        if int(block.t[-1]) > clock:
+            marks = Block.of(block.t, {"w": block.columns["w"]})
+            self.marks[number] = self._added(marks_of(number), marks)
         return number
 
     def read(self, number: int) -> Block:
-        """The rows of a slice."""
-        if number in self.added:
-            return self.added[number][1]
-        found: Block = self._fetched(self.slices[number])
-        return found
+        """What is told of the rows of a slice."""
+        return self._piece(self.slices[number])
+
+    def read_marks(self, number: int) -> Block:
+        """Times and marks of the rows of a slice; it has rows ahead of the clock."""
+        return self._piece(self.marks[number])
 
     def gather(self, refs: np.ndarray) -> Block:
         """The rows of these names, in this order; there is at least one."""
@@ -174,10 +207,13 @@ class Store:
         """Drop slices that nothing needs any more; the names under which `refs` now stand."""
         numbers, counts = np.unique(refs >> 32, return_counts=True)
         live = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+        for number, entry in list(self.marks.items()):
+            if entry.last <= clock:
+                self._drop(self.marks.pop(number))
         done = [entry for entry in self.slices.values() if entry.last <= clock]
         for entry in done:
             if entry.number not in live:
-                self._drop(entry)
+                self._drop(self.slices.pop(entry.number))
         done = [entry for entry in done if entry.number in live]
         sparse = [e for e in done if 4 * live[e.number] < e.rows]
         small = [e for e in done if e.bytes < _SMALL]
@@ -188,19 +224,20 @@ class Store:
         rows = np.sort(refs[moved])
         block = self.gather(rows)
         order = np.argsort(block.t, kind="stable")
-        number = self.append(block.take(order))
+        number = self.append(block.take(order), int(block.t.max()))
         place = np.empty(len(rows), np.int64)
         place[order] = np.arange(len(rows))
         renamed = refs.copy()
         renamed[moved] = refs_of(number, place[np.searchsorted(rows, refs[moved])])
         for entry in chosen.values():
-            self._drop(entry)
+            self._drop(self.slices.pop(entry.number))
         return renamed
 
     def head(self) -> bytes:
         """The directory and the notes."""
         form = {
             "slices": [list(asdict(entry).values()) for entry in self.slices.values()],
+            "marks": [[n, *asdict(entry).values()] for n, entry in self.marks.items()],
             "tables": None
             if self.tables_entry is None
             else list(asdict(self.tables_entry).values()),
@@ -220,10 +257,22 @@ class Store:
         entries = [Entry(*values) for values in form["slices"]]
         tables = None if form["tables"] is None else Entry(*form["tables"])
         slices = {entry.number: entry for entry in entries}
-        return cls(fetch, slices, tables, form["next"], form["notes"])
+        marks = {number: Entry(*values) for number, *values in form["marks"]}
+        return cls(fetch, slices, marks, tables, form["next"], form["notes"])
+
+    def _added(self, number: int, block: Block) -> Entry:
+        first, last = int(block.t[0]), int(block.t[-1])
+        entry = Entry(number, secrets.token_hex(8), len(block), block.nbytes, first, last)
+        self.added[number] = (entry, block)
+        return entry
+
+    def _piece(self, entry: Entry) -> Block:
+        if entry.number in self.added:
+            return self.added[entry.number][1]
+        found: Block = self._fetched(entry)
+        return found
 
     def _drop(self, entry: Entry) -> None:
-        del self.slices[entry.number]
         if self.added.pop(entry.number, None) is None:
             self.dropped.append(entry.number)
             self.forgotten.append(entry.token)

@@ -19,7 +19,14 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.packing import pack_invocations, result_batch
-from anabranch.assembly.store import BEGINNING, TABLES, Entry, Store, Tables
+from anabranch.assembly.store import (
+    BEGINNING,
+    TABLES,
+    Entry,
+    Store,
+    pack_piece,
+    unpack_piece,
+)
 from anabranch.blocks import Block
 from anabranch.errors import StateMismatch
 from anabranch.spark.slicecache import CACHE
@@ -117,8 +124,7 @@ class AssembleProcessor(StatefulProcessor):
             stored = self._slices.getValue((entry.number,))
             if stored is None:
                 raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
-            data = bytes(stored[0])
-            found = Tables.decode(data) if entry.number == TABLES else Block.decode(data)
+            found = unpack_piece(entry.number, bytes(stored[0]))
             CACHE.put(entry.token, found)
         return found
 
@@ -143,11 +149,11 @@ class AssembleProcessor(StatefulProcessor):
         for token in store.forgotten:
             CACHE.forget(token)
         for number, (entry, block) in store.added.items():
-            self._slices.updateValue((number,), (block.encode(),))
+            self._slices.updateValue((number,), (pack_piece(block),))
             CACHE.put(entry.token, block)
         if store.written is not None:
             entry, tables = store.written
-            self._slices.updateValue((TABLES,), (tables.encode(),))
+            self._slices.updateValue((TABLES,), (pack_piece(tables),))
             CACHE.put(entry.token, tables)
         self._head.update((store.head(),))
 

@@ -205,10 +205,12 @@ def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> Non
 
 
 def test_instances_feed_further_operators(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(5, disorder=0, seed=10)
+    """One input, with a watermark of its own."""
+    batches = [(rows, []) for rows, _ in invocations(5, rows=60, disorder=0, seed=10)]
     feed = feed_of(tmp_path, batches)
     closing = ab.count_or_timeout(2, "1 second")
-    result = ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="0 seconds")
+    marked = feed.streams(spark)[0].withWatermark("ts", "0 seconds")
+    result = ab.assemble(marked, **SHAPE, close=closing)
     counted = result.groupBy(F.window("closed", "1 second")).agg(F.sum("count").alias("n"))
     feed.run(counted.select("window.start", "n"))
     want: dict[int, int] = {}
