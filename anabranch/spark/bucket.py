@@ -29,6 +29,7 @@ from anabranch.assembly.store import (
 )
 from anabranch.blocks import Block
 from anabranch.errors import StateMismatch
+from anabranch.spark.heap import settle
 from anabranch.spark.slicecache import CACHE
 from anabranch.spread import worker_keys
 
@@ -48,6 +49,7 @@ class InvocationPacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per bucket that gets rows, for each input batch."""
+        settle()
         keys = worker_keys(self.buckets)
         for batch in batches:
             if batch.num_rows == 0:
@@ -76,6 +78,7 @@ class AssembleProcessor(StatefulProcessor):
         self._slices = handle.getMapState("slices", "number long", "block binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
+        settle()
         cells = [bytes(cell) for frame in rows for cell in frame["block"] if cell is not None]
         return self._step(key, [Block.decode(cell) for cell in cells if cell], timerValues)
 
@@ -166,6 +169,7 @@ class Unpacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of each cell."""
+        settle()
         for batch in batches:
             for cell in batch.column("block"):
                 yield _cast(pa.ipc.open_stream(cell.as_buffer()).read_next_batch(), self.schema)
