@@ -101,7 +101,7 @@ def plan_nearest(
     >>> found.measure, problems
     ('euclidean', [])
     >>> plan_nearest(things, {"query_id": "int", "v": "array<float>"}, by="v", k=0)[1]
-    ["k must be a whole number of at least 1, got 0", "queries have no column 'window' or 'rows' \
+    ['k must be a whole number of at least 1, got 0', "queries have no column 'window' or 'rows' \
 and the call names neither: add window='10 seconds' or rows=1000"]
     """
     check = _Check(objects, queries)

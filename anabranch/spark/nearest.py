@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 from anabranch.blocks import Block
 from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
+from anabranch.knn.zones import workers_for
 from anabranch.neighbours import QUERY_ID, Nearest, plan_nearest, read_queries
 from anabranch.planlog import PlanLog
 from anabranch.plans import Plan, ssp
@@ -88,8 +89,8 @@ def nearest(
         Streaming: how far a row may lag behind the newest time seen. Leave it out if the inputs
         have watermarks.
     plan
-        ``ab.ssp(workers)`` spreads the queries over so many workers; by default one per shuffle
-        partition.
+        ``ab.ssp(workers)`` spreads the queries over so many workers. By default as many as pay for
+        the queries' number and k; one per shuffle partition if queries come and go.
     method
         ``"exact"`` (the list with repair), ``"relaxed"`` and ``"filtered"`` (both exact, as the
         literature has them) or ``"probabilistic"``, which may miss objects.
@@ -167,7 +168,8 @@ def nearest(
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
-    chosen = found.plan or ssp(_workers(partitions(spark), fixed))
+    most = partitions(spark)
+    chosen = found.plan or ssp(most if fixed is None else workers_for(fixed.columns["k"], most))
     path = None if control is None else os.fspath(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
@@ -361,11 +363,6 @@ def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Colum
         return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
     entered = F.timestamp_micros("entered_t").alias("entered_ts")
     return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
-
-
-def _workers(most: int, fixed: Block | None) -> int:
-    """A worker for each task, but none without queries."""
-    return most if fixed is None else max(1, min(most, len(fixed)))
 
 
 def _kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:

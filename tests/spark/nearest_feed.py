@@ -101,9 +101,8 @@ def run(folder: Path, spark: Any) -> None:
     import anabranch as ab
 
     feed = Feed(folder, (OP, OBJECT))
-    hits = ab.nearest(
-        feed.streams(spark)[1], query_frame(spark, fixed_queries()), by="v", late="3 seconds"
-    )
+    things, asked = feed.streams(spark)[1], query_frame(spark, fixed_queries())
+    hits = ab.nearest(things, asked, by="v", late="3 seconds", plan=ab.ssp(2))
     query = feed.run(hits)
     print(json.dumps(ab.metrics(query)))
     spark.stop()

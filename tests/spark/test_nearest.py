@@ -46,8 +46,8 @@ def test_batch_equals_brute_force(spark: Any, tmp_path: Path) -> None:
 def test_stream_equals_brute_force(spark: Any, tmp_path: Path) -> None:
     objects = [*objects_in_batches(5, seed=3), [closing()]]
     feed = feed_of(tmp_path, objects)
-    hits = ab.nearest(feed.streams(spark)[1], query_frame(spark, QUERIES), by="v", late="3 seconds")
-    query = feed.run(hits)
+    things, asked = feed.streams(spark)[1], query_frame(spark, QUERIES)
+    query = feed.run(ab.nearest(things, asked, by="v", late="3 seconds", plan=ab.ssp(2)))
     assert got(feed.output(spark)) == want(objects, QUERIES)
     figures = ab.metrics(query)
     assert figures["total"]["rows_in"] == 5 * 30 + 1
