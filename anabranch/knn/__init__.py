@@ -4,6 +4,7 @@
 ``algorithm``        what queries, reports and every algorithm look like
 ``scoring``          the distance of a query and an object, the same to the last bit everywhere
 ``repair``           the list with repair; exact, and the fastest
+``interest``         objects sent only where they may matter, by a horizon; exact, a reference
 ``relaxed``          RA: the relaxed k-skyband; exact
 ``probabilistic``    PA: the k + c best; misses few on streams in random order
 ``filtered``         RAPF: a k-skyband behind a filter over recent objects; exact
@@ -12,6 +13,7 @@
 
 from anabranch.knn.algorithm import FOREVER, METRICS, Algorithm, Queries, Reports
 from anabranch.knn.filtered import Filtered
+from anabranch.knn.interest import Interest
 from anabranch.knn.probabilistic import Probabilistic, reserve
 from anabranch.knn.relaxed import Relaxed
 from anabranch.knn.repair import ListWithRepair
@@ -21,6 +23,7 @@ __all__ = [
     "METRICS",
     "Algorithm",
     "Filtered",
+    "Interest",
     "ListWithRepair",
     "Probabilistic",
     "Queries",
