@@ -55,7 +55,8 @@ bench: setup
 	$(BIN)/python benchmarks/emd.py
 	$(BIN)/python benchmarks/dssis_queues.py
 	$(BIN)/python benchmarks/dssis_windows.py
-	$(BIN)/python benchmarks/assemble.py
+	$(BIN)/python benchmarks/assemble.py --seconds 4
+	$(BIN)/python benchmarks/assemble.py --seconds 12
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -55,7 +55,13 @@ def first_rows(spark: Any, result: Any, folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-@pytest.mark.parametrize("name", POLICIES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.slow if name in ("session", "wait") else ())
+        for name in POLICIES
+    ],
+)
 def test_streams_out_of_order_and_late(spark: Any, tmp_path: Path, name: str) -> None:
     """Rows come up to 3 s behind the newest, 1 s is allowed: many are late, none is lost."""
     batches = invocations(5, seed=3)
@@ -85,6 +91,7 @@ def test_tables(spark: Any, tmp_path: Path, name: str) -> None:
     assert sum(len(row["items"]) for row in got) == 6 * 60
 
 
+@pytest.mark.slow
 def test_a_hot_head_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
     """There is one page only: its keys go to several buckets, each of which learns."""
     batches = invocations(4, rows=50, pages=1, clients=60, seed=5)
@@ -170,6 +177,7 @@ def test_restarts_and_refusals(spark: Any, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.slow
 def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
     batches = invocations(8, seed=8)
     feed = feed_of(tmp_path, batches)
@@ -204,6 +212,7 @@ def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> Non
         ab.assemble(feed.tables(spark), **SHAPE, close=close)
 
 
+@pytest.mark.slow
 def test_instances_feed_further_operators(spark: Any, tmp_path: Path) -> None:
     """One input, with a watermark of its own."""
     batches = [(rows, []) for rows, _ in invocations(5, rows=60, disorder=0, seed=10)]
