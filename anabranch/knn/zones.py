@@ -8,8 +8,8 @@ import numpy as np
 
 __all__ = ["workers_for", "zones"]
 
-# Estimated from kernel figures: an object costs a worker about 2 us to read and keep, and 35 ps for each of the k of
-# each query. Beyond this sum of k another worker saves more than it costs.
+# Estimated from kernel figures: an object costs a worker about 2 us to read and keep, and 35 ps
+# for each of the k of each query. Beyond this sum of k another worker saves more than it costs.
 _WORTH_A_WORKER = 50_000
 
 
