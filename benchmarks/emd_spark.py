@@ -27,13 +27,14 @@ _SECOND = 1_000_000
 _START = 1_700_000_000 * _SECOND
 _SCHEMA = "id long, ts timestamp, h array<float>"
 _WINDOW = 5
+_PATIENCE = 75  # seconds that a method may take
 
 
 def on_spark(screen: Screen, folder: Path, quick: bool) -> dict[str, Any]:
     """Real-time factors of three methods on the same files, in one session."""
     from pyspark.sql import SparkSession
 
-    rows, files = (200, 8) if quick else (1000, 14)
+    rows, files = (200, 8) if quick else (1000, 12)
     sides = [grey(film(rows * files, 1)).table, grey(film(rows * files, 2, again=1)).table]
     threshold = _threshold(*sides)
     for name, table in zip(("left", "right"), sides, strict=True):
@@ -70,10 +71,13 @@ def on_spark(screen: Screen, folder: Path, quick: bool) -> dict[str, Any]:
         Row("spark", "real-time factor, ours", factors["ours"], "x", note=f"{rows} rows/s a side")
     )
     for name in ("ShuffleJ", "Head-SJ"):
-        screen.add(Row("spark", f"real-time factor, {name}", factors[name], "x"))
+        done = found[name]["batches"]
+        note = "" if done > _WINDOW + 1 else f"at most: only {done} batches in {_PATIENCE} s"
+        screen.add(Row("spark", f"real-time factor, {name}", factors[name], "x", note=note))
         screen.add(Row("spark", f"times {name}", factors["ours"] / factors[name], "x"))
-    counts = {name: found[name]["pairs_of_full_batches"][0] for name in methods}
-    assert len(set(counts.values())) == 1, f"methods disagree: {counts}"
+    whole = [name for name in methods if found[name]["batches"] > _WINDOW + 1]
+    counts = {name: found[name]["pairs_of_full_batches"][0] for name in whole}
+    assert len(set(counts.values())) <= 1, f"methods disagree: {counts}"
     return found
 
 
@@ -126,16 +130,19 @@ def _run(
         .trigger(availableNow=True)
         .start()
     )
-    query.awaitTermination()
+    if not query.awaitTermination(_PATIENCE):
+        query.stop()
     from anabranch.spark.metrics import batch_metrics, loads_of
 
     state: dict[Any, Any] = {}
     batches = [
         batch_metrics(p, loads_of(p), state) for p in query.recentProgress if p.numInputRows > 0
     ]
-    full = batches[_WINDOW + 1 :]
+    # Without a full window in time, the last batch that ended flatters the method.
+    full = batches[_WINDOW + 1 :] or batches[-1:]
     seconds = statistics.median(batch["seconds"] for batch in full)
     return 1 / seconds, {
+        "batches": len(batches),
         "seconds_of_full_batches": [batch["seconds"] for batch in full],
         "pairs_of_full_batches": [batch["pairs"] for batch in full],
         "comparisons_of_full_batches": [batch["comparisons"] for batch in full],
