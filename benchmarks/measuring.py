@@ -8,6 +8,7 @@ within a round. A slow spell of the machine then hits both sides of a ratio alik
 from __future__ import annotations
 
 import importlib.metadata
+import json
 import os
 import platform
 import statistics
@@ -22,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["Row", "Screen", "in_turns", "machine", "ratio", "rate"]
+__all__ = ["Row", "Screen", "beside_earlier", "in_turns", "machine", "ratio", "rate"]
 
 _PACKAGES = ("anabranch", "pyspark", "numpy", "numba", "pyarrow", "pandas")
 
@@ -92,6 +93,20 @@ class Screen:
         targets = [row for row in self.rows if row.target is not None]
         missed = [row for row in targets if not row.met]
         self.console.print(f"{len(targets) - len(missed)} of {len(targets)} targets met")
+
+
+def beside_earlier(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
+    """The result with the sections of an earlier run that were not run again.
+
+    Every section times both sides of its ratios itself, so sections may come from different runs.
+    """
+    if not path.exists():
+        return dict(result)
+    before = json.loads(path.read_text())
+    again = {row["section"] for row in result["rows"]}
+    kept = [row for row in before["rows"] if row["section"] not in again]
+    details = {**before["details"], **result["details"]}
+    return {**result, "rows": [*kept, *result["rows"]], "details": details}
 
 
 def in_turns(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:

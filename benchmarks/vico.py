@@ -26,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from correlate_spark import Batch, Bench, Feed, median
-from measuring import Row, Screen, machine
+from measuring import Row, Screen, beside_earlier, machine
 
 import anabranch as ab
 from anabranch.plans import Csp, Grid, Plan, Ssp
@@ -340,19 +340,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     screen.table("vico" + (" (quick: sizes too small for the targets)" if call.quick else ""))
     stem = "vico-quick" if call.quick else "vico"
     path = call.out / f"{stem}.json"
-    rows = [row.to_dict() for row in screen.rows]
-    if call.only and path.exists():  # sections stand by themselves: replace those run again
-        before = json.loads(path.read_text())
-        fresh = {row["section"] for row in rows}
-        rows = [row for row in before["rows"] if row["section"] not in fresh] + rows
-        details = {**before["details"], **details}
     result = {
         "benchmark": "vico",
         "quick": call.quick,
         "machine": machine(),
-        "rows": rows,
+        "rows": [row.to_dict() for row in screen.rows],
         "details": details,
     }
+    if call.only:
+        result = beside_earlier(path, result)
     call.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     draw(result, call.out / f"{stem}.png")
