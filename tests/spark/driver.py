@@ -48,6 +48,7 @@ def session(master: str | None, remote: str | None, folder: Path, workers: int =
     builder = builder.remote(remote) if remote else builder.master(master)
     for name, value in {
         "spark.ui.enabled": "false",
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "scratch"),

@@ -9,6 +9,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests import twin
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import Feed, agree, found, scripted
@@ -36,6 +38,7 @@ def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
     agree(found(feed.output(spark)), twin.pairs_in_time(batches, SPANS, score, LATE))
 
 
+@pytest.mark.slow
 def test_executor_killed_in_mid_run(spark: Any, tmp_path: Path) -> None:
     batches = scripted(10, rows=(15, 15), seed=13)
     feed = Feed(tmp_path).add(batches)

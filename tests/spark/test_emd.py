@@ -41,6 +41,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.
     return feed, script
 
 
+@pytest.mark.slow
 def test_each_pair_once_under_moving_cuts_hot_spans_and_kills(spark: Any, survived) -> None:
     feed, script = survived
     want = twin.pairs_in_time(script, SPANS, score, LATE)
@@ -49,6 +50,7 @@ def test_each_pair_once_under_moving_cuts_hot_spans_and_kills(spark: Any, surviv
     assert len(want) > 500
 
 
+@pytest.mark.slow
 def test_the_log_tells_of_the_cuts(survived) -> None:
     feed, _ = survived
     entries = ab.PlanLog(str(feed.folder / "control")).entries()
