@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -141,6 +142,30 @@ class Feed:
             .trigger(availableNow=True)
             .start()
         )
+
+    def taken(self, batches: Sequence[Batch], name: str = "out") -> list[Batch]:
+        """The batches as the query took them, by its own log.
+
+        A driver killed after a source noted a file, and before the batch was noted, takes that
+        file together with the next one: one side is then ahead, and so is the watermark.
+        """
+        taken: list[Batch] = []
+        before = [-1, -1]
+        log = self.folder / f"{name}.checkpoint" / "offsets"
+        for number in sorted(int(path.name) for path in log.iterdir() if path.name.isdigit()):
+            lines = (log / str(number)).read_text().splitlines()[2:]
+            ends = [
+                json.loads(line)["logOffset"] if line != "-" else last
+                for line, last in zip(lines, before, strict=True)
+            ]
+            files = [range(last + 1, end + 1) for last, end in zip(before, ends, strict=True)]
+            left, right = (
+                [row for file in run for row in batches[file][side]]
+                for side, run in enumerate(files)
+            )
+            taken.append((left, right))
+            before = ends
+        return taken
 
     def output(self, spark: Any, name: str = "out") -> Any:
         """What the sink holds."""

@@ -44,7 +44,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.
 @pytest.mark.slow
 def test_each_pair_once_under_moving_cuts_hot_spans_and_kills(spark: Any, survived) -> None:
     feed, script = survived
-    want = twin.pairs_in_time(script, SPANS, score, LATE)
+    want = twin.pairs_in_time(feed.taken(script), SPANS, score, LATE)
     got = found(feed.output(spark))
     agree({pair: round(value, 9) for pair, value in got.items()}, want)
     assert len(want) > 500
