@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,16 +13,10 @@ import numpy as np
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
+from anabranch.simulate_screen import progress, write_figure
 
 if TYPE_CHECKING:
     from anabranch.simulation.peers.figures import Memory, PeerFigure, PeerRecipe
@@ -107,7 +101,8 @@ def knn(
         taken = time.perf_counter() - began
         for table in _tables(drawn):
             console.print(table)
-        files = _write(drawn, out, name or f"knn-{figure}", picture)
+        stem = name or f"knn-{figure}"
+        files = write_figure(drawn.to_dict(), out, stem, partial(_draw, drawn) if picture else None)
     except AnabranchError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
@@ -201,15 +196,7 @@ def _watched(recipe: PeerRecipe, seeds: int, memory: Memory, path: Path) -> Peer
         fresh.write_text(json.dumps(rows) + "\n")
         fresh.replace(path)
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    shown = sys.stderr.isatty()
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown)
-    with bar:
-        task = bar.add_task("simulating", total=work(recipe, seeds))
-
-        def tick(label: str, passed: int) -> None:
-            bar.update(task, advance=passed, description=label)
-
+    with progress(work(recipe, seeds)) as tick:
         return compute(recipe, seeds, tick, memory, keep)
 
 
@@ -237,12 +224,7 @@ def _tables(figure: PeerFigure) -> list[Table]:
     return tables
 
 
-def _write(figure: PeerFigure, out: Path, stem: str, picture: bool) -> list[Path]:
-    out.mkdir(parents=True, exist_ok=True)
-    data = out / f"{stem}.json"
-    data.write_text(json.dumps(figure.to_dict(), indent=1) + "\n")
-    if not picture:
-        return [data]
+def _draw(figure: PeerFigure, path: Path) -> Path:
     from anabranch.simulation.peers.drawing import draw
 
-    return [data, draw(figure, out / f"{stem}.png")]
+    return draw(figure, path)

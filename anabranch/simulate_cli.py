@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.box import SIMPLE
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TaskProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-)
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
 from anabranch.peers_cli import knn
+from anabranch.simulate_screen import progress, write_figure
 
 if TYPE_CHECKING:
     from anabranch.simulation import Figure, Recipe
@@ -152,17 +145,20 @@ def vico(
     try:
         recipe = _recipe(figure, quick, methods, hosts, operators)
         low, high = recipe.settings.rates
-        rates = (low if lowest_rate is None else lowest_rate, highest_rate or high)
+        rates = (
+            low if lowest_rate is None else lowest_rate,
+            high if highest_rate is None else highest_rate,
+        )
         given = {key: value for key, value in choices.items() if value is not None}
         recipe = replace(recipe, settings=replace(recipe.settings, rates=rates, **given))
         began = time.perf_counter()
-        drawn = _watched(recipe, recipe.seeds if seeds is None else seeds, console)
+        drawn = _watched(recipe, recipe.seeds if seeds is None else seeds)
         taken = time.perf_counter() - began
         console.print(_table(drawn))
         for line in _remarks(drawn):
             console.print(line)
         stem = name or f"vico-{figure}"
-        files = _write(drawn, out, stem, picture)
+        files = write_figure(drawn.to_dict(), out, stem, partial(_draw, drawn) if picture else None)
     except AnabranchError as error:
         typer.echo(str(error), err=True)
         raise typer.Exit(2) from error
@@ -193,20 +189,12 @@ def _recipe(
     return recipe
 
 
-def _watched(recipe: Recipe, seeds: int, console: Console) -> Figure:
+def _watched(recipe: Recipe, seeds: int) -> Figure:
     """Compute the figure under a progress bar."""
     from anabranch.simulation.figures import compute, work
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn())
-    shown = sys.stderr.isatty()
-    bar = Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), disable=not shown)
-    with bar:
-        task = bar.add_task("simulating", total=work(recipe, seeds))
-        return compute(
-            recipe,
-            seeds,
-            lambda label, passed: bar.update(task, advance=passed, description=label),
-        )
+    with progress(work(recipe, seeds)) as tick:
+        return compute(recipe, seeds, tick)
 
 
 def _table(figure: Figure) -> Table:
@@ -243,12 +231,7 @@ def _remarks(figure: Figure) -> list[str]:
     ]
 
 
-def _write(figure: Figure, out: Path, stem: str, picture: bool) -> list[Path]:
-    out.mkdir(parents=True, exist_ok=True)
-    data = out / f"{stem}.json"
-    data.write_text(json.dumps(figure.to_dict(), indent=1) + "\n")
-    if not picture:
-        return [data]
+def _draw(figure: Figure, path: Path) -> Path:
     from anabranch.simulation.drawing import draw
 
-    return [data, draw(figure, out / f"{stem}.png")]
+    return draw(figure, path)

@@ -138,8 +138,8 @@ def _ones(typing_context: Any, word: Any):
 
 
 def _unlike(u: Any, v: Any) -> Any:
-    """How many bits of two words differ, or whether two elements do; compiled code only."""
-    raise NotImplementedError
+    """How many bits of two words differ, or whether two elements do; compiled as below."""
+    return np.bitwise_count(u ^ v) if isinstance(u, np.uint64) else u != v
 
 
 @overload(_unlike, inline="always")

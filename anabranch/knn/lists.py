@@ -220,21 +220,9 @@ def run(  # pragma: no cover
         if by_hand:
             di = max(offset, _first_above(times, since[q], 0, n))
         ci, di, pos, s = _next(
-            by_hand,
-            ci,
-            c_end,
-            di,
-            n,
-            end,
-            limit,
-            c_pos,
-            c_score,
-            offset,
-            clock,
-            points,
-            centre,
-            measure,
-        )
+            by_hand, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points,
+            centre, measure,
+        )  # fmt: skip
         while True:
             instant = NEVER
             if pos >= 0:
@@ -283,21 +271,9 @@ def run(  # pragma: no cover
                         length = keep
                         limit = scores[begin + keep - 1]
                 ci, di, pos, s = _next(
-                    by_hand,
-                    ci,
-                    c_end,
-                    di,
-                    n,
-                    end,
-                    limit,
-                    c_pos,
-                    c_score,
-                    offset,
-                    clock,
-                    points,
-                    centre,
-                    measure,
-                )
+                    by_hand, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points,
+                    centre, measure,
+                )  # fmt: skip
             if length < kq and limit < np.inf:
                 # The window holds all up to this instant; what comes later is looked at by hand.
                 last = _first_above(clock, instant, 0, n)
@@ -330,21 +306,9 @@ def run(  # pragma: no cover
                 removed += 1
                 by_hand = True
                 ci, di, pos, s = _next(
-                    True,
-                    ci,
-                    c_end,
-                    last,
-                    n,
-                    end,
-                    limit,
-                    c_pos,
-                    c_score,
-                    offset,
-                    clock,
-                    points,
-                    centre,
-                    measure,
-                )
+                    True, ci, c_end, last, n, end, limit, c_pos, c_score, offset, clock, points,
+                    centre, measure,
+                )  # fmt: skip
             if events == 0 or (where >= kq and removed == 0 and events == 1):
                 continue
             # Before the instant all of the first k had been told.

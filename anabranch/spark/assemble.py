@@ -28,6 +28,7 @@ from anabranch.assembly.closing import Closing, Learned
 from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
+from anabranch.spark.frames import column_types, refuse_others
 from anabranch.spark.metrics import ASSEMBLY_PREFIX
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, setting_problems
@@ -112,14 +113,8 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     """
     given: Any = inputs
     frames: list[DataFrame] = list(given) if isinstance(given, (list, tuple)) else [given]
-    problems = [
-        f"input {number} must be a Spark DataFrame, got {type(frame).__name__}"
-        for number, frame in enumerate(frames)
-        if not hasattr(frame, "mapInArrow")
-    ]
-    if problems:
-        raise InvalidCall("assemble", problems)
-    schemas = [{f.name: f.dataType.simpleString() for f in frame.schema} for frame in frames]
+    refuse_others("assemble", {f"input {n}": frame for n, frame in enumerate(frames)})
+    schemas = [column_types(frame) for frame in frames]
     call, problems = plan_assembly(
         schemas,
         key=key,

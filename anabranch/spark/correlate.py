@@ -31,10 +31,11 @@ from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.predicates import Predicate
 from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.carriage import Carried, carry, carry_problems
+from anabranch.spark.frames import column_types, refuse_others
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
 from anabranch.spark.processor import BatchWorker, CorrelateProcessor
-from anabranch.spark.settings import partitions, setting_problems
+from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["correlate"]
 
@@ -110,23 +111,13 @@ def correlate(
     >>> pairs.count()
     10
     """
-    problems = [
-        f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
-        for name, frame in (("left", left), ("right", right))
-        if not hasattr(frame, "mapInArrow")
-    ]
-    if problems:
-        raise InvalidCall("correlate", problems)
+    refuse_others("correlate", {"left": left, "right": right})
     spark = left.sparkSession
-    schemas = [
-        {field.name: field.dataType.simpleString() for field in frame.schema}
-        for frame in (left, right)
-    ]
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan
     found, problems = plan_correlation(
-        schemas[LEFT],
-        schemas[RIGHT],
+        column_types(left),
+        column_types(right),
         where=where,
         window=window,
         time=time,
@@ -143,11 +134,7 @@ def correlate(
     problems += _streaming_problems(left, right, time, late)
     problems += _control_problems(settings, control, streaming, late)
     asked = settings if settings is not None else fixed
-    if isinstance(asked, (Plan, Adaptive)) and asked.workers > partitions(spark):
-        problems.append(
-            f"plan {asked} has {asked.workers} workers, but spark.sql.shuffle.partitions is "
-            f"{partitions(spark)}: use fewer, or call ab.configure(spark, workers={asked.workers})"
-        )
+    problems += room_problems(spark, asked)
     if problems or found is None:
         raise InvalidCall("correlate", problems)
     if settings is not None:

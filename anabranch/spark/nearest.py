@@ -29,6 +29,7 @@ from anabranch.planlog import PlanLog
 from anabranch.plans import Plan, ssp
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.adaptation import PlanKeeper
+from anabranch.spark.frames import column_types, refuse_others
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.nearest_worker import (
     NearestBatch,
@@ -37,7 +38,7 @@ from anabranch.spark.nearest_worker import (
     QueryPacker,
 )
 from anabranch.spark.packing import PACKED
-from anabranch.spark.settings import partitions, setting_problems
+from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["nearest", "top"]
 
@@ -129,18 +130,9 @@ def nearest(
     >>> [(hit.object_id, hit.distance) for hit in hits.orderBy("entered_ts").collect()]
     [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
     """
-    problems = [
-        f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
-        for name, frame in (("objects", objects), ("queries", queries))
-        if not hasattr(frame, "mapInArrow")
-    ]
-    if problems:
-        raise InvalidCall("nearest", problems)
+    refuse_others("nearest", {"objects": objects, "queries": queries})
     spark = objects.sparkSession
-    types = [
-        {field.name: field.dataType.simpleString() for field in frame.schema}
-        for frame in (objects, queries)
-    ]
+    types = [column_types(frame) for frame in (objects, queries)]
     found, problems = plan_nearest(
         *types,
         by=by,
@@ -160,11 +152,7 @@ def nearest(
     problems += _kind_problems(objects, queries)
     problems += _watermark_problems(objects, queries, time, late)
     problems += _control_problems(control, objects, queries, late, rows, types[1])
-    if isinstance(plan, Plan) and plan.workers > partitions(spark):
-        problems.append(
-            f"plan {plan} has {plan.workers} workers, but spark.sql.shuffle.partitions is "
-            f"{partitions(spark)}: use fewer, or call ab.configure(spark, workers={plan.workers})"
-        )
+    problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
@@ -189,8 +177,7 @@ def top(frame: DataFrame) -> DataFrame:
     >>> [(row.rank, row.object_id) for row in ab.top(rows).orderBy("rank").collect()]
     [(1, 8), (2, 7)]
     """
-    if not hasattr(frame, "mapInArrow"):
-        raise InvalidCall("top", [f"frame must be a DataFrame, got {type(frame).__name__}"])
+    refuse_others("top", {"frame": frame})
     missing = [name for name in (QUERY_ID, "ts", "rank") if name not in frame.columns]
     if missing:
         raise InvalidCall(

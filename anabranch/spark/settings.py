@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import warnings
+from typing import Any
 
 from pyspark.sql import SparkSession
 
+from anabranch.control import Adaptive
 from anabranch.errors import InvalidCall
+from anabranch.plans import Plan
 from anabranch.spread import spreads
 
-__all__ = ["configure", "partitions", "setting_problems"]
+__all__ = ["configure", "partitions", "room_problems", "setting_problems"]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -53,6 +56,17 @@ def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
 def partitions(spark: SparkSession) -> int:
     """The session's number of shuffle partitions."""
     return int(spark.conf.get(_PARTITIONS) or 200)
+
+
+def room_problems(spark: SparkSession, plan: Any) -> list[str]:
+    """What to say of a plan with more workers than the session has partitions."""
+    count = partitions(spark)
+    if not isinstance(plan, (Plan, Adaptive)) or plan.workers <= count:
+        return []
+    return [
+        f"plan {plan} has {plan.workers} workers, but {_PARTITIONS} is {count}: use fewer, or call "
+        f"ab.configure(spark, workers={plan.workers})"
+    ]
 
 
 def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:

@@ -12,10 +12,13 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anabranch as ab
+from anabranch.plans import Plan
 from tests import twin
 from tests.spark import nearest_feed as nearest_driver
 from tests.spark.feeds import SECOND, Feed
@@ -59,15 +62,28 @@ def session(master: str | None, remote: str | None, folder: Path, workers: int =
     return ab.configure(builder.getOrCreate(), workers=workers)
 
 
-def ask_for_plans(query: Any, log: ab.PlanLog, stop: threading.Event) -> None:
-    """Request the next plan whenever another five batches have been reported."""
-    asked = -1
-    while not stop.wait(0.05):
-        progress = query.lastProgress
-        turn = -1 if progress is None else progress.batchId // EVERY
-        if turn > asked:
-            asked = turn
-            log.append(TURNS[turn % len(TURNS)], cause=f"turn {turn}")
+@contextmanager
+def asking(query: Any, log: ab.PlanLog, turns: Sequence[Plan], every: int) -> Iterator[None]:
+    """Request the next of the plans whenever `every` more batches have been reported."""
+    stop = threading.Event()
+
+    def ask() -> None:
+        asked = -1
+        while not stop.wait(0.05):
+            progress = query.lastProgress
+            turn = -1 if progress is None else progress.batchId // every
+            if turn > asked:
+                asked = turn
+                log.append(turns[turn % len(turns)], cause=f"turn {turn}")
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+    time.sleep(1)  # the listener hears of the last batch a little later
 
 
 def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
@@ -75,15 +91,8 @@ def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
     control = str(feed.folder / "control")
     call = {**call, "plan": ab.grid(2, 2), "late": "3 seconds", "control": control}
     query = feed.start(ab.correlate(*feed.streams(spark), **call))
-    stop = threading.Event()
-    asking = threading.Thread(target=ask_for_plans, args=(query, ab.PlanLog(control), stop))
-    asking.start()
-    try:
+    with asking(query, ab.PlanLog(control), TURNS, EVERY):
         query.awaitTermination()
-    finally:
-        stop.set()
-        asking.join()
-    time.sleep(1)  # the listener hears of the last batch a little later
     return query
 
 

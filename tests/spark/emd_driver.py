@@ -8,10 +8,7 @@ in between the controller is free to move cuts by itself.
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +16,7 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.spans import Spans
 from tests import twin
-from tests.spark.driver import session
+from tests.spark.driver import asking, session
 from tests.spark.feeds import SECOND, START, Feed
 
 BINS = 16
@@ -65,17 +62,6 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
     return float(apart) / 20 if apart <= THRESHOLD * 20 else None
 
 
-def ask_for_cuts(query: Any, log: ab.PlanLog, stop: threading.Event) -> None:
-    """Request the next plan whenever another four batches have been reported."""
-    asked = -1
-    while not stop.wait(0.05):
-        progress = query.lastProgress
-        turn = -1 if progress is None else progress.batchId // EVERY
-        if turn > asked:
-            asked = turn
-            log.append(TURNS[turn % len(TURNS)], cause=f"turn {turn}")
-
-
 def main() -> None:
     """Run to the end of the input."""
     folder = Path(sys.argv[1])
@@ -90,15 +76,8 @@ def main() -> None:
         control=control,
     )
     query = feed.start(result)
-    stop = threading.Event()
-    asking = threading.Thread(target=ask_for_cuts, args=(query, ab.PlanLog(control), stop))
-    asking.start()
-    try:
+    with asking(query, ab.PlanLog(control), TURNS, EVERY):
         query.awaitTermination()
-    finally:
-        stop.set()
-        asking.join()
-    time.sleep(1)  # the listener hears of the last batch a little later
     print("{}")
     spark.stop()
 
