@@ -1,0 +1,103 @@
+"""The keeper of a plan log, told of micro-batches without a query."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.kernels.load import Load
+from anabranch.planlog import PlanLog
+from anabranch.routing import MAX_LIVE
+from anabranch.spark.adaptation import LEAD, PlanKeeper
+from anabranch.testing import InProcess
+from tests.test_correlate_laws import SCHEMA
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+NAME = "anabranch_correlate_1"
+SPARK = SimpleNamespace(streams=SimpleNamespace(get=lambda ident: None))
+
+
+def keeper(log: PlanLog, **more: Any) -> PlanKeeper:
+    return PlanKeeper(SPARK, log, NAME, (10 * SECOND, 10 * SECOND), SECOND, None, 4, **more)
+
+
+def tell(keeper: PlanKeeper, batch: int) -> None:
+    """One micro-batch in which nothing expires."""
+    load = Load(0, watermark=START, rows_left=1)
+    progress = SimpleNamespace(
+        id="query",
+        batchId=batch,
+        durationMs={"triggerExecution": 1000},
+        observedMetrics={NAME: {"load": [load.to_json()]}},
+    )
+    keeper.onQueryProgress(SimpleNamespace(progress=progress))
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> PlanLog:
+    found = PlanLog(str(tmp_path))
+    found.begin(ab.ssp(2), first=0)
+    return found
+
+
+def test_a_request_is_enacted_a_few_batches_ahead_and_taken_off(log):
+    log.append(ab.grid(2, 2), cause="by hand")
+    tell(keeper(log), 5)
+    assert log.current().plan == ab.grid(2, 2) and log.current().first == 5 + LEAD
+    assert log.requests() == []
+
+
+def test_of_several_requests_the_newest_is_enacted_and_the_others_are_named(log):
+    log.append(ab.ssp(3), cause="first")
+    log.append(ab.ssp(4), cause="second")
+    with pytest.warns(UserWarning, match=r"ssp\(3, master=left\) \(first\) was asked for"):
+        tell(keeper(log), 0)
+    assert log.current().plan == ab.ssp(4)
+    assert log.requests() == []
+
+
+def test_a_request_waits_while_there_is_no_room_for_a_plan(log):
+    kept = keeper(log)
+    for batch in range(MAX_LIVE + 5):
+        if not log.requests():
+            log.append(ab.ssp(1 + batch % 4))
+        tell(kept, batch)
+    assert log.current().epoch == MAX_LIVE - 1
+    assert len(log.requests()) == 1
+
+
+@pytest.mark.parametrize(
+    ("plan", "says"), [(ab.ssp(8), "4 shuffle partitions"), (ab.plans.keyed(2), "an equality")]
+)
+def test_a_plan_that_does_not_fit_is_refused_with_a_word(log, plan, says):
+    call = {"where": ab.cosine("v") >= 0.5, "window": "1 second"}
+    correlation = InProcess(SCHEMA, SCHEMA, **call).correlation
+    log.append(plan)
+    with pytest.warns(UserWarning, match=says):
+        tell(keeper(log, bind=correlation.bound), 0)
+    assert log.requests() == [] and log.current().epoch == 0
+
+
+def test_a_keeper_made_before_another_run_wrote_numbers_on_from_there(log):
+    early, late = keeper(log), keeper(PlanLog(log.path))
+    log.append(ab.ssp(3))
+    tell(late, 0)
+    log.append(ab.ssp(4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        tell(early, 1)
+    entries = PlanLog(log.path).entries()
+    assert [entry.epoch for entry in entries] == [0, 1, 2]
+    assert entries[-1].live == (0, 1, 2)
+
+
+def test_two_correlates_do_not_share_a_log(log):
+    tell(keeper(log, operator="one"), 0)
+    with pytest.raises(ab.errors.StateMismatch, match="another correlate of this query"):
+        tell(keeper(log, operator="other"), 0)
