@@ -64,12 +64,15 @@ def test_of_several_requests_the_newest_is_enacted_and_the_others_are_named(log)
 
 def test_a_request_waits_while_there_is_no_room_for_a_plan(log):
     kept = keeper(log)
-    for batch in range(MAX_LIVE + 5):
-        if not log.requests():
-            log.append(ab.ssp(1 + batch % 4))
+    for batch in range(MAX_LIVE - 1):
+        log.append(ab.ssp(1 + batch % 4))
         tell(kept, batch)
     assert log.current().epoch == MAX_LIVE - 1
-    assert len(log.requests()) == 1
+    log.append(ab.ssp(2), cause="one too many")
+    for batch in range(MAX_LIVE - 1, MAX_LIVE + 5):
+        tell(kept, batch)
+    assert log.current().cause["rule"] == "mark"  # the log went on without a new plan
+    assert [request.cause for request in log.requests()] == ["one too many"]
 
 
 @pytest.mark.parametrize(
