@@ -31,7 +31,6 @@ from measuring import Row, Screen, in_turns, machine, rate, ratio
 from anabranch.blocks import Block
 from anabranch.distances.emd.filters import CHAINS, CLOSED
 from anabranch.distances.emd.ground import read_ground
-from anabranch.distances.emd.potentials import forget
 from anabranch.distances.emd.search import EmdSearch
 from anabranch.distances.emd.solve import solve
 from anabranch.distances.tiles import Pair
@@ -57,7 +56,6 @@ class Search:
         self.search: EmdSearch | None = None
 
     def __call__(self) -> None:
-        forget()
         self.search = EmdSearch("s0", self.ground, "<=", self.threshold, self.filters)
         pair = Pair(_block(self.left), self.right, _FOREVER)
         self.matches = sum(len(found.left) for found in self.search.matches(pair))

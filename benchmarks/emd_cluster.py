@@ -17,7 +17,7 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.blocks import Block
-from anabranch.distances.emd.potentials import forget
+from anabranch.distances.emd.search import forget
 from anabranch.kernels.correlate import CorrelateKernel
 from anabranch.plans import Plan
 from anabranch.routing import LivePlans

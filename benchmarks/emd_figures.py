@@ -26,7 +26,6 @@ from measuring import machine
 from anabranch.blocks import Block
 from anabranch.distances.emd.filters import CHAINS, CLOSED
 from anabranch.distances.emd.ground import read_ground
-from anabranch.distances.emd.potentials import forget
 from anabranch.distances.emd.search import EmdSearch
 from anabranch.distances.tiles import Pair
 
@@ -146,7 +145,6 @@ def real_clips(say: Say) -> list[dict[str, Any]]:
         threshold = float(np.quantile(values, 0.01))
         for name, chain in CHAINS.items():
             filters = CLOSED if line and name == "default" else chain
-            forget()
             search = EmdSearch("s0", ground, "<=", threshold, filters)
             fresh = Block.of(np.zeros(len(table)), {"id": np.arange(len(table)), "s0": table})
             began = time.process_time()

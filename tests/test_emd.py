@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.blocks import Block
+from anabranch.distances.emd import search as searching
 from anabranch.distances.emd.bounds import (
     cheapest_first,
     exchanged,
@@ -25,7 +26,8 @@ from anabranch.distances.emd.circle import circle_distances
 from anabranch.distances.emd.filters import CHAINS, CLOSED, GENERAL
 from anabranch.distances.emd.ground import Ground, read_ground
 from anabranch.distances.emd.line import line_distances
-from anabranch.distances.emd.potentials import forget, standing
+from anabranch.distances.emd.potentials import standing
+from anabranch.distances.emd.search import EmdSearch, forget
 from anabranch.distances.emd.solve import solve
 from anabranch.distances.emd.tally import Tally
 from anabranch.distances.emd.verdict import Limit
@@ -453,7 +455,6 @@ def test_what_was_learnt_saves_solutions():
     limit = Limit("<=", 0.12, ground.epsilon)
 
     def solved(filters: tuple[str, ...]) -> Tally:
-        forget()
         chain, tally = Chain("s0", ground, limit, filters, False), Tally()
         one, two = (block(side.astype(np.float32)) for side in walk)
         for _ in chain.matches(Pair(one, two, (10, 10)), tally):
@@ -466,3 +467,62 @@ def test_what_was_learnt_saves_solutions():
     whole = solved(CHAINS["default"])
     assert whole.solved < learning.solved
     assert whole.accepted > 0
+
+
+def drifting(steps: int, rows: int) -> list[tuple[pa.Table, pa.Table]]:
+    """Two streams of 16 bins whose histograms change slowly, a second of them per step."""
+    random = np.random.default_rng(2)
+    walk = np.cumsum(random.normal(0, 0.02, (2, steps * rows, 16)), axis=1) + 0.5
+    walk = np.maximum(walk, 0.01).astype(np.float32)
+    ids = np.arange(steps * rows)
+    times = pa.array(BASE + ids * (1_000_000 // rows), SCHEMA.field("ts").type)
+    sides = [
+        pa.table({"id": ids, "ts": times, "h": pa.array(list(side), SCHEMA.field("h").type)})
+        for side in walk
+    ]
+    return [(sides[0].slice(n * rows, rows), sides[1].slice(n * rows, rows)) for n in range(steps)]
+
+
+@pytest.mark.parametrize("filters", [["key", "duals"], ["key", "latest-duals"], "paper", "default"])
+def test_what_was_learnt_serves_the_next_micro_batch(filters):
+    """The same rows, with and without what earlier micro-batches have left in the process."""
+    places = np.stack(np.meshgrid(np.arange(4.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
+    call = {"where": ab.emd("h", ground=places, filters=filters) <= 0.12, "plan": ab.ssp(1)}
+
+    def run(remember: bool) -> tuple[list[int], set[tuple[int, int]]]:
+        forget()
+        workers = InProcess(SCHEMA, SCHEMA, window="2 seconds", late="0 s", streaming=True, **call)
+        solved = []
+        for left, right in drifting(4, 40):
+            if not remember:
+                forget()
+            solved.append(sum(load.solved for load in workers.step(left, right)))
+        return solved, {(pair["left_id"], pair["right_id"]) for pair in workers.pairs}
+
+    (kept, pairs), (lost, same) = run(True), run(False)
+    assert pairs == same
+    assert kept[0] == lost[0]
+    assert sum(kept[1:]) < sum(lost[1:])
+
+
+def test_each_worker_of_a_query_learns_for_itself_and_few_are_remembered():
+    forget()
+    measure = ab.emd("h", ground=np.eye(3), metric="euclidean")
+    one, two = (block(histograms(np.random.default_rng(n), 5, 3)) for n in (1, 2))
+
+    def chain(owner: Any) -> Chain:
+        search: EmdSearch = measure.search("s0", measure <= 0.2)
+        search.owner = owner
+        list(search.matches(Pair(one, two, (10, 10))))
+        found = search._chain
+        assert found is not None
+        return found
+
+    assert chain(("query", 0)) is chain(("query", 0))
+    assert chain(("query", 0)) is not chain(("query", 1))
+    assert chain(None) is not chain(None)
+    first = chain(("query", 0))
+    for number in range(2 * searching._MOST):
+        chain(("another", number))
+    assert len(searching._KEPT) == searching._MOST
+    assert chain(("query", 0)) is not first

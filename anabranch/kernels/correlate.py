@@ -49,6 +49,7 @@ class CorrelateKernel:
         self._matcher = Matcher(correlation)
         for search in self._matcher.searches:
             search.tally = Tally(spans=_measured(correlation, search.slot))
+            search.owner = query_fingerprint(correlation), worker
         self._pending: list[tuple[Block, Block, Matches]] = []
         self._pending_rows = 0
 

@@ -33,8 +33,8 @@ from anabranch.blocks import Block
 from anabranch.distances.emd.bounds import exchanged, routes_of
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.line import Found
-from anabranch.distances.emd.potentials import learnt, standing
-from anabranch.distances.emd.profile import Profile, profile
+from anabranch.distances.emd.potentials import LATEST, LEARNT, Learnt, standing
+from anabranch.distances.emd.profile import Known, Profile, profile
 from anabranch.distances.emd.scan import SCANNED, scan, settle
 from anabranch.distances.emd.solve import solve
 from anabranch.distances.emd.tally import Tally
@@ -54,7 +54,10 @@ _REFERENCES = 8
 
 
 class Chain:
-    """Searches blocks under one ground distance; remembers what it has learnt between blocks."""
+    """Searches blocks under one ground distance; remembers what it has learnt between blocks.
+
+    What it has learnt changes which pairs must be solved, never which pairs match.
+    """
 
     def __init__(
         self, slot: str, ground: Ground, limit: Limit, filters: tuple[str, ...], exact_scores: bool
@@ -66,12 +69,11 @@ class Chain:
         self._learns = bool(self.filters & {"duals", "latest-duals"})
         self._at_once = "duals" in self.filters
         self._scanned = _ROWS if self._at_once or not self._learns else 1
-        self._learnt = learnt(ground, limit.threshold, "duals" in self.filters)
+        self._learnt = Learnt(len(ground.costs), LEARNT if self._at_once else LATEST)
         self._pool = standing(ground) if "potentials" in self.filters else None
         self._routes = routes_of(ground)
         self._room = np.empty(len(ground.costs)), np.empty(len(ground.costs))
         self._references: np.ndarray | None = None
-        self._before: _Known | None = None
         # A solution costs about as much as looking at so many pairs.
         self.weight = max(100.0, 0.7 * len(ground.costs) ** 2)
 
@@ -81,25 +83,19 @@ class Chain:
             return
         self.tally = tally
         a, b = self._profiles(pair.left), self._profiles(pair.right)
-        lessons = self._lessons(a), self._lessons(b)
         first, last = self._runs(a, b)
         counts = np.zeros(len(SCANNED) + 1, np.int64)
         work = np.zeros(len(a.rows))
         at = np.zeros(2, np.int64)
-        self._before = None
         while at[0] < len(a.rows):
+            lessons = self._lessons(a), self._lessons(b)
             left, right = scan(
                 a, b, lessons, self._learnt.count, first, last, self._flags(), self.limit,
                 self.ground, pair.stamps, at, self._scanned, _SURVIVORS, counts, work,
             )  # fmt: skip
             if not len(left):
                 continue
-            newest: list[int] = []
-            i, j, value = self._settle(a, b, left, right, work, newest)
-            for slot in newest:
-                potential = self._learnt.rows[slot]
-                for keys, of in zip(lessons, (a, b), strict=True):
-                    keys[:, slot] = of.masses @ potential
+            i, j, value = self._settle(a, b, left, right, work)
             if len(i):
                 yield Found(a.rows[i], b.rows[j], value)
         self._count(counts, comparisons(pair))
@@ -114,13 +110,12 @@ class Chain:
             return value, good
         self.tally = tally
         a, b = self._profiles(left), self._profiles(right)
-        self._before = None
         order = np.argsort(i, kind="stable")
         work = np.zeros(len(a.rows))
         for start in range(0, len(order), _SURVIVORS):
             part = order[start : start + _SURVIVORS]
             x, y = a.spot[i[part]], b.spot[j[part]]
-            got_x, got_y, values = self._settle(a, b, x, y, work, [])
+            got_x, got_y, values = self._settle(a, b, x, y, work)
             codes = x.astype(np.int64) * len(b.rows) + y
             ranks = np.argsort(codes, kind="stable")
             found = ranks[
@@ -134,11 +129,7 @@ class Chain:
         return profile(block, self.slot, self.ground, self._pool, self.filters)
 
     def _lessons(self, of: Profile) -> np.ndarray:
-        """The keys of a block under what has been learnt so far, in float32."""
-        if not self._learns:
-            return np.zeros((len(of.rows), 0), np.float32)
-        keys: np.ndarray = (of.masses @ self._learnt.rows.T).astype(np.float32)
-        return np.ascontiguousarray(keys)
+        return of.lessons(self._learnt) if self._learns else np.zeros((len(of.rows), 0), "f4")
 
     def _runs(self, a: Profile, b: Profile) -> tuple[np.ndarray, np.ndarray]:
         if "key" not in self.filters or self.limit.upward:
@@ -163,9 +154,11 @@ class Chain:
         left: np.ndarray,
         right: np.ndarray,
         work: np.ndarray,
-        newest: list[int],
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Matches among the survivors, as places in the profiles, and their distances."""
+        # Every potential costs a key of every row, so a group may teach only so many; of the
+        # latest ones no more than a few are kept anyway.
+        full = self._learnt.total + (_LESSONS if self._at_once else len(left))
         around = self._around(a, b, left, right) if "reference" in self.filters else None
         value, state, cut = settle(
             a.masses, b.masses, left, right, self._routes, self.limit, self.filters, around
@@ -179,9 +172,9 @@ class Chain:
         open_ = np.flatnonzero(state == 0)
         self.tally.accepted += int(taken.sum())
         if len(open_):
-            self._refine(a, b, left, right, open_, value, state, work, newest)
+            self._refine(a, b, left, right, open_, value, state, work, full)
         if self._at_once and not self.limit.upward:
-            self._invest(a, b, left, right, np.flatnonzero(state == 2), work, newest)
+            self._invest(a, b, left, right, np.flatnonzero(state == 2), work, full)
         good = np.flatnonzero(state == 1)
         return left[good], right[good], value[good]
 
@@ -195,7 +188,7 @@ class Chain:
         value: np.ndarray,
         state: np.ndarray,
         work: np.ndarray,
-        newest: list[int],
+        full: int,
     ) -> None:
         """Solve what is open, row by row; each solution in vain may rule out others."""
         learn = self._learns and not self.limit.upward
@@ -213,8 +206,8 @@ class Chain:
                     self._triangle(a, b, row, right, open_[mine], value, state)
                     alive[mine] &= state[open_[mine]] == 0
                     sure = np.flatnonzero((left == row) & (state == 1))
-                    assert self._before is not None
-                    self._before.know(right[sure], 0.0, value[sure])
+                    assert b.before is not None
+                    b.before.know(right[sure], 0.0, value[sure])
             if not alive[n]:
                 continue
             if mend:
@@ -230,11 +223,11 @@ class Chain:
             matches = self.limit.low <= found.value <= self.limit.high
             state[pair], value[pair] = (1, found.value) if matches else (2, found.value)
             alive[n] = False
-            if triangle and self._before is not None:
-                self._before.know(right[pair], found.value, found.value)
+            if triangle and b.before is not None:
+                b.before.know(right[pair], found.value, found.value)
             if matches or apart is None or found.potential is None:
                 continue
-            self._learn(found.potential, newest)
+            self._learn(found.potential, full)
             rest = np.flatnonzero(alive[n + 1 :]) + n + 1
             if len(rest) and self._at_once:
                 beyond = np.abs(apart[rest] @ found.potential) > near + self.ground.epsilon
@@ -251,10 +244,10 @@ class Chain:
         right: np.ndarray,
         gone: np.ndarray,
         work: np.ndarray,
-        newest: list[int],
+        full: int,
     ) -> None:
         """Solve a few pairs that dear bounds ruled out: potentials will rule out their like."""
-        while len(gone) >= _MANY and len(newest) < _LESSONS:
+        while len(gone) >= _MANY and self._learnt.total < full:
             pair = gone[len(gone) // 2]
             p, q = a.masses[left[pair]], b.masses[right[pair]]
             found = solve(p, q, self.ground.costs, dual=True)
@@ -262,13 +255,13 @@ class Chain:
             work[left[pair]] += self.weight
             if found.potential is None:
                 return
-            self._learn(found.potential, newest)
+            self._learn(found.potential, full)
             apart = (a.masses[left[gone]] - b.masses[right[gone]]) @ found.potential
             gone = gone[np.abs(apart) <= self.limit.near]
 
-    def _learn(self, potential: np.ndarray, newest: list[int]) -> None:
-        if len(newest) < _LESSONS:
-            newest.append(self._learnt.add(potential))
+    def _learn(self, potential: np.ndarray, full: int) -> None:
+        if self._learnt.total < full:
+            self._learnt.add(potential)
 
     def _triangle(
         self,
@@ -281,14 +274,16 @@ class Chain:
         state: np.ndarray,
     ) -> None:
         """Decide pairs of this left row by what is known of the row before it."""
-        before, limit = self._before, self.limit
-        self._before = _Known(row, len(b.rows))
-        if before is None or before.row == row:
+        before, limit, mine = b.before, self.limit, a.masses[row]
+        if before is not None and np.array_equal(before.masses, mine):
+            return  # the same row goes on, in another group of survivors
+        b.before = Known(mine, len(b.rows))
+        if before is None:
             return
         known = np.flatnonzero(np.isfinite(before.high[right[pairs]]))
         if len(known) < _WORTHWHILE:
             return
-        step = solve(a.masses[before.row], a.masses[row], self.ground.costs).value
+        step = solve(before.masses, mine, self.ground.costs).value
         self.tally.solved += 1
         at = right[pairs[known]]
         low = np.maximum(before.low[at] - step, step - before.high[at])
@@ -300,7 +295,7 @@ class Chain:
             sure = high <= limit.high
             state[pairs[known[sure]]], value[pairs[known[sure]]] = 1, high[sure]
             self.tally.accepted += int(sure.sum())
-        self._before.know(at, np.maximum(low, 0.0), high)
+        b.before.know(at, np.maximum(low, 0.0), high)
 
     def _around(self, a: Profile, b: Profile, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """Upper bounds by way of the references."""
@@ -310,15 +305,3 @@ class Chain:
         legs = [of.to_references(self._references, self._routes) for of in (a, b)]
         ways: np.ndarray = (legs[0][left] + legs[1][right]).min(axis=1)
         return ways
-
-
-class _Known:
-    """Bounds of the distances between one left row and the rows of the right block."""
-
-    def __init__(self, row: int, rights: int) -> None:
-        self.row = row
-        self.low, self.high = np.zeros(rights), np.full(rights, np.inf)
-
-    def know(self, at: np.ndarray | int, low: np.ndarray | float, high: np.ndarray | float) -> None:
-        """Note what has been found."""
-        self.low[at], self.high[at] = low, high

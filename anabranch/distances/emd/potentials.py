@@ -14,7 +14,7 @@ import numpy as np
 
 from anabranch.distances.emd.ground import Ground
 
-__all__ = ["Learnt", "directions", "forget", "learnt", "standing"]
+__all__ = ["LATEST", "LEARNT", "Learnt", "Lessons", "directions", "standing"]
 
 STANDING, LEARNT, LATEST = 32, 64, 8
 
@@ -64,46 +64,54 @@ def directions(ground: Ground, count: int) -> np.ndarray:
     return scaled
 
 
-_LESSONS: dict[tuple[Ground, float, int], Learnt] = {}
-
-
-def learnt(ground: Ground, threshold: float, wide: bool) -> Learnt:
-    """What this process has learnt so far: kernels come and go with every micro-batch.
-
-    It changes which pairs must be solved, never which pairs match.
-    """
-    room = LEARNT if wide else LATEST
-    key = (ground, threshold, room)
-    if key not in _LESSONS:
-        _LESSONS[key] = Learnt(len(ground.costs), room)
-    return _LESSONS[key]
-
-
-def forget() -> None:
-    """Unlearn everything, for measurements that begin afresh."""
-    _LESSONS.clear()
-
-
 class Learnt:
-    """The newest potentials taken from duals, in a ring.
+    """The newest potentials taken from duals, in a ring; `ages` says which of them came when.
 
     Examples
     --------
     >>> pool = Learnt(bins=2, room=2)
-    >>> for height in (1.0, 2.0, 3.0): _ = pool.add(np.array([0.0, height]))
+    >>> for height in (1.0, 2.0, 3.0): pool.add(np.array([0.0, height]))
     >>> pool.rows.tolist(), pool.count
     ([[-1.5, 1.5], [-1.0, 1.0]], 2)
     """
 
     def __init__(self, bins: int, room: int = LEARNT) -> None:
         self.rows = np.zeros((room, bins))
-        self.count = 0
-        self._next = 0
+        self.ages = np.zeros(room, np.int64)
+        self.count = self.total = 0
 
-    def add(self, potential: np.ndarray) -> int:
-        """Put one in, in the place of the oldest; where it went."""
-        at = self._next
+    def add(self, potential: np.ndarray) -> None:
+        """Put one in, in the place of the oldest."""
+        at = self.total % len(self.rows)
         self.rows[at] = potential - (potential.max() + potential.min()) / 2
-        self._next = (at + 1) % len(self.rows)
+        self.total += 1
+        self.ages[at] = self.total
         self.count = max(self.count, at + 1)
-        return at
+
+
+class Lessons:
+    """The keys of some histograms under what has been learnt; brought up to date when asked.
+
+    Examples
+    --------
+    >>> pool = Learnt(bins=2, room=8)
+    >>> pool.add(np.array([0.0, 3.0]))
+    >>> lessons = Lessons(pool, np.eye(2))
+    >>> lessons.keys()[:, 0].tolist()
+    [-1.5, 1.5]
+    """
+
+    def __init__(self, pool: Learnt, masses: np.ndarray) -> None:
+        self.pool = pool
+        self._masses = masses
+        self._keys = np.zeros((len(masses), len(pool.rows)), np.float32)
+        self._ages, self._total = np.zeros_like(pool.ages), 0
+
+    def keys(self) -> np.ndarray:
+        """One row per histogram, one column per potential, in float32."""
+        pool = self.pool
+        if self._total != pool.total:
+            stale = np.flatnonzero(self._ages != pool.ages)
+            self._keys[:, stale] = self._masses @ pool.rows[stale].T
+            self._ages[stale], self._total = pool.ages[stale], pool.total
+        return self._keys

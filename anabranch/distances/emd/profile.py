@@ -11,13 +11,28 @@ from anabranch.blocks import Block
 from anabranch.distances.emd.bounds import Routes, cheapest_first
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.masses import keys_of, masses
-from anabranch.distances.emd.potentials import directions
+from anabranch.distances.emd.potentials import Learnt, Lessons, directions
 
-__all__ = ["Profile", "profile"]
+__all__ = ["Known", "Profile", "profile"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 _DIRECTIONS = 8
+
+
+class Known:
+    """Bounds of the distances between one histogram and the rows of a block.
+
+    They are facts, whoever uses them next: under another threshold, or in another micro-batch.
+    """
+
+    def __init__(self, masses: np.ndarray, rows: int) -> None:
+        self.masses = masses.copy()
+        self.low, self.high = np.zeros(rows), np.full(rows, np.inf)
+
+    def know(self, at: np.ndarray | int, low: np.ndarray | float, high: np.ndarray | float) -> None:
+        """Note what has been found."""
+        self.low[at], self.high[at] = low, high
 
 
 @dataclass
@@ -25,7 +40,8 @@ class Profile:
     """A block sorted by key: ``rows[place]`` is the row, ``spot[row]`` the place.
 
     Tables of filters that are not used have no columns. `moments` holds mean, deviation and the
-    integrals of the cumulative histogram along the key's axis; see `scan`.
+    integrals of the cumulative histogram along the key's axis; see `scan`. `before` is what is
+    known of the distances to the row of the other side that was compared last.
     """
 
     keys: np.ndarray
@@ -36,7 +52,15 @@ class Profile:
     centres: np.ndarray
     moments: np.ndarray
     shadows: np.ndarray
+    before: Known | None = field(default=None, repr=False)
     _legs: dict[bytes, np.ndarray] = field(default_factory=dict, repr=False)
+    _lessons: Lessons | None = field(default=None, repr=False)
+
+    def lessons(self, pool: Learnt) -> np.ndarray:
+        """Its keys under what has been learnt so far."""
+        if self._lessons is None or self._lessons.pool is not pool:
+            self._lessons = Lessons(pool, self.masses)
+        return self._lessons.keys()
 
     def to_references(self, references: np.ndarray, routes: Routes) -> np.ndarray:
         """An upper bound of the distance of each row to each reference."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import OrderedDict
+from collections.abc import Hashable, Iterator
 
 import numpy as np
 
@@ -16,13 +17,25 @@ from anabranch.distances.emd.tally import Tally
 from anabranch.distances.emd.verdict import Limit
 from anabranch.distances.tiles import Pair
 
-__all__ = ["EmdSearch"]
+__all__ = ["EmdSearch", "forget"]
+
+# Chains of this process by who owns them, the most recently used last: kernels come and go with
+# every micro-batch, and what they learn should not go with them.
+_KEPT: OrderedDict[Hashable, Chain] = OrderedDict()
+_MOST = 64
+
+
+def forget() -> None:
+    """Unlearn everything that this process keeps, for measurements that begin afresh."""
+    _KEPT.clear()
 
 
 class EmdSearch:
     """Finds and decides pairs by their Earth Mover's Distance.
 
-    `tally` counts what it did; whoever reads it may put a new one in its place.
+    `tally` counts what it did; whoever reads it may put a new one in its place. `owner` names the
+    worker of a query that searches here: the process keeps what is learnt for an owner, so that
+    its next search goes on from there. Without an owner nothing is kept.
     """
 
     def __init__(
@@ -35,6 +48,7 @@ class EmdSearch:
         exact_scores: bool = False,
     ) -> None:
         self.slot, self.tally = slot, Tally()
+        self.owner: Hashable = None
         self._ground, self._op, self._threshold = ground, op, float(threshold)
         self._filters, self._exact_scores = filters, exact_scores
         self._closed = ground.kind in ("line", "circle") and not set(filters) & set(GENERAL)
@@ -70,5 +84,15 @@ class EmdSearch:
 
     def _chained(self, ground: Ground, limit: Limit) -> Chain:
         if self._chain is None:
-            self._chain = Chain(self.slot, ground, limit, self._filters, self._exact_scores)
+            self._chain = self._kept(ground, limit)
         return self._chain
+
+    def _kept(self, ground: Ground, limit: Limit) -> Chain:
+        how = (self.slot, ground, limit, self._filters, self._exact_scores)
+        if self.owner is None:
+            return Chain(*how)
+        chain = _KEPT.pop((self.owner, how), None) or Chain(*how)
+        _KEPT[self.owner, how] = chain
+        while len(_KEPT) > _MOST:
+            _KEPT.popitem(last=False)
+        return chain
