@@ -5,7 +5,7 @@ Earth Mover's Distance it is the mean, or more generally the sum of masses times
 range of keys is cut into equal *spans*. Each worker owns a run of neighbouring spans; *cuts* say
 where runs end. A left row goes to the owner of its key, a right row to the owners of all keys
 within reach. A *hot* span, too much for one worker, has several: a left row goes to one of them by
-hash, a right row to all.
+hash, each in proportion to its share, a right row to all.
 
 The two maps meet in exactly one worker for every pair that can match: a left row has one worker,
 owners rise with keys, and a right row reaches every key that its partners can have. Pairs that
@@ -14,7 +14,6 @@ cannot match need not meet.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -30,6 +29,10 @@ from anabranch.plans import LEFT, Plan, Routes
 __all__ = ["Locality", "Spans", "balance", "even_cuts", "imbalance", "spans"]
 
 COUNT = 64
+# A span is dealt out if giving it to one worker would misplace this share of a worker's due.
+_MISPLACED = 0.05
+# Shares of a hot span are multiples of one in so many times the workers.
+_TICKETS = 4
 
 
 @dataclass(frozen=True)
@@ -55,8 +58,8 @@ class Spans(Plan):
     """Workers own runs of spans of the key; see `spans`.
 
     `cuts` are numbers of spans: worker w owns those from ``cuts[w - 1]`` up to ``cuts[w]``. `hot`
-    lists spans with several workers. `low`, `high` and `reach` are known once the plan is bound to
-    a predicate.
+    lists spans with several workers, each named as often as it has shares. `low`, `high` and
+    `reach` are known once the plan is bound to a predicate.
     """
 
     count: int
@@ -131,7 +134,7 @@ class Spans(Plan):
             cold[span] = 0.0
         workers = np.bincount(self._owner, cold, self.count)
         for span, several in self.hot:
-            workers[list(several)] += load[span] / len(several)
+            np.add.at(workers, list(several), load[span] / len(several))
         return workers
 
     def to_dict(self) -> dict[str, Any]:
@@ -201,45 +204,50 @@ def balance(
 ) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
     """Cuts and hot spans that even out a load by span (EMD-DDSJ, algorithm 2, repaired).
 
-    Every worker is due the mean, less what is already `waiting` for it. A span above the mean is
-    hot: it gets as many workers as it has means, at least two, of those who are due most. The rest
-    is cut in one pass where the running load reaches what the workers so far are still due. The
-    paper's own pass starts again at the first span for every worker and so cuts near the beginning
-    only; its other slips are listed in the documentation.
+    Every worker is due the mean, less what is already `waiting` for it. The load of all spans is
+    laid end to end and dealt out in that order, so that each worker gets one stretch of it. A span
+    that a stretch ends in goes to whoever gets most of it; if that would misplace too much it is
+    hot, and its workers are named as often as they get a share of it. The paper's own pass starts
+    again at the first span for every worker and so cuts near the beginning only, and it deals any
+    hot span evenly to two workers; its other slips are listed in the documentation.
 
     Examples
     --------
     >>> balance(np.array([1, 1, 1, 1, 4, 4]), 3)
     ((4, 5), ())
     >>> balance(np.array([1, 1, 10, 1, 1]), 2)
-    ((2,), ((2, (0, 1)),))
+    ((2,), ((2, (0, 0, 0, 0, 1, 1, 1, 1)),))
     """
     count = len(load)
     load = np.maximum(np.asarray(load, np.float64), 0.0)
     waiting = np.zeros(workers) if waiting is None else np.asarray(waiting, np.float64)
-    mean = float(load.sum() + waiting.sum()) / workers
-    if workers == 1 or not load.sum() > 0:
+    total = float(load.sum())
+    if workers == 1 or not total > 0:
         return even_cuts(workers, count), ()
-    due = np.maximum(mean - waiting, 0.0)
+    due = np.maximum((total + waiting.sum()) / workers - waiting, 0.0)
+    due = due / due.sum() if due.sum() > 0 else np.full(workers, 1 / workers)
+    running = np.concatenate([[0.0], np.cumsum(load / total)])
+    ends = np.concatenate([[0.0], np.cumsum(due)])
+    # How much of each span (a row) lies in the stretch of each worker (a column).
+    shared = np.minimum(running[1:, None], ends[None, 1:]) - np.maximum(
+        running[:-1, None], ends[None, :-1]
+    )
+    shared = np.maximum(shared, 0.0)
+    owner = np.where(
+        load > 0,
+        shared.argmax(axis=1),
+        np.clip(np.searchsorted(ends, running[:-1], "right") - 1, 0, workers - 1),
+    )
+    owner = np.maximum.accumulate(owner)
+    misplaced = load / total - shared.max(axis=1)
     hot = []
-    for span in np.argsort(-load, kind="stable"):
-        if not load[span] > mean * (1 + 1e-9):
-            break
-        many = min(max(math.ceil(load[span] / mean), 2), workers)
-        several = np.argsort(-due, kind="stable")[:many]
-        due[several] = np.maximum(due[several] - load[span] / many, 0.0)
-        hot.append((int(span), tuple(sorted(int(worker) for worker in several))))
-    cold = load.copy()
-    cold[[span for span, _ in hot]] = 0.0
-    total = float(cold.sum())
-    due = due * total / due.sum() if due.sum() > 0 else np.full(workers, total / workers)
-    running = np.concatenate([[0.0], np.cumsum(cold)])
-    goals = np.cumsum(due)[:-1]
-    after = np.clip(np.searchsorted(running, goals), 1, count)
-    # The nearer of the two boundaries around the goal.
-    nearer = goals - running[after - 1] < running[after] - goals
-    cuts = np.maximum.accumulate(np.where(nearer, after - 1, after))
-    return tuple(int(cut) for cut in cuts), tuple(sorted(hot))
+    for span in np.flatnonzero(misplaced > _MISPLACED / workers):
+        tickets = _TICKETS * workers * shared[span] / shared[span].sum()
+        named = np.diff(np.round(np.concatenate([[0.0], np.cumsum(tickets)]))).astype(int)
+        if np.count_nonzero(named) > 1:
+            hot.append((int(span), tuple(np.repeat(np.arange(workers), named).tolist())))
+    cuts = np.searchsorted(owner, np.arange(1, workers), "left")
+    return tuple(int(cut) for cut in cuts), tuple(hot)
 
 
 def imbalance(shares: np.ndarray) -> float:

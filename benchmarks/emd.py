@@ -2,7 +2,8 @@
 
     python benchmarks/emd.py [--quick] [--only SECTION] [--out FOLDER]
 
-Sections: line, 8x8 and lab-64 on one core without Spark, spark on two. A run writes ``emd.json``
+Sections: line, 8x8 and lab-64 on one core without Spark, the same two against every reading of the
+paper's chain (8x8-readings, lab-64-readings), spark on two cores. A run writes ``emd.json``
 and ``emd.png``, a partial one only its sections of them; a quick one is a smoke test and writes
 ``emd-quick.*``.
 
@@ -24,72 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from emd_readings import readings
+from emd_search import Search, quantiles
 from emd_spark import on_spark
 from emd_streams import Histograms, colour_position, film, grey, lab
 from measuring import Row, Screen, in_turns, machine, rate, ratio
+from threadpoolctl import threadpool_limits
 
-from anabranch.blocks import Block
 from anabranch.distances.emd.filters import CHAINS, CLOSED
-from anabranch.distances.emd.ground import read_ground
-from anabranch.distances.emd.search import EmdSearch
-from anabranch.distances.emd.solve import solve
-from anabranch.distances.tiles import Pair
 
-_START = 1_700_000_000_000_000
-_FOREVER = (10**12, 10**12)
 _MILLION = 1e6
-
-
-class Search:
-    """One chain over two tables of histograms; a fresh left block and fresh lessons each time."""
-
-    def __init__(
-        self, left: np.ndarray, right: np.ndarray, ground: Any, threshold: float, filters: Any
-    ) -> None:
-        self.ground, problems = read_ground(
-            ground, dim=left.shape[1] if isinstance(ground, str) else None
-        )
-        assert not problems, problems
-        self.left, self.right, self.threshold = left, _block(right), threshold
-        self.filters = tuple(filters)
-        self.pairs, self.matches = len(left) * len(right), 0
-        self.search: EmdSearch | None = None
-
-    def __call__(self) -> None:
-        self.search = EmdSearch("s0", self.ground, "<=", self.threshold, self.filters)
-        pair = Pair(_block(self.left), self.right, _FOREVER)
-        self.matches = sum(len(found.left) for found in self.search.matches(pair))
-
-    @property
-    def share(self) -> float:
-        """Matches per pair."""
-        return self.matches / self.pairs
-
-    @property
-    def spared(self) -> float:
-        """The share of pairs that do not match and were decided without a solution."""
-        assert self.search is not None
-        return 1 - self.search.tally.solved / max(self.pairs - self.matches, 1)
-
-
-def _block(table: np.ndarray) -> Block:
-    return Block.of(_START + np.arange(len(table)), {"id": np.arange(len(table)), "s0": table})
-
-
-def quantiles(
-    a: Histograms, b: Histograms, shares: Sequence[float], sample: int = 3000
-) -> list[float]:
-    """Thresholds that about these shares of the pairs are within."""
-    random = np.random.default_rng(7)
-    ground, _ = read_ground(a.ground, dim=a.table.shape[1] if isinstance(a.ground, str) else None)
-    i, j = random.integers(0, len(a.table), sample), random.integers(0, len(b.table), sample)
-    p, q = a.table[i].astype(float), b.table[j].astype(float)
-    p, q = p / p.sum(axis=1, keepdims=True), q / q.sum(axis=1, keepdims=True)
-    if ground.kind == "line":
-        values = np.abs(np.cumsum(p - q, axis=1)).sum(axis=1)
-    else:
-        values = np.array([solve(u, v, ground.costs).value for u, v in zip(p, q, strict=True)])
-    return [float(np.quantile(values, share)) for share in shares]
 
 
 def line(screen: Screen, quick: bool) -> dict[str, Any]:
@@ -193,7 +138,7 @@ class Cityblock:
         np.nonzero(cdist(*self.tables, "cityblock") <= 1.0)
 
 
-_SECTIONS = ("line", "8x8", "lab-64", "spark")
+_SECTIONS = ("line", "8x8", "lab-64", "8x8-readings", "lab-64-readings", "spark")
 _FASTER = {"8x8": 3.0, "lab-64": 1.5}
 
 
@@ -264,11 +209,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     names = call.only or list(_SECTIONS)
     screen, described, began = Screen(), machine(), time.time()
     details: dict[str, Any] = {}
-    if "line" in names:
-        details["line"] = line(screen, call.quick)
-    for name, make in (("8x8", colour_position), ("lab-64", lab)):
-        if name in names:
-            details[name] = general(screen, call.quick, make)
+    with threadpool_limits(1, "blas"):  # as in a Spark task: one core
+        if "line" in names:
+            details["line"] = line(screen, call.quick)
+        for name, make in (("8x8", colour_position), ("lab-64", lab)):
+            if name in names:
+                details[name] = general(screen, call.quick, make)
+            if f"{name}-readings" in names:
+                found = readings(screen, call.quick, name, make, _FASTER[name])
+                details[f"{name}-readings"] = found
     if "spark" in names:
         with tempfile.TemporaryDirectory(prefix="anabranch-emd-") as folder:
             details["spark"] = on_spark(screen, Path(folder), call.quick)

@@ -42,7 +42,7 @@ def cut_plans(draw: st.DrawFn, count: int | None = None, spans: int | None = Non
     hot_spans = draw(st.lists(st.integers(0, u - 1), unique=True, max_size=3))
     hot = []
     for span in sorted(hot_spans):
-        several = draw(st.lists(st.integers(0, k - 1), unique=True, min_size=1, max_size=k))
+        several = draw(st.lists(st.integers(0, k - 1), min_size=1, max_size=3 * k))
         hot.append((span, tuple(sorted(several))))
     return Spans(k, u, cuts=cuts, hot=tuple(hot))
 
@@ -79,7 +79,8 @@ def test_cuts_rise_and_cover_and_hot_spans_have_workers(load, workers, data):
     assert all(0 <= cut <= len(load) for cut in cuts)
     assert all(0 <= span < len(load) for span, _ in hot)
     for _, several in hot:
-        assert 2 <= len(several) <= workers and len(set(several)) == len(several)
+        assert 2 <= len(set(several)) <= workers and list(several) == sorted(several)
+        assert set(several) <= set(range(workers))
     plan = Spans(workers, len(load), cuts=cuts, hot=hot)
     assert plan.shares(np.array(load)).sum() == pytest.approx(sum(load))
 
@@ -109,7 +110,8 @@ def test_the_repaired_balance_is_balanced_where_the_printed_one_is_not():
         cuts, hot = balance(load, 5)
         ours.append(imbalance(Spans(5, 68, cuts=cuts, hot=hot).shares(load)))
         theirs.append(imbalance(Spans(5, 68, cuts=literal(load, 5)).shares(load)))
-    assert np.mean(ours) < 0.25
+    assert np.mean(ours) < 0.12
+    assert max(ours) < 0.25
     assert np.mean(theirs) > 1.5
 
 

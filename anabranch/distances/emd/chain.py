@@ -30,10 +30,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from anabranch.blocks import Block
-from anabranch.distances.emd.bounds import exchanged, routes_of
+from anabranch.distances.emd.bounds import routes_of
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.line import Found
-from anabranch.distances.emd.potentials import LATEST, LEARNT, Learnt, standing
+from anabranch.distances.emd.potentials import LATEST, WIDE, Learning, Learnt, standing
 from anabranch.distances.emd.profile import Known, Profile, profile
 from anabranch.distances.emd.scan import SCANNED, scan, settle
 from anabranch.distances.emd.solve import solve
@@ -46,8 +46,6 @@ __all__ = ["Chain"]
 # mypy: disable-error-code="no-untyped-call"
 
 _SURVIVORS = 512  # pairs that are settled together
-_ROWS = 256  # left rows that are scanned at most before what was learnt is used
-_LESSONS = 8  # potentials learnt from one such group
 _MANY = 96  # pairs ruled out by dear bounds that are worth a solution
 _WORTHWHILE = 4  # pairs of one left row for which a triangle pays
 _REFERENCES = 8
@@ -60,19 +58,23 @@ class Chain:
     """
 
     def __init__(
-        self, slot: str, ground: Ground, limit: Limit, filters: tuple[str, ...], exact_scores: bool
+        self,
+        slot: str,
+        ground: Ground,
+        limit: Limit,
+        filters: tuple[str, ...],
+        exact_scores: bool,
+        learning: Learning | None = None,
     ) -> None:
         self.slot, self.ground, self.limit = slot, ground, limit
         self.filters = frozenset(filters)
         self.exact_scores = exact_scores
         self.tally = Tally()
         self._learns = bool(self.filters & {"duals", "latest-duals"})
-        self._at_once = "duals" in self.filters
-        self._scanned = _ROWS if self._at_once or not self._learns else 1
-        self._learnt = Learnt(len(ground.costs), LEARNT if self._at_once else LATEST)
+        self._how = learning or (LATEST if "latest-duals" in self.filters else WIDE)
+        self._learnt = Learnt(len(ground.costs), self._how.room)
         self._pool = standing(ground) if "potentials" in self.filters else None
         self._routes = routes_of(ground)
-        self._room = np.empty(len(ground.costs)), np.empty(len(ground.costs))
         self._references: np.ndarray | None = None
         # A solution costs about as much as looking at so many pairs.
         self.weight = max(100.0, 0.7 * len(ground.costs) ** 2)
@@ -91,7 +93,7 @@ class Chain:
             lessons = self._lessons(a), self._lessons(b)
             left, right = scan(
                 a, b, lessons, self._learnt.count, first, last, self._flags(), self.limit,
-                self.ground, pair.stamps, at, self._scanned, _SURVIVORS, counts, work,
+                self.ground, pair.stamps, at, self._how.rows, _SURVIVORS, counts, work,
             )  # fmt: skip
             if not len(left):
                 continue
@@ -156,9 +158,7 @@ class Chain:
         work: np.ndarray,
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Matches among the survivors, as places in the profiles, and their distances."""
-        # Every potential costs a key of every row, so a group may teach only so many; of the
-        # latest ones no more than a few are kept anyway.
-        full = self._learnt.total + (_LESSONS if self._at_once else len(left))
+        full = self._learnt.total + self._how.lessons
         around = self._around(a, b, left, right) if "reference" in self.filters else None
         value, state, cut = settle(
             a.masses, b.masses, left, right, self._routes, self.limit, self.filters, around
@@ -173,7 +173,7 @@ class Chain:
         self.tally.accepted += int(taken.sum())
         if len(open_):
             self._refine(a, b, left, right, open_, value, state, work, full)
-        if self._at_once and not self.limit.upward:
+        if self._learns and self._how.invests and not self.limit.upward:
             self._invest(a, b, left, right, np.flatnonzero(state == 2), work, full)
         good = np.flatnonzero(state == 1)
         return left[good], right[good], value[good]
@@ -193,8 +193,8 @@ class Chain:
         """Solve what is open, row by row; each solution in vain may rule out others."""
         learn = self._learns and not self.limit.upward
         triangle = "triangle" in self.filters and not self.limit.upward
-        mend = "exchange" in self.filters and not self.limit.upward and not self.exact_scores
-        costs, near = self.ground.costs, self.limit.near
+        costs, near = self.ground.costs, self.limit.near + self.ground.epsilon
+        low, high = self.limit.low, self.limit.high
         apart = a.masses[left[open_]] - b.masses[right[open_]] if learn else None
         alive = np.ones(len(open_), bool)
         row = -1
@@ -210,17 +210,10 @@ class Chain:
                     b.before.know(right[sure], 0.0, value[sure])
             if not alive[n]:
                 continue
-            if mend:
-                p, q = a.masses[row], b.masses[right[pair]]
-                bound = exchanged(p, q, self._routes, self.limit.high, *self._room)
-                if bound <= self.limit.high:
-                    state[pair], value[pair], alive[n] = 1, bound, False
-                    self.tally.accepted += 1
-                    continue
             found = solve(a.masses[row], b.masses[right[pair]], costs, dual=learn)
             self.tally.solved += 1
             work[row] += self.weight
-            matches = self.limit.low <= found.value <= self.limit.high
+            matches = low <= found.value <= high
             state[pair], value[pair] = (1, found.value) if matches else (2, found.value)
             alive[n] = False
             if triangle and b.before is not None:
@@ -229,8 +222,8 @@ class Chain:
                 continue
             self._learn(found.potential, full)
             rest = np.flatnonzero(alive[n + 1 :]) + n + 1
-            if len(rest) and self._at_once:
-                beyond = np.abs(apart[rest] @ found.potential) > near + self.ground.epsilon
+            if len(rest) and self._how.at_once:
+                beyond = np.abs(apart[rest] @ found.potential) > near
                 gone = rest[beyond]
                 alive[gone] = False
                 state[open_[gone]] = 2

@@ -10,13 +10,38 @@ EMD-DDSJ, section 3.3).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from anabranch.distances.emd.ground import Ground
 
-__all__ = ["LATEST", "LEARNT", "Learnt", "Lessons", "directions", "standing"]
+__all__ = ["LATEST", "WIDE", "Learning", "Learnt", "Lessons", "directions", "standing"]
 
-STANDING, LEARNT, LATEST = 32, 64, 8
+STANDING = 32
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How duals of solved pairs are used.
+
+    `room` of them are kept; `rows` left rows are scanned before what they taught is used; `at_once`
+    a dual also acts on the pairs of those rows that wait to be solved; a group of survivors may add
+    `lessons` at most; with `invests`, pairs that dear bounds ruled out in number are solved for
+    their duals.
+    """
+
+    room: int
+    rows: int
+    at_once: bool
+    lessons: int
+    invests: bool
+
+
+# Every potential costs a key of every row, so a group may teach only so many.
+WIDE = Learning(room=64, rows=256, at_once=True, lessons=8, invests=True)
+# As in the EMD-DDSJ paper: for the left rows that follow, and no more than a few.
+LATEST = Learning(room=8, rows=1, at_once=False, lessons=512, invests=False)
 
 
 def standing(ground: Ground, count: int = STANDING) -> np.ndarray:
@@ -71,18 +96,19 @@ class Learnt:
     --------
     >>> pool = Learnt(bins=2, room=2)
     >>> for height in (1.0, 2.0, 3.0): pool.add(np.array([0.0, height]))
-    >>> pool.rows.tolist(), pool.count
+    >>> pool.rows[:2].tolist(), pool.count
     ([[-1.5, 1.5], [-1.0, 1.0]], 2)
     """
 
-    def __init__(self, bins: int, room: int = LEARNT) -> None:
-        self.rows = np.zeros((room, bins))
-        self.ages = np.zeros(room, np.int64)
+    def __init__(self, bins: int, room: int) -> None:
+        self.rows = np.zeros((-(-room // 8) * 8, bins))  # scans take eight at a time
+        self.ages = np.zeros(len(self.rows), np.int64)
+        self._room = room
         self.count = self.total = 0
 
     def add(self, potential: np.ndarray) -> None:
         """Put one in, in the place of the oldest."""
-        at = self.total % len(self.rows)
+        at = self.total % self._room
         self.rows[at] = potential - (potential.max() + potential.min()) / 2
         self.total += 1
         self.ages[at] = self.total
@@ -103,7 +129,8 @@ class Lessons:
 
     def __init__(self, pool: Learnt, masses: np.ndarray) -> None:
         self.pool = pool
-        self._masses = masses
+        # Products in float32 are within the margin that scans leave for it, and twice as fast.
+        self._masses = masses.astype(np.float32)
         self._keys = np.zeros((len(masses), len(pool.rows)), np.float32)
         self._ages, self._total = np.zeros_like(pool.ages), 0
 
@@ -112,6 +139,6 @@ class Lessons:
         pool = self.pool
         if self._total != pool.total:
             stale = np.flatnonzero(self._ages != pool.ages)
-            self._keys[:, stale] = self._masses @ pool.rows[stale].T
+            self._keys[:, stale] = self._masses @ pool.rows[stale].T.astype(np.float32)
             self._ages[stale], self._total = pool.ages[stale], pool.total
         return self._keys

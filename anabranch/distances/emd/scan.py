@@ -11,7 +11,13 @@ import math
 import numba
 import numpy as np
 
-from anabranch.distances.emd.bounds import Routes, cheapest_first, independent, source_order
+from anabranch.distances.emd.bounds import (
+    Routes,
+    cheapest_first,
+    exchanged,
+    independent,
+    source_order,
+)
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.profile import Profile, axis_of
 from anabranch.distances.emd.verdict import Limit
@@ -66,13 +72,13 @@ def settle(
     value, state = np.full(len(left), np.nan), np.zeros(len(left), np.int8)
     if limit.upward:
         # Far pairs are wanted: what can be moved for less is ruled out.
-        use = np.array([False, False, False, "greedy" in filters])
+        use = np.array([False, False, False, "greedy" in filters, False])
         below = np.nextafter(limit.low, -np.inf)
         _settle(x, y, left, right, routes, below, np.inf, use, value, state)
         close = state == 1
         state[close], value[close] = 2, np.nan
         return value, state, {"greedy": int(close.sum())}
-    names = ("im", "source-greedy", "im-cancelled", "greedy")
+    names = ("im", "source-greedy", "im-cancelled", "greedy", "exchange")
     use = np.array([name in filters for name in names])
     if around is not None:
         sure = around <= limit.high
@@ -106,6 +112,11 @@ def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma
             continue
         if use[3]:
             bound = cheapest_first(p, q, routes, high, supply, demand)
+            if bound <= high:
+                value[k], state[k] = bound, 1
+                continue
+        if use[4]:
+            bound = exchanged(p, q, routes, high, supply, demand)
             if bound <= high:
                 value[k], state[k] = bound, 1
     return cut

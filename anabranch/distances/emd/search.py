@@ -13,6 +13,7 @@ from anabranch.distances.emd.circle import circle_distances, circle_matches
 from anabranch.distances.emd.filters import GENERAL
 from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.line import Found, line_distances, line_matches
+from anabranch.distances.emd.potentials import Learning
 from anabranch.distances.emd.tally import Tally
 from anabranch.distances.emd.verdict import Limit
 from anabranch.distances.tiles import Pair
@@ -35,7 +36,8 @@ class EmdSearch:
 
     `tally` counts what it did; whoever reads it may put a new one in its place. `owner` names the
     worker of a query that searches here: the process keeps what is learnt for an owner, so that
-    its next search goes on from there. Without an owner nothing is kept.
+    its next search goes on from there. Without an owner nothing is kept. `learning` overrides how
+    duals are used.
     """
 
     def __init__(
@@ -46,11 +48,12 @@ class EmdSearch:
         threshold: float,
         filters: tuple[str, ...],
         exact_scores: bool = False,
+        learning: Learning | None = None,
     ) -> None:
         self.slot, self.tally = slot, Tally()
         self.owner: Hashable = None
         self._ground, self._op, self._threshold = ground, op, float(threshold)
-        self._filters, self._exact_scores = filters, exact_scores
+        self._filters, self._exact_scores, self._learning = filters, exact_scores, learning
         self._closed = ground.kind in ("line", "circle") and not set(filters) & set(GENERAL)
         self._chain: Chain | None = None
 
@@ -88,7 +91,7 @@ class EmdSearch:
         return self._chain
 
     def _kept(self, ground: Ground, limit: Limit) -> Chain:
-        how = (self.slot, ground, limit, self._filters, self._exact_scores)
+        how = (self.slot, ground, limit, self._filters, self._exact_scores, self._learning)
         if self.owner is None:
             return Chain(*how)
         chain = _KEPT.pop((self.owner, how), None) or Chain(*how)
