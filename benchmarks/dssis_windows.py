@@ -157,8 +157,7 @@ POLICIES: dict[str, Closing] = {
     "13/22": SWA,
     "wait 22 s, no cap": ab.wait("22 seconds"),
     "session 8 s": ab.session("8 seconds"),
-    "learned, span": ab.learned("22 seconds", after=3),
-    "learned, gap": ab.learned("22 seconds", after=3, by="gap"),
+    "learned": ab.learned("22 seconds"),
 }
 
 
@@ -183,7 +182,7 @@ def policies(seeds: int) -> dict[str, Any]:
         for seed in range(seeds):
             for name, value in warm(generate_trace(seed=seed, **changes)).items():
                 add(values, name, value)
-        found[label]["learned, span, warm"] = mean_of(values)
+        found[label]["learned, warm"] = mean_of(values)
     return found
 
 
@@ -193,7 +192,7 @@ def warm(trace: Trace) -> dict[str, float]:
     made = assemble_arrays(
         np.concatenate([trace.event_ts, later]),
         np.concatenate([key, key + int(key.max()) + 1]),
-        ab.learned("22 seconds", after=1),
+        ab.learned("22 seconds"),
         head=np.concatenate([trace.head, trace.head]),
     )
     again = slice(len(trace), None)
@@ -240,9 +239,9 @@ def log_point(log: AccessLog, closing: Closing) -> dict[str, float]:
     }
 
 
-def learned_at(quantile: float, after: int = 5) -> Closing:
-    """The learned policy of the access log, by gap."""
-    return ab.learned("60 seconds", quantile=quantile, after=after, by="gap", linger="60 seconds")
+def learned_at(risk: float) -> Closing:
+    """The learned policy of the access log."""
+    return ab.learned("60 seconds", risk=risk)
 
 
 CURVES: dict[str, tuple[list[Any], Callable[[Any], Closing]]] = {
@@ -251,9 +250,12 @@ CURVES: dict[str, tuple[list[Any], Callable[[Any], Closing]]] = {
         lambda t: ab.count_or_timeout(13, f"{t} seconds"),
     ),
     "fixed wait T": ([5, 10, 20, 30, 40, 50, 60], lambda t: ab.wait(f"{t} seconds")),
-    "session gap": ([2, 5, 8, 15, 20, 25, 30, 40, 50], lambda t: ab.session(f"{t} seconds")),
-    "learned, quantile q": (
-        [0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.97, 0.99],
+    "session gap": (
+        [2, 5, 8, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60],
+        lambda t: ab.session(f"{t} seconds"),
+    ),
+    "learned, risk r": (
+        [0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0003, 0.0001],
         learned_at,
     ),
 }
@@ -263,12 +265,11 @@ NAMED: dict[str, Closing] = {
     "session gap 30 s": ab.session("30 seconds"),
     "session gap 40 s": ab.session("40 seconds"),
     "fixed wait 30 s (tail sampling)": ab.wait("30 seconds"),
-    "learned, q = 0.75": learned_at(0.75),
-    "learned, q = 0.85": learned_at(0.85),
-    "learned, q = 0.9": learned_at(0.9),
-    "learned, q = 0.95": learned_at(0.95),
-    "learned, q = 0.95, degree after 30": learned_at(0.95, after=30),
-    "learned, q = 0.99, degree after 30": learned_at(0.99, after=30),
+    "learned, risk = 0.2": learned_at(0.2),
+    "learned, risk = 0.1": learned_at(0.1),
+    "learned, risk = 0.05": learned_at(0.05),
+    "learned, risk = 0.01": learned_at(0.01),
+    "learned, risk = 0.002": learned_at(0.002),
 }
 
 

@@ -47,7 +47,7 @@ def main(path: str) -> None:
     views = ab.assemble(
         requests(spark.read.text(path)),
         key=ab.by_head_client(),
-        close=ab.learned("60 seconds", by="gap", quantile=0.95),
+        close=ab.learned("60 seconds", risk=0.05),
         collect=["path", "status"],
     ).cache()
     print("the largest page views")

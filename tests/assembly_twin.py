@@ -30,23 +30,27 @@ class Twin:
         self.windows: dict[Any, Row] = {}
         self.results: list[Row] = []
         self.closings = 0
+        self.first: int | None = None
         self.heads: dict[Any, list[tuple[int, int]]] = {}
-        self.spans: list[int] = []
-        self.common: int | None = None
+        self.degrees: list[int] = []
+        self.silences: list[int] = []
+        self.met: list[tuple[Any, bool]] = []
 
     def step(self, rows: Iterable[Row], clock: int, flush: bool = False) -> list[Row]:
         """What comes out when these rows arrive and the clock moves."""
         already = len(self.results)
         rows = sorted(rows, key=lambda r: (r["t"], r["key"], r["tie"]))
         if self.by_arrival:
-            for row in rows:
-                self.take(row, clock)
+            for n, row in enumerate(rows):
+                following = rows[n + 1 : n + 2]
+                self.take(row, clock, followed=row["key"] in [r["key"] for r in following])
         else:
             self.waiting += [row for row in rows if row["t"] > clock]
             self.waiting.sort(key=lambda r: (r["t"], r["key"], r["tie"]))
             while self.waiting and self.waiting[0]["t"] <= clock:
                 row = self.waiting.pop(0)
-                self.take(row, row["t"])
+                following = [r for r in self.waiting if r["t"] == row["t"]]
+                self.take(row, row["t"], followed=row["key"] in [r["key"] for r in following])
             for row in rows:
                 if row["t"] <= clock:
                     self.take(row, clock, late=True)
@@ -75,9 +79,10 @@ class Twin:
                 self.learn(lingering[0])
                 del self.windows[lingering[0]["key"]]
 
-    def take(self, row: Row, now: int, late: bool = False) -> None:
+    def take(self, row: Row, now: int, late: bool = False, followed: bool = False) -> None:
         policy = self.closing
         self.fire(now)
+        self.first = self.first or now
         window = self.windows.get(row["key"])
         if window and (window["state"] == "open" or policy.revises or late):
             window["rows"].append(row)
@@ -87,24 +92,26 @@ class Twin:
                 self.tell(window, "late", now)
                 return
             if policy.restarts and not late:
-                window["due"] = now + window["patience"]
+                window["due"] = now + policy.timeout
         else:
             opened = self.in_order("open")
             if not late and self.max_open is not None and len(opened) >= self.max_open:
                 self.close(opened[0], "evicted", now)
-            expected, timeout = self.known(row["head"])
             window = {
                 "key": row["key"], "head": row["head"], "state": "open", "opened": now,
-                "due": now + timeout, "seq": window["seq"] + 1 if window else 0, "revision": 0,
-                "rows": [row], "new": [row], "expected": expected,
-                "patience": timeout,
+                "due": now + policy.timeout, "seq": window["seq"] + 1 if window else 0,
+                "revision": 0, "rows": [row], "new": [row],
+                "expected": self.expected(row["head"]),
             }  # fmt: skip
             self.windows[row["key"]] = window
             if late:
                 window["opened"] = row["t"]
                 self.close(window, "late", now)
                 return
-        if policy.learns and window["expected"] and len(window["rows"]) >= window["expected"]:
+        wait = self.patience(row["head"], len(window["rows"]), now)
+        if wait is not None and not late:
+            window["due"] = now + min(max(wait, 1), policy.timeout)
+        if wait == 0 and not followed:
             self.close(window, "complete", now)
         elif len(window["rows"]) >= policy.size:
             self.close(window, "full", now)
@@ -135,41 +142,75 @@ class Twin:
         )
         window["new"] = []
 
-    def known(self, head: Any) -> tuple[int, int]:
-        """Expected degree (0: unknown) and timeout for a window of this head."""
+    def expected(self, head: Any) -> int:
+        """The degree that a window of this head is expected to reach; 0 if unknown."""
         policy = self.closing
         if not policy.learns:
-            return policy.expects, policy.timeout
+            return policy.expects
         seen = self.heads.get(head, [])
-        recent = seen[-32:]
-        timeout = self.common if self.common is not None else policy.timeout
-        if len(seen) >= policy.timeout_after:
-            timeout = self.longest([span for _, span in recent])
-        degree = 0
-        if len(seen) >= policy.after:
-            degree = quantile([degree for degree, _ in recent], policy.coverage)
-        return degree, timeout
+        if len(seen) < max(policy.after // 4, 1):
+            return 0
+        return quantile([degree for degree, _ in seen[-32:]], policy.coverage)
 
-    def longest(self, spans: Sequence[int]) -> int:
+    def patience(self, head: Any, count: int, now: int) -> int | None:
+        """How long to wait for another invocation, or None if nothing says so."""
         policy = self.closing
-        found = int(quantile(spans, policy.quantile) * policy.factor)
-        return min(max(found, 1), policy.timeout + policy.linger)
+        if not policy.learns or now < self.first + policy.timeout + 2 * policy.linger:
+            return None
+        if len(self.silences) < policy.after:
+            return None
+        p = self.chance([degree for degree, _ in self.heads.get(head, [])][-32:], count)
+        share = policy.risk * (1 - p) / (p * (1 - policy.risk))
+        if share >= 1:
+            return 0
+        own = [silence for degree, silence in self.heads.get(head, []) if degree > 1]
+        lengths = sorted(own[-32:] if len(own) >= policy.after else self.silences[-512:])
+        n = len(lengths)
+        if share * (n + 1) >= 1:
+            return quantile(lengths, 1 - share) + 1
+        k = min(max(1, n // 20), n - 1)
+        if k == 0:
+            return lengths[0] + 1
+        edge = lengths[n - 1 - k]
+        beyond = sum(length - edge for length in lengths[n - k :])
+        fraction, exponent = math.frexp(k / (n * share))
+        far = edge + int(beyond / k * math.log(2) * (exponent + 2 * fraction - 2))
+        return max(far, lengths[-1]) + 1
+
+    def chance(self, known: Sequence[int], count: int) -> float:
+        """How likely it is that an instance with so many invocations gets more."""
+        reached = [degree for degree in self.degrees if degree >= min(count, 64)]
+        usual = (sum(d > min(count, 64) for d in reached) + 1) / (len(reached) + 2)
+        if not known:
+            return usual
+        if count >= max(known):
+            same = [more for s, more in self.met if s == situation(known, count)]
+            return (sum(same) + usual) / (len(same) + 1)
+        own = [degree for degree in known if degree >= count]
+        return (usual + sum(degree > count for degree in own)) / (1 + len(own))
 
     def learn(self, window: Row) -> None:
         if not self.closing.learns or window["reason"] == "late":
             return
         times = [row["t"] for row in window["rows"]]
-        span = max(times) - min(times)
-        if self.closing.restarts:
-            latest = [max(times[:n]) for n in range(1, len(times))]
-            span = max([0, *(t - before for t, before in zip(times[1:], latest, strict=True))])
+        latest = [max(times[:n]) for n in range(1, len(times))]
+        silence = max([0, *(t - before for t, before in zip(times[1:], latest, strict=True))])
         seen = self.heads.pop(window["head"], [])
-        self.heads[window["head"]] = [*seen, (len(times), span)]
+        known = [degree for degree, _ in seen[-32:]]
+        if known:
+            for c in range(max(known), len(times) + 1):
+                self.met.append((situation(known, c), c < len(times)))
+        self.heads[window["head"]] = [*seen, (len(times), silence)]
         while len(self.heads) > self.closing.max_heads:
             del self.heads[next(iter(self.heads))]
-        self.spans.append(span)
-        if len(self.spans) >= self.closing.timeout_after and len(self.spans) % 16 == 0:
-            self.common = self.longest(self.spans[-512:])
+        self.degrees.append(len(times))
+        if len(times) > 1:
+            self.silences.append(silence)
+
+
+def situation(known: Sequence[int], count: int) -> tuple[int, bool]:
+    """Heads of which as much is known, up to a factor of two, and one invocation or several."""
+    return int(math.log2(len(known))), count > 1
 
 
 def quantile(values: Sequence[int], q: float) -> int:

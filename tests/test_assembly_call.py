@@ -66,7 +66,8 @@ def test_a_result_column_is_no_key() -> None:
         (lambda: ab.count_or_timeout(0, "1 s"), "n must be a whole number of at least 1, got 0"),
         (lambda: ab.session("never"), "'never' is not a duration"),
         (lambda: ab.wait("0 seconds"), "must be longer than nothing"),
-        (lambda: ab.learned(quantile=0), "quantile must be above 0 and at most 1, got 0"),
+        (lambda: ab.learned(risk=0), "risk must lie between 0 and 1, got 0"),
+        (lambda: ab.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
         (lambda: ab.learned(head=3), "head must be the name of a column, got 3"),
     ],
 )

@@ -26,11 +26,9 @@ POLICIES = {
     "no linger": count_or_timeout(2, "4 us", linger="0 us"),
     "session": session("4 us", linger="9 us"),
     "wait": wait("6 us", linger="10 us"),
-    "learned": learned("9 us", after=2, timeout_after=3, coverage=0.6, linger="6 us", cap=5),
-    "learned gaps": learned(
-        "5 us", after=3, timeout_after=2, coverage=0.5, linger="7 us", by="gap"
-    ),
-    "few heads": learned("9 us", after=1, timeout_after=2, linger="6 us", max_heads=2),
+    "learned": learned("9 us", risk=0.2, after=2, coverage=0.6, linger="6 us", cap=5),
+    "learned, hardly any risk": learned("9 us", risk=0.001, after=1, linger="3 us"),
+    "few heads": learned("9 us", risk=0.3, after=2, linger="6 us", max_heads=2),
 }
 
 
@@ -256,13 +254,18 @@ def test_a_late_invocation_is_a_revision_and_holds_only_what_is_new() -> None:
 
 
 def test_a_learned_head_closes_at_its_degree() -> None:
-    closing = learned("50 us", after=3, timeout_after=3, linger="5 us")
-    bucket = Bucket(closing)
-    rows = [invocation(3 * n, 100 * n + d) for n in range(8) for d in (1, 2, 5)]
+    bucket = Bucket(learned("50 us", risk=0.2, after=4, linger="5 us"))
+    rows = [invocation(3 * n, 100 * n + d) for n in range(20) for d in (1, 2, 5)]
     bucket.step(rows, 0)
     told = bucket.step([], 5000)
-    assert [r["reason"] for r in told] == ["timeout"] * 3 + ["complete"] * 5
-    assert {r["expected"] for r in told[3:]} == {3}
+    assert [r["reason"] for r in told[:4]] == ["timeout"] * 4
+    assert {r["reason"] for r in told[12:]} == {"complete"}
+    assert {r["expected"] for r in told[2:]} == {3} and {r["count"] for r in told} == {3}
+    late = Bucket(learned("50 us", risk=0.2, after=4, linger="5 us"))
+    late.step([*rows, invocation(3 * 20, 2001), invocation(3 * 20, 2002)], 0)
+    short = late.step([], 5000)[-1]
+    assert (short["reason"], short["count"]) == ("timeout", 2)
+    assert 2002 + 3 < short["closed"] < 2002 + 50  # the longest silence so far was 3
 
 
 def test_a_hundred_thousand_open_windows() -> None:
@@ -331,3 +334,25 @@ def test_next_due_wakes_for_rows_that_wait_and_for_deadlines() -> None:
 def test_policies_differ_in_what_comes_after_the_close() -> None:
     assert replace(POLICIES["wait"]).revises and not POLICIES["session"].revises
     assert BEGINNING < 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("risk", [0.3, 0.05, 0.002])
+def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float, seed: int) -> None:
+    """Long enough for rings to go round, and with several invocations at one instant."""
+    random = np.random.default_rng(seed)
+    rows: list[Row] = []
+    for key in range(400):
+        t = 12 * key + 1
+        degree = (1, 3, 6)[key % 3] + int(random.random() < 0.1)
+        for n, gap in enumerate(random.choice([0, 0, 1, 2, 4, 9, 14], degree)):
+            t += int(gap)
+            rows.append(invocation(key, t, tie=n))
+    closing = learned("15 us", risk=risk, after=10, linger="20 us")
+    twin, bucket = Twin(closing), Bucket(closing)
+    for clock in [0, *range(500, 6000, 500)]:
+        part = [row for row in rows if clock < row["t"] + 30 <= clock + 500]  # some are late
+        assert bucket.step(part, clock) == twin.step(part, clock)
+    reasons = Counter(row["reason"] for row in twin.results)
+    assert sum(row["count"] for row in twin.results if row["reason"] != "late") > 1000
+    assert reasons["timeout"] > 20 and (risk < 0.01 or reasons["complete"] > 20)

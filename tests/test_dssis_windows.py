@@ -93,7 +93,7 @@ def test_most_windows_of_the_paper_time_out(trace: Trace) -> None:
 
 
 def test_steps_and_order_change_nothing(trace: Trace) -> None:
-    key, closing = keys(trace), ab.learned("22 seconds", after=2)
+    key, closing = keys(trace), ab.learned("22 seconds", after=5)
     some = slice(0, 30_000)
     one = assemble_arrays(trace.event_ts[some], key[some], closing, head=trace.head[some])
     many = assemble_arrays(trace.event_ts[some], key[some], closing, head=trace.head[some], steps=9)
@@ -117,21 +117,27 @@ def point(log: AccessLog, closing: Closing) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize(
-    ("other", "quantile"),
+    ("other", "risk"),
     [
-        (ab.count_or_timeout(13, "22 seconds"), 0.85),
-        (ab.wait("30 seconds"), 0.9),
-        (ab.session("8 seconds"), 0.75),
-        (ab.session("30 seconds"), 0.95),
+        (ab.count_or_timeout(13, "22 seconds"), 0.2),
+        (ab.wait("30 seconds"), 0.2),
+        (ab.session("8 seconds"), 0.5),
+        (ab.session("30 seconds"), 0.05),
+        (ab.session("40 seconds"), 0.01),
     ],
 )
 def test_learned_closing_is_sooner_and_more_complete(
-    log: AccessLog, other: Closing, quantile: float
+    log: AccessLog, other: Closing, risk: float
 ) -> None:
-    learned = ab.learned("60 seconds", quantile=quantile, by="gap", linger="60 seconds")
-    completeness, life = point(log, learned)
+    completeness, life = point(log, ab.learned("60 seconds", risk=risk))
     rival, rival_life = point(log, other)
     assert completeness > rival and life < rival_life
+
+
+@pytest.mark.parametrize("risk", [0.2, 0.05, 0.01, 0.002])
+def test_no_more_windows_than_allowed_close_too_early(log: AccessLog, risk: float) -> None:
+    completeness, _ = point(log, ab.learned("60 seconds", risk=risk))
+    assert 1 - completeness < risk
 
 
 def test_the_log_is_what_it_is(log: AccessLog) -> None:

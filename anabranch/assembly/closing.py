@@ -87,29 +87,23 @@ class Learned(Closing):
     """See `learned`."""
 
     head: str | None = None
-    cap: int = 64
+    risk: float = 0.01
+    cap: int = 1000
     coverage: float = 1.0
-    after: int = 5
-    timeout_after: int = 20
-    quantile: float = 0.99
-    factor: float = 1.25
+    after: int = 20
     spread: int = 1
     max_heads: int = 100_000
-    by: str = "span"
 
+    restarts = True
     revises = True
     learns = True
-
-    @property
-    def restarts(self) -> bool:  # type: ignore[override]
-        return self.by == "gap"
 
     @property
     def size(self) -> int:  # type: ignore[override]
         return self.cap
 
     def __str__(self) -> str:
-        return f"ab.learned(timeout={describe(self.timeout)!r})"
+        return f"ab.learned({describe(self.timeout)!r}, risk={self.risk:g})"
 
 
 def count_or_timeout(n: int, timeout: Duration, *, linger: Duration | None = None) -> Closing:
@@ -168,39 +162,40 @@ def wait(duration: Duration, *, linger: Duration | None = None) -> Closing:
 def learned(
     timeout: Duration = "30 seconds",
     *,
+    risk: float = 0.01,
     head: str | None = None,
-    cap: int = 64,
+    cap: int = 1000,
     coverage: float = 1.0,
-    after: int = 5,
-    timeout_after: int = 20,
-    quantile: float = 0.99,
-    factor: float = 1.25,
+    after: int = 20,
     linger: Duration | None = None,
     spread: int = 1,
     max_heads: int = 100_000,
-    by: str = "span",
 ) -> Closing:
-    """Close when an instance has as many invocations as its head's instances are seen to have.
+    """Close when it is all but sure that nothing more is to come, by what was seen of its head.
 
-    For every head the degrees and spans of recent instances are kept, counted at the end of their
-    `linger`, when late invocations are in: what the timeout cut off is learned too. A window
-    closes as ``complete`` at the learned degree, as ``full`` at `cap`, and otherwise after the
-    learned timeout of its head, of all heads, or `timeout` while too little is known.
+    For every head the degrees of recent instances and their longest silences are kept, counted at
+    the end of their `linger`, when late invocations are in: what a close cut off is learned too. A
+    window closes as soon as the chance that another invocation will come is at most `risk`: as
+    ``complete`` with the last one, or by timer (``timeout``) when a silence has lasted so long that
+    this has become unlikely. At `cap` invocations it closes as ``full``.
 
     Parameters
     ----------
     timeout
-        The timeout while nothing is learned. No learned one exceeds it by more than `linger`.
+        The longest silence that is waited for, also while too little is known.
+    risk
+        The chance to take that a window closes too early. Smaller waits longer. About this share of
+        instances, or less, gets revisions.
     head
         The column whose values are learned about; by default the first of the key.
     cap
         A window never holds more than this.
     coverage
-        The learned degree is at least that of this share of recent instances.
-    after, timeout_after
-        Instances of a head before its degree, and its timeout, are believed.
-    quantile, factor
-        The learned timeout is this quantile of recent spans (or gaps), times `factor`.
+        `expected` in the result is at least the degree of this share of the head's recent
+        instances.
+    after
+        Instances of several invocations before their silences are believed, of the head and of all
+        heads; a quarter of them before there is an `expected`.
     linger
         How long an instance is remembered after its close; invocations that come meanwhile are
         revisions of it. By default as long as `timeout`.
@@ -209,36 +204,29 @@ def learned(
         that are too hot for one worker.
     max_heads
         Heads remembered per bucket; the one that was learned about longest ago is forgotten first.
-    by
-        ``"span"``: the timeout runs from the first invocation, and first-to-last spans are
-        learned. ``"gap"``: it starts anew with every invocation, and longest gaps are learned;
-        better where invocations come in bursts, but slower to learn without bias.
 
     Examples
     --------
     >>> print(learned("22 seconds"))
-    ab.learned(timeout='22 seconds')
-    >>> learned(factor=0)
+    ab.learned('22 seconds', risk=0.01)
+    >>> learned(risk=0)
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: learned cannot start: factor must be at least 1, got 0
+    anabranch.errors.InvalidCall: learned cannot start: risk must lie between 0 and 1, got 0; \
+0.01 is usual
     """
     problems: list[str] = []
     for name, value in (
         ("cap", cap),
         ("after", after),
-        ("timeout_after", timeout_after),
         ("spread", spread),
         ("max_heads", max_heads),
     ):
         problems += _whole(name, value)
-    for name, share in (("coverage", coverage), ("quantile", quantile)):
-        if not _number(share) or not 0 < share <= 1:
-            problems.append(f"{name} must be above 0 and at most 1, got {share!r}")
-    if not _number(factor) or factor < 1:
-        problems.append(f"factor must be at least 1, got {factor!r}")
-    if by not in ("gap", "span"):
-        problems.append(f"by must be 'gap' or 'span', got {by!r}")
+    if not _number(coverage) or not 0 < coverage <= 1:
+        problems.append(f"coverage must be above 0 and at most 1, got {coverage!r}")
+    if not _number(risk) or not 0 < risk < 1:
+        problems.append(f"risk must lie between 0 and 1, got {risk!r}; 0.01 is usual")
     if head is not None and not isinstance(head, str):
         problems.append(f"head must be the name of a column, got {head!r}")
     us, lingers = _times("learned", timeout, linger, problems)
@@ -246,15 +234,12 @@ def learned(
         us,
         lingers,
         head=head,
+        risk=float(risk),
         cap=cap,
         coverage=float(coverage),
         after=after,
-        timeout_after=timeout_after,
-        quantile=float(quantile),
-        factor=float(factor),
         spread=spread,
         max_heads=max_heads,
-        by=by,
     )
 
 

@@ -18,12 +18,10 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from anabranch.assembly.closing import Closing, Learned
+from anabranch.assembly.learning import L_SEEN, new_knowledge
 from anabranch.assembly.loop import (
-    COMMON_RING,
     EMITTED,
-    HEAD_WIDTH,
     HEADS,
-    L_SEEN,
     LEARNED,
     LINGERING,
     NEVER,
@@ -31,7 +29,6 @@ from anabranch.assembly.loop import (
     OPENS,
     ORDERS,
     PEAK,
-    RING,
     SLOTS,
     Column,
     flatten,
@@ -233,7 +230,7 @@ class AssembleKernel:
         names = np.concatenate([kept, refs])
         links = np.full(len(names), -1, np.int64)
         _chain(meta[:known], links)
-        heads, degrees, spans, common = self._knowledge(held, meta[:known], rows)
+        heads, *learned = self._knowledge(held, meta[:known], rows)
         size = len(held.get("heads", ()))
         out, starts, items, c = run_loop(
             meta,
@@ -256,9 +253,7 @@ class AssembleKernel:
             store.notes.get("learned", 0),
             heads,
             size,
-            degrees,
-            spans,
-            common,
+            *learned,
             *_parameters(closing),
         )
         found = Emitted(out, starts, store.gather(names[items]) if len(items) else None)
@@ -266,7 +261,7 @@ class AssembleKernel:
         self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
         self._keep(meta[: c[SLOTS]], links, names, clock)
         if closing.learns:
-            self._keep_knowledge(heads[: c[HEADS]], degrees, spans, common)
+            self._keep_knowledge(heads[: c[HEADS]], *learned)
         assert int(c[EMITTED]) == len(out) and self.load.open_windows == (
             0 if flush else int(c[OPENS])
         )
@@ -294,28 +289,30 @@ class AssembleKernel:
 
     def _knowledge(
         self, held: dict[str, np.ndarray], meta: np.ndarray, rows: np.ndarray
-    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    ) -> tuple[np.ndarray, ...]:
         """What is known of heads, with room for more; as good as nothing unless it is learned."""
         if not self.closing.learns:
-            nothing = np.zeros((1, RING), np.int64)
-            return np.zeros((1, HEAD_WIDTH), np.int64), nothing, nothing, nothing[0]
-        known = held.get("heads", np.empty((0, HEAD_WIDTH), np.int64))
-        more = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]])))
-        tables = [known]
-        for name in ("degrees", "spans"):
-            tables.append(held.get(name, np.empty((0, RING), np.int64)))
-        grown = [np.concatenate([t, np.zeros((more, t.shape[1]), np.int64)]) for t in tables]
-        common = held.get("common", np.zeros(2 + COMMON_RING, np.int64)).copy()
-        return grown[0], grown[1], grown[2], common
+            return new_knowledge({}, 1)
+        room = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]]))) + 1
+        return new_knowledge(held, room)
 
     def _keep_knowledge(
-        self, heads: np.ndarray, degrees: np.ndarray, spans: np.ndarray, common: np.ndarray
+        self,
+        heads: np.ndarray,
+        degrees: np.ndarray,
+        silences: np.ndarray,
+        ordered: np.ndarray,
+        common: np.ndarray,
     ) -> None:
         """Store what is known, the head that was learned about longest ago first."""
         live = np.flatnonzero(heads[:, L_SEEN] >= 0)
         live = live[np.argsort(heads[live, L_SEEN], kind="stable")]
         self.store.tables().arrays.update(
-            heads=heads[live], degrees=degrees[live], spans=spans[live], common=common
+            heads=heads[live],
+            degrees=degrees[live],
+            silences=silences[live],
+            ordered=ordered[live],
+            common=common,
         )
 
     def _report(self, emitted: Emitted, clock: int) -> None:
@@ -374,19 +371,10 @@ def _chain(meta: np.ndarray, links: np.ndarray) -> None:
         links[meta[is_open, Column.LINK_END]] = -1
 
 
-def _parameters(closing: Closing) -> tuple[np.ndarray, np.ndarray]:
-    """What a learned policy learns by, as two arrays."""
+def _parameters(closing: Closing) -> tuple[float, float, int, int, int]:
+    """What a learned policy learns by: risk, coverage, after, most heads, and how long it holds."""
     if not isinstance(closing, Learned):
-        return np.zeros(3), np.zeros(5, np.int64)
-    longest = closing.timeout + closing.linger
-    counts = (
-        longest,
-        closing.after,
-        closing.timeout_after,
-        closing.max_heads,
-        closing.restarts,
-    )
-    return (
-        np.array([closing.coverage, closing.quantile, closing.factor]),
-        np.array(counts, np.int64),
-    )
+        return 0.0, 0.0, 0, 0, 0
+    # By then instances of the very beginning have settled, long ones as well as short ones.
+    hold = closing.timeout + 2 * closing.linger
+    return closing.risk, closing.coverage, closing.after, closing.max_heads, hold

@@ -12,6 +12,18 @@ from __future__ import annotations
 import numba
 import numpy as np
 
+from anabranch.assembly.learning import (
+    C_FIRST,
+    HEAD_WIDTH,
+    L_DEGREE,
+    L_HASH,
+    L_N,
+    L_SEEN,
+    L_ZERO,
+    learn,
+    patience,
+)
+
 __all__ = ["CAUSES", "NEVER", "Column", "flatten", "run_loop"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc"
@@ -21,8 +33,8 @@ NEVER = np.int64(1) << np.int64(62)
 # Columns of the table of windows.
 H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
 SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-GAP, PATIENCE = 20, 21
-WIDTH = 22
+GAP = 20
+WIDTH = 21
 
 
 class Column:
@@ -30,8 +42,8 @@ class Column:
 
     H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
     SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-    GAP, PATIENCE = 20, 21
-    WIDTH = 22
+    GAP = 20
+    WIDTH = 21
 
 
 FREE, OPEN, LINGERING = 0, 1, 2
@@ -45,12 +57,6 @@ R_H1, R_H2, R_HEAD, R_T, R_END, R_STREAM, R_LATE = range(7)
 SLOTS, HEAP, FIRST_OUT, LAST_IN, EMITTED, ITEMS, OPENS, ORDERS, PEAK = range(9)
 HEADS, LIVE_HEADS, HEAD_OUT, HEAD_IN, LEARNED = range(9, 14)
 COUNTERS = 14
-
-# Columns of the table of heads, and sizes of the rings of recent instances.
-L_HASH, L_ZERO, L_N, L_DEGREE, L_TIMEOUT, L_SEEN = range(6)
-HEAD_WIDTH = 6
-RING, COMMON_RING, COMMON_EVERY = 32, 512, 16
-
 
 @numba.njit(cache=True)
 def _find(keys, table, count, h1, h2):
@@ -161,18 +167,10 @@ def _close(meta, c, slot, reason, at, out, starts, items, links, queue, orders):
 
 
 @numba.njit(cache=True)
-def _quantile(values, n, q):
-    """The least of n values that at least the share q of them does not exceed."""
-    found = np.sort(values[:n])
-    return found[min(n - 1, max(0, int(np.ceil(q * n - 1e-9)) - 1))]
-
-
-@numba.njit(cache=True)
-def _learn(meta, c, slot, heads, degrees, spans, common, table, hqueue, hseen, f, policy):
-    """Take a settled instance into what is known of its head and of all heads."""
-    coverage, quantile, factor = f[0], f[1], f[2]
-    longest, after, timeout_after, most = policy[0], policy[1], policy[2], policy[3]
-    span = meta[slot, GAP] if policy[4] else meta[slot, LAST] - meta[slot, FIRST]
+def _settled(
+    meta, c, slot, heads, degrees, silences, ordered, common, table, hqueue, hseen, coverage, most
+):
+    """Learn from an instance of which nothing more will be heard."""
     head = meta[slot, HEAD]
     known, at = _find(heads, table, c[HEADS], head, np.int64(0))
     if known < 0:
@@ -184,17 +182,10 @@ def _learn(meta, c, slot, heads, degrees, spans, common, table, hqueue, hseen, f
     if heads[known, L_SEEN] < 0:
         heads[known, L_N:] = 0
         c[LIVE_HEADS] += 1
-    n = heads[known, L_N]
-    degrees[known, n % RING] = meta[slot, COUNT]
-    spans[known, n % RING] = span
-    n += 1
-    heads[known, L_N] = n
-    filled = min(n, RING)
-    if n >= after:
-        heads[known, L_DEGREE] = _quantile(degrees[known], filled, coverage)
-    if n >= timeout_after:
-        found = np.int64(_quantile(spans[known], filled, quantile) * factor)
-        heads[known, L_TIMEOUT] = min(max(found, 1), longest)
+    learn(
+        heads[known], degrees[known], silences[known], ordered[known], common,
+        meta[slot, COUNT], meta[slot, GAP], coverage,
+    )  # fmt: skip
     heads[known, L_SEEN] = c[LEARNED]
     hqueue[c[HEAD_IN]], hseen[c[HEAD_IN]] = known, c[LEARNED]
     c[HEAD_IN] += 1
@@ -205,29 +196,24 @@ def _learn(meta, c, slot, heads, degrees, spans, common, table, hqueue, hseen, f
         if heads[old, L_SEEN] == seen:
             heads[old, L_SEEN] = -1
             c[LIVE_HEADS] -= 1
-    # All heads: element 0 counts, 1 is the timeout, the rest is the ring.
-    n = common[0]
-    common[2 + n % COMMON_RING] = span
-    common[0] = n + 1
-    if n + 1 >= timeout_after and (n + 1) % COMMON_EVERY == 0:
-        found = _quantile(common[2:], min(n + 1, COMMON_RING), quantile) * factor
-        common[1] = min(max(np.int64(found), 1), longest)
 
 
 @numba.njit(cache=True)
 def run_loop(
     meta, known, links, rows, offset, clock, by_arrival, flush, restarts, revises, learns, size,
-    expects, timeout, linger, max_open, order, learned_before, heads, n_heads, degrees, spans,
-    common, f, policy,
+    expects, timeout, linger, max_open, order, learned_before, heads, n_heads, degrees, silences,
+    ordered, common, risk, coverage, after, max_heads, hold,
 ):  # fmt: skip
     """Take in `rows` in their order, fire what is due at `clock`, and tell what closed.
 
     `meta` has room for `known` windows and one per row. Row i of `rows` is the invocation
     ``offset + i``, as `links`, the chains of invocations of open windows, number them. A late row
-    is of time `clock`; `by_arrival` every row is. Returns emitted windows, where each one's items
-    start, the items, and counters.
+    is of time `clock`; `by_arrival` every row is. Nothing that is learned is believed before `hold`
+    has passed since the first row. Returns emitted windows, where each one's items start, the
+    items, and counters.
     """
     n = len(rows)
+    stranger = np.zeros(HEAD_WIDTH, np.int64)
     c = np.zeros(COUNTERS, np.int64)
     c[SLOTS], c[ORDERS], c[LEARNED] = known, order, learned_before
     bound = known + 2 * n + 1
@@ -289,9 +275,9 @@ def run_loop(
             slot = queue[c[FIRST_OUT]]
             c[FIRST_OUT] += 1
             if learns and meta[slot, REASON] != LATE:
-                _learn(
-                    meta, c, slot, heads, degrees, spans, common, head_table, hqueue, hseen, f,
-                    policy,
+                _settled(
+                    meta, c, slot, heads, degrees, silences, ordered, common, head_table, hqueue,
+                    hseen, coverage, max_heads,
                 )  # fmt: skip
             meta[slot, STATE] = FREE
         if i == n:
@@ -300,6 +286,13 @@ def run_loop(
         h1, h2, t = rows[i, R_H1], rows[i, R_H2], rows[i, R_T]
         late = rows[i, R_LATE] != 0
         row = offset + i
+        head = -1
+        if learns:
+            if common[C_FIRST] == 0:
+                common[C_FIRST] = now
+            head, _ = _find(heads, head_table, c[HEADS], rows[i, R_HEAD], np.int64(0))
+            if head >= 0 and heads[head, L_SEEN] < 0:
+                head = -1
         slot, at = _find(meta, table, c[SLOTS], h1, h2)
         if slot < 0:
             slot = c[SLOTS]
@@ -329,7 +322,7 @@ def run_loop(
                 meta[slot, REASON], meta[slot, CLOSED] = kept, closed
                 continue
             if restarts and not late:
-                meta[slot, DUE] = now + meta[slot, PATIENCE]
+                meta[slot, DUE] = now + timeout
         else:
             if c[OPENS] >= max_open and not late:
                 _settle(meta, heap, times, c)
@@ -347,15 +340,8 @@ def run_loop(
             meta[slot, STREAMS] = rows[i, R_STREAM]
             meta[slot, LINK], meta[slot, LINK_END] = row, row
             meta[slot, EXPECTED] = expects
-            wait = timeout
-            if learns:
-                head, _ = _find(heads, head_table, c[HEADS], rows[i, R_HEAD], np.int64(0))
-                if common[1] > 0:
-                    wait = common[1]
-                if head >= 0 and heads[head, L_SEEN] >= 0:
-                    meta[slot, EXPECTED] = heads[head, L_DEGREE]
-                    if heads[head, L_TIMEOUT] > 0:
-                        wait = heads[head, L_TIMEOUT]
+            if head >= 0 and heads[head, L_N] >= max(after // 4, 1):
+                meta[slot, EXPECTED] = heads[head, L_DEGREE]
             c[OPENS] += 1
             c[PEAK] = max(c[PEAK], c[OPENS])
             if late:  # nobody knows the rest of it: out at once
@@ -363,10 +349,30 @@ def run_loop(
                 meta[slot, DUE] = now
                 _close(meta, c, slot, LATE, now, out, starts, items, links, queue, orders)
                 continue
-            meta[slot, DUE] = now + wait
-            meta[slot, PATIENCE] = wait
+            meta[slot, DUE] = now + timeout
+            meta[slot, QUEUED] = NEVER
+        whole = False
+        if learns and now >= common[C_FIRST] + hold:
+            if head >= 0:
+                wait = patience(
+                    heads[head], degrees[head], ordered[head], common, meta[slot, COUNT], risk,
+                    after,
+                )  # fmt: skip
+            else:
+                wait = patience(
+                    stranger, degrees[0], ordered[0], common, meta[slot, COUNT], risk, after
+                )
+            if wait >= 0:
+                # What comes at the same instant is still to be taken.
+                followed = i + 1 < n and rows[i + 1, R_H1] == h1 and rows[i + 1, R_H2] == h2
+                followed = followed and not rows[i + 1, R_LATE]
+                followed = followed and (by_arrival or rows[i + 1, R_T] == now)
+                whole = wait == 0 and not followed
+                if not late:
+                    meta[slot, DUE] = now + min(max(wait, 1), timeout)
+        if meta[slot, DUE] < meta[slot, QUEUED] and not whole:
             _push(meta, heap, times, c, slot, meta[slot, DUE])
-        if learns and meta[slot, EXPECTED] > 0 and meta[slot, COUNT] >= meta[slot, EXPECTED]:
+        if whole:
             _close(meta, c, slot, COMPLETE, now, out, starts, items, links, queue, orders)
         elif meta[slot, COUNT] >= size:
             _close(meta, c, slot, FULL, now, out, starts, items, links, queue, orders)

@@ -26,7 +26,7 @@ __all__ = ["BEGINNING", "Entry", "Store", "Tables", "pack_piece", "refs_of", "un
 
 BEGINNING = -(1 << 62)  # before any event time
 TABLES = -1  # the number under which the tables are stored
-_VERSION = 1
+_VERSION = 2
 _SMALL = 1 << 18
 _MANY = 64
 _LOW = 0xFFFFFFFF

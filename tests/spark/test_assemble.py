@@ -27,7 +27,7 @@ POLICIES = {
     "count or timeout": ab.count_or_timeout(3, "2500 ms"),
     "session": ab.session("700 ms", linger="2 seconds"),
     "wait": ab.wait("2 seconds"),
-    "learned": ab.learned("3 seconds", after=2, timeout_after=4, linger="2 seconds"),
+    "learned": ab.learned("300 ms", risk=0.4, after=4, linger="200 ms"),
 }
 
 
@@ -78,6 +78,7 @@ def test_streams_out_of_order_and_late(spark: Any, tmp_path: Path, name: str) ->
     assert figures["total"]["instances"] == sum(row["revision"] == 0 for row in got)
     inside = sum(len(row["items"]) for row in got)
     assert figures["open_windows"] > 0 and inside < 5 * 60
+    assert name != "learned" or {"complete", "timeout"} <= {row["reason"] for row in got}
 
 
 @pytest.mark.parametrize("name", ["count or timeout", "learned"])
@@ -95,7 +96,7 @@ def test_tables(spark: Any, tmp_path: Path, name: str) -> None:
 def test_a_hot_head_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
     """There is one page only: its keys go to several buckets, each of which learns."""
     batches = invocations(4, rows=50, pages=1, clients=60, seed=5)
-    closing = ab.learned("1 second", after=2, timeout_after=4, spread=8)
+    closing = ab.learned("300 ms", risk=0.4, after=4, spread=8)
     feed = feed_of(tmp_path, batches)
     query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="1 second"))
     alike(collected(feed.output(spark)), expected(spark, batches, closing, SECOND))
@@ -194,7 +195,7 @@ def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
     assert newest(tmp_path, "commits") < len(batches) - 1, "all was done before the last kill"
     with driver(tmp_path, "--master", "local[2]", "--assemble") as run:
         run.finish()
-    closing = ab.learned("3 seconds", after=2, timeout_after=4, linger="2 seconds")
+    closing = ab.learned("300 ms", risk=0.4, after=4, linger="200 ms")
     alike(collected(feed.output(spark)), expected(spark, feed.taken(batches), closing, SECOND))
 
 

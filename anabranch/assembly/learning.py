@@ -1,0 +1,176 @@
+"""What a learned policy knows, and how long it waits: the chance that more is to come.
+
+A window of `count` invocations that has been silent for a time g is whole or not. Let p be the
+chance that an instance like it goes on, and S(g) the share of instances that go on after a longer
+silence than g. Having waited for g in vain, the chance that more is to come is
+
+    p S(g) / (p S(g) + 1 - p)
+
+and the window closes when that has fallen to the risk that is allowed: at once if p is that small,
+otherwise after the silence g with S(g) = risk (1 - p) / (p (1 - risk)).
+
+p comes from the head's recent degrees. At the greatest of them these cannot say how often it is
+exceeded; what has happened to all heads of which as much was known can. S comes from the longest
+silences of the head's recent instances or, while there are few, of all heads'. Everything is
+learned from instances whose time of lingering is over, so that what a close cut off counts too.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+__all__ = ["COMMON", "HEAD_WIDTH", "RING", "learn", "new_knowledge", "patience"]
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+# Columns of the table of heads; the rings of recent instances are tables of their own.
+L_HASH, L_ZERO, L_N, L_SILENCES, L_DEGREE, L_SEEN = range(6)
+HEAD_WIDTH = 6
+RING, COMMON_RING = 32, 512
+
+# What is known of all heads, in one array: when the first invocation came, how many silences there
+# are, instances that had so many invocations and those of them that had more, instances that came
+# up to the greatest degree known of their head and those of them that went beyond, silences by age
+# and by length.
+DEGREES, BINS = 64, 12
+C_FIRST, C_SILENCES, C_REACHED = 0, 1, 2
+C_MORE = C_REACHED + DEGREES + 1
+C_MET = C_MORE + DEGREES + 1
+C_EXCEEDED = C_MET + BINS
+C_RING = C_EXCEEDED + BINS
+C_ORDERED = C_RING + COMMON_RING
+COMMON = C_ORDERED + COMMON_RING
+
+_AGE = 8192  # counts are halved here, so that what is old fades
+
+
+def new_knowledge(held: dict[str, np.ndarray], room: int) -> tuple[np.ndarray, ...]:
+    """Heads, degrees, silences by age and by length, and common knowledge; room for more heads.
+
+    Examples
+    --------
+    >>> [array.shape for array in new_knowledge({}, 3)]
+    [(3, 6), (3, 32), (3, 32), (3, 32), (1180,)]
+    """
+    widths = {"heads": HEAD_WIDTH, "degrees": RING, "silences": RING, "ordered": RING}
+    found = []
+    for name, width in widths.items():
+        known = held.get(name, np.empty((0, width), np.int64))
+        found.append(np.concatenate([known, np.zeros((room, width), np.int64)]))
+    return (*found, held.get("common", np.zeros(COMMON, np.int64)).copy())
+
+
+@numba.njit(cache=True)
+def _situation(known, count):
+    """Which heads are alike: as much known of them, and one invocation or several."""
+    size = 0
+    while known > 1:
+        known >>= 1
+        size += 1
+    return 2 * size + (1 if count > 1 else 0)
+
+
+@numba.njit(cache=True)
+def _remember(ring, ordered, n, value):
+    """Put the n-th value into a ring and into the same values in order."""
+    size = len(ring)
+    filled = min(n, size)
+    if n >= size:
+        at = np.searchsorted(ordered, ring[n % size])
+        filled -= 1
+        for j in range(at, filled):
+            ordered[j] = ordered[j + 1]
+    at = filled
+    while at > 0 and ordered[at - 1] > value:
+        ordered[at] = ordered[at - 1]
+        at -= 1
+    ordered[at] = value
+    ring[n % size] = value
+
+
+@numba.njit(cache=True)
+def learn(head, degrees, silences, ordered, common, count, silence, coverage):
+    """Take in an instance of a head: how many invocations, and its longest silence."""
+    n = head[L_N]
+    filled = min(n, RING)
+    if filled:
+        most = degrees[:filled].max()
+        for c in range(most, count + 1):
+            b = _situation(filled, c)
+            common[C_MET + b] += 1
+            common[C_EXCEEDED + b] += c < count
+            if common[C_MET + b] >= _AGE:
+                common[C_MET + b] //= 2
+                common[C_EXCEEDED + b] //= 2
+    for c in range(1, min(count, DEGREES) + 1):
+        common[C_REACHED + c] += 1
+        common[C_MORE + c] += c < count
+    if common[C_REACHED + 1] >= _AGE:
+        for c in range(C_REACHED, C_MET):
+            common[c] //= 2
+    degrees[n % RING] = count
+    head[L_N] = n + 1
+    filled = min(n + 1, RING)
+    found = np.sort(degrees[:filled])
+    place = int(np.ceil(coverage * filled - 1e-9)) - 1
+    head[L_DEGREE] = found[min(filled - 1, max(0, place))]
+    if count > 1:
+        _remember(silences, ordered, head[L_SILENCES], silence)
+        head[L_SILENCES] += 1
+        ring = common[C_RING : C_RING + COMMON_RING]
+        _remember(ring, common[C_ORDERED:], common[C_SILENCES], silence)
+        common[C_SILENCES] += 1
+
+
+@numba.njit(cache=True)
+def _chance(known, degrees, common, count):
+    """How likely it is that an instance with so many invocations gets more."""
+    c = min(count, DEGREES)
+    usual = (common[C_MORE + c] + 1) / (common[C_REACHED + c] + 2)
+    if known == 0:
+        return usual
+    reached, more = 0, 0
+    for j in range(known):
+        reached += degrees[j] >= count
+        more += degrees[j] > count
+    if more == 0:
+        b = _situation(known, count)
+        return (common[C_EXCEEDED + b] + usual) / (common[C_MET + b] + 1)
+    return (usual + more) / (1 + reached)
+
+
+@numba.njit(cache=True)
+def patience(head, degrees, ordered, common, count, risk, after):
+    """How long to wait for another invocation; 0 if not at all, -1 if nobody knows.
+
+    `head` may be a row of zeros, of which nothing is known.
+    """
+    if common[C_SILENCES] < after:
+        return np.int64(-1)
+    p = _chance(min(head[L_N], RING), degrees, common, count)
+    share = risk * (1 - p) / (p * (1 - risk))  # p is never 0
+    if share >= 1:
+        return np.int64(0)
+    lengths = common[C_ORDERED:]
+    n = min(common[C_SILENCES], COMMON_RING)
+    if head[L_SILENCES] >= after:
+        lengths = ordered
+        n = min(head[L_SILENCES], RING)
+    if share * (n + 1) >= 1:
+        place = int(np.ceil((1 - share) * n - 1e-9)) - 1
+        return lengths[max(0, place)] + 1
+    # Longer than any seen: the last twentieth is taken to go on as it falls, exponentially. The
+    # logarithm is of plain arithmetic alone, so that all machines find the same.
+    k = min(max(1, n // 20), n - 1)
+    if k == 0:
+        return lengths[0] + 1
+    edge = lengths[n - 1 - k]
+    beyond = 0
+    for j in range(n - k, n):
+        beyond += lengths[j] - edge
+    fraction, exponent = math.frexp(k / (n * share))
+    far = edge + np.int64(beyond / k * 0.6931471805599453 * (exponent + 2 * fraction - 2))
+    return max(far, lengths[n - 1]) + 1
