@@ -316,6 +316,25 @@ def test_equal_to_the_threshold_counts():
         assert pairs_of(process).keys() == {(i, j) for i, j in np.argwhere(test(tenths, 7))}
 
 
+def test_where_the_bins_lie_does_not_matter_but_how_far_apart_they_are():
+    """Places far from zero: a centroid computed there would be off by more than the tolerance."""
+    random = np.random.default_rng(6)
+    places = np.outer(
+        random.permutation(12), [1.0, 2.0]
+    )  # all mass moves one way: bounds are tight
+    one, two = (histograms(random, 40, 12) for _ in range(2))
+    x, y = (table / table.sum(axis=1, keepdims=True, dtype=float) for table in (one, two))
+    for offset in (0.0, 2.0**40):
+        ground, problems = read_ground(places + offset)
+        assert problems == []
+        exact = np.array([[solve(p, q, ground.costs).value for q in y] for p in x])
+        for threshold in np.sort(exact.ravel())[50::150]:  # distances that occur
+            search = EmdSearch("s0", ground, "<=", float(threshold), CHAINS["default"])
+            pairs = search.matches(Pair(block(one), block(two), (1, 1)))
+            found = {(int(i), int(j)) for f in pairs for i, j in zip(f.left, f.right, strict=True)}
+            assert found == set(map(tuple, np.argwhere(exact <= threshold + ground.epsilon)))
+
+
 @pytest.mark.parametrize("ground", ["line", "circle", [[0, 0], [0, 1], [1, 0], [2, 2]]])
 def test_zero_threshold_finds_equals_alone(ground):
     rows = [

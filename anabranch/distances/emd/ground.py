@@ -63,14 +63,17 @@ class Ground:
 
     @cached_property
     def points(self) -> np.ndarray | None:
-        """Scaled coordinates of the bins, one row each; None if there are none."""
-        if self.kind == "line":
-            return (self._positions / self.divisor)[:, None]
-        if self.kind == "points":
-            assert self.table is not None
-            points: np.ndarray = self.table / self.divisor
-            return points
-        return None
+        """Scaled coordinates of the bins, one row each; None if there are none.
+
+        They begin at 0 along every axis: far from it, sums of masses times coordinates would lose
+        more to rounding than the tolerance of the threshold.
+        """
+        if self.kind not in ("line", "points"):
+            return None
+        table = self._positions[:, None] if self.kind == "line" else self.table
+        assert table is not None
+        points: np.ndarray = (table - table.min(axis=0)) / self.divisor
+        return points
 
     @cached_property
     def order(self) -> np.ndarray:
