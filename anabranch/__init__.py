@@ -13,6 +13,7 @@ from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_he
 from anabranch.control import adaptive
 from anabranch.emd import emd
 from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
+from anabranch.interest import interest
 from anabranch.planlog import PlanLog
 from anabranch.plans import csp, grid, ssp
 from anabranch.predicates import (
@@ -60,6 +61,7 @@ __all__ = [
     "csp",
     "grid",
     "spans",
+    "interest",
     "adaptive",
     # the verbs
     "correlate",

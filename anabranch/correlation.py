@@ -17,6 +17,7 @@ import numpy as np
 from anabranch.blocks import Block
 from anabranch.durations import Duration, microseconds
 from anabranch.emd import EmdMeasure
+from anabranch.interest import Interest
 from anabranch.plans import Plan
 from anabranch.predicates import (
     Compared,
@@ -101,6 +102,11 @@ class Correlation:
 
     def bound(self, plan: Plan) -> Plan:
         """The plan, told the range of keys if it needs it; `ValueError` if it does not fit."""
+        if isinstance(plan, Interest):
+            raise ValueError(
+                f"plan {plan} is for ab.nearest, whose queries tell what may matter; correlate "
+                "takes ab.ssp(...), ab.csp(...), ab.grid(...) or ab.spans(...)"
+            )
         if plan.by_key and not self.has_key:
             raise ValueError(
                 f"plan {plan} spreads rows by key: it needs an equality such as ab.same('room') in "

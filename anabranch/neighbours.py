@@ -20,6 +20,7 @@ from anabranch.correlation import Side, Slot
 from anabranch.durations import microseconds
 from anabranch.errors import BadRow
 from anabranch.intake import Intake
+from anabranch.interest import Interest
 from anabranch.knn.algorithm import FOREVER, METRICS
 from anabranch.plans import Plan, Ssp
 from anabranch.predicates import VectorMeasure
@@ -89,6 +90,7 @@ def plan_nearest(
     method: Any = "exact",
     error: Any = None,
     output: Any = "hits",
+    expected: Any = None,
     bad_rows: Any = "fail",
 ) -> tuple[Nearest | None, list[str]]:
     """The call and the problems that stand in its way; one of them is empty.
@@ -129,11 +131,8 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     if bad_rows not in ("fail", "drop"):
         check.say(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
     share = check.method(method, error, output)
-    if plan is not None and not (isinstance(plan, Ssp) and plan.master == "left"):
-        check.say(
-            "plan must be ab.ssp(workers), which spreads queries and sends objects to all workers, "
-            f"got {plan!r}"
-        )
+    check.number("expected", expected, 1)
+    check.plan(plan, method, has_ops, bool(length) or "rows" in columns)
     if bad_rows == "drop" and measure is not None and measure.dim is None:
         check.say(
             f"bad_rows='drop' needs the length of {measure.left!r}, by=ab.{measure.kind}(..., "
@@ -250,6 +249,24 @@ class _Check:
             self.column("queries", "since", ("timestamp",), "since", "cast it with to_timestamp")
             found["since"] = schema["since"]
         return found
+
+    def plan(self, plan: Any, method: Any, has_ops: bool, counts: bool) -> None:
+        if plan is None or (isinstance(plan, Ssp) and plan.master == "left"):
+            return
+        if not isinstance(plan, Interest):
+            self.say(
+                "plan must be ab.ssp(workers), which spreads queries and sends objects to all "
+                "workers, or ab.interest(workers), which sends them where they may matter, "
+                f"got {plan!r}"
+            )
+            return
+        for wrong, what in (
+            (method != "exact", f"method='exact', got {method!r}"),
+            (has_ops, "fixed queries, without a column 'op'"),
+            (counts, "windows of time, given by window and not by rows"),
+        ):
+            if wrong:
+                self.say(f"plan {plan} needs {what}; or use ab.ssp(workers)")
 
     def method(self, method: Any, error: Any, output: Any) -> float:
         if method not in METHODS:

@@ -18,9 +18,8 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
 
-from pyarrow import fs
-
 from anabranch.errors import StateMismatch
+from anabranch.folders import Folder
 from anabranch.plans import Plan, plan_from_dict
 from anabranch.routing import LivePlans
 
@@ -97,11 +96,7 @@ class PlanLog:
 
     def __init__(self, path: str) -> None:
         self.path = str(path)
-        if "://" in self.path:
-            self._files, self._root = fs.FileSystem.from_uri(self.path)
-        else:
-            self._files, self._root = fs.LocalFileSystem(), self.path
-        self._root = self._root.rstrip("/")
+        self._folder = Folder(self.path)
         self._known: list[Entry] = []
 
     def entries(self) -> list[Entry]:
@@ -128,7 +123,7 @@ class PlanLog:
     def requests(self) -> list[Request]:
         """Plans asked for and not yet taken up, oldest first."""
         found = []
-        for name in self._names("requests"):
+        for name in self._folder.names("requests", ".json"):
             try:
                 form = self._read(f"requests/{name}")
                 if form is not None:
@@ -138,12 +133,12 @@ class PlanLog:
                     f"the request {name} in {self.path} cannot be read and is removed: {error}",
                     stacklevel=2,
                 )
-                self._files.delete_file(f"{self._root}/requests/{name}")
+                self._folder.delete(f"requests/{name}")
         return found
 
     def settle(self, request: Request) -> None:
         """Remove a request that has been enacted or refused."""
-        self._files.delete_file(f"{self._root}/requests/{request.name}")
+        self._folder.delete(f"requests/{request.name}")
 
     def begin(self, plan: Plan, first: int) -> Entry:
         """The first entry of a new log."""
@@ -179,30 +174,16 @@ class PlanLog:
             raise StateMismatch(_not_mine(self.path, form["query"], query))
         if operator and form.get("operator") and form["operator"] != operator:
             raise StateMismatch(
-                f"the plan log in {self.path} belongs to another correlate of this query: give "
+                f"the control directory {self.path} belongs to another verb of this query: give "
                 "each its own control path"
             )
 
-    def _names(self, folder: str) -> list[str]:
-        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
-        names = [info.base_name for info in self._files.get_file_info(selector)]
-        return sorted(name for name in names if name.endswith(".json"))
-
     def _read(self, name: str) -> Any:
-        try:
-            with self._files.open_input_stream(f"{self._root}/{name}") as stream:
-                return json.loads(stream.read())
-        except FileNotFoundError:
-            return None
+        content = self._folder.read(name)
+        return None if content is None else json.loads(content)
 
     def _write(self, name: str, form: Mapping[str, Any]) -> None:
-        """Write whole: a reader sees the file complete or not at all."""
-        target = f"{self._root}/{name}"
-        self._files.create_dir(target.rsplit("/", 1)[0], recursive=True)
-        draft = f"{target}.{uuid.uuid4().hex}.draft"
-        with self._files.open_output_stream(draft) as stream:
-            stream.write(json.dumps(form, indent=1).encode())
-        self._files.move(draft, target)
+        self._folder.write(name, json.dumps(form, indent=1).encode())
 
 
 class PlanReader:
@@ -246,8 +227,8 @@ def _entry_name(number: int) -> str:
 
 def _not_mine(path: str, owner: str, query: str) -> str:
     return (
-        f"the plan log in {path} belongs to query {owner}, this is query {query}: use the control "
-        "path that goes with this checkpoint, or a new one for a new checkpoint"
+        f"the control directory {path} belongs to query {owner}, this is query {query}: use the "
+        "control path that goes with this checkpoint, or a new one for a new checkpoint"
     )
 
 

@@ -384,7 +384,11 @@ def plan_from_dict(form: dict[str, Any]) -> Plan:
         from anabranch.spans import Spans
 
         return Spans.from_dict(form)
-    raise ValueError(f"unknown plan {kind!r}; known are csp, grid, keyed, spans and ssp")
+    if kind == "interest":
+        from anabranch.interest import Interest
+
+        return Interest(form["workers"])
+    raise ValueError(f"unknown plan {kind!r}; known are csp, grid, interest, keyed, spans and ssp")
 
 
 def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:

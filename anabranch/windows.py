@@ -103,6 +103,23 @@ class Window:
             self._drop(entry)
         return sum(entry.rows for entry in gone)
 
+    def withdraw(self, side: int, last: int) -> list[Block]:
+        """Take out the slices of `side` that hold times up to `last`.
+
+        Examples
+        --------
+        >>> window = Window(spans=(10, 10))
+        >>> window.append(0, Block.of(t=[100, 105], columns={}))
+        >>> window.append(0, Block.of(t=[106], columns={}))
+        >>> [block.t.tolist() for block in window.withdraw(0, 100)], window.rows
+        ([[100, 105]], 1)
+        """
+        found = [e for e in self.slices if e.side == side and e.first <= last]
+        blocks = [self._read(entry) for entry in found]
+        for entry in found:
+            self._drop(entry)
+        return blocks
+
     def next_expiry(self) -> int | None:
         """The watermark at which `expire` will next find something."""
         return min((e.last + self.spans[e.side] for e in self.slices), default=None)

@@ -104,7 +104,7 @@ class Run:
             return Block.decode(self.slices[worker, entry.number])
 
         window = Window.open((50, 50), self.heads.get(worker), fetch)
-        kernel = NearestKernel(self.call, self.fixed, window, worker)
+        kernel = self._kernel(window, worker)
         if worker in self.lists:
             kernel.restore(self.lists[worker])
         for batch in kernel.step(arrivals, watermark):
@@ -113,9 +113,16 @@ class Run:
             del self.slices[worker, number]
         for number, (_, block) in window.added.items():
             self.slices[worker, number] = block.encode()
+        self._after(kernel, worker)
         self.heads[worker] = window.head()
         self.lists[worker] = kernel.snapshot()
         self.loads.append(kernel.load)
+
+    def _kernel(self, window: Window, worker: int) -> NearestKernel:
+        return NearestKernel(self.call, self.fixed, window, worker)
+
+    def _after(self, kernel: NearestKernel, worker: int) -> None:
+        """What a test adds to a step."""
 
     def hits(self) -> list[tuple[int, int, int, int, float, int]]:
         """What came out, in order: query, object, its time, the instant, distance, rank."""

@@ -19,6 +19,10 @@ class Load:
     Of an Earth Mover's Distance, `pruned` counts pairs that each filter ruled out, `accepted` those
     that an upper bound showed to match and `solved` those that had to be solved; `spans` is the
     work by span of the left row's key, under a plan of spans.
+
+    Of `nearest` under interest routing, `sent_at_once` and `sent_later` count copies sent to owners
+    of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
+    `looks` how often an object was held against an owner's merger.
     """
 
     worker: int
@@ -41,6 +45,11 @@ class Load:
     accepted: int = 0
     solved: int = 0
     spans: list[float] = field(default_factory=list)
+    sent_at_once: int = 0
+    sent_later: int = 0
+    withheld: int = 0
+    dropped: int = 0
+    looks: int = 0
     operator: str = ""
 
     def to_json(self) -> str:

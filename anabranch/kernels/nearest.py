@@ -29,7 +29,7 @@ from anabranch.neighbours import Nearest
 from anabranch.plans import LEFT, RIGHT
 from anabranch.windows import Window
 
-__all__ = ["END", "NearestKernel"]
+__all__ = ["END", "NearestKernel", "check_width"]
 
 END = FOREVER - 1  # the watermark of a batch query: everything is dealt with
 _HITS_AT_ONCE = 100_000
@@ -116,7 +116,7 @@ class NearestKernel:
                 load.late += late
             if not len(block):
                 continue
-            self._check_length(block)
+            self._check_width(block)
             if late:
                 block = block.take(np.flatnonzero(block.t > watermark))
             if len(block):
@@ -126,18 +126,11 @@ class NearestKernel:
             self.window.append(0, fresh)
             self._objects.add(fresh)
 
-    def _check_length(self, block: Block) -> None:
-        width = block.columns["v"].shape[1]
-        expected = self.window.notes.setdefault("dim", width)
+    def _check_width(self, block: Block) -> None:
+        expected = self.window.notes.setdefault("dim", block.columns["v"].shape[1])
         if self.queries is not None and len(self.queries):
             expected = self.queries.columns["v"].shape[1]
-        if width != expected:
-            ident = pa.array(block.columns["id"][:1])[0].as_py()
-            raise BadRow(
-                f"object with id {ident!r} cannot be compared: its vector has length {width} where "
-                f"queries and earlier objects have {expected}; repair the input, or fix the length "
-                "with dim= and pass bad_rows='drop'"
-            )
+        check_width(block, expected)
 
     def _take_queries(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
@@ -248,11 +241,14 @@ class NearestKernel:
             _refuse_length(block, expected)
 
     def _algorithm(self, queries: Queries) -> Algorithm:
-        kind = algorithm_of(self.nearest.method)
+        kind = self._kind()
         if kind is Probabilistic:
             return Probabilistic(queries, self.nearest.error)
         made: Algorithm = kind(queries)
         return made
+
+    def _kind(self) -> type[Any]:
+        return algorithm_of(self.nearest.method)
 
     # Objects in their order
 
@@ -367,7 +363,7 @@ class NearestKernel:
         past = self._objects.past()
         for part in groups:
             name, state = parts(part)
-            group = Group.decode(state, algorithm_of(self.nearest.method))
+            group = Group.decode(state, self._kind())
             self._groups[name.decode()] = group
             if isinstance(group.algorithm, ListWithRepair) and past is not None:
                 block, seq = past
@@ -387,6 +383,18 @@ def _together(ops: Sequence[Block]) -> Block:
             _refuse_length(block, width)
         wide.append(block)
     return concat(wide)
+
+
+def check_width(block: Block, expected: int) -> None:
+    """Stop at objects whose vectors are not as long as those of queries and earlier objects."""
+    width = block.columns["v"].shape[1]
+    if width != expected:
+        ident = pa.array(block.columns["id"][:1])[0].as_py()
+        raise BadRow(
+            f"object with id {ident!r} cannot be compared: its vector has length {width} where "
+            f"queries and earlier objects have {expected}; repair the input, or fix the length "
+            "with dim= and pass bad_rows='drop'"
+        )
 
 
 def _refuse_length(block: Block, expected: int) -> None:

@@ -4,7 +4,8 @@
 ``algorithm``        what queries, reports and every algorithm look like
 ``scoring``          the distance of a query and an object, the same to the last bit everywhere
 ``repair``           the list with repair; exact, and the fastest
-``interest``         objects sent only where they may matter, by a horizon; exact, a reference
+``horizons``         what owners of queries can promise, so that objects need not be sent to them
+``belated``          the list with repair for objects that come after their turn
 ``relaxed``          RA: the relaxed k-skyband; exact
 ``probabilistic``    PA: the k + c best; misses few on streams in random order
 ``filtered``         RAPF: a k-skyband behind a filter over recent objects; exact
@@ -13,7 +14,6 @@
 
 from anabranch.knn.algorithm import FOREVER, METRICS, Algorithm, Queries, Reports
 from anabranch.knn.filtered import Filtered
-from anabranch.knn.interest import Interest
 from anabranch.knn.probabilistic import Probabilistic, reserve
 from anabranch.knn.relaxed import Relaxed
 from anabranch.knn.repair import ListWithRepair
@@ -23,7 +23,6 @@ __all__ = [
     "METRICS",
     "Algorithm",
     "Filtered",
-    "Interest",
     "ListWithRepair",
     "Probabilistic",
     "Queries",

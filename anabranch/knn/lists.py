@@ -14,7 +14,7 @@ import numpy as np
 from anabranch.knn.candidates import beyond
 from anabranch.knn.scoring import score
 
-__all__ = ["NEVER", "run", "still_remembered"]
+__all__ = ["NEVER", "first_above", "repair_list", "run", "still_remembered"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -23,7 +23,7 @@ NEVER = int(np.iinfo(np.int64).max) // 4
 
 
 @numba.njit(cache=True, inline="always")
-def _first_above(values, limit, begin, end):  # pragma: no cover
+def first_above(values, limit, begin, end):  # pragma: no cover
     """The first position between begin and end whose value exceeds the limit."""
     # Without a branch on the values, which no processor could foresee.
     left = end - begin
@@ -37,7 +37,7 @@ def _first_above(values, limit, begin, end):  # pragma: no cover
 @numba.njit(cache=True, boundscheck=False)
 def _insert(scores, codes, begin, size, s, code):  # pragma: no cover
     """Put an arrival, younger than all there, into a list; its position."""
-    at = _first_above(scores, s, begin, begin + size)
+    at = first_above(scores, s, begin, begin + size)
     # Of unsigned positions in a slice, compiled code knows that none is negative, and so moves many
     # at a time.
     rest, following = scores[at : begin + size + 1], codes[at : begin + size + 1]
@@ -56,7 +56,7 @@ def _insert(scores, codes, begin, size, s, code):  # pragma: no cover
 @numba.njit(cache=True, boundscheck=False)
 def _delete(scores, codes, begin, size, s, number):  # pragma: no cover
     """Take an arrival out of a list if it is there; its position or -1."""
-    at = _first_above(scores, s, begin, begin + size) - 1
+    at = first_above(scores, s, begin, begin + size) - 1
     while at >= begin and scores[at] == s and codes[at] >> 1 != number:
         at -= 1
     if at < begin or scores[at] != s:
@@ -114,7 +114,7 @@ def _next(
 
 
 @numba.njit(cache=True, boundscheck=False)
-def _repair(
+def repair_list(
     measure,
     centre,
     clock,
@@ -159,7 +159,7 @@ def _repair(
         elif s < scores[begin + size - 1]:
             _insert(scores, codes, begin, size - 1, s, (base + pos) << 1)
     for j in range(begin, begin + size):
-        at = _first_above(told, codes[j] >> 1, 0, known) - 1
+        at = first_above(told, codes[j] >> 1, 0, known) - 1
         if at >= 0 and told[at] == codes[j] >> 1:
             codes[j] |= 1
     return size
@@ -199,13 +199,13 @@ def run(  # pragma: no cover
         end = ends
         if counted:
             # Most queries go on, and then the newest object is the last.
-            last = n if n > 0 and times[n - 1] <= ends else _first_above(times, ends, 0, n)
+            last = n if n > 0 and times[n - 1] <= ends else first_above(times, ends, 0, n)
             end = clock[last - 1] if last > 0 else -NEVER
         ci, c_end = c_starts[q], c_starts[q + 1]
         by_hand = direct[q]
         if end - span[q] != known_edge:
             known_edge = end - span[q]
-            known_before = base + _first_above(clock, known_edge, 0, n)
+            known_before = base + first_above(clock, known_edge, 0, n)
         before = known_before
         if not by_hand and ci == c_end and before <= oldest[q]:
             if over:
@@ -218,7 +218,7 @@ def run(  # pragma: no cover
         xi = 0
         di = offset
         if by_hand:
-            di = max(offset, _first_above(times, since[q], 0, n))
+            di = max(offset, first_above(times, since[q], 0, n))
         ci, di, pos, s = _next(
             by_hand, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points,
             centre, measure,
@@ -276,12 +276,12 @@ def run(  # pragma: no cover
                 )  # fmt: skip
             if length < kq and limit < np.inf:
                 # The window holds all up to this instant; what comes later is looked at by hand.
-                last = _first_above(clock, instant, 0, n)
+                last = first_above(clock, instant, 0, n)
                 first = max(
-                    _first_above(clock, instant - span[q], 0, n),
-                    _first_above(times, since[q], 0, n),
+                    first_above(clock, instant - span[q], 0, n),
+                    first_above(times, since[q], 0, n),
                 )
-                length = _repair(
+                length = repair_list(
                     measure,
                     centre,
                     clock,

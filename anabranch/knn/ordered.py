@@ -82,6 +82,27 @@ class Ordered:
             self._past.append(fresh)
         return fresh
 
+    def insert(self, block: Block) -> tuple[Block, np.ndarray, np.ndarray]:
+        """Put belated objects among the past, whose numbers move up.
+
+        Returns the objects in order, the numbers so far that they come before, and their own.
+
+        Examples
+        --------
+        >>> objects = Ordered()
+        >>> objects.add(Block.of([3, 9], {"id": np.array([30, 90])}))
+        >>> _ = objects.due(upto=9)
+        >>> _, before, numbers = objects.insert(Block.of([5, 4], {"id": np.array([50, 40])}))
+        >>> before.tolist(), numbers.tolist(), objects.next_number
+        ([1, 1], [1, 2], 4)
+        """
+        joined = concat([*self._past, block])
+        order = _order(joined)
+        places = np.flatnonzero(order >= len(joined) - len(block))
+        self._past = [joined.take(order)]
+        numbers = self._base + places
+        return joined.take(order[places]), numbers - np.arange(len(places)), numbers
+
     def look(self, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
         """Ids and times of past objects."""
         ends = self._base + np.cumsum([len(block) for block in self._past])

@@ -18,7 +18,8 @@ State = dict[tuple[str, int], Load]  # by operator and worker
 
 _ASSEMBLED = ("rows", "late", "rejected", "instances", "revisions", "timeouts", "evicted")
 _HELD = ("open_windows", "lingering", "waiting_rows", "state_rows", "state_bytes")
-_COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows")
+_ROUTED = ("sent_at_once", "sent_later", "withheld", "dropped")
+_COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", *_ROUTED)
 
 
 def metrics(query: Any) -> dict[str, Any]:
@@ -28,7 +29,9 @@ def metrics(query: Any) -> dict[str, Any]:
     Spark still remembers (100 by default, ``spark.sql.streaming.numRecentProgressUpdates``).
     ``state_rows`` and ``state_bytes`` are of all workers, also those that had nothing to do.
     ``pruned`` (pairs ruled out, by filter), ``accepted_by_bound`` and ``solved`` say how pairs were
-    decided under an Earth Mover's Distance; ``workers`` holds all figures of each worker.
+    decided under an Earth Mover's Distance. Under interest routing of `nearest`, ``sent_at_once``
+    and ``sent_later`` count copies that went to owners of queries, ``withheld`` those that did not
+    at first, ``dropped`` those that never will. ``workers`` holds all figures of each worker.
     A query that does both has the figures of its assembly under ``"assembly"``.
 
     Examples
@@ -122,6 +125,7 @@ def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[st
         "pruned": dict(sum((Counter(load.pruned) for load in loads), Counter())),
         "accepted_by_bound": sum(load.accepted for load in loads),
         "solved": sum(load.solved for load in loads),
+        **{name: sum(getattr(load, name) for load in loads) for name in _ROUTED},
         "state_rows": sum(load.state_rows for load in state.values()),
         "state_bytes": sum(load.state_bytes for load in state.values()),
         "slowest_worker_seconds": max(busy, default=0.0),

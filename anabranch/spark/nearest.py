@@ -23,13 +23,15 @@ from pyspark.sql.types import (
 from anabranch.blocks import Block
 from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
+from anabranch.interest import Interest, cheaper_plan
 from anabranch.knn.zones import workers_for
 from anabranch.neighbours import QUERY_ID, Nearest, plan_nearest, read_queries
 from anabranch.planlog import PlanLog
-from anabranch.plans import Plan, ssp
+from anabranch.plans import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.frames import column_types, refuse_others
+from anabranch.spark.interest import HomePacker, through_homes
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.nearest_worker import (
     NearestBatch,
@@ -61,6 +63,7 @@ def nearest(
     error: float | None = None,
     output: str = "hits",
     control: str | None = None,
+    expected: int | None = None,
     bad_rows: str = "fail",
 ) -> DataFrame:
     """Tell many standing queries of each object that gets among their k nearest.
@@ -90,8 +93,10 @@ def nearest(
         Streaming: how far a row may lag behind the newest time seen. Leave it out if the inputs
         have watermarks.
     plan
-        ``ab.ssp(workers)`` spreads the queries over so many workers. By default as many as pay for
-        the queries' number and k; one per shuffle partition if queries come and go.
+        ``ab.ssp(workers)`` spreads the queries over so many workers and sends every object to all;
+        ``ab.interest(workers)`` sends an object only where it may matter, and needs `control`. By
+        default as many as pay for the queries' number and k, or one per shuffle partition if
+        queries come and go, under ``ssp`` unless `expected` says that ``interest`` is cheaper.
     method
         ``"exact"`` (the list with repair), ``"relaxed"`` and ``"filtered"`` (both exact, as the
         literature has them) or ``"probabilistic"``, which may miss objects.
@@ -102,8 +107,11 @@ def nearest(
         ``"hits"``; or ``"top"``: after each micro-batch, the whole top-k of every query whose
         top-k has changed, for `ab.top`.
     control
-        Streaming, with fixed queries and windows of time: a directory for the plan log, through
-        which workers join and leave (``ab.PlanLog(control).append(ab.ssp(4))``).
+        Streaming, with fixed queries and windows of time: a directory that driver and workers
+        share. Under ``ssp`` for the plan log, through which workers join and leave
+        (``ab.PlanLog(control).append(ab.ssp(4))``); under ``interest`` for thresholds.
+    expected
+        About how many objects a window holds, if you know it, to choose a plan by.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out and counts them.
@@ -146,18 +154,18 @@ def nearest(
         method=method,
         error=error,
         output=output,
+        expected=expected,
         bad_rows=bad_rows,
     )
     problems += setting_problems(spark, objects.isStreaming)
     problems += _kind_problems(objects, queries)
     problems += _watermark_problems(objects, queries, time, late)
-    problems += _control_problems(control, objects, queries, late, rows, types[1])
+    problems += _control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
-    most = partitions(spark)
-    chosen = found.plan or ssp(most if fixed is None else workers_for(fixed.columns["k"], most))
+    chosen = found.plan or _chosen(found, fixed, partitions(spark), expected, control)
     path = None if control is None else os.fspath(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
@@ -200,6 +208,20 @@ def top(frame: DataFrame) -> DataFrame:
     return rows.drop("_latest")
 
 
+def _chosen(
+    call: Nearest, fixed: Block | None, most: int, expected: int | None, control: Any
+) -> Plan:
+    """The plan of a call that names none."""
+    if fixed is None:
+        return ssp(most)
+    k = fixed.columns["k"]
+    if expected is not None and control is not None and call.method == "exact":
+        routed = cheaper_plan(len(k), float(k.mean()), expected, most)
+        if isinstance(routed, Interest):
+            return routed
+    return ssp(workers_for(k, most))
+
+
 def _run(
     call: Nearest,
     plan: Plan,
@@ -211,13 +233,15 @@ def _run(
     side = call.objects
     ident = _column(side.id).cast("string" if side.id_is_text else "bigint")
     nothing = F.lit(0).cast("bigint")
+    routed = isinstance(plan, Interest)
+    packer = HomePacker(call, plan) if isinstance(plan, Interest) else None
     packed = objects.select(
         F.unix_micros(_column(side.time)).alias("t"),
         ident.alias("id"),
         _column(side.slots[0].column).alias("v"),
-        nothing.alias("h"),
+        (F.xxhash64(ident) if routed else nothing).alias("h"),
         nothing.alias("key"),
-    ).mapInArrow(ObjectPacker(call, plan, control), PACKED)
+    ).mapInArrow(packer or ObjectPacker(call, plan, control), PACKED)
     if fixed is None:
         asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
         packed = packed.union(asked)
@@ -232,23 +256,30 @@ def _run(
         fields.add("object_t", LongType()).add("distance", DoubleType())
     if objects.isStreaming:
         name = METRICS_PREFIX + secrets.token_hex(4)
-        if control is not None:
-            assert fixed is not None
-            _keep_log(call, plan, fixed, control, objects, name)
-        result = _streaming(call, packed, table, fields, name)
+        packed = _with_watermark(call, packed)
+        if isinstance(plan, Interest):
+            assert table is not None and control is not None
+            result = through_homes(call, plan, packed, table, fields, name, control)
+        else:
+            if control is not None:
+                assert fixed is not None
+                _keep_log(call, plan, fixed, control, objects, name)
+            result = _streaming(call, packed, table, fields, name)
     else:
         result = _batch(call, packed, table, fields, partitions(objects.sparkSession))
     return result.select(*_result(call, objects, queries))
 
 
+def _with_watermark(call: Nearest, blocks: DataFrame) -> DataFrame:
+    if call.late is None:
+        return blocks
+    delay = f"{-(-call.late // 1000)} milliseconds"
+    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
+
+
 def _streaming(
     call: Nearest, blocks: DataFrame, queries: bytes | None, fields: StructType, name: str
 ) -> DataFrame:
-    if call.late is not None:
-        delay = f"{-(-call.late // 1000)} milliseconds"
-        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
-            "newest", delay
-        )
     schema = StructType([*fields.fields]).add("load", StringType())
     arrow = to_arrow_schema(schema, timezone="UTC")
     # Hits are told when the watermark has passed them, so their times cannot carry it on.
@@ -295,8 +326,16 @@ def _keep_log(
     longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
     assert call.late is not None
     spark = objects.sparkSession
-    keeper = PlanKeeper(spark, log, name, (longest, longest), call.late, None, partitions(spark))
+    keeper = PlanKeeper(
+        spark, log, name, (longest, longest), call.late, None, partitions(spark), _only_ssp
+    )
     spark.streams.addListener(keeper)
+
+
+def _only_ssp(plan: Plan) -> Plan:
+    if not isinstance(plan, Ssp) or plan.master != "left":
+        raise ValueError(f"{plan} was asked for, but a running nearest takes ab.ssp(workers) alone")
+    return plan
 
 
 def _collected(call: Nearest, queries: DataFrame) -> Block:
@@ -395,16 +434,30 @@ def _watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late:
 
 
 def _control_problems(
-    control: Any, objects: DataFrame, queries: DataFrame, late: Any, rows: Any, schema: Any
+    control: Any,
+    objects: DataFrame,
+    queries: DataFrame,
+    late: Any,
+    rows: Any,
+    schema: Any,
+    plan: Any,
 ) -> list[str]:
-    if control is None:
-        return []
     problems = []
+    routed = isinstance(plan, Interest)
+    if routed and not objects.isStreaming:
+        problems.append(f"plan {plan} is for streaming: use ab.ssp(workers) in a batch")
+    elif routed and control is None:
+        problems.append(
+            f"plan {plan} needs control=, a directory that driver and workers share, through which "
+            "owners of queries tell homes of objects what cannot matter; or use ab.ssp(workers)"
+        )
+    if control is None:
+        return problems
     if not isinstance(control, (str, os.PathLike)):
         problems.append(f"control must be the path of a directory, got {control!r}")
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
-    elif late is None:
+    elif late is None and not routed:
         problems.append("control= needs late=, which bounds how long a replaced plan stays live")
     if "op" in queries.columns:
         problems.append("control= needs fixed queries; those with 'op' stay where they began")

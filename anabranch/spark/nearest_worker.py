@@ -23,6 +23,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from anabranch.blocks import Block
 from anabranch.errors import InvalidCall
 from anabranch.kernels.correlate import BEGINNING
+from anabranch.kernels.homes import HomeKernel
 from anabranch.kernels.nearest import NearestKernel
 from anabranch.neighbours import Nearest, read_queries, refuse_bad_queries
 from anabranch.plans import LEFT, RIGHT, Plan, Ssp
@@ -34,7 +35,14 @@ from anabranch.spark.processor import CorrelateProcessor, decode_arrivals
 from anabranch.spread import MODULUS, murmur3, worker_keys
 from anabranch.windows import Window
 
-__all__ = ["NearestBatch", "NearestProcessor", "ObjectPacker", "QueryPacker"]
+__all__ = [
+    "NearestBatch",
+    "NearestProcessor",
+    "ObjectPacker",
+    "QueryPacker",
+    "packed_rows",
+    "worker_of",
+]
 
 # By query and worker, with the token of the state that they wrote.
 _KERNELS: OrderedDict[tuple[str, int], tuple[str, NearestKernel]] = OrderedDict()
@@ -61,7 +69,7 @@ class ObjectPacker:
             block, _, _, rejected = self.nearest.intake.admit(batch)
             newest = int(block.t.max()) if len(block) else 0
             cell = block.encode(side=RIGHT, nearest=about, rejected=rejected)
-            yield _rows(keys, [newest] * len(keys), [cell] * len(keys))
+            yield packed_rows(keys, [newest] * len(keys), [cell] * len(keys))
 
 
 @dataclass(frozen=True)
@@ -90,7 +98,7 @@ class QueryPacker:
                 count = 0 if worker else rejected
                 chosen.append(keys[worker])
                 cells.append(part.encode(side=LEFT, nearest=about, rejected=count))
-            yield _rows(chosen, [newest] * len(chosen), cells)
+            yield packed_rows(chosen, [newest] * len(chosen), cells)
 
 
 def _homes(plan: Plan, h: np.ndarray, block: Block) -> np.ndarray:
@@ -113,7 +121,10 @@ def _about(live: LivePlans) -> dict[str, Any]:
     }
 
 
-def _rows(keys: Sequence[int], newest: Sequence[int], cells: Sequence[bytes]) -> pa.RecordBatch:
+def packed_rows(
+    keys: Sequence[int], newest: Sequence[int], cells: Sequence[bytes]
+) -> pa.RecordBatch:
+    """Cells for workers, as `PACKED` has them."""
     return pa.RecordBatch.from_arrays(
         [pa.array(keys, pa.int32()), pa.array(newest, pa.int64()), pa.array(cells, pa.binary())],
         ["worker", "newest", "block"],
@@ -156,10 +167,7 @@ class NearestProcessor(CorrelateProcessor):
     def _work(self, key: Any, cells: Sequence[Any], watermark: int) -> Iterator[pd.DataFrame]:
         began = time.perf_counter()
         arrivals = decode_arrivals(cells)
-        stored = self._head.get()
-        head = bytes(stored[0]) if stored is not None else None
-        window = Window.open((self.span, self.span), head, self._fetch)
-        before = {entry.number: entry.token for entry in window.slices}
+        window, before = self._window()
         kernel = self._kernel(int(key[0]), window)
         opening = time.perf_counter() - began
         hits = 0
@@ -168,6 +176,7 @@ class NearestProcessor(CorrelateProcessor):
                 hits += batch.num_rows
                 yield self._frame(batch, None)
         began = time.perf_counter()
+        self._after(kernel)
         self._set_timer(kernel, watermark)
         token = secrets.token_hex(8)
         window.notes["token"] = token
@@ -181,6 +190,19 @@ class NearestProcessor(CorrelateProcessor):
             empty = pa.RecordBatch.from_pydict({"rank": pa.array([0], pa.int32())})
             yield self._frame(empty, kernel.load.to_json())
 
+    def _window(self) -> tuple[Window, dict[int, str]]:
+        """The stored window, and the tokens of its slices."""
+        stored = self._head.get()
+        head = bytes(stored[0]) if stored is not None else None
+        window = Window.open((self.span, self.span), head, self._fetch)
+        return window, {entry.number: entry.token for entry in window.slices}
+
+    def _make(self, queries: Block | None, window: Window, worker: int) -> NearestKernel:
+        return NearestKernel(self.nearest, queries, window, worker, self.fingerprint)
+
+    def _after(self, kernel: NearestKernel) -> None:
+        """What else is to be done after a step, before state is written."""
+
     def _kernel(self, key: int, window: Window) -> NearestKernel:
         """The kernel as the state has it: the very one that wrote it, if it is in this process."""
         worker = worker_of(key)
@@ -189,13 +211,13 @@ class NearestProcessor(CorrelateProcessor):
             cached.window = window
             return cached
         queries = None if self.queries is None else Block.decode(self.queries)
-        kernel = NearestKernel(self.nearest, queries, window, worker, self.fingerprint)
+        kernel = self._make(queries, window, worker)
         lists = self._lists.get()
         if lists is not None:
             kernel.restore(bytes(lists[0]))
         return kernel
 
-    def _set_timer(self, kernel: NearestKernel, watermark: int) -> None:
+    def _set_timer(self, kernel: NearestKernel | HomeKernel, watermark: int) -> None:
         """Make sure that a timer is set for the next thing to do."""
         due = kernel.due()
         if due is None:

@@ -125,6 +125,7 @@ def main() -> None:
     parser.add_argument("--plan", choices=PLANS, default="ssp")
     parser.add_argument("--changing", action="store_true", help="under changing plans")
     parser.add_argument("--nearest", action="store_true", help="`nearest` in place of `correlate`")
+    parser.add_argument("--routed", action="store_true", help="`nearest` under interest routing")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
     options = parser.parse_args()
@@ -134,7 +135,7 @@ def main() -> None:
     spark = session(options.master, options.remote, options.folder, workers)
     feed = Feed(options.folder)
     if options.nearest:
-        nearest_driver.run(options.folder, spark)
+        nearest_driver.run(options.folder, spark, options.routed)
         return
     call = {
         "where": ab.cosine("v") >= 0.6,

@@ -27,8 +27,13 @@ LATE = 3 * SECOND
 HOUR = 3600 * SECOND
 
 
-def objects_in_batches(batches: int, rows: int = 30, seed: int = 1) -> list[list[dict[str, Any]]]:
-    """Micro-batches of a second each, whose objects come up to 1.5 s early or late."""
+def objects_in_batches(
+    batches: int, rows: int = 30, seed: int = 1, width: int = 8
+) -> list[list[dict[str, Any]]]:
+    """Micro-batches of a second each, whose objects come up to 1.5 s early or late.
+
+    Points lie on a lattice of so many lines a side; queries are among the first eight.
+    """
     random = np.random.default_rng(seed)
     script = []
     for number in range(batches):
@@ -36,7 +41,7 @@ def objects_in_batches(batches: int, rows: int = 30, seed: int = 1) -> list[list
         for n in range(rows):
             t = START + int((number + random.uniform(-1.5, 1.5)) * SECOND)
             t -= t % SECOND if random.random() < 0.3 else 0
-            point = (random.integers(0, 8, 2) * 0.5).tolist()
+            point = (random.integers(0, width, 2) * 0.5).tolist()
             made.append({"id": number * 1000 + n, "t": t, "v": point})
         script.append(made)
     return script
@@ -96,13 +101,24 @@ def got(frame: Any) -> list[tuple]:
     return sorted(tuple(row) for row in rows)
 
 
-def run(folder: Path, spark: Any) -> None:
+def lasting_queries(count: int = 8) -> list[dict[str, Any]]:
+    """Queries with windows of many micro-batches, for plans that look ahead."""
+    return [
+        {**query, "span": (6 + n % 3 * 2) * SECOND}
+        for n, query in enumerate(fixed_queries(count, seed=5))
+    ]
+
+
+def run(folder: Path, spark: Any, routed: bool = False) -> None:
     """What a driver process of its own does: answer fixed queries until all files are read."""
     import anabranch as ab
 
     feed = Feed(folder, (OP, OBJECT))
-    things, asked = feed.streams(spark)[1], query_frame(spark, fixed_queries())
-    hits = ab.nearest(things, asked, by="v", late="3 seconds", plan=ab.ssp(2))
+    asked = query_frame(spark, lasting_queries() if routed else fixed_queries())
+    call: dict[str, Any] = {"plan": ab.ssp(2)}
+    if routed:
+        call = {"plan": ab.interest(2), "control": str(folder / "control")}
+    hits = ab.nearest(feed.streams(spark)[1], asked, by="v", late="3 seconds", **call)
     query = feed.run(hits)
     print(json.dumps(ab.metrics(query)))
     spark.stop()

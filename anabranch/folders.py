@@ -1,0 +1,60 @@
+"""A folder that drivers and workers share: a local path, or any address that pyarrow opens.
+
+Files appear whole or not at all, so that readers never see half of one.
+"""
+
+from __future__ import annotations
+
+import uuid
+
+from pyarrow import fs
+
+__all__ = ["Folder"]
+
+
+class Folder:
+    """Whole files by name.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Folder(tempfile.mkdtemp())
+    >>> folder.write("notes/a.txt", b"one")
+    >>> folder.names("notes", ".txt"), folder.read("notes/a.txt"), folder.read("b.txt")
+    (['a.txt'], b'one', None)
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = str(path)
+        if "://" in self.path:
+            self._files, root = fs.FileSystem.from_uri(self.path)
+        else:
+            self._files, root = fs.LocalFileSystem(), self.path
+        self._root = root.rstrip("/")
+
+    def names(self, folder: str, ending: str) -> list[str]:
+        """The names in a folder below that end in a certain way, sorted."""
+        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        names = [info.base_name for info in self._files.get_file_info(selector)]
+        return sorted(name for name in names if name.endswith(ending))
+
+    def read(self, name: str) -> bytes | None:
+        """What a file holds; None if there is none."""
+        try:
+            with self._files.open_input_stream(f"{self._root}/{name}") as stream:
+                return bytes(stream.read())
+        except FileNotFoundError:
+            return None
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a file whole, in the place of any that was there."""
+        target = f"{self._root}/{name}"
+        self._files.create_dir(target.rsplit("/", 1)[0], recursive=True)
+        draft = f"{target}.{uuid.uuid4().hex}.draft"
+        with self._files.open_output_stream(draft) as stream:
+            stream.write(content)
+        self._files.move(draft, target)
+
+    def delete(self, name: str) -> None:
+        """Remove a file."""
+        self._files.delete_file(f"{self._root}/{name}")

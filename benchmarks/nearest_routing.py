@@ -1,0 +1,109 @@
+"""What interest routing shuffles: homes and owners in one process, micro-batch by micro-batch."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from anabranch.blocks import Block
+from anabranch.kernels.homes import HomeKernel, Owners
+from anabranch.kernels.load import Load
+from anabranch.kernels.owners import OwnerKernel
+from anabranch.knn.horizons import Merger
+from anabranch.neighbours import plan_nearest
+from anabranch.plans import RIGHT
+from anabranch.spread import mix
+from anabranch.windows import Window
+
+SECOND = 1_000_000
+START = 1_700_000_000 * SECOND
+
+
+class Routed:
+    """A uniform stream under interest routing; a window lasts a second.
+
+    Parameters
+    ----------
+    queries, k, objects
+        How many queries, their k, and how many objects a window holds.
+    workers
+        How many homes and owners.
+    batches
+        Micro-batches in a window.
+    """
+
+    def __init__(
+        self, queries: int, k: int, objects: int, workers: int, batches: int, dim: int = 4
+    ) -> None:
+        self.random = np.random.default_rng(11)
+        self.objects, self.batches, self.dim = objects, batches, dim
+        call, problems = plan_nearest(
+            {"id": "bigint", "ts": "timestamp", "v": "array<double>"},
+            {"query_id": "bigint", "v": "array<double>"},
+            by="v",
+            k=k,
+            window="1 second",
+            late="0 seconds",
+        )
+        assert call is not None, problems
+        columns: dict[str, Any] = {
+            "id": np.arange(queries),
+            "v": self.random.random((queries, dim)),
+            "k": np.full(queries, k),
+            "window": np.full(queries, SECOND),
+            "counted": np.zeros(queries, bool),
+        }
+        table = Block.of(np.full(queries, -(2**62)), columns)
+        owners = Owners.of(table, workers, "euclidean")
+        spans = (SECOND, SECOND)
+        self.homes = [HomeKernel(owners, Window(spans), home, "") for home in range(workers)]
+        self.owners = [OwnerKernel(call, table, Window(spans), owner) for owner in range(workers)]
+        self.mergers: dict[int, Merger] = {}
+        self.loads: list[Load] = []
+        self.held: list[int] = []
+        self.seconds = {"homes": 0.0, "owners": 0.0}
+        self.hits = self.batch = 0
+
+    def run(self, windows: float) -> None:
+        """Let so many windows pass."""
+        for _ in range(round(windows * self.batches)):
+            self._step()
+
+    def forget(self) -> None:
+        """Begin to count anew."""
+        self.loads, self.held, self.hits = [], [], 0
+        self.seconds = {"homes": 0.0, "owners": 0.0}
+
+    def total(self, name: str) -> int:
+        """A figure of all homes' steps, added up."""
+        return sum(getattr(load, name) for load in self.loads)
+
+    def _step(self) -> None:
+        size = self.objects // self.batches
+        ids = np.arange(self.batch * size, (self.batch + 1) * size)
+        t = START + ids * SECOND // self.objects
+        watermark = int(t[0]) - 1  # of the batch before, as Spark has it
+        block = Block.of(t, {"id": ids, "v": self.random.random((size, self.dim))})
+        at = mix(ids) % len(self.homes)
+        cells: dict[int, list[tuple[int, Block]]] = {}
+        began = time.process_time()
+        for home, kernel in enumerate(self.homes):
+            mine = block.take(np.flatnonzero(at == home))
+            for owner, copies, notes in kernel.step([mine], watermark, self.mergers):
+                copies = Block(copies.t, copies.epoch, copies.mask, copies.columns, notes)
+                cells.setdefault(owner, []).append((RIGHT, copies))
+            self.loads.append(kernel.load)
+        middle = time.process_time()
+        published = {}
+        for owner, worker in enumerate(self.owners):
+            self.hits += sum(b.num_rows for b in worker.step(cells.get(owner, []), watermark))
+            merger = worker.merger()
+            if merger is not None:
+                published[owner] = merger
+            self.held.append(worker.load.state_rows)
+        self.seconds["homes"] += middle - began
+        self.seconds["owners"] += time.process_time() - middle
+        self.mergers.update(published)
+        self.batch += 1

@@ -1,0 +1,123 @@
+"""`nearest` under interest routing without Spark: homes, then owners, called as Spark would.
+
+A home or owner without rows is called only if a timer of it is due. All that passes between steps
+passes as bytes. Mergers may be lost, or be older than the newest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from anabranch.blocks import Block
+from anabranch.kernels.homes import HomeKernel, Owners
+from anabranch.kernels.owners import OwnerKernel
+from anabranch.knn.horizons import Merger
+from anabranch.neighbours import Nearest
+from anabranch.plans import RIGHT
+from anabranch.spread import mix
+from anabranch.windows import Slice, Window
+from tests.nearest_runs import Run
+
+SPAN = 50_000
+
+
+class InterestRun(Run):
+    """One query set on some workers, each a home of objects and an owner of queries.
+
+    `choose` picks one of an owner's mergers, given as (batch, bytes) oldest first, or None.
+    """
+
+    def __init__(
+        self,
+        call: Nearest,
+        fixed: Sequence[dict[str, Any]],
+        late: int,
+        workers: int,
+        choose: Callable[[list[tuple[int, bytes]]], bytes | None] = lambda files: files[-1][1],
+    ) -> None:
+        super().__init__(call, fixed, late, workers)
+        assert self.fixed is not None
+        self.workers = workers
+        self.owners = Owners.of(self.fixed, workers, call.measure)
+        self.choose = choose
+        self.mergers: dict[int, list[tuple[int, bytes]]] = {}
+        self.home_heads: dict[int, bytes] = {}
+        self.home_slices: dict[tuple[int, int], bytes] = {}
+        self.home_due: dict[int, int] = {}
+        self.home_loads: list[Any] = []
+        self.due: dict[int, int] = {}
+        self.batch = 0
+
+    def step(
+        self,
+        objects: Sequence[tuple[int, int, Sequence[float]]],
+        ops: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """One micro-batch of objects (t, id, point)."""
+        watermark = self.watermark
+        inbox: dict[int, list[Block]] = {}
+        if objects:
+            t, ids, points = zip(*objects, strict=True)
+            block = Block.of(t, {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)})
+            homes = mix(block.columns["id"]) % self.workers
+            for home in range(self.workers):
+                inbox[home] = [block.take(np.flatnonzero(homes == home))]
+            self.newest = max(self.newest, *t)
+        mergers = {}
+        for owner, files in self.mergers.items():
+            known = [file for file in files if file[0] < self.batch]
+            chosen = self.choose(known) if known else None
+            if chosen is not None:
+                mergers[owner] = Merger.decode(chosen)
+        sent: dict[int, list[tuple[int, Block]]] = {}
+        for home in range(self.workers):
+            if home in inbox or self.home_due.get(home, watermark + 1) <= watermark:
+                for owner, block, notes in self._look(
+                    home, inbox.get(home, []), watermark, mergers
+                ):
+                    cell = block.encode(side=RIGHT, **notes)
+                    sent.setdefault(owner, []).append((RIGHT, Block.decode(cell)))
+        for owner in range(self.workers):
+            if owner in sent or self.due.get(owner, watermark + 1) <= watermark:
+                self._work(owner, sent.get(owner, []), watermark)
+        self.batch += 1
+
+    def finish(self) -> None:
+        """Let time pass, in two leaps, until nothing is left to say."""
+        self.newest += 10 * SPAN
+        self.step([])
+        super().finish()
+
+    def _look(
+        self, home: int, arrivals: list[Block], watermark: int, mergers: dict[int, Merger]
+    ) -> list[tuple[int, Block, dict[str, Any]]]:
+        def fetch(entry: Slice) -> Block:
+            return Block.decode(self.home_slices[home, entry.number])
+
+        window = Window.open((SPAN, SPAN), self.home_heads.get(home), fetch)
+        kernel = HomeKernel(self.owners, window, home, "fingerprint")
+        found = list(kernel.step(arrivals, watermark, mergers))
+        for number in window.dropped:
+            del self.home_slices[home, number]
+        for number, (_, block) in window.added.items():
+            self.home_slices[home, number] = block.encode()
+        self.home_heads[home] = window.head()
+        self.home_loads.append(kernel.load)
+        self.home_due[home] = kernel.due() or 2**62
+        return found
+
+    def _kernel(self, window: Window, worker: int) -> OwnerKernel:
+        return OwnerKernel(self.call, self.fixed, window, worker)
+
+    def _after(self, kernel: Any, worker: int) -> None:
+        merger = kernel.merger()
+        if merger is not None:
+            self.mergers.setdefault(worker, []).append((self.batch, merger.encode()))
+        self.due[worker] = kernel.due() or 2**62
+
+    def total(self, name: str) -> int:
+        """A figure of all homes' steps, added up."""
+        return sum(getattr(load, name) for load in self.home_loads)

@@ -1,0 +1,92 @@
+"""`nearest` under interest routing on Spark: the hits of brute force, with few copies sent."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from tests.spark.nearest_feed import (
+    closing,
+    feed_of,
+    got,
+    lasting_queries,
+    objects_in_batches,
+    query_frame,
+    want,
+)
+from tests.spark.processes import driver, newest
+
+QUERIES = lasting_queries()
+
+
+def test_stream_equals_brute_force_and_sends_less(spark: Any, tmp_path: Path) -> None:
+    objects = [*objects_in_batches(11, rows=60, seed=3, width=40), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    call: dict[str, Any] = {"by": "v", "late": "3 seconds", "plan": ab.interest(2)}
+    call["control"] = str(tmp_path / "control")
+    asked = query_frame(spark, QUERIES)
+    query = feed.run(ab.nearest(feed.streams(spark)[1], asked, **call))
+    assert got(feed.output(spark)) == want(objects, QUERIES)
+    figures = ab.metrics(query)
+    total = figures["total"]
+    assert (total["rows_in"], total["late_rows"]) == (11 * 60 + 1, 0)
+    sent = total["sent_at_once"] + total["sent_later"]
+    assert sent + total["dropped"] == 2 * 11 * 60  # all but the last object, to two owners
+    assert total["withheld"] > 0 and sent < 0.8 * 2 * 11 * 60
+    assert list((tmp_path / "control" / "mergers").glob("*.bin"))
+    # The thresholds of one query are not another's.
+    with pytest.raises(Exception, match="belongs to query"):
+        feed.run(ab.nearest(feed.streams(spark)[1], asked, **call), "other")
+
+
+def judged(spark: Any, feed: Any, objects: list[Any]) -> None:
+    """The sink holds what the batches as they were taken must give."""
+    taken = [batch[1] for batch in feed.taken([([], batch) for batch in objects])]
+    assert got(feed.output(spark)) == want(taken, QUERIES)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -> None:
+    dice = random.Random(4)
+    objects = [*objects_in_batches(16, rows=60, seed=7, width=40), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    options = ("--master", "local[2]", "--nearest", "--routed")
+    interrupted = 0
+    for target in (3, 6, 9, 12):
+        with driver(tmp_path, *options) as run:
+            run.wait_until(lambda t=target: newest(tmp_path, "offsets") >= t, f"batch {target}")
+            time.sleep(dice.uniform(0, 1.0))
+            run.kill()
+        interrupted += newest(tmp_path, "commits") < newest(tmp_path, "offsets")
+    assert interrupted >= 1
+    with driver(tmp_path, *options) as run:
+        run.finish()
+    judged(spark, feed, objects)
+
+
+def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, objects_in_batches(1))
+    stream, table = feed.streams(spark)[1], feed.tables(spark)[1]
+    asked = query_frame(spark, QUERIES)
+    plan = ab.interest(2)
+    call = {"by": "v", "late": "3 seconds", "plan": plan, "control": str(tmp_path / "c")}
+    for objects, change, message in (
+        (stream, {"control": None}, "needs control=, a directory"),
+        (stream, {"method": "probabilistic"}, "needs method='exact', got 'probabilistic'"),
+        (stream, {"rows": 10}, "needs windows of time"),
+        (stream, {"expected": 0}, "expected must be a whole number of at least 1"),
+        (table, {"late": None, "control": None}, "is for streaming: use ab.ssp"),
+    ):
+        with pytest.raises(ab.InvalidCall, match=message):
+            ab.nearest(objects, asked, **{**call, **change})
+    with pytest.raises(ab.InvalidCall, match=r"interest\(2\) is for ab.nearest"):
+        ab.correlate(
+            table, table, where=ab.cosine("v") >= 0.9, window="1 second", plan=ab.interest(2)
+        )
+    with pytest.raises(ab.InvalidCall, match="workers must be a whole number"):
+        ab.interest(0)

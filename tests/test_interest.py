@@ -1,0 +1,149 @@
+"""Interest routing: homes withhold what cannot matter, and every answer stays exact."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.knn.algorithm import METRICS
+from anabranch.predicates import VectorMeasure
+from tests.interest_runs import InterestRun
+from tests.nearest_runs import START, call_of, expected
+from tests.test_nearest_kernel import MS, in_batches
+
+STREAMS = ("uniform", "drifting", "worsening", "tied", "clustered")
+
+
+def points_of(kind: str, n: int, dim: int, random: np.random.Generator) -> np.ndarray:
+    """Points in the order of time; no query lies at the origin."""
+    if kind == "uniform":
+        return random.random((n, dim)) + 0.01
+    if kind == "drifting":  # past the queries, and away
+        return random.random((n, dim)) + np.linspace(0.01, 3, n)[:, None]
+    if kind == "worsening":
+        return np.linspace(3, 6, n)[:, None] + 0.01 * random.random((n, dim))
+    if kind == "tied":
+        return random.integers(1, 4, (n, dim)) * 1.0
+    middle = random.integers(1, 4, (3, dim))
+    return middle[random.integers(0, 3, n)] + 0.05 * random.random((n, dim))
+
+
+def stream_of(kind: str, n: int, dim: int, random: np.random.Generator) -> list[Any]:
+    """Objects (t, id, point) over 400 ms, some at one instant; perhaps nothing for 100 ms."""
+    t = np.sort(random.integers(0, 400, n))
+    if random.random() < 0.3:
+        t = t + np.where(t > 200, 100, 0)
+    fine = random.integers(0, MS, n) if random.random() < 0.3 else np.zeros(n, int)
+    times = np.sort(START + t * MS + fine)
+    ids = random.permutation(10 * n)[:n]
+    points = points_of(kind, n, dim, random)
+    return [(int(a), int(b), c.tolist()) for a, b, c in zip(times, ids, points, strict=True)]
+
+
+def asked(n: int, dim: int, random: np.random.Generator) -> list[dict[str, Any]]:
+    """Queries with windows of 1 to 150 ms, some of which begin later."""
+    same = random.random() < 0.5
+    made = []
+    for ident in range(n):
+        span = 80 if same else int(random.integers(1, 150))
+        query = {"id": ident, "k": int(random.integers(1, 5)), "span": span * MS}
+        query["v"] = (random.integers(1, 4, dim) + 0.25 * random.integers(0, 2, dim)).tolist()
+        if random.random() < 0.2:
+            query["t"] = START + int(random.integers(0, 300)) * MS
+        made.append(query)
+    return made
+
+
+@settings(max_examples=int(os.environ.get("ANABRANCH_EXAMPLES", 120)))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(STREAMS),
+    metric=st.sampled_from(METRICS),
+    workers=st.integers(1, 5),
+    disorder=st.sampled_from([0, 0, 20, 60]),
+    mergers=st.sampled_from(["newest", "newest", "lost", "stale"]),
+)
+def test_equals_brute_force(
+    seed: int, kind: str, metric: str, workers: int, disorder: int, mergers: str
+) -> None:
+    random = np.random.default_rng(seed)
+    dim = int(random.choice([1, 2, 3, 6]))
+    objects = stream_of(kind, int(random.integers(1, 160)), dim, random)
+    queries = asked(int(random.integers(1, 8)), dim, random)
+
+    def choose(files: list[tuple[int, bytes]]) -> bytes | None:
+        if mergers == "lost" and random.random() < 0.5:
+            return None
+        at = random.integers(len(files)) if mergers == "stale" else -1
+        return files[at][1]
+
+    call = call_of(by=VectorMeasure(metric, "v", "v"))
+    run = InterestRun(call, queries, (disorder + 1) * MS, workers, choose)
+    for batch in in_batches(objects, disorder * MS, random):
+        run.step(batch)
+        assert all(row["entered_t"] <= run.watermark for row in run.rows)
+    run.finish()
+    assert run.total("late") == 0
+    assert run.hits() == expected(objects, queries, metric)
+    latest = {load.worker: load.state_rows for load in run.home_loads}
+    assert not any(latest.values())
+    copies = run.total("sent_at_once") + run.total("sent_later") + run.total("dropped")
+    idle = sum(not len(queries) for queries in run.owners.queries)
+    assert copies == (workers - idle) * len(objects)
+
+
+def scattered(n: int, seed: int = 3) -> list[Any]:
+    random = np.random.default_rng(seed)
+    points = random.random((n, 2))
+    return [(START + i * MS, i, points[i].tolist()) for i in range(n)]
+
+
+def test_it_sends_a_fraction_of_what_sending_everything_does() -> None:
+    random = np.random.default_rng(4)
+    queries = [
+        {"id": i, "v": random.random(2).tolist(), "k": 5, "span": 2_000 * MS} for i in range(24)
+    ]
+    run = InterestRun(call_of(), queries, MS, 8)
+    objects = scattered(8_000)
+    for at in range(0, 8_000, 100):
+        run.step(objects[at : at + 100])
+    assert run.total("rows_right") == 8_000
+    sent = (run.total("sent_at_once") + run.total("sent_later")) / 8_000
+    assert sent < 0.1 * 8
+    assert run.total("sent_later") > 0
+    assert run.total("looks") < 6 * 8 * 8_000
+
+
+def test_an_object_comes_when_a_nearer_one_leaves() -> None:
+    """k = 1, window 80 ms: b is withheld from 10 on and enters when a leaves.
+
+    ms      0    10            80      90
+    a at 1  a------------------|
+    b at 2       b---------------------|
+    """
+    queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
+    run = InterestRun(call_of(), queries, 0, 1)
+    run.step([(START, 1, [1.0])])
+    for at in range(1, 12):
+        moment = START + at * 10 * MS
+        run.step([(moment, at + 1, [2.0 if at == 1 else 50.0 + at])])
+        if at == 3:
+            assert (run.total("withheld"), run.total("sent_later")) == (2, 0)
+    assert run.total("sent_later") >= 1
+    hits = {hit[1]: hit[3] for hit in run.hits()}
+    assert hits[1] == START and hits[2] == START + 80 * MS
+
+
+def test_a_home_that_was_passed_by_is_noticed() -> None:
+    queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
+    run = InterestRun(call_of(), queries, 0, 2)
+    for at in range(6):
+        run.step([(START + at * 10 * MS + i, 10 * at + i, [1.0 + at]) for i in range(4)])
+    run.home_due = dict.fromkeys(run.home_due, 2**62)
+    with pytest.raises(RuntimeError, match="no timer fired"):
+        run.finish()
