@@ -89,7 +89,7 @@ class Learned(Closing):
     head: str | None = None
     risk: float = 0.01
     cap: int = 1000
-    coverage: float = 1.0
+    coverage: float = 0.5
     after: int = 20
     spread: int = 1
     max_heads: int = 100_000
@@ -165,7 +165,7 @@ def learned(
     risk: float = 0.01,
     head: str | None = None,
     cap: int = 1000,
-    coverage: float = 1.0,
+    coverage: float = 0.5,
     after: int = 20,
     linger: Duration | None = None,
     spread: int = 1,
@@ -191,8 +191,8 @@ def learned(
     cap
         A window never holds more than this.
     coverage
-        `expected` in the result is at least the degree of this share of the head's recent
-        instances.
+        `expected` in the result is the least degree that this share of the head's recent instances
+        does not exceed: by default their median.
     after
         Instances of several invocations before their silences are believed, of the head and of all
         heads; a quarter of them before there is an `expected`.

@@ -230,7 +230,7 @@ class AssembleKernel:
         names = np.concatenate([kept, refs])
         links = np.full(len(names), -1, np.int64)
         _chain(meta[:known], links)
-        heads, *learned = self._knowledge(held, meta[:known], rows)
+        heads, degrees, silences, ordered, common = self._knowledge(held, meta[:known], rows)
         size = len(held.get("heads", ()))
         out, starts, items, c = run_loop(
             meta,
@@ -253,7 +253,10 @@ class AssembleKernel:
             store.notes.get("learned", 0),
             heads,
             size,
-            *learned,
+            degrees,
+            silences,
+            ordered,
+            common,
             *_parameters(closing),
         )
         found = Emitted(out, starts, store.gather(names[items]) if len(items) else None)
@@ -261,7 +264,7 @@ class AssembleKernel:
         self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
         self._keep(meta[: c[SLOTS]], links, names, clock)
         if closing.learns:
-            self._keep_knowledge(heads[: c[HEADS]], *learned)
+            self._keep_knowledge(heads[: c[HEADS]], degrees, silences, ordered, common)
         assert int(c[EMITTED]) == len(out) and self.load.open_windows == (
             0 if flush else int(c[OPENS])
         )

@@ -58,6 +58,7 @@ SLOTS, HEAP, FIRST_OUT, LAST_IN, EMITTED, ITEMS, OPENS, ORDERS, PEAK = range(9)
 HEADS, LIVE_HEADS, HEAD_OUT, HEAD_IN, LEARNED = range(9, 14)
 COUNTERS = 14
 
+
 @numba.njit(cache=True)
 def _find(keys, table, count, h1, h2):
     """The slot of a key, or -1 and where it would stand in the hash table."""

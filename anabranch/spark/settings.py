@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import warnings
 from typing import Any
 
@@ -26,7 +28,8 @@ def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
     Sets the number of shuffle partitions to the least number, `workers` or a little more, over
     which workers spread one per task; the RocksDB state store, which Python state needs; and its
     changelog checkpoints, which make commits cheap. A running checkpoint keeps the number of
-    partitions that it was begun with.
+    partitions that it was begun with. With a local master, and unless ``PYSPARK_PYTHON`` or
+    ``spark.pyspark.python`` says otherwise, Python workers are this interpreter.
 
     Parameters
     ----------
@@ -50,7 +53,19 @@ def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
     spark.conf.set(_PARTITIONS, str(count))
     spark.conf.set(_PROVIDER, _ROCKSDB)
     spark.conf.set(_CHANGELOG, "true")
+    _use_this_python(spark)
     return spark
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Keep Spark from taking the system's python3, which knows nothing of a virtual environment."""
+    try:
+        context = spark.sparkContext
+    except Exception:  # Connect has none, and its server chooses
+        return
+    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
+    if str(context.master).startswith("local") and not chosen:
+        context.pythonExec = sys.executable
 
 
 def partitions(spark: SparkSession) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +189,19 @@ def test_something_that_is_no_dataframe(spark: Any, feed: Feed) -> None:
 def test_configure_refuses_no_workers(spark: Any) -> None:
     with pytest.raises(ab.InvalidCall, match="workers must be a whole number of at least 1"):
         ab.configure(spark, workers=0)
+
+
+def test_configure_keeps_workers_in_this_environment(
+    spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without PYSPARK_PYTHON Spark would take the system's python3, which has no anabranch."""
+    count = spark.conf.get("spark.sql.shuffle.partitions")
+    monkeypatch.setattr(spark.sparkContext, "pythonExec", "python3")
+    ab.configure(spark, workers=int(count))
+    assert spark.sparkContext.pythonExec == "python3", "what was asked for stays"
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    ab.configure(spark, workers=int(count))
+    assert spark.sparkContext.pythonExec == sys.executable
 
 
 def test_nothing_was_started(spark: Any, feed: Feed, tmp_path: Path) -> None:
