@@ -18,6 +18,7 @@ from anabranch.distances.emd.bounds import (
     cheapest_first,
     exchanged,
     independent,
+    regretted,
     routes_of,
     source_order,
 )
@@ -136,9 +137,11 @@ def test_every_lower_bound_is_below_and_every_upper_bound_above(given_, seed):
     routes, room = routes_of(ground), (np.empty(len(p)), np.empty(len(p)))
     uppers = [f(p, q, routes, np.inf, *room) for f in (cheapest_first, source_order)]
     plain, cancelled = (independent(p, q, routes, np.inf, c, *room) for c in (False, True))
-    mended = exchanged(p, q, routes, uppers[0], *room)
-    assert min(*uppers, mended) >= truth - slack
-    assert exchanged(p, q, routes, 1e-3 * truth, *room) >= truth - slack
+    for bound in (exchanged, regretted):
+        for limit in (np.inf, uppers[0], truth * (1 + 1e-6), 1e-3 * truth):
+            assert bound(p, q, routes, limit, *room) >= truth - slack
+    assert np.isfinite(regretted(p, q, routes, np.inf, *room))
+    assert min(uppers) >= truth - slack
     assert plain - slack <= cancelled <= truth + slack
     pool = standing(ground)
     assert (np.abs(pool[:, :, None] - pool[:, None]).max(axis=0) <= ground.costs + slack).all()
@@ -167,7 +170,7 @@ def test_a_potential_dominates_the_dual_it_is_made_of(given_, seed):
     assert (np.abs(f[:, None] - f[None]) <= costs + slack).all()
     assert (f >= phi - slack).all() and (-f >= pi - slack).all()
     assert abs(f @ (p - q)) <= truth + slack
-    solved = solve(p, q, costs, dual=True)
+    solved = solve(p, q, costs)
     if solved.potential is not None:
         assert solved.potential @ (p - q) == pytest.approx(truth, abs=slack)
 

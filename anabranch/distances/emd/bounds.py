@@ -7,6 +7,8 @@ order; the caller compares them with the threshold and its tolerance.
 ==================  ====================================================================
 `cheapest_first`    upper: moves mass over the cheapest pair of bins that is left
 `exchanged`         upper: the same, then two flows swap targets for as long as that helps
+`regretted`         upper: moves mass where the second best way costs most more than the best
+                    (Vogel's approximation), then swaps in the same way
 `source_order`      upper: every source in turn fills its nearest bins
 `independent`       lower: every source fills its nearest bins as if it were alone, and
                     the same for targets (LB_IM of Assent et al., 2006)
@@ -28,6 +30,7 @@ __all__ = [
     "compact",
     "exchanged",
     "independent",
+    "regretted",
     "routes_of",
     "source_order",
 ]
@@ -38,6 +41,7 @@ __all__ = [
 _DUST = 1e-15
 # A flow that begins this much beyond the limit is not worth mending; one is mended so often.
 _HOPE, _PASSES = 1.15, 2
+_PATIENT = 6  # passes over a flow that begins well
 
 
 class Routes(NamedTuple):
@@ -136,7 +140,71 @@ def exchanged(p, q, routes, limit, supply, demand):  # pragma: no cover
         left -= flow
     if len(sources):
         spent += max(left, 0.0) * costs[sources[-1], targets[-1]]
-    for _ in range(_PASSES):
+    return _mended(spent, n, begins, ends, flows, costs, limit, _PASSES)
+
+
+@numba.njit(cache=True, nogil=True)
+def regretted(p, q, routes, limit, supply, demand):  # pragma: no cover
+    """The cost of the flow of Vogel's approximation, mended; infinity if it ends beyond `limit`.
+
+    The bin whose second best way costs most more than its best one goes first.
+    """
+    costs, sources, targets, nearest = routes
+    left = _cancel(p, q, supply, demand)
+    bins = len(p)
+    most = 3 * bins
+    begins, ends = np.empty(most, np.int32), np.empty(most, np.int32)
+    flows = np.empty(most)
+    # The best and the second best way of each bin among those that are open; -1 if unknown.
+    best, second = np.full(bins, -1, np.int32), np.full(bins, -1, np.int32)
+    at = np.zeros(bins, np.int32)
+    spent, n = 0.0, 0
+    while left > _DUST and n < 2 * bins:
+        worst, chosen = -1.0, -1
+        for i in range(bins):
+            leaves = supply[i] > 0.0
+            if not leaves and demand[i] <= 0.0:
+                continue
+            room = demand if leaves else supply
+            if best[i] < 0 or room[best[i]] <= 0.0 or (second[i] >= 0 and room[second[i]] <= 0.0):
+                while at[i] < bins and room[nearest[i, at[i]]] <= 0.0:
+                    at[i] += 1
+                if at[i] == bins:
+                    continue
+                best[i], second[i] = nearest[i, at[i]], -1
+                for k in range(at[i] + 1, bins):
+                    if room[nearest[i, k]] > 0.0:
+                        second[i] = nearest[i, k]
+                        break
+            regret = np.inf
+            if second[i] >= 0:
+                regret = costs[i, second[i]] - costs[i, best[i]]
+            if regret > worst:
+                worst, chosen = regret, i
+        if chosen < 0:
+            break
+        i, j = chosen, best[chosen]
+        if supply[chosen] <= 0.0:
+            i, j = j, i
+        flow = min(supply[i], demand[j])
+        supply[i] = supply[i] - flow
+        demand[j] = demand[j] - flow
+        begins[n], ends[n], flows[n] = i, j, flow
+        n += 1
+        spent += flow * costs[i, j]
+        left -= flow
+    if len(sources):
+        spent += max(left, 0.0) * costs[sources[-1], targets[-1]]
+    if spent <= limit:
+        return spent
+    return _mended(spent, n, begins, ends, flows, costs, limit, _PATIENT)
+
+
+@numba.njit(cache=True, nogil=True)
+def _mended(spent, n, begins, ends, flows, costs, limit, passes):  # pragma: no cover
+    """The cost of a flow of n parts once two of them swap targets where that helps."""
+    most = len(flows)
+    for turn in range(passes):
         before = spent
         for u in range(n):
             for v in range(u):
@@ -161,7 +229,8 @@ def exchanged(p, q, routes, limit, supply, demand):  # pragma: no cover
                     return np.inf
                 if spent <= limit:
                     return spent
-        if spent - limit > before - spent:  # another such pass would not be enough
+        # Passes gain less and less, so as many as are left would not be enough.
+        if spent - limit > (passes - 1 - turn) * (before - spent):
             break
     return spent if spent <= limit else np.inf
 

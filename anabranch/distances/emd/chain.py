@@ -16,6 +16,7 @@ filter               kind   what it compares
 ``im-cancelled``     lower  every source as if it were alone, after cancelling
 ``greedy``           upper  the cheapest way left, again and again, after cancelling
 ``exchange``         upper  the same flow, mended by swapping targets
+``regret``           upper  the way whose alternative costs most goes first; mended too
 ``triangle``         both   what is known of the left row before, and how far away that is
 ===================  =====  =================================================================
 
@@ -210,7 +211,7 @@ class Chain:
                     b.before.know(right[sure], 0.0, value[sure])
             if not alive[n]:
                 continue
-            found = solve(a.masses[row], b.masses[right[pair]], costs, dual=learn)
+            found = solve(a.masses[row], b.masses[right[pair]], costs)
             self.tally.solved += 1
             work[row] += self.weight
             matches = low <= found.value <= high
@@ -243,7 +244,7 @@ class Chain:
         while len(gone) >= _MANY and self._learnt.total < full:
             pair = gone[len(gone) // 2]
             p, q = a.masses[left[pair]], b.masses[right[pair]]
-            found = solve(p, q, self.ground.costs, dual=True)
+            found = solve(p, q, self.ground.costs)
             self.tally.lessons += 1
             work[left[pair]] += self.weight
             if found.potential is None:

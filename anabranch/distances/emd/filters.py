@@ -23,11 +23,12 @@ GENERAL = (
     "im-cancelled",
     "greedy",
     "exchange",
+    "regret",
     "triangle",
 )
 _NEED_PLACES = ("centroid", "normal", "projections")
 # What the EMD-DDSJ paper runs (its figure 3), what it says of Head-SJ, and what is fastest here.
-_CHEAP = ("source-greedy", "im-cancelled", "greedy", "exchange")
+_CHEAP = ("source-greedy", "im-cancelled", "greedy", "regret")
 CHAINS = {
     "default": ("key", "centroid", "potentials", "duals", *_CHEAP),
     "paper": ("key", "latest-duals", "im", "source-greedy", "triangle"),

@@ -16,6 +16,7 @@ from anabranch.distances.emd.bounds import (
     cheapest_first,
     exchanged,
     independent,
+    regretted,
     source_order,
 )
 from anabranch.distances.emd.ground import Ground
@@ -72,13 +73,13 @@ def settle(
     value, state = np.full(len(left), np.nan), np.zeros(len(left), np.int8)
     if limit.upward:
         # Far pairs are wanted: what can be moved for less is ruled out.
-        use = np.array([False, False, False, "greedy" in filters, False])
+        use = np.array([False, False, False, "greedy" in filters, False, False])
         below = np.nextafter(limit.low, -np.inf)
         _settle(x, y, left, right, routes, below, np.inf, use, value, state)
         close = state == 1
         state[close], value[close] = 2, np.nan
         return value, state, {"greedy": int(close.sum())}
-    names = ("im", "source-greedy", "im-cancelled", "greedy", "exchange")
+    names = ("im", "source-greedy", "im-cancelled", "greedy", "exchange", "regret")
     use = np.array([name in filters for name in names])
     if around is not None:
         sure = around <= limit.high
@@ -117,6 +118,11 @@ def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma
                 continue
         if use[4]:
             bound = exchanged(p, q, routes, high, supply, demand)
+            if bound <= high:
+                value[k], state[k] = bound, 1
+                continue
+        if use[5]:
+            bound = regretted(p, q, routes, high, supply, demand)
             if bound <= high:
                 value[k], state[k] = bound, 1
     return cut
