@@ -46,6 +46,11 @@ class Interest(Plan):
     def to_dict(self) -> dict[str, Any]:
         return {"plan": self.kind, "workers": self.count}
 
+    @classmethod
+    def from_dict(cls, form: dict[str, Any]) -> Interest:
+        """The plan that `to_dict` wrote."""
+        return cls(form["workers"])
+
     def __str__(self) -> str:
         return f"interest({self.count})"
 

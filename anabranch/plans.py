@@ -14,8 +14,8 @@ plan                 left row goes to              right row goes to
 ``spans(k)``         the owner of its value        owners of all values within reach (`spans`)
 ===================  ============================  ======================================
 
-``ssp`` and ``csp`` are the single and the coupled stream partition of the ViCo paper (sections 2
-and 3); their "left" is the master, which ``master="right"`` turns round.
+``ssp`` and ``csp`` are the single and the coupled stream partition of ViCo (sections 2 and 3);
+their "left" is the master, which ``master="right"`` turns round.
 """
 
 from __future__ import annotations
@@ -49,8 +49,7 @@ __all__ = [
     "ssp",
 ]
 
-LEFT, RIGHT = 0, 1
-SIDES = ("left", "right")
+LEFT, RIGHT, SIDES = 0, 1, ("left", "right")
 SLOTS_PER_WORKER = 16
 
 
@@ -381,14 +380,12 @@ def plan_from_dict(form: dict[str, Any]) -> Plan:
     if kind == "keyed":
         return Keyed(form["workers"], _frozen(weights))
     if kind == "spans":
-        from anabranch.spans import Spans
-
-        return Spans.from_dict(form)
-    if kind == "interest":
-        from anabranch.interest import Interest
-
-        return Interest(form["workers"])
-    raise ValueError(f"unknown plan {kind!r}; known are csp, grid, interest, keyed, spans and ssp")
+        from anabranch.spans import Spans as Other
+    elif kind == "interest":
+        from anabranch.interest import Interest as Other  # type: ignore[assignment]
+    else:
+        raise ValueError(f"unknown plan {kind!r}; known: csp, grid, interest, keyed, spans and ssp")
+    return Other.from_dict(form)
 
 
 def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:

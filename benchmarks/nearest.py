@@ -2,9 +2,10 @@
 
     python benchmarks/nearest.py [--only SECTION] [--out FOLDER]
 
-Sections: kernel, rivals and growth on one core without Spark, in seconds of the processor; spark
-on two cores, in seconds of the clock. Objects are uniform in four dimensions, windows hold 40,000
-of them. Writes ``nearest.json``, or with ``--only`` that section of it.
+Sections: kernel, rivals and growth on one core without Spark, in seconds of the processor; routing,
+what plans shuffle, in one process; spark on two cores, in seconds of the clock. Objects are uniform
+in four dimensions, windows hold 40,000 of them. Writes ``nearest.json``, or with ``--only`` that
+section of it.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import Any
 
 import numpy as np
 from measuring import Row, Screen, in_turns, machine, rate, ratio
+from nearest_routing import routing
 
 from anabranch.knn import Algorithm, ListWithRepair, Queries, Relaxed
 
@@ -270,6 +272,7 @@ SECTIONS: dict[str, Callable[[Screen], dict[str, Any]]] = {
     "kernel": kernel,
     "rivals": rivals,
     "growth": growth,
+    "routing": routing,
     "spark": on_spark,
 }
 

@@ -6,6 +6,7 @@ import time
 from typing import Any
 
 import numpy as np
+from measuring import Row, Screen
 
 from anabranch.blocks import Block
 from anabranch.kernels.homes import HomeKernel, Owners
@@ -107,3 +108,40 @@ class Routed:
         self.seconds["owners"] += time.process_time() - middle
         self.mergers.update(published)
         self.batch += 1
+
+
+def routing(screen: Screen) -> dict[str, Any]:
+    """Rows shuffled per object under plan A (all objects to all workers) and B (interest)."""
+    details: dict[str, Any] = {}
+    for k in (1, 9, 81):
+        for workers in (4, 8, 16):
+            screen.step(f"routing, k = {k}, {workers} workers")
+            run = Routed(400, k, 40_000, workers, batches=20)
+            run.run(2)  # until what was sent before there were mergers has left
+            run.forget()
+            run.run(3)
+            objects = run.total("rows_right")
+            once, later = run.total("sent_at_once"), run.total("sent_later")
+            rows = 1 + (once + later) / objects
+            screen.add(
+                Row(
+                    "routing",
+                    f"interest, k = {k}, {workers} workers",
+                    rows,
+                    "rows per object",
+                    workers,
+                    at_most=True,
+                    note=f"ssp: {workers}; hits: {run.hits / objects:.3g} per object",
+                )
+            )
+            details[f"{k}/{workers}"] = {
+                "rows_per_object": rows,
+                "sent_at_once_per_object": once / objects,
+                "sent_later_per_object": later / objects,
+                "hits_per_object": run.hits / objects,
+                "looks_per_object_and_owner": run.total("looks") / objects / workers,
+                "objects_held_by_an_owner": sum(run.held) / len(run.held),
+                "home_seconds_per_object": run.seconds["homes"] / objects,
+                "owner_seconds_per_object": run.seconds["owners"] / objects,
+            }
+    return details

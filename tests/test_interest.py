@@ -124,14 +124,14 @@ def test_an_object_comes_when_a_nearer_one_leaves() -> None:
 
     ms      0    10            80      90
     a at 1  a------------------|
-    b at 2       b---------------------|
+    b at 20      b---------------------|
     """
     queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
     run = InterestRun(call_of(), queries, 0, 1)
     run.step([(START, 1, [1.0])])
     for at in range(1, 12):
         moment = START + at * 10 * MS
-        run.step([(moment, at + 1, [2.0 if at == 1 else 50.0 + at])])
+        run.step([(moment, at + 1, [20.0 if at == 1 else 50.0 + at])])
         if at == 3:
             assert (run.total("withheld"), run.total("sent_later")) == (2, 0)
     assert run.total("sent_later") >= 1

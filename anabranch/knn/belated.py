@@ -12,7 +12,7 @@ from typing import ClassVar
 import numba
 import numpy as np
 
-from anabranch.knn.algorithm import Queries
+from anabranch.knn.algorithm import FOREVER, Queries
 from anabranch.knn.horizons import Merger
 from anabranch.knn.lists import NEVER, first_above, repair_list
 from anabranch.knn.repair import ListWithRepair
@@ -45,6 +45,7 @@ class BelatedLists(ListWithRepair):
     def __init__(self, queries: Queries, spare: int | None = None, index: str = "auto") -> None:
         super().__init__(queries, spare, index)
         self._usual = np.zeros(len(queries))
+        self._began = FOREVER
 
     def insert(
         self, before: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray
@@ -110,8 +111,10 @@ class BelatedLists(ListWithRepair):
         if len(self._usual) != len(self.queries):
             self._usual = np.zeros(len(self.queries))
         held = slice(self._lo, self._hi)
+        times = self._w_times[held]
+        self._began = min([self._began, *times[:1].tolist()])
         return Merger.of(
-            self.queries, self.reached, self._w_times[held], self._w_points[held], self._usual
+            self.queries, self.reached, times, self._w_points[held], self._usual, self._began
         )
 
 

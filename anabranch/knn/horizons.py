@@ -111,11 +111,13 @@ class Merger:
         t: np.ndarray,
         points: np.ndarray,
         usual: np.ndarray | None = None,
+        first: int = -FOREVER,
     ) -> Merger:
         """What queries can promise that hold the objects `points`, of the ascending times `t`.
 
         `usual` is how far the k-th object of each query usually is, 0 if that is not known; it is
-        brought up to date.
+        brought up to date. `first` is when the stream began: windows that it does not fill yet say
+        little of what is usual.
         """
         ends = horizons_of(reached, queries.window)
         scores = _kth_beyond(
@@ -130,9 +132,9 @@ class Merger:
         )
         if usual is None:
             usual = np.zeros(len(queries))
-        now, power = scores[:, 0], _power(queries)
-        usual *= _FADE**power
-        np.maximum(usual, np.where(np.isfinite(now), now, 0), out=usual)
+        now, power = np.where(np.isfinite(scores[:, 0]), scores[:, 0], 0), _power(queries)
+        full = reached - queries.window >= np.maximum(queries.since, first)
+        usual[:] = np.where(full, np.maximum(usual * _FADE**power, now), now)
         wanted = usual * (1 + reserve(queries.k, _RARE) / queries.k) ** power
         return cls(reached, ends, scores[:, 1:], wanted)
 

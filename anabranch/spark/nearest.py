@@ -33,6 +33,7 @@ from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.frames import column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes
 from anabranch.spark.metrics import METRICS_PREFIX
+from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
 from anabranch.spark.nearest_worker import (
     NearestBatch,
     NearestProcessor,
@@ -43,8 +44,6 @@ from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["nearest", "top"]
-
-_WATERMARK = "spark.watermarkDelayMs"
 
 
 def nearest(
@@ -158,9 +157,9 @@ def nearest(
         bad_rows=bad_rows,
     )
     problems += setting_problems(spark, objects.isStreaming)
-    problems += _kind_problems(objects, queries)
-    problems += _watermark_problems(objects, queries, time, late)
-    problems += _control_problems(control, objects, queries, late, rows, types[1], plan)
+    problems += kind_problems(objects, queries)
+    problems += watermark_problems(objects, queries, time, late)
+    problems += control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
@@ -389,81 +388,6 @@ def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Colum
         return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
     entered = F.timestamp_micros("entered_t").alias("entered_ts")
     return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
-
-
-def _kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
-    ops = "op" in queries.columns
-    if queries.isStreaming and not objects.isStreaming:
-        return ["queries are streaming and objects are not: read both with spark.readStream"]
-    if queries.isStreaming and not ops:
-        return [
-            "queries are streaming but have no column 'op': add one that says 'add' or 'cancel', "
-            "and a time"
-        ]
-    if ops and objects.isStreaming and not queries.isStreaming:
-        return [
-            "queries have a column 'op' but are not streaming as objects are: read them with "
-            "spark.readStream, or drop the column if all of them hold for the whole run"
-        ]
-    return []
-
-
-def _watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: Any) -> list[str]:
-    if not objects.isStreaming:
-        return []
-    times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
-    frames = [("objects", objects, times[0])]
-    if queries.isStreaming:
-        frames.append(("queries", queries, times[1]))
-    marked = [
-        name
-        for name, frame, column in frames
-        if any(f.name == column and _WATERMARK in (f.metadata or {}) for f in frame.schema)
-    ]
-    if late is not None and marked:
-        return [
-            f"{' and '.join(marked)} already have a watermark: leave late= out and give all "
-            "streaming inputs one, or remove withWatermark"
-        ]
-    if late is None and len(marked) < len(frames):
-        return [
-            "streaming needs a bound on lateness, or objects would wait for ever: add "
-            "late='10 seconds' to the call"
-        ]
-    return []
-
-
-def _control_problems(
-    control: Any,
-    objects: DataFrame,
-    queries: DataFrame,
-    late: Any,
-    rows: Any,
-    schema: Any,
-    plan: Any,
-) -> list[str]:
-    problems = []
-    routed = isinstance(plan, Interest)
-    if routed and not objects.isStreaming:
-        problems.append(f"plan {plan} is for streaming: use ab.ssp(workers) in a batch")
-    elif routed and control is None:
-        problems.append(
-            f"plan {plan} needs control=, a directory that driver and workers share, through which "
-            "owners of queries tell homes of objects what cannot matter; or use ab.ssp(workers)"
-        )
-    if control is None:
-        return problems
-    if not isinstance(control, (str, os.PathLike)):
-        problems.append(f"control must be the path of a directory, got {control!r}")
-    if not objects.isStreaming:
-        problems.append("control= is for streaming; a batch query has one plan")
-    elif late is None and not routed:
-        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
-    if "op" in queries.columns:
-        problems.append("control= needs fixed queries; those with 'op' stay where they began")
-    if rows is not None or "rows" in schema:
-        problems.append("control= needs windows of time, given by window and not by rows")
-    return problems
 
 
 def _column(name: str) -> Column:
