@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import statistics
 import time
 from typing import Any
 
@@ -145,3 +147,60 @@ def routing(screen: Screen) -> dict[str, Any]:
                 "owner_seconds_per_object": run.seconds["owners"] / objects,
             }
     return details
+
+
+def second_operator(screen: Screen, files: int = 14, rows: int = 2_000) -> dict[str, Any]:
+    """What a small micro-batch costs on Spark with one stateful operator and with two."""
+    import tempfile
+    from pathlib import Path
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+    from pyspark.sql import SparkSession
+
+    import anabranch as ab
+
+    random = np.random.default_rng(8)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    ab.configure(spark, workers=2)
+    seconds: dict[str, list[float]] = {"ssp": [], "interest": []}
+    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+        place = Path(folder)
+        (place / "in").mkdir()
+        for number in range(files):
+            ids = np.arange(number * rows, (number + 1) * rows)
+            flat = random.random(rows * 4).astype(np.float32)
+            times = pa.array(START + ids * SECOND // rows, pa.timestamp("us", "UTC"))
+            points = pa.ListArray.from_arrays(np.arange(0, rows * 4 + 1, 4), flat)
+            path = place / "in" / f"{number:05d}.parquet"
+            pq.write_table(pa.table({"id": ids, "ts": times, "v": points}), path)
+            os.utime(path, (1_700_000_000 + number,) * 2)
+        asked = [(n, random.random(4).tolist()) for n in range(400)]
+        queries = spark.createDataFrame(asked, "query_id long, v array<double>")
+        objects = (
+            spark.readStream.schema("id long, ts timestamp, v array<float>")
+            .option("maxFilesPerTrigger", 1)
+            .parquet(str(place / "in"))
+        )
+        for turn in range(2):  # the first one warms up
+            for name, plan in (("ssp", ab.ssp(2)), ("interest", ab.interest(2))):
+                screen.step(f"operators, {name}")
+                control = str(place / f"control-{name}-{turn}") if name == "interest" else None
+                call: dict[str, Any] = {"by": "v", "k": 9, "window": "8 seconds", "plan": plan}
+                hits = ab.nearest(objects, queries, late="0 seconds", control=control, **call)
+                query = (
+                    hits.writeStream.format("noop")
+                    .option("checkpointLocation", str(place / f"checkpoint-{name}-{turn}"))
+                    .trigger(availableNow=True)
+                    .start()
+                )
+                query.awaitTermination()
+                taken = [p for p in query.recentProgress if p.numInputRows and p.batchId >= 3]
+                seconds[name] = [dict(p.durationMs)["triggerExecution"] / 1000 for p in taken]
+    spark.stop()
+    ratio = statistics.median(seconds["interest"]) / statistics.median(seconds["ssp"])
+    note = f"{rows:,} objects a micro-batch, two workers"
+    screen.add(Row("operators", "a micro-batch under interest over ssp", ratio, "times", note=note))
+    return {"seconds": seconds}

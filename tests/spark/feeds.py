@@ -154,6 +154,8 @@ class Feed:
         log = self.folder / f"{name}.checkpoint" / "offsets"
         for number in sorted(int(path.name) for path in log.iterdir() if path.name.isdigit()):
             lines = (log / str(number)).read_text().splitlines()[2:]
+            if len(lines) == 1:  # a query of the right side alone
+                lines = ["-", *lines]
             ends = [
                 json.loads(line)["logOffset"] if line != "-" else last
                 for line, last in zip(lines, before, strict=True)

@@ -20,6 +20,7 @@ from tests.spark.nearest_feed import (
     want,
 )
 from tests.spark.processes import driver, newest
+from tests.spark.test_nearest_elsewhere import judged
 
 QUERIES = lasting_queries()
 
@@ -44,12 +45,6 @@ def test_stream_equals_brute_force_and_sends_less(spark: Any, tmp_path: Path) ->
         feed.run(ab.nearest(feed.streams(spark)[1], asked, **call), "other")
 
 
-def judged(spark: Any, feed: Any, objects: list[Any]) -> None:
-    """The sink holds what the batches as they were taken must give."""
-    taken = [batch[1] for batch in feed.taken([([], batch) for batch in objects])]
-    assert got(feed.output(spark)) == want(taken, QUERIES)
-
-
 @pytest.mark.slow
 def test_a_killed_driver_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -> None:
     dice = random.Random(4)
@@ -66,7 +61,7 @@ def test_a_killed_driver_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -
     assert interrupted >= 1
     with driver(tmp_path, *options) as run:
         run.finish()
-    judged(spark, feed, objects)
+    judged(spark, feed, objects, QUERIES)
 
 
 def test_wrong_calls(spark: Any, tmp_path: Path) -> None:

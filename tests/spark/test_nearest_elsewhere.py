@@ -1,0 +1,69 @@
+"""`nearest` where drivers, executors and clients are processes of their own: the same hits."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.nearest_feed import (
+    closing,
+    feed_of,
+    fixed_queries,
+    got,
+    lasting_queries,
+    objects_in_batches,
+    want,
+)
+from tests.spark.processes import driver, newest
+
+PLANS = [
+    pytest.param((), fixed_queries(), id="ssp"),
+    pytest.param(("--routed",), lasting_queries(), id="interest"),
+]
+
+
+def judged(spark: Any, feed: Any, objects: list[Any], queries: list[Any]) -> None:
+    """The sink holds what the batches as they were taken must give."""
+    taken = [batch[1] for batch in feed.taken([([], batch) for batch in objects])]
+    wanted = want(taken, queries)
+    assert len(wanted) > 50
+    assert got(feed.output(spark)) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "queries"), PLANS)
+def test_executor_killed_in_mid_run(
+    spark: Any, tmp_path: Path, options: tuple[str, ...], queries: list[Any]
+) -> None:
+    objects = [*objects_in_batches(9, seed=13), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    executor = "CoarseGrainedExecutorBackend"
+    master = ("--master", "local-cluster[2,1,1024]")
+    with driver(tmp_path, *master, "--nearest", *options) as run:
+        run.wait_until(lambda: newest(tmp_path, "commits") >= 3, "batch 3")
+        run.wait_until(lambda: len(run.members(executor)) == 2, "two executors")
+        begun = newest(tmp_path, "offsets")
+        run.wait_until(lambda: newest(tmp_path, "offsets") > begun, "the next batch")
+        os.kill(run.members(executor)[0], signal.SIGKILL)
+        at_kill = newest(tmp_path, "commits")
+        run.finish()
+    assert at_kill < len(objects) - 1
+    judged(spark, feed, objects, queries)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("options", "queries"), PLANS)
+def test_through_spark_connect(
+    spark: Any, tmp_path: Path, options: tuple[str, ...], queries: list[Any]
+) -> None:
+    objects = [*objects_in_batches(7, seed=14), [closing()]]
+    feed = feed_of(tmp_path, objects)
+    with driver(tmp_path, "--remote", "local[2]", "--nearest", *options) as run:
+        figures = run.finish()
+    judged(spark, feed, objects, queries)
+    assert figures["total"]["rows_in"] == 7 * 30 + 1
+    assert figures["total"]["pairs"] == feed.output(spark).count()
