@@ -98,6 +98,16 @@ def driver(folder: Path, *options: str, script: str = "driver.py") -> Iterator[D
         started.kill()
 
 
+def lose_an_executor(run: Driver) -> None:
+    """SIGKILL to one of two executors in mid-batch, once the third batch is in."""
+    executor = "CoarseGrainedExecutorBackend"
+    run.wait_until(lambda: newest(run.folder, "commits") >= 2, "batch 2")
+    run.wait_until(lambda: len(run.members(executor)) == 2, "two executors")
+    begun = newest(run.folder, "offsets")
+    run.wait_until(lambda: newest(run.folder, "offsets") > begun, "the next batch")
+    os.kill(run.members(executor)[0], signal.SIGKILL)
+
+
 def newest(folder: Path, log: str) -> int:
     """The newest micro-batch in the checkpoint's ``offsets`` (begun) or ``commits`` (ended)."""
     place = folder / "out.checkpoint" / log

@@ -16,7 +16,7 @@ from anabranch.assembly.kernel import AssembleLoad
 from anabranch.errors import InvalidCall
 from tests.spark.feeds import SECOND, START, Feed, settings
 from tests.spark.invocations import CALL, alike, collected, expected, invocations, micros
-from tests.spark.processes import driver, newest
+from tests.spark.processes import driver, lose_an_executor, newest
 
 SHAPE = {
     "key": ["page", "client"],
@@ -195,8 +195,32 @@ def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
     assert newest(tmp_path, "commits") < len(batches) - 1, "all was done before the last kill"
     with driver(tmp_path, "--master", "local[2]", "--assemble") as run:
         run.finish()
-    closing = ab.learned("300 ms", risk=0.4, after=4, linger="200 ms")
-    alike(collected(feed.output(spark)), expected(spark, feed.taken(batches), closing, SECOND))
+    taken = feed.taken(batches)
+    alike(collected(feed.output(spark)), expected(spark, taken, POLICIES["learned"], SECOND))
+
+
+@pytest.mark.slow
+def test_executor_killed_in_mid_run(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(9, seed=11)
+    feed = feed_of(tmp_path, batches)
+    with driver(tmp_path, "--master", "local-cluster[2,1,1024]", "--assemble") as run:
+        lose_an_executor(run)
+        assert newest(tmp_path, "commits") < len(batches) - 1
+        run.finish()
+    taken = feed.taken(batches)
+    alike(collected(feed.output(spark)), expected(spark, taken, POLICIES["learned"], SECOND))
+
+
+@pytest.mark.slow
+def test_through_connect(spark: Any, tmp_path: Path) -> None:
+    batches = invocations(5, seed=12)
+    feed = feed_of(tmp_path, batches)
+    with driver(tmp_path, "--remote", "local[2]", "--assemble") as run:
+        figures = run.finish()
+    got = collected(feed.output(spark))
+    alike(got, expected(spark, batches, POLICIES["learned"], SECOND))
+    assert figures["total"]["rows"] == 5 * 60
+    assert figures["total"]["instances"] == sum(row["revision"] == 0 for row in got)
 
 
 def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,7 @@ import pytest
 from tests import twin
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import Feed, agree, found, scripted
-from tests.spark.processes import driver, newest
+from tests.spark.processes import driver, lose_an_executor, newest
 
 
 def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
@@ -43,14 +41,8 @@ def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
 def test_executor_killed_in_mid_run(spark: Any, tmp_path: Path) -> None:
     batches = scripted(10, rows=(15, 15), seed=13)
     feed = Feed(tmp_path).add(batches)
-    executor = "CoarseGrainedExecutorBackend"
     with driver(tmp_path, "--master", "local-cluster[2,1,1024]", "--plan", "grid") as run:
-        run.wait_until(lambda: newest(tmp_path, "commits") >= 2, "batch 2")
-        run.wait_until(lambda: len(run.members(executor)) == 2, "two executors")
-        begun = newest(tmp_path, "offsets")
-        run.wait_until(lambda: newest(tmp_path, "offsets") > begun, "the next batch")
-        victim = run.members(executor)[0]
-        os.kill(victim, signal.SIGKILL)
+        lose_an_executor(run)
         at_kill = newest(tmp_path, "commits")
         run.finish()
     assert at_kill < len(batches) - 1
