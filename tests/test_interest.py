@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,7 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.knn.algorithm import METRICS
+from anabranch.errors import StateMismatch
+from anabranch.interest import interest, rows_per_object
+from anabranch.kernels.homes import Owners
+from anabranch.knn.algorithm import METRICS, Queries
+from anabranch.knn.horizons import Merger
+from anabranch.mergers import Mergers
+from anabranch.planlog import PlanLog
+from anabranch.plans import plan_from_dict, ssp
 from anabranch.predicates import VectorMeasure
 from tests.interest_runs import InterestRun
 from tests.nearest_runs import START, call_of, expected
@@ -147,3 +156,61 @@ def test_a_home_that_was_passed_by_is_noticed() -> None:
     run.home_due = dict.fromkeys(run.home_due, 2**62)
     with pytest.raises(RuntimeError, match="no timer fired"):
         run.finish()
+
+
+def some_merger() -> Merger:
+    queries = Queries.of([[0.0, 1.0], [2.0, 2.0]], k=[1, 2], window=80)
+    return Merger.of(queries, 101, np.array([90, 99]), np.array([[0.5, 1.0], [1.0, 2.0]]))
+
+
+def test_mergers_pass_through_bytes() -> None:
+    merger = some_merger()
+    again = Merger.decode(merger.encode())
+    assert again.reached == merger.reached
+    for name in ("ends", "scores", "wanted"):
+        assert np.array_equal(getattr(again, name), getattr(merger, name))
+    with pytest.raises(StateMismatch, match="has version 9"):
+        Merger.decode(b"\x09" + merger.encode()[1:])
+
+
+def test_an_owner_keeps_its_newest_mergers(tmp_path: Path) -> None:
+    mergers = Mergers(str(tmp_path), "q", "a")
+    for batch in range(20):
+        mergers.publish(batch % 2, batch, replace(some_merger(), reached=batch))
+    assert len(list((tmp_path / "mergers").iterdir())) == 16
+    assert {owner: m.reached for owner, m in mergers.before(17).items()} == {0: 16, 1: 15}
+    assert mergers.before(0) == {}
+
+
+def test_a_control_directory_has_one_owner(tmp_path: Path) -> None:
+    Mergers(str(tmp_path), "q", "a")
+    with pytest.raises(StateMismatch, match="belongs to query q, this is query r"):
+        Mergers(str(tmp_path), "r", "a")
+    with pytest.raises(StateMismatch, match="belongs to another verb"):
+        Mergers(str(tmp_path), "q", "b")
+    PlanLog(str(tmp_path / "log")).begin(ssp(2), first=0)
+    with pytest.raises(StateMismatch, match="holds a plan log"):
+        Mergers(str(tmp_path / "log"), "q", "a")
+
+
+def test_scores_too_large_for_a_limit_let_everything_through() -> None:
+    queries = Queries.of([[0.0]], k=1, window=80)
+    merger = Merger.of(queries, 101, np.array([100]), np.array([[1.5e308]]))
+    t = np.array([105])
+    assert merger.clear_until(queries, t, t, np.array([[1.0]]))[0] < 101
+
+
+def test_a_restart_with_another_number_of_workers_is_refused() -> None:
+    queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
+    run = InterestRun(call_of(), queries, 0, 2)
+    run.step([(START, 1, [1.0])])
+    run.owners = Owners.of(run.fixed, 3, "euclidean")
+    with pytest.raises(StateMismatch, match="number of workers"):
+        run.step([(START + MS, 2, [1.0])])
+
+
+def test_what_plans_cost() -> None:
+    rows = rows_per_object(400, 81, 40_000, 16)
+    assert rows["A"] == 16 and 1.5 <= rows["B"] <= 2 and 14 <= rows["C"] <= 18
+    assert rows_per_object(10**6, 9, 40_000, 16)["B"] == pytest.approx(16)
+    assert plan_from_dict(interest(3).to_dict()) == interest(3)

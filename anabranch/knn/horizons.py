@@ -39,6 +39,7 @@ STEPS = 8
 """Horizons in the shortest window."""
 
 _VERSION = 1
+_LARGEST = 1e300
 # Measured: with fewer objects beyond k, or a shorter memory, owners run out of objects that stay
 # and a query then lets through far more than these few; with more of either, these are too many.
 _RARE = 0.1
@@ -215,7 +216,8 @@ class _Balls:
     """
 
     def __init__(self, queries: Queries, scores: np.ndarray, wanted: np.ndarray) -> None:
-        finite = np.isfinite(scores).sum(axis=1)
+        # Beyond the largest number there is no limit to look below: such scores tell nothing.
+        finite = (scores < _LARGEST).sum(axis=1)
         kinds, place = np.unique(
             np.stack([queries.since, queries.window], axis=1), axis=0, return_inverse=True
         )
@@ -224,10 +226,10 @@ class _Balls:
         np.minimum.at(self.known, place.ravel(), finite)
         deepest = np.minimum(finite, self.known.max(initial=0))
         radius = scores[np.arange(len(scores)), np.maximum(deepest, 1) - 1]
-        radius = np.maximum(radius, wanted)
+        radius = np.maximum(radius, np.minimum(wanted, _LARGEST))
         # The index finds what is strictly below a limit; a tie with the k-th must be found too.
         self.limit = np.where(deepest > 0, np.nextafter(radius, np.inf), -1.0)
-        self.which = np.flatnonzero((deepest > 0) & (self.limit < np.inf))
+        self.which = np.flatnonzero(deepest > 0)
         measure = queries.metric_code
         self.reach = np.where(self.limit > 0, radii(measure, self.limit), 0.0)
         self.centres = directions(measure, queries.points)
