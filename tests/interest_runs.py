@@ -14,6 +14,8 @@ import numpy as np
 from anabranch.blocks import Block
 from anabranch.kernels.homes import HomeKernel, Owners
 from anabranch.kernels.owners import OwnerKernel
+from anabranch.knn.algorithm import Algorithm, Queries
+from anabranch.knn.belated import BelatedLists
 from anabranch.knn.horizons import Merger
 from anabranch.neighbours import Nearest
 from anabranch.plans import RIGHT
@@ -24,10 +26,20 @@ from tests.nearest_runs import Run
 SPAN = 50_000
 
 
+class TightOwner(OwnerKernel):
+    """An owner whose lists hold hardly more than k, so that they are cut and repaired often."""
+
+    spare: int | None = None
+
+    def _algorithm(self, queries: Queries) -> Algorithm:
+        return BelatedLists(queries, self.spare)
+
+
 class InterestRun(Run):
     """One query set on some workers, each a home of objects and an owner of queries.
 
-    `choose` picks one of an owner's mergers, given as (batch, bytes) oldest first, or None.
+    `choose` picks one of an owner's mergers, given as (batch, bytes) oldest first, or None. With
+    `lean` owners want nothing but what they cannot rule out; `spare` is that of their lists.
     """
 
     def __init__(
@@ -37,12 +49,16 @@ class InterestRun(Run):
         late: int,
         workers: int,
         choose: Callable[[list[tuple[int, bytes]]], bytes | None] = lambda files: files[-1][1],
+        lean: bool = False,
+        spare: int | None = None,
     ) -> None:
         super().__init__(call, fixed, late, workers)
         assert self.fixed is not None
         self.workers = workers
         self.owners = Owners.of(self.fixed, workers, call.measure)
         self.choose = choose
+        self.lean = lean
+        self.spare = spare
         self.mergers: dict[int, list[tuple[int, bytes]]] = {}
         self.home_heads: dict[int, bytes] = {}
         self.home_slices: dict[tuple[int, int], bytes] = {}
@@ -110,11 +126,15 @@ class InterestRun(Run):
         return found
 
     def _kernel(self, window: Window, worker: int) -> OwnerKernel:
-        return OwnerKernel(self.call, self.fixed, window, worker)
+        kernel = TightOwner(self.call, self.fixed, window, worker)
+        kernel.spare = self.spare
+        return kernel
 
     def _after(self, kernel: Any, worker: int) -> None:
         merger = kernel.merger()
         if merger is not None:
+            if self.lean:
+                merger.wanted[:] = -1.0
             self.mergers.setdefault(worker, []).append((self.batch, merger.encode()))
         self.due[worker] = kernel.due() or 2**62
 

@@ -76,13 +76,22 @@ def asked(n: int, dim: int, random: np.random.Generator) -> list[dict[str, Any]]
     workers=st.integers(1, 5),
     disorder=st.sampled_from([0, 0, 20, 60]),
     mergers=st.sampled_from(["newest", "newest", "lost", "stale"]),
+    lean=st.sampled_from([True, True, False]),
+    spare=st.sampled_from([None, 1, 2]),
 )
 def test_equals_brute_force(
-    seed: int, kind: str, metric: str, workers: int, disorder: int, mergers: str
+    seed: int,
+    kind: str,
+    metric: str,
+    workers: int,
+    disorder: int,
+    mergers: str,
+    lean: bool,
+    spare: int | None,
 ) -> None:
     random = np.random.default_rng(seed)
     dim = int(random.choice([1, 2, 3, 6]))
-    objects = stream_of(kind, int(random.integers(1, 160)), dim, random)
+    objects = stream_of(kind, int(random.integers(1, 240)), dim, random)
     queries = asked(int(random.integers(1, 8)), dim, random)
 
     def choose(files: list[tuple[int, bytes]]) -> bytes | None:
@@ -92,7 +101,7 @@ def test_equals_brute_force(
         return files[at][1]
 
     call = call_of(by=VectorMeasure(metric, "v", "v"))
-    run = InterestRun(call, queries, (disorder + 1) * MS, workers, choose)
+    run = InterestRun(call, queries, (disorder + 1) * MS, workers, choose, lean, spare)
     for batch in in_batches(objects, disorder * MS, random):
         run.step(batch)
         assert all(row["entered_t"] <= run.watermark for row in run.rows)
