@@ -1,6 +1,6 @@
 """How fast are joins by Earth Mover's Distance? Seeded workloads, targets, a picture.
 
-    python benchmarks/emd.py [--quick] [--only SECTION] [--out FOLDER]
+    python benchmarks/emd.py [--quick] [--only SECTION] [--tables] [--out FOLDER]
 
 Sections: line, 8x8 and lab-64 on one core without Spark, the same two against every reading of the
 paper's chain (8x8-readings, lab-64-readings), spark on two cores. A run writes ``emd.json``
@@ -205,7 +205,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--quick", action="store_true", help="small sizes")
     parser.add_argument("--only", action="append", choices=_SECTIONS)
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--tables", action="store_true", help="print the last result as markdown")
     call = parser.parse_args(arguments)
+    path = call.out / ("emd-quick.json" if call.quick else "emd.json")
+    if call.tables:
+        from emd_tables import tables
+
+        print(tables(json.loads(path.read_text())))
+        return 0
     names = call.only or list(_SECTIONS)
     screen, described, began = Screen(), machine(), time.time()
     details: dict[str, Any] = {}
@@ -222,7 +229,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with tempfile.TemporaryDirectory(prefix="anabranch-emd-") as folder:
             details["spark"] = on_spark(screen, Path(folder), call.quick)
     screen.table("joins by Earth Mover's Distance" + (" (quick)" if call.quick else ""))
-    path = call.out / ("emd-quick.json" if call.quick else "emd.json")
     before: dict[str, Any] = {}
     if call.only and path.exists():  # sections may be run one at a time
         before = json.loads(path.read_text())

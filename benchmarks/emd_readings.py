@@ -2,7 +2,7 @@
 
 Section 3.3 of the paper puts the *new feasible solution* filter before the other bounds and refines
 whatever passes the whole chain, so a dual acts on the query objects that follow; how many duals are
-kept it does not say. Works that it cites use a dual at once, on the candidates of the same query
+kept it does not say. One might also use a dual at once, on the other candidates of the same query
 object. Going by groups of left rows instead of one by one is no reading but our own way to run a
 chain fast; it is here so that nobody can say the paper's chain was held back by ours.
 """
