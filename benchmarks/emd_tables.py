@@ -66,7 +66,7 @@ def _spark(found: dict[str, Any]) -> str:
 
 
 def _phases(found: dict[str, Any]) -> str:
-    runs = {"ours": "1 s", "ours, long": "4 s", "ShuffleJ": "ShuffleJ, 1 s"}
+    runs = {"one row": "1 row", "ours": "1 s", "ours, long": "4 s", "ShuffleJ": "ShuffleJ, 1 s"}
     lines = ["| milliseconds, median | " + " | ".join(runs.values()) + " |"]
     lines.append("|---|" + "---|" * len(runs))
     for phase, label in _PHASES.items():

@@ -31,6 +31,8 @@ __all__ = ["SCANNED", "scan", "settle"]
 # In the order in which the scan applies them.
 SCANNED = ("centroid", "normal", "potentials", "duals", "projections")
 _BLOCK = 8
+# Of pairs whose greedy flow costs this much more than the limit few match.
+_HOPE = 1.1
 
 
 def scan(
@@ -94,6 +96,7 @@ def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma
     n = x.shape[1]
     supply, demand = np.empty(n), np.empty(n)
     cut = np.zeros(2, np.int64)
+    hope = high * _HOPE if use[5] else high
     for k in range(len(left)):
         if state[k] != 0:
             continue
@@ -111,17 +114,19 @@ def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma
             state[k] = 2
             cut[1] += 1
             continue
+        rough = 0.0
         if use[3]:
-            bound = cheapest_first(p, q, routes, high, supply, demand)
-            if bound <= high:
-                value[k], state[k] = bound, 1
+            # Where regret is to follow, how far beyond the limit this one ends says whether it may.
+            rough = cheapest_first(p, q, routes, hope, supply, demand)
+            if rough <= high:
+                value[k], state[k] = rough, 1
                 continue
         if use[4]:
             bound = exchanged(p, q, routes, high, supply, demand)
             if bound <= high:
                 value[k], state[k] = bound, 1
                 continue
-        if use[5]:
+        if use[5] and rough <= hope:
             bound = regretted(p, q, routes, high, supply, demand)
             if bound <= high:
                 value[k], state[k] = bound, 1
