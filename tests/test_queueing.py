@@ -377,3 +377,67 @@ def test_phases_never_entered_do_no_harm():
     """Equation 8 has a fourth phase that nothing leads to."""
     three = PhaseType([1, 0, 0], EQ8.T[:3, :3])
     assert bulk_queue(EQ7, EQ8, 20).W == pytest.approx(bulk_queue(EQ7, three, 20).W, rel=1e-12)
+
+
+# Queues that cannot keep up
+
+
+@pytest.mark.parametrize("room", [60, 350, 500, 2000])
+@pytest.mark.parametrize("load", [0.5, 0.999, 1.0, 1.01, 1.5, 3.0, 15.0, 1e6])
+def test_overloaded_queues_are_the_textbook(load, room):
+    """M/M/1/K, by weights relative to the likelier end."""
+    found = bulk_queue(poisson(load), Erlang(1, 1.0), room)
+    n = np.arange(room + 2)
+    weights = np.exp((n - (room + 1) * (load > 1)) * math.log(load))
+    p = weights / weights.sum()
+    assert found.P_loss == pytest.approx(p[-1], rel=1e-9)
+    assert found.L == pytest.approx(float(n @ p), rel=1e-9)
+    assert found.P_busy == pytest.approx(1 - p[0], rel=1e-9)
+    assert found.effective_rate == pytest.approx(1 - p[0], rel=1e-9)  # what is served
+
+
+@pytest.mark.parametrize(
+    "arrivals, service, room, a, b",
+    [
+        (renewal(Erlang(3, 30.0).phase_type()), fit_two_moments(1.0, 4.0), 60, 1, 1),
+        (BURSTS, Erlang(4, 0.4), 45, 2, 3),
+        (poisson(50.0), Erlang(9, 9.0), 40, 5, 5),
+    ],
+)
+def test_overloaded_chains_by_both_solvers(arrivals, service, room, a, b):
+    chain = _Chain(arrivals, getattr(service, "phase_type", lambda: service)(), room, a, b)
+    generator = chain.generator()
+    eliminated = gth(generator.toarray())
+    for crowded in (False, True):
+        assert sparse_lu(generator, crowded=crowded) == pytest.approx(eliminated, rel=1e-9)
+
+
+@pytest.mark.parametrize("arrivals", [poisson(4.0), BURSTS.faster(20.0)])
+def test_a_crowded_chain_is_solved_from_either_end(arrivals):
+    generator = _Chain(arrivals, Erlang(2, 2.0).phase_type(), 600, 1, 1).generator()
+    for crowded in (False, True):
+        steady = sparse_lu(generator, crowded=crowded)
+        assert np.abs(steady @ generator.toarray()).max() < 1e-12
+        assert steady.sum() == pytest.approx(1)
+        assert steady[-4:].sum() > 0.05
+
+
+@pytest.mark.parametrize("room, loss", [(60, 0.9), (350, 0.9), (500, 0.5), (1000, 0.3), (500, 0.2)])
+def test_shedding_of_an_overload(room, loss):
+    found = max_rate_for_loss(poisson(1.0), Erlang(1, 1.0), room, loss)
+    assert found.factor == pytest.approx(1 / (1 - loss), rel=1e-6)  # 1 - 1/r for large rooms
+    assert found.loss == pytest.approx(loss)
+
+
+def test_shedding_says_what_it_cannot_reach():
+    nearly = max_rate_for_loss(poisson(1.0), Erlang(1, 1.0), 5, 1 - 2.0**-50)
+    assert nearly.factor == pytest.approx(2.0**50, rel=1e-6)
+    for loss, message in (
+        (1e-60, "a loss of 1e-60 is out of reach: with input e^60 times as slow"),
+        (1 - 1e-17, "loss must be a number between 0 and 1, got 1.0"),
+        (0, "loss must be a number between 0 and 1, got 0"),
+        (math.nan, "loss must be a number between 0 and 1, got nan"),
+        ("0.1", "loss must be a number between 0 and 1, got '0.1'"),
+    ):
+        with pytest.raises(InvalidCall, match=message.replace("^", r"\^")):
+            max_rate_for_loss(poisson(1.0), Erlang(1, 1.0), 1, loss)

@@ -133,7 +133,8 @@ def bulk_queue(
         raise InvalidCall("bulk_queue", problems)
 
     chain = _Chain(arrivals, service, int(room), int(a), int(b))
-    steady = stationary(chain.generator())
+    crowded = arrivals.rate * service.mean >= b
+    steady = stationary(chain.generator(), crowded=crowded)
     return _figures(chain, steady, arrivals, service, tuple_bytes)
 
 
@@ -148,7 +149,8 @@ def _figures(
     loss = float(busy[-1] @ coming) / rate
     waiting = float(np.arange(chain.a) @ idle.sum(axis=1))
     waiting += float(np.arange(chain.room + 1) @ busy.sum(axis=1))
-    kept = rate * (1 - loss)
+    # Not one less the loss, of which nothing might be left in a flood.
+    kept = float((idle.sum(axis=0) + busy[:-1].sum(axis=0)) @ coming)
     L = waiting + kept * service.mean
     return QueueFigures(
         L=L,

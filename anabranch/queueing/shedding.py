@@ -9,9 +9,11 @@ from anabranch.errors import InvalidCall
 from anabranch.fitting.erlang import HyperErlang
 from anabranch.fitting.phasetype import PhaseType
 from anabranch.queueing.arrivals import MAP
-from anabranch.queueing.bulk import _arrivals, bulk_queue
+from anabranch.queueing.bulk import QueueFigures, _arrivals, bulk_queue
 
 __all__ = ["Shedding", "max_rate_for_loss"]
+
+_FURTHEST = 60  # as a power of e
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ def max_rate_for_loss(
     loss
         Share of tuples that may be lost.
 
+    Raises
+    ------
+    InvalidCall
+        Also if no rate within a factor of e^60 of today's has this loss.
+
     Examples
     --------
     M/M/1 with room for one waiting tuple loses r^2 / (1 + r + r^2):
@@ -71,35 +78,57 @@ def max_rate_for_loss(
     >>> round(plan.factor, 6), round(plan.shed, 6)
     (0.5, 0.5)
     """
-    if not 0 < loss < 1:
-        raise InvalidCall("max_rate_for_loss", [f"loss must be in (0, 1), got {loss!r}"])
+    if not (isinstance(loss, (int, float)) and 0 < loss < 1):
+        raise InvalidCall(
+            "max_rate_for_loss", [f"loss must be a number between 0 and 1, got {loss!r}"]
+        )
     process = _arrivals(arrivals)
 
-    def lost(log_factor: float) -> float:
+    def at(log_factor: float) -> QueueFigures:
         faster = process.faster(math.exp(log_factor))
-        return bulk_queue(faster, service, room, a=a, b=b).P_loss
+        return bulk_queue(faster, service, room, a=a, b=b)
+
+    def kept(log_factor: float) -> bool:
+        found = at(log_factor)
+        # Near one a loss has few digits; what is not lost has all of them.
+        if loss > 0.5:
+            return found.effective_rate / found.rate >= 1 - loss
+        return found.P_loss <= loss
 
     low = high = 0.0
-    now = lost(0.0)
-    if now <= loss:
-        while high < 60 and lost(high := high + 1.0) <= loss:
-            low = high
+    if kept(0.0):
+        while kept(high):
+            low, high = high, high + 1.0
+            if high > _FURTHEST:
+                raise _out_of_reach(loss, at(low).P_loss, f"e^{_FURTHEST} times as fast")
     else:
-        while low > -60 and lost(low := low - 1.0) > loss:
-            high = low
-    for _ in range(60):
+        while not kept(low):
+            low, high = low - 1.0, low
+            if low < -_FURTHEST:
+                raise _out_of_reach(loss, at(high).P_loss, f"e^{_FURTHEST} times as slow")
+    while high - low >= 1e-12:
         middle = (low + high) / 2
-        if lost(middle) <= loss:
+        if not low < middle < high:
+            break
+        if kept(middle):
             low = middle
         else:
             high = middle
-        if high - low < 1e-12:
-            break
     factor = math.exp(low)
     return Shedding(
         factor=factor,
         rate=process.rate * factor,
         shed=max(0.0, 1.0 - factor),
-        loss=lost(low),
-        loss_now=now,
+        loss=at(low).P_loss,
+        loss_now=at(0.0).P_loss,
+    )
+
+
+def _out_of_reach(loss: float, found: float, where: str) -> InvalidCall:
+    return InvalidCall(
+        "max_rate_for_loss",
+        [
+            f"a loss of {loss!r} is out of reach: with input {where} as today it is still "
+            f"{found:.4g}; ask for another loss, or change room or service"
+        ],
     )

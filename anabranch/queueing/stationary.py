@@ -2,7 +2,7 @@
 
 Up to 400 states by Grassmann, Taksar and Heyman's elimination, which never subtracts and so keeps
 every digit, also of probabilities like 1e-80. Above that a sparse factorisation of the chain seen
-at its jumps, without pivoting off the diagonal, and refined.
+at its jumps, without pivoting off the diagonal, refined, and put back into the equations.
 """
 
 from __future__ import annotations
@@ -17,12 +17,23 @@ from anabranch.fitting.distribution import Floats
 __all__ = ["gth", "sparse_lu", "stationary"]
 
 _DENSE = 400
+_LARGE = 1e150
+_RESIDUAL = 1e-12
 
 
-def stationary(generator: Any) -> Floats:
-    """Stationary probabilities of a generator, dense or scipy-sparse; rows sum to zero.
+def stationary(generator: Any, *, crowded: bool = False) -> Floats:
+    """Stationary probabilities of a generator, dense or scipy-sparse.
 
-    States that are never returned to get probability 0.
+    Only the rates between different states are read. States that are never returned to get
+    probability 0.
+
+    Parameters
+    ----------
+    generator
+        The rates.
+    crowded
+        Whether the chain is mostly near its last state, as an overloaded queue is, rather than near
+        its first.
 
     Examples
     --------
@@ -32,7 +43,7 @@ def stationary(generator: Any) -> Floats:
     if generator.shape[0] <= _DENSE:
         dense = generator if isinstance(generator, np.ndarray) else generator.toarray()
         return gth(dense)
-    return sparse_lu(generator)
+    return sparse_lu(generator, crowded=crowded)
 
 
 def gth(generator: Floats) -> Floats:
@@ -49,37 +60,83 @@ def gth(generator: Floats) -> Floats:
     weights[0] = 1.0
     for state in range(1, size):
         weights[state] = weights[:state] @ rates[:state, state]
+        # In an overloaded queue they grow from level to level, beyond what a float holds.
+        if weights[state] > _LARGE:
+            weights[: state + 1] /= weights[state]
     found = np.zeros(len(generator))
     found[recurrent] = weights / weights.sum()
-    return found
+    return _checked(found)
 
 
-def sparse_lu(generator: Any, refinements: int = 2) -> Floats:
+def sparse_lu(generator: Any, refinements: int = 2, *, crowded: bool = False) -> Floats:
     """By a sparse factorisation of the rate-scaled generator, with refinement."""
     from scipy import sparse
-    from scipy.sparse.linalg import splu
 
     matrix = sparse.csr_array(generator)
     recurrent = _closed_class(matrix)
-    matrix = matrix[recurrent][:, recurrent]
-    leaving = -matrix.diagonal()
+    rates = matrix[recurrent][:, recurrent]
+    # The diagonal is the sum of a row, where a slow rate beside a fast one has lost its digits.
+    rates = sparse.csr_array(rates - sparse.diags_array(rates.diagonal()))
+    leaving = np.asarray(rates.sum(axis=1)).ravel()
     # Seen at its jumps every row is of size one, however unlike the rates are.
-    jumps = sparse.diags_array(1 / leaving) @ matrix
-    system = sparse.csc_array(-jumps.T[1:, 1:])
-    # The first state's share is set to one; its jumps feed the others. With a dominant diagonal
-    # and everything of one sign, nothing is subtracted on the way, so small values stay exact.
-    right = np.asarray(jumps[[0], 1:].toarray()).ravel()
-    solver = splu(
-        system, permc_spec="MMD_AT_PLUS_A", diag_pivot_thresh=0.0, options={"SymmetricMode": True}
-    )
-    found = solver.solve(right)
-    for _ in range(refinements):
-        found = found + solver.solve(right - system @ found)
-    visits = np.maximum(np.concatenate([[1.0], found]), 0.0)
+    jumps = sparse.csr_array(sparse.diags_array(1 / leaving) @ rates)
+    # All shares are found relative to one state's. If that one is next to never visited, the
+    # system is singular but for rounding: then another one has to do.
+    size = len(recurrent)
+    anchors = (size - 1, 0) if crowded else (0, size - 1)
+    for anchor in anchors:
+        visits = _visits(jumps, anchor, refinements)
+        if visits is not None:
+            break
+    else:
+        raise AnabranchError(
+            f"the chain of {size:,} states could not be solved: neither its first nor its last "
+            "state is visited often enough to count the others by; take less room, or rates that "
+            "are less unlike"
+        )
     answer = np.zeros(generator.shape[0])
     weights = visits / leaving
     answer[recurrent] = weights / weights.sum()
-    return answer
+    return _checked(answer)
+
+
+def _visits(jumps: Any, anchor: int, refinements: int) -> Floats | None:
+    """How often each state is visited, in sum once; None if that cannot be told from `anchor`."""
+    from scipy import sparse
+    from scipy.sparse.linalg import splu
+
+    others = np.delete(np.arange(jumps.shape[0]), anchor)
+    system = sparse.csc_array(sparse.eye_array(len(others)) - jumps[others][:, others].T)
+    # The anchor's share is set to one; its jumps feed the others. With a dominant diagonal
+    # and everything of one sign, nothing is subtracted on the way, so small values stay exact.
+    right = np.asarray(jumps[[anchor]][:, others].toarray()).ravel()
+    try:
+        solver = splu(
+            system,
+            permc_spec="MMD_AT_PLUS_A",
+            diag_pivot_thresh=0.0,
+            options={"SymmetricMode": True},
+        )
+    except RuntimeError:  # exactly singular
+        return None
+    found = solver.solve(right)
+    for _ in range(refinements):
+        found = found + solver.solve(right - system @ found)
+    visits = np.insert(found, anchor, 1.0)
+    with np.errstate(over="ignore", invalid="ignore"):
+        visits = visits / visits.sum()
+        apart = np.abs(jumps.T @ visits - visits).max()
+    good = apart <= _RESIDUAL and visits.min() >= -_RESIDUAL  # false for NaN as well
+    return np.maximum(visits, 0.0) if good else None
+
+
+def _checked(found: Floats) -> Floats:
+    if not np.isfinite(found).all():
+        raise AnabranchError(
+            f"the chain of {len(found):,} states could not be solved: its probabilities are beyond "
+            "what a number of 64 bits holds; take less room, or rates that are less unlike"
+        )
+    return found
 
 
 def _closed_class(generator: Any) -> np.ndarray[Any, np.dtype[np.int64]]:
