@@ -118,6 +118,18 @@ def test_assembled_windows_are_put_together_again(trace, fit):
     assert again.timeout == pytest.approx(direct.timeout, rel=1e-9)
 
 
+def test_numbers_of_windows_begin_again_once_a_key_is_forgotten():
+    """Both windows are number 0; neither is a revision of the other."""
+    second = 1_000_000
+    table = [
+        {"head": head, "seq": 0, "opened": t, "count": n, "first_ts": t, "last_ts": t + second}
+        for head in range(20)
+        for t, n in ((0, 3), (0, 4), (900 * second, 5))  # a window, its revision, another window
+    ]
+    found = ab.fit_windows(pa.Table.from_pylist(table), settle=0.0)
+    assert found.invocations == 20 * (4 + 5)
+
+
 def test_incomplete_instances_bound_from_below():
     """Half of the instances are cut after 5 seconds and say so."""
     trace = generate_trace(seed=6, instances=2_500, heads=2_000)
@@ -148,6 +160,8 @@ def test_single_invocations_span_no_time():
     found = ab.fit_windows(pa.table({"k": keys, "ts": times}), key="k")
     assert found.span_fit.share == pytest.approx(0.5, abs=0.02)
     assert found.timeout == pytest.approx(float(Erlang(2, 1.0).ppf(0.9)), rel=0.06)
+    # Zeros that the fit has are no gap between it and the sample.
+    assert found.table()[1]["distance"] < 0.03 and not any("poorly" in n for n in found.notes)
     alone = ab.fit_windows(pa.table({"k": [1, 2, 3], "ts": [1, 2, 3]}), key="k")
     assert (alone.size, alone.timeout) == (1, 1e-3)
     assert any("only" in note for note in alone.notes)
@@ -262,6 +276,29 @@ def test_predictions_refuse_what_is_missing():
         ab.predict(1.0, invocations=2.0, size=1, timeout=1, degrees=[1], span=EQ5)
     with pytest.raises(InvalidCall, match="not a duration"):
         ab.predict(1.0, size=1, timeout="soon", degrees=[1], span=EQ5)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"rate": "10"}, "rate must be a finite number above 0, got '10'"),
+        ({"rate": -1.0}, "rate must be a finite number above 0, got -1.0"),
+        ({"invocations": 10.0, "degrees": ([0], [1.0])}, "at least 1 invocation, got 0"),
+        ({"invocations": "10"}, "invocations must be a finite number above 0, got '10'"),
+        ({"rate": 1.0, "degrees": ([1, 2], [1.0])}, "degrees must be a list of counts"),
+        ({"rate": 1.0, "degrees": "many"}, "degrees must be a list of counts"),
+        ({"rate": 1.0, "late": "-60 seconds"}, "late must not be negative, got '-60 seconds'"),
+        ({"rate": 1.0, "trigger": "-1 second"}, "trigger must not be negative, got '-1 second'"),
+    ],
+)
+def test_predictions_refuse_what_makes_no_sense(wrong, message):
+    with pytest.raises(InvalidCall, match=message):
+        ab.predict(**{"size": 3, "timeout": 5.0, "degrees": [2], "span": EQ5, **wrong})
+
+
+def test_two_observed_degrees_are_a_list():
+    told = ab.predict(10.0, size=3, timeout=5.0, degrees=(3, 4), span=EQ5)
+    assert told == ab.predict(10.0, size=3, timeout=5.0, degrees=[3, 4], span=EQ5)
 
 
 def test_watch_shows_it_beside_the_observation(fit):

@@ -371,6 +371,13 @@ def test_bad_matrices_and_rooms_are_refused_by_name():
         windowed_join((100, 100), (10, 10), 0.01, 0.01)
     with pytest.raises(InvalidCall, match="without end"):
         operator_network({"a": Operator(0.1, input_rate=1.0, to={"a": 1.5})})
+    with pytest.raises(InvalidCall, match="some must leave it"):
+        operator_network({"a": Operator(0.1, input_rate=1.0, to={"a": 1.0})})
+    fed = Operator(0.5, input_rate=1.0, to={"b": 1.0})
+    with pytest.raises(InvalidCall, match=r"input_rate of 'b' must be .* at least 0, got -0.5"):
+        operator_network({"a": fed, "b": Operator(0.2, input_rate=-0.5)})
+    with pytest.raises(InvalidCall, match="rate must be a finite number above 0, got '10'"):
+        window_array("10", 3, 5.0, ([2], [1.0]), Erlang(2, 1.0))
 
 
 def test_phases_never_entered_do_no_harm():

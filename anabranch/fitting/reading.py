@@ -14,10 +14,13 @@ from numpy.typing import ArrayLike
 from anabranch.errors import InvalidCall
 from anabranch.fitting.distribution import Floats
 
-__all__ = ["ASSEMBLED", "TORN", "Columns", "Instances", "read_instances", "resolve"]
+__all__ = ["ASSEMBLED", "TORN", "WINDOW", "Columns", "Instances", "read_instances", "resolve"]
 
 ASSEMBLED = ("count", "first_ts", "last_ts")
 """Columns by which rows of `ab.assemble` are known."""
+
+WINDOW = ("seq", "opened")
+"""Columns that tell the windows of one key apart."""
 
 TORN = "_torn"
 """Column of a sample that was grouped elsewhere: invocations that had no time."""
@@ -128,9 +131,10 @@ def read_instances(
         )
     if columns.key:
         # A revision counts what its window had before, so the last one says it all; windows of one
-        # key are parts of one instance and add up.
-        if "_seq" in good.column_names:
-            good = _grouped(good, [*columns.key, "_seq"], "max")
+        # key are parts of one instance and add up. `seq` begins again once a key is forgotten.
+        window = [name for name in ("_seq", "_opened") if name in good.column_names]
+        if window:
+            good = _grouped(good, [*columns.key, *window], "max")
         good = _grouped(good, list(columns.key), "sum")
     first, last = good["_first"].to_numpy(), good["_last"].to_numpy()
     degrees = good["_count"].to_numpy().astype(np.float64)
@@ -205,7 +209,7 @@ def _narrowed(table: pa.Table, columns: Columns) -> pa.Table:
         whole = pc.fill_null(pc.cast(table[columns.complete], pa.bool_()), False)
     found = {name: table[name] for name in columns.key}
     if columns.assembled and "seq" in table.column_names:
-        found["_seq"] = table["seq"]
+        found |= {f"_{name}": table[name] for name in WINDOW if name in table.column_names}
     return pa.table(found | {"_first": first, "_last": last, "_count": count, "_whole": whole})
 
 

@@ -83,7 +83,9 @@ class Survival:
         if counts:
             return float(np.max(np.abs(cdf - self.probabilities)))
         before = np.concatenate([[0.0], self.probabilities[:-1]])
-        return float(np.max(np.maximum(np.abs(cdf - self.probabilities), np.abs(cdf - before))))
+        # Just before a value the other is as at it, unless the value is 0: nothing lies below.
+        below = np.where(self.values > 0, cdf, 0.0)
+        return float(np.max(np.maximum(np.abs(cdf - self.probabilities), np.abs(below - before))))
 
     def __repr__(self) -> str:
         cut = f", {self.cut} cut off" if self.cut else ""

@@ -82,6 +82,13 @@ def operator_network(operators: Mapping[str, Operator]) -> NetworkFigures:
         for other, share in operator.to.items()
         if not (share >= 0 and math.isfinite(share))
     ]
+    for name, operator in operators.items():
+        for what in ("input_rate", "input_scv"):
+            value = getattr(operator, what)
+            if not (value >= 0 and math.isfinite(value)):
+                problems.append(
+                    f"{what} of {name!r} must be a finite number of at least 0, got {value!r}"
+                )
     if not any(operator.input_rate > 0 for operator in operators.values()):
         problems.append("no operator has an input_rate above 0: nothing comes in")
     if problems:
@@ -92,11 +99,15 @@ def operator_network(operators: Mapping[str, Operator]) -> NetworkFigures:
         for other, share in operators[name].to.items():
             flow[i, names.index(other)] = share
     outside = np.array([operators[name].input_rate for name in names])
-    rates = np.linalg.solve(np.eye(size) - flow.T, outside)
-    if np.any(rates < -1e-12) or np.any(np.abs(np.linalg.eigvals(flow)) >= 1):
+    if np.any(np.abs(np.linalg.eigvals(flow)) >= 1 - 1e-12):
         raise InvalidCall(
-            "operator_network", ["tuples multiply without end in a cycle of the network"]
+            "operator_network",
+            [
+                "tuples go round or multiply without end in a cycle of the network: of what enters "
+                "a cycle, some must leave it"
+            ],
         )
+    rates = np.linalg.solve(np.eye(size) - flow.T, outside)
     idle = [name for name, rate in zip(names, rates, strict=True) if rate <= 0]
     if idle:
         raise InvalidCall("operator_network", [f"nothing reaches {', '.join(map(repr, idle))}"])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -187,6 +189,8 @@ window after 14.7 s; 79.3% of instances are whole in their first window
                 waits[name] = microseconds(given) / 1e6
             except ValueError as error:
                 problems.append(f"{name}: {error}")
+            if waits[name] < 0:
+                problems.append(f"{name} must not be negative, got {given!r}")
     if problems:
         raise InvalidCall("predict", problems)
     array = window_array(
@@ -260,7 +264,8 @@ def _gather(
         if value is None:
             problems.append(f"{name} is missing: say {name}=..., or windows=ab.fit_windows(sample)")
     if degrees is not None:
-        degrees = _degrees(degrees)
+        degrees, found = _degrees(degrees)
+        problems += found
     if span is not None and not isinstance(span, Distribution):
         problems.append(
             f"span must be a distribution of anabranch.fitting, got {type(span).__name__}; "
@@ -277,17 +282,34 @@ def _gather(
         problems.append("rate and invocations are both given: say one of them")
     elif rate is None and invocations is None:
         problems.append("rate is missing: say rate= instances per second, or invocations=")
-    elif invocations is not None and degrees is not None:
-        mean = float(np.asarray(degrees[0], dtype=float) @ np.asarray(degrees[1], dtype=float))
-        rate = invocations / mean
+    for name, value in (("rate", rate), ("invocations", invocations)):
+        if value is not None and not (
+            isinstance(value, Real) and value > 0 and math.isfinite(value)
+        ):
+            problems.append(f"{name} must be a finite number above 0, got {value!r}")
+    if invocations is not None and degrees is not None and not problems:
+        rate = invocations / float(degrees[0] @ degrees[1])
     return _Values(rate or 0.0, size or 0, seconds, degrees, span, problems)
 
 
-def _degrees(given: Any) -> tuple[Any, Any]:
-    if isinstance(given, tuple) and len(given) == 2:
-        return given
-    values, counts = np.unique(np.asarray(given), return_counts=True)
-    return values, counts / counts.sum()
+def _degrees(given: Any) -> tuple[Any, list[str]]:
+    """Counts and their probabilities, or what is wrong with them."""
+    try:
+        if isinstance(given, tuple) and len(given) == 2 and not any(map(np.isscalar, given)):
+            counts, shares = (np.asarray(part, dtype=np.float64) for part in given)
+        else:
+            counts, seen = np.unique(np.asarray(given, dtype=np.float64), return_counts=True)
+            shares = seen / max(seen.sum(), 1)
+    except (TypeError, ValueError):
+        counts = shares = np.empty(0)
+    if counts.ndim != 1 or counts.shape != shares.shape or not len(counts):
+        return None, [
+            "degrees must be a list of counts, or counts and their probabilities; got "
+            + reprlib.repr(given)
+        ]
+    if not (counts >= 1).all():
+        return None, [f"degrees must count at least 1 invocation, got {counts.min():g}"]
+    return (counts, shares), []
 
 
 def _compared(seen: float, told: float) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -201,7 +202,7 @@ def _check(
     problems = [
         f"{name} must be a finite number above 0, got {value!r}"
         for name, value in (("rate", rate), ("timeout", timeout), ("tuple_bytes", tuple_bytes))
-        if not (value > 0 and math.isfinite(value))
+        if not (isinstance(value, Real) and value > 0 and math.isfinite(value))
     ]
     if not (isinstance(size, (int, np.integer)) and size >= 1):
         problems.append(f"size must be a whole number of at least 1, got {size!r}")

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall
-from anabranch.fitting.reading import ASSEMBLED, TORN, resolve
+from anabranch.fitting.reading import ASSEMBLED, TORN, WINDOW, resolve
 
 __all__ = ["narrow"]
 
@@ -31,7 +31,7 @@ def narrow(
         )
     columns = resolve(frame.columns, key, time, complete)
     if columns.assembled:
-        extra: list[str] = [name for name in ("seq", "reason") if name in frame.columns]
+        extra: list[str] = [name for name in (*WINDOW, "reason") if name in frame.columns]
         extra += [columns.complete] if columns.complete else []
         return frame.select(*columns.key, *ASSEMBLED, *dict.fromkeys(extra)).toArrow()
     assert columns.time is not None
