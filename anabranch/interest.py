@@ -102,8 +102,8 @@ def rows_per_object(queries: int, k: float, objects: float, workers: int) -> dic
 def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Plan:
     """``interest`` where it shuffles less than half of what ``ssp`` does, else ``ssp``.
 
-    `k` is the mean over the queries. A second stateful operator makes micro-batches longer, so a few
-    rows less are not worth it.
+    `k` is the mean over the queries. A second stateful operator makes micro-batches longer, so a
+    few rows less are not worth it.
 
     Examples
     --------

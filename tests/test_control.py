@@ -347,9 +347,9 @@ class TestPlanLog:
         log.claim("query-a", "operator-a")
         reader = PlanReader(str(tmp_path))
         assert reader.live_at(0, "query-a", "operator-a").epoch == 0
-        with pytest.raises(StateMismatch, match="another correlate of this query"):
+        with pytest.raises(StateMismatch, match="another verb of this query"):
             reader.live_at(0, "query-a", "operator-b")
-        with pytest.raises(StateMismatch, match="another correlate of this query"):
+        with pytest.raises(StateMismatch, match="another verb of this query"):
             log.claim("query-a", "operator-b")
 
     def test_a_log_that_was_made_anew_is_read_anew(self, tmp_path):
