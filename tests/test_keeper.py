@@ -102,5 +102,5 @@ def test_a_keeper_made_before_another_run_wrote_numbers_on_from_there(log):
 
 def test_two_correlates_do_not_share_a_log(log):
     tell(keeper(log, operator="one"), 0)
-    with pytest.raises(ab.errors.StateMismatch, match="another correlate of this query"):
+    with pytest.raises(ab.errors.StateMismatch, match="another verb of this query"):
         tell(keeper(log, operator="other"), 0)
