@@ -11,7 +11,7 @@ from anabranch.knn.belated import BelatedLists
 from tests.test_knn_repair import wanted
 
 
-@settings(max_examples=300)
+@settings(max_examples=600)
 @given(
     seed=st.integers(0, 2**32 - 1),
     few=st.sampled_from([2, 3, 6]),

@@ -119,6 +119,25 @@ class BelatedLists(ListWithRepair):
 
 
 @numba.njit(cache=True, boundscheck=False)
+def _remember(codes, begin, end, head, q, log_number, log_next, log_used):  # pragma: no cover
+    """Add the entries of a list that have been told to the query's log."""
+    for j in range(begin, end):
+        if codes[j] & 1:
+            if log_used == len(log_number):
+                wide = np.empty(2 * log_used + 1024, np.int64)
+                wide[:log_used] = log_number
+                log_number = wide
+                wide = np.empty(2 * log_used + 1024, np.int64)
+                wide[:log_used] = log_next
+                log_next = wide
+            log_number[log_used] = codes[j] >> 1
+            log_next[log_used] = head[q]
+            head[q] = log_used
+            log_used += 1
+    return log_number, log_next, log_used
+
+
+@numba.njit(cache=True, boundscheck=False)
 def _insert_all(  # pragma: no cover
     measure, centres, k, spare, span, since, until, start, size, tau, oldest, scores, codes,
     clock, points, base, places, reached, head, log_number, log_next, log_used,
@@ -154,22 +173,16 @@ def _insert_all(  # pragma: no cover
             oldest[q] = min(oldest[q], number)
             if length > k[q] + 2 * spare[q]:
                 keep = k[q] + spare[q]
-                for j in range(begin + keep, begin + length):
-                    if codes[j] & 1:
-                        if log_used == len(log_number):
-                            wide = np.empty(2 * log_used + 1024, np.int64)
-                            wide[:log_used] = log_number
-                            log_number = wide
-                            wide = np.empty(2 * log_used + 1024, np.int64)
-                            wide[:log_used] = log_next
-                            log_next = wide
-                        log_number[log_used] = codes[j] >> 1
-                        log_next[log_used] = head[q]
-                        head[q] = log_used
-                        log_used += 1
+                log_number, log_next, log_used = _remember(
+                    codes, begin + keep, begin + length, head, q, log_number, log_next, log_used
+                )
                 length = keep
                 limit = scores[begin + keep - 1]
         if tied:
+            # The list may shrink by this, and what was told must stay known.
+            log_number, log_next, log_used = _remember(
+                codes, begin, begin + length, head, q, log_number, log_next, log_used
+            )
             first = max(
                 first_above(clock, reached - span[q], 0, n), first_above(clock, since[q], 0, n)
             )
