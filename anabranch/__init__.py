@@ -6,10 +6,12 @@ package does not import Spark until a verb is used.
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.assembly.closing import count_or_timeout, learned, session, wait
 from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
+from anabranch.compiled import forget_stale
 from anabranch.control import adaptive
 from anabranch.emd import emd
 from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from anabranch.spark.watch import watch
 
 __version__ = "0.1.0"
+
+forget_stale(Path(__file__).parent)
 
 __all__ = [
     # set up

@@ -35,12 +35,14 @@ class Twin:
         self.degrees: list[int] = []
         self.silences: list[int] = []
         self.met: list[tuple[Any, bool]] = []
+        self.rare: list[int] = []
 
     def step(self, rows: Iterable[Row], clock: int, flush: bool = False) -> list[Row]:
         """What comes out when these rows arrive and the clock moves."""
         already = len(self.results)
         rows = sorted(rows, key=lambda r: (r["t"], r["key"], r["tie"]))
         if self.by_arrival:
+            rows = sorted(rows, key=lambda r: r["key"])
             for n, row in enumerate(rows):
                 following = rows[n + 1 : n + 2]
                 self.take(row, clock, followed=row["key"] in [r["key"] for r in following])
@@ -82,9 +84,13 @@ class Twin:
     def take(self, row: Row, now: int, late: bool = False, followed: bool = False) -> None:
         policy = self.closing
         self.fire(now)
-        self.first = self.first or now
+        self.first = now if self.first is None else self.first
         window = self.windows.get(row["key"])
-        if window and (window["state"] == "open" or policy.revises or late):
+        alone = window is not None and window.get("reason") == "late"
+        if window and (window["state"] == "open" or late or (policy.revises and not alone)):
+            before = window["seen"] if self.by_arrival else max(r["t"] for r in window["rows"])
+            window["silences"].append(max(0, (now if self.by_arrival else row["t"]) - before))
+            window["seen"] = now
             window["rows"].append(row)
             window["new"].append(row)
             if window["state"] == "lingering":
@@ -100,7 +106,7 @@ class Twin:
             window = {
                 "key": row["key"], "head": row["head"], "state": "open", "opened": now,
                 "due": now + policy.timeout, "seq": window["seq"] + 1 if window else 0,
-                "revision": 0, "rows": [row], "new": [row],
+                "revision": 0, "rows": [row], "new": [row], "seen": now, "silences": [],
                 "expected": self.expected(row["head"]),
             }  # fmt: skip
             self.windows[row["key"]] = window
@@ -157,18 +163,23 @@ class Twin:
         policy = self.closing
         if not policy.learns or now < self.first + policy.timeout + 2 * policy.linger:
             return None
-        if len(self.silences) < policy.after:
+        if len(self.degrees) < policy.after:
             return None
-        p = self.chance([degree for degree, _ in self.heads.get(head, [])][-32:], count)
+        known = [degree for degree, _ in self.heads.get(head, [])][-32:]
+        p = self.chance(known, count)
         share = policy.risk * (1 - p) / (p * (1 - policy.risk))
         if share >= 1:
             return 0
+        if len(self.silences) < policy.after:
+            return None
         own = [silence for degree, silence in self.heads.get(head, []) if degree > 1]
         lengths = sorted(own[-32:] if len(own) >= policy.after else self.silences[-512:])
+        if p < 0.5 and len(self.rare) >= policy.after:
+            lengths = sorted(self.rare[-128:])
         n = len(lengths)
         if share * (n + 1) >= 1:
             return quantile(lengths, 1 - share) + 1
-        k = min(max(1, n // 20), n - 1)
+        k = min(max(8, n // 20), n - 1)
         if k == 0:
             return lengths[0] + 1
         edge = lengths[n - 1 - k]
@@ -192,19 +203,19 @@ class Twin:
     def learn(self, window: Row) -> None:
         if not self.closing.learns or window["reason"] == "late":
             return
-        times = [row["t"] for row in window["rows"]]
-        latest = [max(times[:n]) for n in range(1, len(times))]
-        silence = max([0, *(t - before for t, before in zip(times[1:], latest, strict=True))])
+        count, silence = len(window["rows"]), max([0, *window["silences"]])
         seen = self.heads.pop(window["head"], [])
         known = [degree for degree, _ in seen[-32:]]
+        if count > 1 and self.chance(known, count - 1) < 0.5:
+            self.rare.append(window["silences"][-1])
         if known:
-            for c in range(max(known), len(times) + 1):
-                self.met.append((situation(known, c), c < len(times)))
-        self.heads[window["head"]] = [*seen, (len(times), silence)]
+            for c in range(max(known), count + 1):
+                self.met.append((situation(known, c), c < count))
+        self.heads[window["head"]] = [*seen, (count, silence)]
         while len(self.heads) > self.closing.max_heads:
             del self.heads[next(iter(self.heads))]
-        self.degrees.append(len(times))
-        if len(times) > 1:
+        self.degrees.append(count)
+        if count > 1:
             self.silences.append(silence)
 
 

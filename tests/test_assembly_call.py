@@ -66,7 +66,7 @@ def test_a_result_column_is_no_key() -> None:
         (lambda: ab.count_or_timeout(0, "1 s"), "n must be a whole number of at least 1, got 0"),
         (lambda: ab.session("never"), "'never' is not a duration"),
         (lambda: ab.wait("0 seconds"), "must be longer than nothing"),
-        (lambda: ab.learned(risk=0), "risk must lie between 0 and 1, got 0"),
+        (lambda: ab.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
         (lambda: ab.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
         (lambda: ab.learned(head=3), "head must be the name of a column, got 3"),
     ],
@@ -139,3 +139,15 @@ def test_the_result_as_arrow() -> None:
     assert [item["ms"] for item in one["items"]] == [1500.0, 1500.0, 1552.5, 1552.5]
     assert one["first_ts"] == 1000 and one["last_ts"] == 1035
     assert one["duration"] == pytest.approx(50e-6)  # row 0 took 50 µs, row 35 nothing
+
+
+def test_times_beyond_all_reason_are_rejected() -> None:
+    call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
+    assert call is not None
+    rows = batch(5)
+    t = pa.array([1000, 1 << 62, -(1 << 62), None, 2000], pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index("t"), "t", t)
+    packed = pack_invocations(call, 0, 1, rows)
+    assert packed.newest == 2000
+    block = Block.decode(packed.blocks[0])
+    assert block.meta["rejected"] == 3 and block.t.tolist() == [1000, 2000]

@@ -198,7 +198,8 @@ def learned(
         heads; a quarter of them before there is an `expected`.
     linger
         How long an instance is remembered after its close; invocations that come meanwhile are
-        revisions of it. By default as long as `timeout`.
+        revisions of it. By default as long as `timeout`. What comes later still is never learned,
+        so it must be longer than most silences.
     spread
         Split every head into so many parts by key, each of which learns for itself; for heads
         that are too hot for one worker.
@@ -212,7 +213,7 @@ def learned(
     >>> learned(risk=0)
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: learned cannot start: risk must lie between 0 and 1, got 0; \
+    anabranch.errors.InvalidCall: learned cannot start: risk must lie between 1e-9 and 1, got 0; \
 0.01 is usual
     """
     problems: list[str] = []
@@ -225,8 +226,8 @@ def learned(
         problems += _whole(name, value)
     if not _number(coverage) or not 0 < coverage <= 1:
         problems.append(f"coverage must be above 0 and at most 1, got {coverage!r}")
-    if not _number(risk) or not 0 < risk < 1:
-        problems.append(f"risk must lie between 0 and 1, got {risk!r}; 0.01 is usual")
+    if not _number(risk) or not 1e-9 <= risk < 1:
+        problems.append(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
     if head is not None and not isinstance(head, str):
         problems.append(f"head must be the name of a column, got {head!r}")
     us, lingers = _times("learned", timeout, linger, problems)

@@ -21,6 +21,7 @@ from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.learning import L_SEEN, new_knowledge
 from anabranch.assembly.loop import (
     EMITTED,
+    EVICTED,
     HEADS,
     LEARNED,
     LINGERING,
@@ -30,6 +31,7 @@ from anabranch.assembly.loop import (
     ORDERS,
     PEAK,
     SLOTS,
+    TIMEOUT,
     Column,
     flatten,
     run_loop,
@@ -156,11 +158,11 @@ class AssembleKernel:
         load = self.load
         load.watermark = clock
         load.rejected += sum(block.meta.get("rejected", 0) for block in arrivals)
-        refs, rows, late = self._due([b for b in arrivals if len(b)], before, clock)
+        refs, rows = self._due([b for b in arrivals if len(b)], before, clock)
         if not len(refs) and not flush and clock < store.notes.get("next", BEGINNING):
             emitted = Emitted(np.empty((0, Column.WIDTH), np.int64), np.zeros(1, np.int64), None)
         else:
-            emitted = self._advance(refs, rows, late, clock, flush)
+            emitted = self._advance(refs, rows, clock, flush)
         store.notes["clock"] = clock
         self._report(emitted, clock)
         load.busy_seconds += time.perf_counter() - began
@@ -176,9 +178,7 @@ class AssembleKernel:
                     found = min(found, max(entry.first, clock + 1))
         return None if found >= NEVER else found
 
-    def _due(
-        self, arrivals: list[Block], before: int, clock: int
-    ) -> tuple[np.ndarray, np.ndarray, int]:
+    def _due(self, arrivals: list[Block], before: int, clock: int) -> tuple[np.ndarray, np.ndarray]:
         """Store what came; names and figures of the rows that are due, late ones last."""
         store = self.store
         due: list[tuple[int, Block, int, int]] = []
@@ -202,24 +202,25 @@ class AssembleKernel:
         self.load.late += late
         due = [part for part in due if part[2] < part[3]]
         if not due:
-            return np.empty(0, np.int64), np.empty((0, 7), np.int64), 0
+            return np.empty(0, np.int64), np.empty((0, 7), np.int64)
         refs = np.concatenate([refs_of(n, np.arange(a, b)) for n, _, a, b in due])
         t = np.concatenate([block.t[a:b] for _, block, a, b in due])
         w = np.concatenate([block.columns["w"][a:b] for _, block, a, b in due])
         is_late = np.zeros(len(t), np.int64)
         if late:
             is_late[-late:] = 1
-        order = _order(t, w, is_late)
+        # In processing time all come at once, and what is of one key is taken together.
+        order = (
+            np.lexsort((w[:, 5], t, w[:, 1], w[:, 0])) if self.by_arrival else _order(t, w, is_late)
+        )
         rows = np.empty((len(t), 7), np.int64)
         rows[:, :3] = w[order, :3]
         rows[:, 3] = t[order]
         rows[:, 4:6] = w[order, 3:5]
         rows[:, 6] = is_late[order]
-        return refs[order], rows, late
+        return refs[order], rows
 
-    def _advance(
-        self, refs: np.ndarray, rows: np.ndarray, late: int, clock: int, flush: bool
-    ) -> Emitted:
+    def _advance(self, refs: np.ndarray, rows: np.ndarray, clock: int, flush: bool) -> Emitted:
         store, closing = self.store, self.closing
         held = store.tables().arrays
         old = held.get("windows", np.empty((0, Column.WIDTH), np.int64))
@@ -262,15 +263,23 @@ class AssembleKernel:
         found = Emitted(out, starts, store.gather(names[items]) if len(items) else None)
         store.notes["order"], store.notes["learned"] = int(c[ORDERS]), int(c[LEARNED])
         self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
-        self._keep(meta[: c[SLOTS]], links, names, clock)
+        learned = {}
         if closing.learns:
-            self._keep_knowledge(heads[: c[HEADS]], degrees, silences, ordered, common)
+            learned = _settled(heads[: c[HEADS]], degrees, silences, ordered, common)
+        self._keep(meta[: c[SLOTS]], links, names, clock, learned)
         assert int(c[EMITTED]) == len(out) and self.load.open_windows == (
             0 if flush else int(c[OPENS])
         )
         return found
 
-    def _keep(self, meta: np.ndarray, links: np.ndarray, names: np.ndarray, clock: int) -> None:
+    def _keep(
+        self,
+        meta: np.ndarray,
+        links: np.ndarray,
+        names: np.ndarray,
+        clock: int,
+        learned: dict[str, np.ndarray],
+    ) -> None:
         """Store the windows that are open or linger, the latter in the order they closed."""
         lingering = np.flatnonzero(meta[:, Column.STATE] == LINGERING)
         lingering = lingering[np.argsort(meta[lingering, Column.ORDER], kind="stable")]
@@ -281,7 +290,7 @@ class AssembleKernel:
         meta[:, Column.LINK_END] = starts[1:] - 1
         meta[: len(lingering), Column.LINK : Column.QUEUED + 1] = -1
         refs = self.store.clean(names[rows], int(NEVER) if self.by_arrival else clock)
-        self.store.put_tables(Tables({"windows": meta, "refs": refs}))
+        self.store.put_tables(Tables({"windows": meta, "refs": refs, **learned}))
         due = int(NEVER)
         if len(is_open):
             due = int(meta[len(lingering) :, Column.DUE].min())
@@ -299,32 +308,13 @@ class AssembleKernel:
         room = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]]))) + 1
         return new_knowledge(held, room)
 
-    def _keep_knowledge(
-        self,
-        heads: np.ndarray,
-        degrees: np.ndarray,
-        silences: np.ndarray,
-        ordered: np.ndarray,
-        common: np.ndarray,
-    ) -> None:
-        """Store what is known, the head that was learned about longest ago first."""
-        live = np.flatnonzero(heads[:, L_SEEN] >= 0)
-        live = live[np.argsort(heads[live, L_SEEN], kind="stable")]
-        self.store.tables().arrays.update(
-            heads=heads[live],
-            degrees=degrees[live],
-            silences=silences[live],
-            ordered=ordered[live],
-            common=common,
-        )
-
     def _report(self, emitted: Emitted, clock: int) -> None:
         load, windows = self.load, emitted.windows
         revisions = windows[:, Column.REVISION] > 0
         load.revisions += int(revisions.sum())
         load.instances += int((~revisions).sum())
-        load.timeouts += int((windows[:, Column.REASON] == 2).sum())
-        load.evicted += int((windows[:, Column.REASON] == 3).sum())
+        load.timeouts += int((windows[:, Column.REASON] == TIMEOUT).sum())
+        load.evicted += int((windows[:, Column.REASON] == EVICTED).sum())
         tables = self.store.tables().arrays
         if "windows" in tables:
             states = tables["windows"][:, Column.STATE]
@@ -341,6 +331,25 @@ class AssembleKernel:
             return entry.rows
         t = self.store.read_marks(number).t
         return len(t) - int(np.searchsorted(t, clock, "right"))
+
+
+def _settled(
+    heads: np.ndarray,
+    degrees: np.ndarray,
+    silences: np.ndarray,
+    ordered: np.ndarray,
+    common: np.ndarray,
+) -> dict[str, np.ndarray]:
+    """What is known as it is stored, the head that was learned about longest ago first."""
+    live = np.flatnonzero(heads[:, L_SEEN] >= 0)
+    live = live[np.argsort(heads[live, L_SEEN], kind="stable")]
+    return {
+        "heads": heads[live],
+        "degrees": degrees[live],
+        "silences": silences[live],
+        "ordered": ordered[live],
+        "common": common,
+    }
 
 
 def _pieces(block: Block) -> list[Block]:

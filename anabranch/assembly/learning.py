@@ -11,8 +11,10 @@ otherwise after the silence g with S(g) = risk (1 - p) / (p (1 - risk)).
 
 p comes from the head's recent degrees. At the greatest of them these cannot say how often it is
 exceeded; what has happened to all heads of which as much was known can. S comes from the longest
-silences of the head's recent instances or, while there are few, of all heads'. Everything is
-learned from instances whose time of lingering is over, so that what a close cut off counts too.
+silences of the head's recent instances or, while there are few, of all heads'. But what is unlikely
+to come may take longer than what always does: where p is below a half, S is that of the silences
+before such invocations. Everything is learned from instances whose time of lingering is over, so
+that what a close cut off counts too.
 """
 
 from __future__ import annotations
@@ -29,21 +31,25 @@ __all__ = ["COMMON", "HEAD_WIDTH", "RING", "learn", "new_knowledge", "patience"]
 # Columns of the table of heads; the rings of recent instances are tables of their own.
 L_HASH, L_ZERO, L_N, L_SILENCES, L_DEGREE, L_SEEN = range(6)
 HEAD_WIDTH = 6
-RING, COMMON_RING = 32, 512
+RING, COMMON_RING, RARE_RING = 32, 512, 128
 
 # What is known of all heads, in one array: when the first invocation came, how many silences there
-# are, instances that had so many invocations and those of them that had more, instances that came
-# up to the greatest degree known of their head and those of them that went beyond, silences by age
-# and by length.
+# are and how many before what was unlikely to come, instances with so many invocations and those
+# of them that had more, instances that came up to the greatest degree known of their head and those
+# of them that went beyond, then both kinds of silences by age and by length.
 DEGREES, BINS = 64, 12
-C_FIRST, C_SILENCES, C_REACHED = 0, 1, 2
+C_FIRST, C_SILENCES, C_RARE, C_REACHED = 0, 1, 2, 3
 C_MORE = C_REACHED + DEGREES + 1
 C_MET = C_MORE + DEGREES + 1
 C_EXCEEDED = C_MET + BINS
 C_RING = C_EXCEEDED + BINS
 C_ORDERED = C_RING + COMMON_RING
-COMMON = C_ORDERED + COMMON_RING
+C_RARE_RING = C_ORDERED + COMMON_RING
+C_RARE_ORDERED = C_RARE_RING + RARE_RING
+COMMON = C_RARE_ORDERED + RARE_RING
 
+UNSET = np.int64(-(1 << 62))  # there was no first invocation yet
+_UNLIKELY = 0.5
 _AGE = 8192  # counts are halved here, so that what is old fades
 
 
@@ -53,14 +59,16 @@ def new_knowledge(held: dict[str, np.ndarray], room: int) -> tuple[np.ndarray, .
     Examples
     --------
     >>> [array.shape for array in new_knowledge({}, 3)]
-    [(3, 6), (3, 32), (3, 32), (3, 32), (1180,)]
+    [(3, 6), (3, 32), (3, 32), (3, 32), (1437,)]
     """
     widths = {"heads": HEAD_WIDTH, "degrees": RING, "silences": RING, "ordered": RING}
     found = []
     for name, width in widths.items():
         known = held.get(name, np.empty((0, width), np.int64))
         found.append(np.concatenate([known, np.zeros((room, width), np.int64)]))
-    return (*found, held.get("common", np.zeros(COMMON, np.int64)).copy())
+    common = np.zeros(COMMON, np.int64)
+    common[C_FIRST] = UNSET
+    return (*found, held.get("common", common).copy())
 
 
 @numba.njit(cache=True)
@@ -92,10 +100,31 @@ def _remember(ring, ordered, n, value):
 
 
 @numba.njit(cache=True)
-def learn(head, degrees, silences, ordered, common, count, silence, coverage):
-    """Take in an instance of a head: how many invocations, and its longest silence."""
+def _chance(known, degrees, common, count):
+    """How likely it is that an instance with so many invocations gets more."""
+    c = min(count, DEGREES)
+    usual = (common[C_MORE + c] + 1) / (common[C_REACHED + c] + 2)
+    if known == 0:
+        return usual
+    reached, more = 0, 0
+    for j in range(known):
+        reached += degrees[j] >= count
+        more += degrees[j] > count
+    if more == 0:
+        b = _situation(known, count)
+        return (common[C_EXCEEDED + b] + usual) / (common[C_MET + b] + 1)
+    return (usual + more) / (1 + reached)
+
+
+@numba.njit(cache=True)
+def learn(head, degrees, silences, ordered, common, count, silence, last, coverage):
+    """Take in an instance of a head: how many invocations, its longest and its last silence."""
     n = head[L_N]
     filled = min(n, RING)
+    if count > 1 and _chance(filled, degrees, common, count - 1) < _UNLIKELY:
+        ring = common[C_RARE_RING : C_RARE_RING + RARE_RING]
+        _remember(ring, common[C_RARE_ORDERED:], common[C_RARE], last)
+        common[C_RARE] += 1
     if filled:
         most = degrees[:filled].max()
         for c in range(most, count + 1):
@@ -121,25 +150,9 @@ def learn(head, degrees, silences, ordered, common, count, silence, coverage):
         _remember(silences, ordered, head[L_SILENCES], silence)
         head[L_SILENCES] += 1
         ring = common[C_RING : C_RING + COMMON_RING]
-        _remember(ring, common[C_ORDERED:], common[C_SILENCES], silence)
+        in_order = common[C_ORDERED : C_ORDERED + COMMON_RING]
+        _remember(ring, in_order, common[C_SILENCES], silence)
         common[C_SILENCES] += 1
-
-
-@numba.njit(cache=True)
-def _chance(known, degrees, common, count):
-    """How likely it is that an instance with so many invocations gets more."""
-    c = min(count, DEGREES)
-    usual = (common[C_MORE + c] + 1) / (common[C_REACHED + c] + 2)
-    if known == 0:
-        return usual
-    reached, more = 0, 0
-    for j in range(known):
-        reached += degrees[j] >= count
-        more += degrees[j] > count
-    if more == 0:
-        b = _situation(known, count)
-        return (common[C_EXCEEDED + b] + usual) / (common[C_MET + b] + 1)
-    return (usual + more) / (1 + reached)
 
 
 @numba.njit(cache=True)
@@ -148,29 +161,34 @@ def patience(head, degrees, ordered, common, count, risk, after):
 
     `head` may be a row of zeros, of which nothing is known.
     """
-    if common[C_SILENCES] < after:
+    if common[C_REACHED + 1] < after:
         return np.int64(-1)
     p = _chance(min(head[L_N], RING), degrees, common, count)
     share = risk * (1 - p) / (p * (1 - risk))  # p is never 0
     if share >= 1:
         return np.int64(0)
-    lengths = common[C_ORDERED:]
+    if common[C_SILENCES] < after:
+        return np.int64(-1)
+    lengths = common[C_ORDERED:C_RARE_RING]
     n = min(common[C_SILENCES], COMMON_RING)
-    if head[L_SILENCES] >= after:
+    if p < _UNLIKELY and common[C_RARE] >= after:
+        lengths = common[C_RARE_ORDERED:]
+        n = min(common[C_RARE], RARE_RING)
+    elif head[L_SILENCES] >= after:
         lengths = ordered
         n = min(head[L_SILENCES], RING)
     if share * (n + 1) >= 1:
         place = int(np.ceil((1 - share) * n - 1e-9)) - 1
         return lengths[max(0, place)] + 1
-    # Longer than any seen: the last twentieth is taken to go on as it falls, exponentially. The
+    # Longer than any seen: the longest few are taken to go on as they fall, exponentially. The
     # logarithm is of plain arithmetic alone, so that all machines find the same.
-    k = min(max(1, n // 20), n - 1)
+    k = min(max(8, n // 20), n - 1)
     if k == 0:
         return lengths[0] + 1
     edge = lengths[n - 1 - k]
-    beyond = 0
+    excess = 0
     for j in range(n - k, n):
-        beyond += lengths[j] - edge
+        excess += lengths[j] - edge
     fraction, exponent = math.frexp(k / (n * share))
-    far = edge + np.int64(beyond / k * 0.6931471805599453 * (exponent + 2 * fraction - 2))
+    far = edge + np.int64(excess / k * 0.6931471805599453 * (exponent + 2 * fraction - 2))
     return max(far, lengths[n - 1]) + 1

@@ -20,6 +20,7 @@ from anabranch.assembly.learning import (
     L_N,
     L_SEEN,
     L_ZERO,
+    UNSET,
     learn,
     patience,
 )
@@ -33,8 +34,8 @@ NEVER = np.int64(1) << np.int64(62)
 # Columns of the table of windows.
 H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
 SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-GAP = 20
-WIDTH = 21
+GAP, LAST_GAP, SEEN = 20, 21, 22
+WIDTH = 23
 
 
 class Column:
@@ -42,8 +43,8 @@ class Column:
 
     H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
     SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-    GAP = 20
-    WIDTH = 21
+    GAP, LAST_GAP, SEEN = 20, 21, 22
+    WIDTH = 23
 
 
 FREE, OPEN, LINGERING = 0, 1, 2
@@ -185,7 +186,7 @@ def _settled(
         c[LIVE_HEADS] += 1
     learn(
         heads[known], degrees[known], silences[known], ordered[known], common,
-        meta[slot, COUNT], meta[slot, GAP], coverage,
+        meta[slot, COUNT], meta[slot, GAP], meta[slot, LAST_GAP], coverage,
     )  # fmt: skip
     heads[known, L_SEEN] = c[LEARNED]
     hqueue[c[HEAD_IN]], hseen[c[HEAD_IN]] = known, c[LEARNED]
@@ -267,7 +268,7 @@ def run_loop(
                     leaves = meta[slot, CLOSED] + linger
                     break
                 c[FIRST_OUT] += 1  # it has a second window by now
-            if min(deadline, leaves) > now:
+            if min(deadline, leaves) > now or min(deadline, leaves) == NEVER:
                 break
             if deadline <= leaves:
                 slot = _pop(meta, heap, times, c)
@@ -289,7 +290,7 @@ def run_loop(
         row = offset + i
         head = -1
         if learns:
-            if common[C_FIRST] == 0:
+            if common[C_FIRST] == UNSET:
                 common[C_FIRST] = now
             head, _ = _find(heads, head_table, c[HEADS], rows[i, R_HEAD], np.int64(0))
             if head >= 0 and heads[head, L_SEEN] < 0:
@@ -302,9 +303,14 @@ def run_loop(
             meta[slot, H1], meta[slot, H2] = h1, h2
             meta[slot, STATE] = FREE
         state = meta[slot, STATE]
-        if state == OPEN or (state == LINGERING and (revises or late)):
+        # Nobody can revise an instance of which only a late row is known: on time, it begins anew.
+        revised = late or (revises and meta[slot, REASON] != LATE)
+        if state == OPEN or (state == LINGERING and revised):
             meta[slot, COUNT] += 1
-            meta[slot, GAP] = max(meta[slot, GAP], t - meta[slot, LAST])
+            silence = max(now - meta[slot, SEEN] if by_arrival else t - meta[slot, LAST], 0)
+            meta[slot, LAST_GAP] = silence
+            meta[slot, GAP] = max(meta[slot, GAP], silence)
+            meta[slot, SEEN] = now
             meta[slot, FIRST] = min(meta[slot, FIRST], t)
             meta[slot, LAST] = max(meta[slot, LAST], t)
             meta[slot, END] = max(meta[slot, END], rows[i, R_END])
@@ -334,7 +340,7 @@ def run_loop(
             meta[slot, STATE] = OPEN
             meta[slot, OPENED] = now
             meta[slot, COUNT] = 1
-            meta[slot, GAP] = 0
+            meta[slot, GAP], meta[slot, LAST_GAP], meta[slot, SEEN] = 0, 0, now
             meta[slot, REVISION] = 0
             meta[slot, FIRST], meta[slot, LAST] = t, t
             meta[slot, END] = rows[i, R_END]

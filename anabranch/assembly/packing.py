@@ -19,7 +19,11 @@ from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.blocks import Block
 
-__all__ = ["PackedInvocations", "pack_invocations", "result_batch"]
+__all__ = ["FAR", "PackedInvocations", "pack_invocations", "result_batch"]
+
+
+FAR = 1 << 61
+"""Microseconds, 73,000 years: times beyond are rejected, since deadlines would overflow."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,8 @@ def pack_invocations(
     bad = batch.column("t").is_null()
     for number in range(len(call.key)):
         bad = pc.or_(bad, batch.column(f"k{number}").is_null())
+    far = pc.greater(pc.abs(batch.column("t")), FAR)
+    bad = pc.or_(bad, pc.coalesce(far, pa.scalar(False)))
     rejected = pc.sum(bad).as_py() or 0
     if rejected:
         batch = batch.filter(pc.invert(bad))

@@ -25,6 +25,7 @@ from pyspark.sql.types import (
 
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
+from anabranch.assembly.packing import FAR
 from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
@@ -204,20 +205,23 @@ def _batch(
 
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
     """The newest time of all tables, at which windows that are still open are flushed."""
-    newest, rejected = 0, 0
+    newest, rejected = None, 0
     bad = reduce(Column.__or__, (_column(name).isNull() for name in (call.time, *call.key)))
+    bad = bad | F.coalesce(~F.unix_micros(_column(call.time)).between(-FAR, FAR), F.lit(False))
     for frame in frames:
         t = F.max(F.when(~bad, F.unix_micros(_column(call.time))))
         found = frame.agg(t, F.count_if(bad)).first()
         assert found is not None
-        newest, rejected = max(newest, found[0] or 0), rejected + found[1]
+        rejected += found[1]
+        if found[0] is not None:
+            newest = found[0] if newest is None else max(newest, found[0])
     if rejected:
         warnings.warn(
             f"{rejected} rows have no {' or no '.join((call.time, *call.key))}, which belong to no "
             "instance and are left out",
             stacklevel=4,
         )
-    return newest
+    return newest or 0
 
 
 def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Column]:

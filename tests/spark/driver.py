@@ -108,7 +108,7 @@ def run_assembly(options: argparse.Namespace) -> None:
             key=["page", "client"],
             collect=["service", "ms"],
             response="ms",
-            close=ab.learned("300 ms", risk=0.4, after=4, linger="200 ms"),
+            close=ab.learned("300 ms", risk=0.4, after=4, linger="900 ms"),
             late="1 second",
         )
     )

@@ -27,7 +27,7 @@ POLICIES = {
     "count or timeout": ab.count_or_timeout(3, "2500 ms"),
     "session": ab.session("700 ms", linger="2 seconds"),
     "wait": ab.wait("2 seconds"),
-    "learned": ab.learned("300 ms", risk=0.4, after=4, linger="200 ms"),
+    "learned": ab.learned("300 ms", risk=0.4, after=4, linger="900 ms"),
 }
 
 
