@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,7 @@ from tests.spark.nearest_feed import (
     objects_in_batches,
     want,
 )
-from tests.spark.processes import driver, newest
+from tests.spark.processes import driver, lose_an_executor, newest
 
 PLANS = [
     pytest.param((), fixed_queries(), id="ssp"),
@@ -41,14 +39,9 @@ def test_executor_killed_in_mid_run(
 ) -> None:
     objects = [*objects_in_batches(9, seed=13), [closing()]]
     feed = feed_of(tmp_path, objects)
-    executor = "CoarseGrainedExecutorBackend"
     master = ("--master", "local-cluster[2,1,1024]")
     with driver(tmp_path, *master, "--nearest", *options) as run:
-        run.wait_until(lambda: newest(tmp_path, "commits") >= 3, "batch 3")
-        run.wait_until(lambda: len(run.members(executor)) == 2, "two executors")
-        begun = newest(tmp_path, "offsets")
-        run.wait_until(lambda: newest(tmp_path, "offsets") > begun, "the next batch")
-        os.kill(run.members(executor)[0], signal.SIGKILL)
+        lose_an_executor(run)
         at_kill = newest(tmp_path, "commits")
         run.finish()
     assert at_kill < len(objects) - 1
