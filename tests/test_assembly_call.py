@@ -22,6 +22,10 @@ WRONG = {
     "no column 'hed' for key; the inputs have head, client, ts": {"key": ["hed"]},
     "no column 'x' for collect": {"collect": ["x"]},
     "collect must be a list of columns, got 5": {"collect": 5},
+    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
+    "key must name columns by their names, strings, got ['head']": {"key": [["head"], "client"]},
+    "collect must name columns by their names, strings, got ['ms']": {"collect": ["ts", ["ms"]]},
+    "response must name columns by their names, strings, got ['ms']": {"response": ["ms"]},
     "key names 'head' twice": {"key": ["head", "head"]},
     "time column 'ms' is double; cast it to timestamp": {"time": "ms"},
     "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
@@ -44,6 +48,12 @@ def test_wrong_calls(message: str) -> None:
     found, problems = plan_assembly([SCHEMA], **{**GOOD, **WRONG[message]})
     assert found is None
     assert any(message in problem for problem in problems), problems
+
+
+def test_all_problems_are_told_at_once() -> None:
+    wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
+    _, problems = plan_assembly([SCHEMA], **wrong)
+    assert len(problems) == 5
 
 
 def test_inputs_must_be_alike() -> None:

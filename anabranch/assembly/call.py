@@ -110,6 +110,8 @@ ab.wait('30 seconds') or ab.learned(), got '8 seconds'"]
     if kept is None:
         problems.append(f"collect must be a list of columns, got {collect!r}")
         kept = ()
+    problems += _unnamed("key", keys) + _unnamed("collect", kept)
+    keys, kept = (tuple(n for n in names if isinstance(n, str)) for names in (keys, kept))
     problems += _missing(schema, "key", keys) + _missing(schema, "collect", kept)
     problems += _twice("key", keys) + _twice("collect", kept)
     for name in keys:
@@ -117,10 +119,15 @@ ab.wait('30 seconds') or ab.learned(), got '8 seconds'"]
             problems.append(f"key column {name!r} is also a column of the result: rename it")
         if str(schema.get(name, "")).startswith(_UNHASHABLE):
             problems.append(f"key column {name!r} is {schema[name]}, which is no key; cast it")
-    problems += _missing(schema, "time", (time,))
-    if schema.get(time, "timestamp") != "timestamp":
+    if not isinstance(time, str):
+        problems += _unnamed("time", (time,))
+    elif time not in schema:
+        problems += _missing(schema, "time", (time,))
+    elif schema[time] != "timestamp":
         problems.append(f"time column {time!r} is {schema[time]}; cast it to timestamp")
-    if response is not None:
+    if response is not None and not isinstance(response, str):
+        problems += _unnamed("response", (response,))
+    elif response is not None:
         problems += _missing(schema, "response", (response,))
         kind = schema.get(response, "double")
         if kind not in _NUMBERS and not kind.startswith("decimal"):
@@ -189,6 +196,14 @@ def _missing(schema: Schema, what: str, names: Sequence[Any]) -> list[str]:
         f"there is no column {name!r} for {what}; the inputs have {have}"
         for name in names
         if name not in schema
+    ]
+
+
+def _unnamed(what: str, names: Sequence[Any]) -> list[str]:
+    return [
+        f"{what} must name columns by their names, strings, got {name!r}"
+        for name in names
+        if not isinstance(name, str)
     ]
 
 

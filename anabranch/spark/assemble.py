@@ -29,7 +29,7 @@ from anabranch.assembly.packing import FAR
 from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
-from anabranch.spark.frames import column_types, refuse_others
+from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, refuse_others
 from anabranch.spark.metrics import ASSEMBLY_PREFIX
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, setting_problems
@@ -72,6 +72,7 @@ def assemble(
         Columns to keep of every invocation, in order of time, in `items`.
     response
         A column of response times in milliseconds; `duration` then reaches to the last response.
+        Null, NaN and infinite ones count as none.
     late
         Streaming: how far an invocation may lag behind the newest one. Leave it out if the inputs
         have watermarks of their own.
@@ -206,10 +207,10 @@ def _batch(
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
     """The newest time of all tables, at which windows that are still open are flushed."""
     newest, rejected = None, 0
-    bad = reduce(Column.__or__, (_column(name).isNull() for name in (call.time, *call.key)))
-    bad = bad | F.coalesce(~F.unix_micros(_column(call.time)).between(-FAR, FAR), F.lit(False))
+    bad = reduce(Column.__or__, (by_name(name).isNull() for name in (call.time, *call.key)))
+    bad = bad | F.coalesce(~F.unix_micros(by_name(call.time)).between(-FAR, FAR), F.lit(False))
     for frame in frames:
-        t = F.max(F.when(~bad, F.unix_micros(_column(call.time))))
+        t = F.max(F.when(~bad, F.unix_micros(by_name(call.time))))
         found = frame.agg(t, F.count_if(bad)).first()
         assert found is not None
         rejected += found[1]
@@ -226,18 +227,20 @@ def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
 
 def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Column]:
     """What the packer reads: times in microseconds, hashes, key and collected columns."""
-    t = F.unix_micros(_column(call.time))
+    t = F.unix_micros(by_name(call.time))
     end = F.lit(None).cast("bigint")
     if call.response is not None:
-        end = t + F.round(_column(call.response) * 1000).cast("bigint")
-    keys = [_column(name) for name in call.key]
+        # No time, no number and no end of time are all no response.
+        took = F.round(by_name(call.response).cast("double") * 1000).try_cast("bigint")
+        end = F.try_add(t, took)
+    keys = [by_name(name) for name in call.key]
     h1 = F.xxhash64(*keys)
-    head = [_column(call.head)]
+    head = [by_name(call.head)]
     if isinstance(call.closing, Learned) and call.closing.spread > 1:
         head.append(F.pmod(h1, F.lit(call.closing.spread)))
     # Rows of the same time and key are told apart by what they hold, whichever comes first.
     content = [F.lit(stream), end]
-    content += [_hashable(_column(name), types[name]) for name in call.collect]
+    content += [_hashable(by_name(name), types[name]) for name in call.collect]
     columns = [
         t.alias("t"),
         end.alias("end"),
@@ -247,7 +250,7 @@ def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Col
         F.xxhash64(*content).alias("tie"),
     ]
     columns += [column.alias(f"k{n}") for n, column in enumerate(keys)]
-    return columns + [_column(name).alias(f"c{n}") for n, name in enumerate(call.collect)]
+    return columns + [by_name(name).alias(f"c{n}") for n, name in enumerate(call.collect)]
 
 
 def _hashable(column: Column, kind: str) -> Column:
@@ -286,6 +289,9 @@ def _result(call: Assembly, streaming: bool) -> list[Column]:
         if name == "closed" and streaming and not call.by_arrival:
             # Windows close in the order of the watermark, which further operators may rely on.
             columns.append(F.col(name).alias(name, metadata={_WATERMARK: 0}))
+        elif name == "seq":
+            # Who merges revisions must know if part of the key was dropped on the way.
+            columns.append(F.col(name).alias(name, metadata={ASSEMBLY_KEY: list(call.key)}))
         else:
             columns.append(F.col(name))
     if call.collect:
@@ -326,7 +332,8 @@ def _streaming_problems(
     problems = []
     if idle is not None:
         try:
-            microseconds(idle)
+            if microseconds(idle) < 0:
+                problems.append(f"idle must not be negative, got {idle!r}")
         except ValueError as error:
             problems.append(f"idle: {error}")
         if late is None or not any(live):
@@ -354,7 +361,3 @@ def _streaming_problems(
             "input)"
         )
     return problems
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

@@ -30,6 +30,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from anabranch.spark.frames import by_name
+
 __all__ = ["Carried", "carry", "carry_problems", "pack_values"]
 
 _PLAIN = re.compile("boolean|tinyint|smallint|int|bigint|float|double|string|binary")
@@ -70,7 +72,7 @@ def pack_values(array: pa.Array) -> pa.Array:
 
 def _carried(name: str, data_type: DataType, streaming: bool) -> Carried:
     kind = data_type.simpleString()
-    column = F.col("`" + name.replace("`", "``") + "`")
+    column = by_name(name)
     if isinstance(data_type, TimestampType):
         return Carried(name, LongType(), F.unix_micros(column), F.timestamp_micros)
     if isinstance(data_type, DateType):

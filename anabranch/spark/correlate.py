@@ -31,7 +31,7 @@ from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.predicates import Predicate
 from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.carriage import Carried, carry, carry_problems
-from anabranch.spark.frames import column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
 from anabranch.spark.processor import BatchWorker, CorrelateProcessor
@@ -262,8 +262,8 @@ def _batch(
 
 def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
     """What the packer reads: time in microseconds, id, routing hashes, slots, kept columns."""
-    ident = _column(side.id).cast("string" if side.id_is_text else "bigint")
-    columns = [F.unix_micros(_column(side.time)).alias("t"), ident.alias("id")]
+    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
+    columns = [F.unix_micros(by_name(side.time)).alias("t"), ident.alias("id")]
     keys = []
     for slot in side.slots:
         value = _slot_value(slot)
@@ -278,7 +278,7 @@ def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
 
 
 def _slot_value(slot: Slot) -> Column:
-    column = _column(slot.column)
+    column = by_name(slot.column)
     if slot.kind in ("int", "code"):
         if slot.type == "timestamp":
             return F.unix_micros(column)
@@ -323,7 +323,7 @@ def _default_plan(
         return choose(workers)
     counts, firsts, lasts = [], [], []
     for frame, side in zip((left, right), correlation.sides, strict=True):
-        t = F.unix_micros(_column(side.time))
+        t = F.unix_micros(by_name(side.time))
         found = frame.agg(F.count(F.lit(1)), F.min(t), F.max(t)).first()
         assert found is not None
         counts.append(float(found[0]))
@@ -387,7 +387,3 @@ def _control_problems(
     elif late is None:
         problems.append("control= needs late=, which bounds how long a replaced plan stays live")
     return problems
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

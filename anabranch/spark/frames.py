@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall
 
-__all__ = ["column_types", "refuse_others"]
+__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "refuse_others"]
+
+ASSEMBLY_KEY = "anabranch.key"
+"""Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
 
 
 def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
@@ -29,6 +33,17 @@ def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     ]
     if problems:
         raise InvalidCall(verb, problems)
+
+
+def by_name(name: str) -> Column:
+    """The column of this very name, dots and backticks included.
+
+    Examples
+    --------
+    >>> spark.range(1).withColumnRenamed("id", "a.b").select(by_name("a.b")).columns
+    ['a.b']
+    """
+    return F.col("`" + name.replace("`", "``") + "`")
 
 
 def column_types(frame: DataFrame) -> dict[str, str]:

@@ -30,7 +30,7 @@ from anabranch.planlog import PlanLog
 from anabranch.plans import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.adaptation import PlanKeeper
-from anabranch.spark.frames import column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
@@ -230,14 +230,14 @@ def _run(
     control: str | None,
 ) -> DataFrame:
     side = call.objects
-    ident = _column(side.id).cast("string" if side.id_is_text else "bigint")
+    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
     nothing = F.lit(0).cast("bigint")
     routed = isinstance(plan, Interest)
     packer = HomePacker(call, plan) if isinstance(plan, Interest) else None
     packed = objects.select(
-        F.unix_micros(_column(side.time)).alias("t"),
+        F.unix_micros(by_name(side.time)).alias("t"),
         ident.alias("id"),
-        _column(side.slots[0].column).alias("v"),
+        by_name(side.slots[0].column).alias("v"),
         (F.xxhash64(ident) if routed else nothing).alias("h"),
         nothing.alias("key"),
     ).mapInArrow(packer or ObjectPacker(call, plan, control), PACKED)
@@ -356,23 +356,23 @@ def _collected(call: Nearest, queries: DataFrame) -> Block:
 
 def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
     """What `read_queries` reads."""
-    ident = _column(QUERY_ID).cast("string" if call.query_id_is_text else "bigint")
-    columns: list[Column] = [ident.alias("id"), _column(call.query_point).alias("v")]
+    ident = by_name(QUERY_ID).cast("string" if call.query_id_is_text else "bigint")
+    columns: list[Column] = [ident.alias("id"), by_name(call.query_point).alias("v")]
     known = call.query_columns
     when = known.get("ts") if call.has_ops else ("since" if "since" in known else None)
     columns.append(
-        (F.unix_micros(_column(when)) if when else F.lit(None).cast("bigint")).alias("t")
+        (F.unix_micros(by_name(when)) if when else F.lit(None).cast("bigint")).alias("t")
     )
     for name in ("k", "rows"):
         if name in known:
-            columns.append(_column(name).cast("bigint").alias(name))
+            columns.append(by_name(name).cast("bigint").alias(name))
     if known.get("window") == "string":
-        columns.append(_column("window").alias("text"))
+        columns.append(by_name("window").alias("text"))
     elif "window" in known:
         beginning = F.timestamp_micros(F.lit(0))
-        columns.append(F.unix_micros(beginning + _column("window")).alias("span"))
+        columns.append(F.unix_micros(beginning + by_name("window")).alias("span"))
     if call.has_ops:
-        columns.append(_column("op").alias("op"))
+        columns.append(by_name("op").alias("op"))
         columns.append(F.xxhash64(ident).alias("h"))
     return queries.select(*columns)
 
@@ -388,7 +388,3 @@ def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Colum
         return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
     entered = F.timestamp_micros("entered_t").alias("entered_ts")
     return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

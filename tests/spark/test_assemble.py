@@ -274,9 +274,25 @@ def test_odd_columns_come_back_as_they_went_in(spark: Any) -> None:
     assert str(row["day"]) == "2024-01-01"
 
 
+@pytest.mark.parametrize("kind", ["int", "bigint", "float", "double", "decimal(12, 1)"])
+def test_responses_of_any_length_and_none(spark: Any, kind: str) -> None:
+    """An hour of milliseconds is no overflow, and what is no number is no end."""
+    odd = {"float": ["float('NaN')", "float('inf')"], "double": ["double('NaN')", "1e300D"]}
+    values = ["3600000", "null", *odd.get(kind, ["null", "null"])]
+    table = spark.sql(
+        f"""SELECT id AS page, timestamp_seconds(1700000000 + n) AS ts,
+                   cast(if(n = 0, array({", ".join(values)})[id], null) AS {kind}) AS ms
+            FROM range(4) CROSS JOIN (SELECT id AS n FROM range(2))"""
+    )
+    found = ab.assemble(table, key="page", close=ab.session("1 minute"), response="ms")
+    assert {r["page"]: r["duration"] for r in found.collect()} == {0: 3600.0, 1: 1, 2: 1, 3: 1}
+
+
 WRONG = {
     "streaming needs a bound on lateness": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},
+    "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "late": "1 second"},
+    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
     "buckets must be a whole number": {"buckets": 0, "late": "1 second"},
     "close must be a policy": {"close": 5, "late": "1 second"},
 }
