@@ -33,6 +33,31 @@ def test_merging_is_summarising_all(x: list[float], y: list[float], z: list[floa
     assert close(c.merge(a.merge(b)), whole)
 
 
+def test_what_is_known_without_figures_is_not_lost() -> None:
+    """A metric that is null leaves a verdict and a completeness, and no figure."""
+    bare = Summary.of([], [0.5, 1.0, None])
+    bare.unknown, bare.violated = 3.0, 1.0
+    one = Summary.of([4.0], [1.0])
+    for both in (
+        bare.merge(bare).merge(one),
+        one.merge(bare).merge(bare),
+        bare.merge(one.merge(bare)),
+    ):
+        assert (both.count, both.mean, both.m2) == (1.0, 4.0, 0.0)
+        assert (both.unknown, both.violated, both.rated, both.complete) == (6.0, 2.0, 5.0, 4.0)
+    twice = bare.merge(bare)
+    assert (twice.unknown, twice.completeness, twice.compliance) == (6.0, 0.75, 0.0)
+    gone = bare.merge(one).decay(1e6, 1.0)
+    assert gone.merge(gone) == gone and gone.quantile(0.5) is None
+
+
+def test_figures_without_end_are_left_out() -> None:
+    found = Summary.of([1.0, math.inf, 3.0, -math.inf, math.nan], [1.0] * 5)
+    assert (found.count, found.mean, found.m2, found.rated) == (2.0, 2.0, 2.0, 5.0)
+    assert found.quantile(1.0) == pytest.approx(3.0, rel=0.011)
+    assert Summary.of([math.inf]).quantile(0.5) is None
+
+
 @given(st.lists(st.floats(1e-3, 1e6), min_size=1, max_size=60), st.floats(0, 1))
 def test_quantiles_are_within_one_per_cent(figures: list[float], q: float) -> None:
     rank = min(len(figures) - 1, max(0, math.ceil(q * len(figures) - 1e-9) - 1))
@@ -79,6 +104,47 @@ def test_compacting_and_replaying_change_nothing(tmp_path: Path) -> None:
     store.write(6, parts[0])
     assert before == {("s", 0): 30.0, ("s", 1): 30.0}
     assert {key: s.count for key, s in store.read().items()} == {("s", 0): 35.0, ("s", 1): 35.0}
+
+
+def test_tables_add_up_beside_batches(tmp_path: Path) -> None:
+    store = SummaryStore(tmp_path)
+
+    def counts() -> dict[str, float]:
+        return {name: store.of(name).count for name in "abc"}
+
+    store.write(None, [("a", 0, Summary.of([1.0]))])
+    store.write(None, [("a", 0, Summary.of([2.0, 3.0])), ("b", 0, Summary.of([1.0]))])
+    assert counts() == {"a": 3.0, "b": 1.0, "c": 0.0}
+    store.compact()  # of tables alone
+    assert len(list(tmp_path.glob("*.json"))) == 1
+    store.write(0, [("c", 0, Summary.of([1.0]))])
+    store.write(0, [("c", 0, Summary.of([1.0]))])
+    assert counts() == {"a": 3.0, "b": 1.0, "c": 1.0}
+    store.write(1, [("c", 0, Summary.of([1.0]))])
+    store.compact()
+    store.write(None, [("b", 0, Summary.of([5.0]))])
+    store.write(1, [("c", 0, Summary.of([1.0]))])
+    assert counts() == {"a": 3.0, "b": 2.0, "c": 2.0}
+
+
+def test_a_compaction_cut_short_counts_no_table_twice(tmp_path: Path) -> None:
+    store = SummaryStore(tmp_path)
+    store.write(None, [("a", 0, Summary.of([1.0]))])
+    store.write(0, [("a", 0, Summary.of([1.0]))])
+    before = {path: path.read_text() for path in tmp_path.glob("*.json")}
+    store.compact()
+    for path, text in before.items():  # as if they had never been removed
+        path.write_text(text)
+    assert store.of("a").count == 2.0
+    store.write(1, [("a", 0, Summary.of([1.0]))])
+    store.compact()
+    assert store.of("a").count == 3.0
+    assert not list(tmp_path.glob("table-*.json"))
+
+
+def test_no_weight_is_too_small_for_a_lower_bound() -> None:
+    assert wilson_lower(1e-300, 1e-300) == pytest.approx(0.0, abs=1e-12)
+    assert wilson_lower(1e-5, 2e-5) == pytest.approx(0.0, abs=1e-4)
 
 
 @given(st.integers(0, 50), st.integers(0, 50))

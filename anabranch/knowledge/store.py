@@ -1,14 +1,16 @@
-"""Summaries on disk: one file per micro-batch, merged when read.
+"""Summaries on disk: one file per micro-batch or table, merged when read.
 
-A batch that is run again writes the same file again, so nothing counts twice; and since summaries
-merge in any order, no file ever has to be read to write another.
+A batch that is run again writes the same file again, so nothing counts twice; a table has no number
+and gets a file of its own. Since summaries merge in any order, no file ever has to be read to write
+another.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+import secrets
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -73,25 +75,27 @@ class SummaryStore:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
 
-    def write(self, batch: int, parts: Iterable[tuple[Any, int, Summary]]) -> None:
-        """Keep the summaries of a micro-batch, in place of what an earlier attempt wrote."""
-        if batch <= self._merged_up_to():
+    def write(self, batch: int | None, parts: Iterable[tuple[Any, int, Summary]]) -> None:
+        """Keep the summaries of a micro-batch, in place of what an earlier attempt wrote.
+
+        Without a number they are a table's, which are added to what is there.
+        """
+        if batch is not None and batch <= self._merged_up_to():
             return
         found: dict[Key, Summary] = {}
         for service, period, part in parts:
             found[service, period] = found.get((service, period), Summary()).merge(part)
-        self._put(self.path / f"batch-{batch:012d}.json", found)
+        name = f"table-{secrets.token_hex(8)}" if batch is None else f"batch-{batch:012d}"
+        self._put(self.path / f"{name}.json", found)
 
     def read(self) -> dict[Key, Summary]:
         """All summaries, by service and period."""
+        return self._read(self._files())
+
+    def _read(self, files: Iterable[Path]) -> dict[Key, Summary]:
         found: dict[Key, Summary] = {}
-        for path in self._files():
-            form = json.loads(path.read_text())
-            if form["version"] != _VERSION:
-                raise ValueError(
-                    f"{path} has layout {form['version']}, this version reads {_VERSION}"
-                )
-            for service, period, text in form["summaries"]:
+        for path in files:
+            for service, period, text in _form(path)["summaries"]:
                 key = (service, period)
                 found[key] = found.get(key, Summary()).merge(Summary.from_json(text))
         return found
@@ -112,32 +116,46 @@ class SummaryStore:
 
     def compact(self) -> None:
         """Merge all files into one."""
+        # Tables have no number that says whether they are merged already, so their names are kept;
+        # also of those that a compaction cut short has left behind.
+        left = set(self.path.glob("table-*.json"))
         files = self._files()
         if len(files) < 2:
             return
-        newest = max(_number(path) for path in files)
-        self._put(self.path / f"merged-{newest:012d}.json", self.read())
-        for path in files:
-            if path.name != f"merged-{newest:012d}.json":
-                path.unlink()
+        tables = left.union(path for path in files if path.name.startswith("table-"))
+        newest = max((_number(path) for path in files if path not in tables), default=-1)
+        merged = self.path / f"merged-{newest:012d}.json"
+        self._put(merged, self._read(files), tables=[path.name for path in tables])
+        for path in tables.union(files) - {merged}:
+            path.unlink()
 
     def _files(self) -> list[Path]:
-        """The newest merged file and what came after it; older ones are leftovers of a crash."""
+        """The newest merged file and what came after it; others are leftovers of a crash."""
         limit = self._merged_up_to()
         batches = [p for p in self.path.glob("batch-*.json") if _number(p) > limit]
         merged = [p for p in self.path.glob("merged-*.json") if _number(p) == limit]
-        return sorted([*merged, *batches])
+        within = {name for path in merged for name in _form(path).get("tables", ())}
+        tables = [p for p in self.path.glob("table-*.json") if p.name not in within]
+        return sorted([*merged, *batches, *tables])
 
     def _merged_up_to(self) -> int:
         return max((_number(path) for path in self.path.glob("merged-*.json")), default=-1)
 
-    def _put(self, path: Path, found: dict[Key, Summary]) -> None:
+    def _put(self, path: Path, found: dict[Key, Summary], tables: Sequence[str] = ()) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         rows = [[service, period, s.to_json()] for (service, period), s in found.items()]
         partial = path.with_name("." + path.name)
-        partial.write_text(json.dumps({"version": _VERSION, "summaries": rows}))
+        form = {"version": _VERSION, "tables": list(tables), "summaries": rows}
+        partial.write_text(json.dumps(form))
         partial.replace(path)
 
 
 def _number(path: Path) -> int:
-    return int(path.stem.rsplit("-", 1)[1])
+    return int(path.stem.split("-", 1)[1])  # -1 if only tables are merged
+
+
+def _form(path: Path) -> Any:
+    form = json.loads(path.read_text())
+    if form["version"] != _VERSION:
+        raise ValueError(f"{path} has layout {form['version']}, this version reads {_VERSION}")
+    return form

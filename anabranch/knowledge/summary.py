@@ -88,11 +88,18 @@ class Summary:
 
     @classmethod
     def of(cls, values: Any, completeness: Sequence[float | None] | None = None) -> Summary:
-        """The summary of figures, each of weight 1."""
+        """The summary of figures, each of weight 1.
+
+        Figures that are NaN or infinite have no place in a mean and are left out.
+
+        Examples
+        --------
+        >>> Summary.of([1.0, float("inf")]).count, Summary.of([], [0.5]).completeness
+        (1.0, 0.5)
+        """
         figures = np.asarray(values, np.float64)
-        if not len(figures):
-            return cls()
-        mean = float(figures.mean())
+        figures = figures[np.isfinite(figures)]
+        mean = float(figures.mean()) if len(figures) else 0.0
         numbers, counts = np.unique(class_of(figures), return_counts=True)
         known = [c for c in completeness or () if c is not None]
         return cls(
@@ -107,16 +114,16 @@ class Summary:
     def merge(self, other: Summary) -> Summary:
         """Both together."""
         count = self.count + other.count
-        if not count:
-            return Summary()
+        # Verdicts may be known of instances that have no figure.
+        share = other.count / count if count else 0.0
         apart = other.mean - self.mean
         classes = dict(self.classes)
         for number, weight in other.classes.items():
             classes[number] = classes.get(number, 0.0) + weight
         return Summary(
             count=count,
-            mean=self.mean + apart * other.count / count,
-            m2=self.m2 + other.m2 + apart * apart * self.count * other.count / count,
+            mean=self.mean + apart * share,
+            m2=self.m2 + other.m2 + apart * apart * self.count * share,
             complete=self.complete + other.complete,
             rated=self.rated + other.rated,
             met=self.met + other.met,
@@ -143,7 +150,7 @@ class Summary:
             met=self.met * w,
             violated=self.violated * w,
             unknown=self.unknown * w,
-            classes={number: weight * w for number, weight in self.classes.items()},
+            classes={n: weight * w for n, weight in self.classes.items() if weight * w > 0},
         )
 
     @property

@@ -24,7 +24,6 @@ def wilson_lower(met: float, total: float, z: float = Z95) -> float:
     """
     if total <= 0 or met <= 0:
         return 0.0
-    p = met / total
-    middle = p + z * z / (2 * total)
-    spread = z * math.sqrt(p * (1 - p) / total + z * z / (4 * total * total))
-    return max(0.0, (middle - spread) / (1 + z * z / total))
+    # Multiplied out, so that next to no weight does no harm.
+    spread = z * math.sqrt(max(met * (1 - met / total), 0.0) + z * z / 4)
+    return max(0.0, (met + z * z / 2 - spread) / (total + z * z))

@@ -14,7 +14,8 @@ from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.knowledge.store import SummaryStore, summarise
 from anabranch.knowledge.summary import Summary
-from anabranch.spark.sla import Promises, judge
+from anabranch.spark.frames import by_name
+from anabranch.spark.sla import Promises, judge, revision_problems
 
 __all__ = ["Knowledge"]
 
@@ -25,7 +26,8 @@ class Knowledge:
     Parameters
     ----------
     path
-        A directory of the driver's file system.
+        A directory of the driver's file system; of one stream (one checkpoint), whose batches are
+        told apart by number, and any number of tables.
     promises
         As in ``ab.sla``; without them every verdict is unknown.
     service, metric, period
@@ -69,33 +71,38 @@ class Knowledge:
     def absorb(self, instances: DataFrame, batch: int | None = None) -> None:
         """Take in instances: a table, or micro-batch number `batch` of a stream.
 
-        The same number again replaces what it brought before. In a stream the first row of an
-        instance counts, since later revisions may come in other batches; in a table the last does.
+        The same number again replaces what it brought before; a table adds to what is there, so
+        absorb it once. In a stream the first row of an instance counts, since later revisions may
+        come in other batches; in a table the last does, as in ``ab.sla``.
         """
-        if self.promises is None:
-            instances = instances.withColumn("_service", F.col(self.service))
-            judged = instances.withColumn(
-                "_verdict", F.when(F.col("revision") > 0, "revised").otherwise("unknown")
-            )
-        else:
-            judged = judge(
-                instances, self.promises, self.service, self.metric, once=batch is not None
-            )
+        once = batch is not None
+        problems = [] if once else revision_problems(instances)
+        if problems:
+            raise InvalidCall("Knowledge.absorb", problems)
+        judged = judge(instances, self.promises, self.service, self.metric, once=once)
         micros = F.unix_micros("closed")
         rows = judged.filter(F.col("_verdict") != "revised").select(
             F.col("_service").alias("service"),
             (micros - F.pmod(micros, F.lit(self.period))).alias("period"),
-            F.col(self.metric).cast("double").alias("figure"),
+            by_name(self.metric).cast("double").alias("figure"),
             F.col("completeness").cast("double").alias("completeness"),
             F.col("_verdict").alias("verdict"),
         )
         kind = rows.schema["service"].dataType.simpleString()
         parts = rows.mapInArrow(_partial, f"service {kind}, period long, summary string").collect()
-        self.store.write(batch or 0, [(s, p, Summary.from_json(text)) for s, p, text in parts])
+        self.store.write(batch, [(s, p, Summary.from_json(text)) for s, p, text in parts])
 
     def of(self, service: Any, *, tau: Duration | None = None) -> Summary:
         """All periods of a service as one summary; with `tau`, older ones fade."""
-        return self.store.of(service, tau=None if tau is None else microseconds(tau) / 1e6)
+        seconds = None
+        if tau is not None:
+            try:
+                seconds = microseconds(tau) / 1e6
+            except ValueError as error:
+                raise InvalidCall("Knowledge.of", [f"tau: {error}"]) from None
+            if seconds <= 0:
+                raise InvalidCall("Knowledge.of", [f"tau must be longer than nothing, got {tau!r}"])
+        return self.store.of(service, tau=seconds)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per service and period."""

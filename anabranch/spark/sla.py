@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
+from anabranch.assembly.call import FIGURES
 from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.knowledge.wilson import Z95
+from anabranch.spark.frames import ASSEMBLY_KEY, by_name
 
-__all__ = ["judge", "recommend", "sla"]
+__all__ = ["judge", "recommend", "revision_problems", "sla"]
 
 Promises = Mapping[Any, Any] | DataFrame
 
@@ -35,7 +37,8 @@ def sla(
     ----------
     instances
         The result of ``ab.assemble``, streaming or batch. Of a batch, the last revision of each
-        instance counts; of a stream, the first row does, and `revised` counts later ones.
+        instance counts, for which the key's columns, `seq` and `opened` must be there, unless
+        nothing is revised; of a stream, the first row does, and `revised` counts later ones.
     promises
         ``{service: promised}`` with durations, or numbers in the unit of the metric; or a static
         DataFrame of ``service, promised``. Services without a promise are left out.
@@ -120,7 +123,8 @@ def recommend(
     weight
         How much preference counts against compliance, 0 to 1.
     decay
-        Instances count ``exp(-age / decay)``, by how much earlier than the newest they closed.
+        Instances count ``exp(-age / decay)``, by how much earlier than the newest of all they
+        closed. For tables; what a stream has to say fades in ``Knowledge.of(service, tau=)``.
     top
         Only so many.
 
@@ -150,18 +154,20 @@ def recommend(
             problems.append(f"decay: {error}")
         if tau is not None and tau <= 0:
             problems.append(f"decay must be longer than nothing, got {decay!r}")
+        if getattr(instances, "isStreaming", False):
+            # Weights that were added up cannot be brought down as the newest moves on.
+            problems.append(
+                "decay= is for tables: for a stream keep ab.Knowledge by foreachBatch, whose "
+                "of(service, tau=...) lets old periods fade"
+            )
     if problems:
         raise InvalidCall("recommend", problems)
     judged = judge(instances, promises, service, metric, complete)
-    if tau is None:
-        counted, scale = F.lit(1.0), F.lit(1.0)
-    else:
-        # Weights relative to a fixed moment, brought to the newest instance's afterwards.
-        start = F.lit(_reference(instances))
-        counted = F.exp((F.unix_micros("closed") / 1e6 - start) / tau)
-        scale = F.exp((F.max(F.unix_micros("closed")) / 1e6 - start) / tau)
+    counted = F.lit(1.0)
+    if tau is not None:
+        counted = F.exp((F.unix_micros("closed") - F.lit(_newest(instances))) / 1e6 / tau)
     sums = [
-        (F.sum(F.when(F.col("_verdict") == name, counted).otherwise(0.0)) / scale).alias(name)
+        F.sum(F.when(F.col("_verdict") == name, counted).otherwise(0.0)).alias(name)
         for name in ("met", "violated", "unknown")
     ]
     found = judged.filter(F.col("_verdict") != "revised").groupBy(
@@ -190,7 +196,7 @@ def recommend(
 
 def judge(
     instances: DataFrame,
-    promises: Promises,
+    promises: Promises | None,
     service: str,
     metric: str,
     complete: Column | None = None,
@@ -200,41 +206,74 @@ def judge(
 
     The verdict is ``met, violated, unknown``, or ``revised`` for a row that brings nothing new to
     count: a revision in a stream. `once`: the first row of an instance counts, not the last; by
-    default so in streams.
+    default so in streams. Without promises every verdict is unknown.
     """
-    named = _table(instances, promises)
     once = instances.isStreaming if once is None else once
     if not once:
-        instances = _last_revisions(instances, service)
+        instances = _last_revisions(instances)
     whole = (
         complete if complete is not None else F.coalesce(F.col("completeness") >= 1, F.lit(False))
     )
-    figure, promised = _column(metric).cast("double"), F.col("_promised")
+    figure, promised = by_name(metric).cast("double"), F.col("_promised")
     verdict = (
         F.when(figure.isNull(), "unknown")
         .when(figure > promised, "violated")
         .when(whole, "met")
         .otherwise("unknown")
     )
+    joined = instances.withColumn("_service", by_name(service))
+    if promises is None:
+        verdict = F.lit("unknown")
+    else:
+        joined = joined.join(F.broadcast(_table(instances, promises)), "_service")
     if once:
         verdict = F.when(F.col("revision") > 0, "revised").otherwise(verdict)
-    joined = instances.withColumn("_service", _column(service)).join(F.broadcast(named), "_service")
     return joined.withColumn("_verdict", verdict)
 
 
-def _last_revisions(instances: DataFrame, service: str) -> DataFrame:
-    """The last row of every instance."""
-    if "revision" not in instances.columns:
-        return instances
-    from pyspark.sql import Window
+def revision_problems(instances: DataFrame) -> list[str]:
+    """Why a table's revisions cannot be told from other instances; nothing if there are none."""
+    lacking = _identity(instances)[1]
+    if not lacking or "revision" not in instances.columns:
+        return []
+    if not instances.filter(F.col("revision") > 0).limit(1).count():
+        return []
+    return [
+        "instances has revisions, and of what says which rows are of one instance it lacks "
+        f"{', '.join(lacking)}; it has {', '.join(instances.columns)}. Keep the key's columns, "
+        "before seq and under their names, and seq and opened; or keep only first rows, "
+        ".filter('revision = 0')"
+    ]
 
-    # What precedes `seq` in the result of `assemble` is its key.
-    place = instances.columns.index("seq") if "seq" in instances.columns else 0
-    names = [*instances.columns[:place], "seq", "opened"]
-    parts = [_column(name) for name in names if name in instances.columns]
-    latest = Window.partitionBy(*parts).orderBy(F.desc("revision"))
-    numbered = instances.withColumn("_nth", F.row_number().over(latest))
-    return numbered.filter("_nth = 1").drop("_nth")
+
+def _identity(instances: DataFrame) -> tuple[list[str], list[str]]:
+    """The columns that name an instance, and those of them that are gone."""
+    have = instances.columns
+    before = have[: have.index("seq")] if "seq" in have else []
+    key = [name for name in before if name not in FIGURES and name != "items"]
+    told = instances.schema["seq"].metadata.get(ASSEMBLY_KEY) if "seq" in have else None
+    lacking = [name for name in (told or ()) if name not in have]
+    if not told and not key:
+        lacking.append("a key before seq")
+    names = [*(told or key), "seq", "opened"]
+    return names, lacking + [name for name in ("seq", "opened") if name not in have]
+
+
+def _last_revisions(instances: DataFrame) -> DataFrame:
+    """The last row of every instance.
+
+    Rows of one instance have the same key, `seq` and `opened`, and each another revision. Where a
+    revision is there twice, several instances look alike, and the first row of each counts: they
+    are never taken for one.
+    """
+    names, lacking = _identity(instances)
+    if "revision" not in instances.columns or lacking:
+        return instances
+    alike = Window.partitionBy(*map(by_name, names))
+    number = F.coalesce(F.col("revision"), F.lit(0))
+    apart = F.count(F.lit(1)).over(alike) == F.size(F.collect_set(number).over(alike))
+    last = F.when(apart, F.max(number).over(alike)).otherwise(F.min(number).over(alike))
+    return instances.withColumn("_last", number == last).filter("_last").drop("_last")
 
 
 def _counts() -> list[Column]:
@@ -256,11 +295,9 @@ def _counts() -> list[Column]:
 def _wilson(met: Column, total: Column) -> Column:
     """See `anabranch.knowledge.wilson`."""
     z = Z95
-    p = met / total
-    middle = p + z * z / (2 * total)
-    # Rounding may leave p a hair above 1 where weights are not whole.
-    spread = z * F.sqrt(F.greatest(p * (1 - p), F.lit(0.0)) / total + z * z / (4 * total * total))
-    lower = F.greatest((middle - spread) / (1 + z * z / total), F.lit(0.0))
+    # Rounding may leave met a hair above total where weights are not whole.
+    spread = z * F.sqrt(F.greatest(met * (1 - met / total), F.lit(0.0)) + z * z / 4)
+    lower = F.greatest((met + z * z / 2 - spread) / (total + z * z), F.lit(0.0))
     # Exactly 0 where nothing was met, or rounding would decide ties.
     return F.when((total > 0) & (met > 0), lower).otherwise(0.0)
 
@@ -282,26 +319,26 @@ def _promised(value: Any) -> float:
     return microseconds(value) / 1e6
 
 
-def _reference(instances: DataFrame) -> float:
-    """A moment near the instances, in seconds: the newest of a table, now for a stream."""
-    if instances.isStreaming:
-        import time
-
-        return time.time()
+def _newest(instances: DataFrame) -> int:
+    """When the newest instance of a table closed, in microseconds."""
     found = instances.agg(F.max(F.unix_micros("closed"))).first()
-    return 0.0 if found is None or found[0] is None else found[0] / 1e6
+    return 0 if found is None or found[0] is None else int(found[0])
 
 
 def _problems(instances: Any, promises: Any, service: str, metric: str) -> list[str]:
     if not hasattr(instances, "mapInArrow"):
         return [f"instances must be a DataFrame of ab.assemble, got {type(instances).__name__}"]
     have = instances.columns
-    needed = dict.fromkeys((service, metric, "closed", "completeness", "revision"))
+    needed = dict.fromkeys((service, metric, "closed", "completeness"))
+    if instances.isStreaming:
+        needed["revision"] = None
     problems = [
         f"there is no column {name!r} in instances; it has {', '.join(have)}"
         for name in needed
         if name not in have
     ]
+    if not instances.isStreaming:
+        problems += revision_problems(instances)
     if isinstance(promises, Mapping):
         for name, value in promises.items():
             try:
@@ -321,7 +358,3 @@ def _problems(instances: Any, promises: Any, service: str, metric: str) -> list[
         if promises.isStreaming:
             problems.append("promises must be a static DataFrame, read with spark.read")
     return problems
-
-
-def _column(name: str) -> Column:
-    return F.col("`" + name.replace("`", "``") + "`")

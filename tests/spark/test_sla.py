@@ -105,10 +105,24 @@ def test_recommendation(spark: Any) -> None:
     fading = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay="1 hour").collect()}
     for name in LIMITS:
         of = [r for r in made if r[0] == name and verdict(r) == "met"]
-        newest = max(micros(r[5]) for r in made if r[0] == name) / SECOND
-        weight = sum(np.exp((micros(r[5]) / SECOND - newest) / 3600) for r in of)
+        weight = sum(np.exp((micros(r[5]) / SECOND - now) / 3600) for r in of)
         assert fading[name]["met"] == pytest.approx(weight)
-    assert now > 0
+
+
+def test_what_is_old_fades_beside_what_others_did_since(spark: Any) -> None:
+    """By the newest of all: a service that was good a day ago has little left to show."""
+    day = [datetime(2024, 1, 1), datetime(2024, 1, 2)]
+    made = [
+        (name, n, 0, 0, t, t, 1.0, 1.0) for name, t in zip("ab", day, strict=True) for n in range(5)
+    ]
+    frame = spark.createDataFrame(made, SCHEMA)
+    found = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay="12 hours").collect()}
+    assert found["a"]["met"] == pytest.approx(5 * np.exp(-2)) and found["b"]["met"] == 5
+    assert found["a"]["score"] == pytest.approx(wilson_lower(5 * np.exp(-2), 5 * np.exp(-2)))
+    for decay in ("1 minute", "2 minutes 5 seconds", "1 microsecond"):  # nothing, next to nothing
+        found = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay=decay).collect()}
+        assert found["a"]["met"] < 1e-200 and found["a"]["score"] == pytest.approx(0, abs=1e-9)
+        assert found["b"]["met"] == 5
 
 
 def test_ties_go_to_the_service_with_more_instances(spark: Any) -> None:
@@ -117,6 +131,65 @@ def test_ties_go_to_the_service_with_more_instances(spark: Any) -> None:
     many = [("b", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(9)]
     found = ab.recommend(spark.createDataFrame(few + many, SCHEMA), PROMISES).collect()
     assert [(r["service"], r["score"]) for r in found] == [("b", 0.0), ("a", 0.0)]
+
+
+@pytest.fixture(scope="module")
+def revised(spark: Any, tmp_path_factory: Any) -> Any:
+    """Six clients at the same instant; every other one calls once more after its row is out."""
+    calls = spark.sql(
+        """SELECT 'a' AS head, id % 6 AS client,
+           timestamp_millis(1700000000000 + if(id < 6, 0, 1500)) AS ts
+           FROM range(12) WHERE id < 6 OR id % 2 = 0"""
+    )
+    path = str(tmp_path_factory.mktemp("revised") / "rows")
+    found = ab.assemble(calls, key=["head", "client"], close=ab.wait("1 second"))
+    found.write.parquet(path)
+    return spark.read.parquet(path)
+
+
+def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
+    assert revised.count() == 9 and revised.filter("revision = 1").count() == 3
+
+    def tally(frame: Any) -> tuple[int, ...]:
+        (row,) = ab.sla(frame, {"a": "1 second"}, complete=F.lit(True), period="1 day").collect()
+        return row["instances"], row["met"], row["violated"]
+
+    assert tally(revised) == (6, 3, 3)
+    lacking = revised.drop("client")
+    for call, message in (
+        (lambda: ab.sla(lacking, PROMISES), "it lacks client; it has head, seq"),
+        (lambda: ab.recommend(lacking, PROMISES), "it lacks client"),
+        (lambda: ab.sla(revised.drop("opened"), PROMISES), "it lacks opened"),
+        (lambda: ab.sla(revised.drop("seq"), PROMISES), "it lacks a key before seq, seq"),
+        (lambda: ab.Knowledge("x").absorb(lacking), "Knowledge.absorb cannot start: instances has"),
+    ):
+        with pytest.raises(InvalidCall) as error:
+            call()
+        assert message in str(error.value)
+    # With nothing to merge, nothing is needed for it.
+    assert tally(lacking.filter("revision = 0")) == (6, 6, 0)
+    assert tally(lacking.filter("revision = 0").drop("revision", "seq", "opened")) == (6, 6, 0)
+    # Rows that do not say how they were assembled: those that look alike count by their first.
+    bare = spark.createDataFrame(lacking.collect(), lacking.schema.simpleString())
+    assert tally(bare) == (6, 6, 0)
+
+
+def test_knowledge_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -> None:
+    for promises in (None, {"a": "1 second", "b": "1 second"}):
+        known = ab.Knowledge(tmp_path / str(promises is None), promises)
+        known.absorb(revised)
+        first = known.of("a")
+        assert (first.count, first.mean) == (6.0, pytest.approx(0.75))  # of the last revisions
+        known.absorb(revised.filter("revision = 0").withColumn("head", F.lit("b")))
+        known.absorb(revised.filter("revision = 0"), 0)  # a stream begins
+        assert (known.of("a").count, known.of("b").count) == (12.0, 6.0)
+        known.store.compact()
+        known.absorb(revised.filter("client = 0"))
+        assert known.of("a").count == 13.0
+    assert known.of("a", tau="1 day").violated == 4.0
+    for tau, message in (("0 seconds", "tau must be longer than nothing"), ("x", "tau: 'x' is")):
+        with pytest.raises(InvalidCall, match=message):
+            known.of("a", tau=tau)
 
 
 def test_streams(spark: Any, tmp_path: Path) -> None:
@@ -187,6 +260,14 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
 
 def test_wrong_calls(spark: Any) -> None:
     frame = spark.createDataFrame(rows(5), SCHEMA)
+    tick = spark.readStream.format("rate").load()
+    live = tick.selectExpr(
+        "'a' AS head",
+        "0 AS revision",
+        "timestamp AS closed",
+        "1D AS duration",
+        "1D AS completeness",
+    )
     for call, message in (
         (lambda: ab.sla(frame, {}), "promises is empty"),
         (lambda: ab.sla(frame, {"a": "soon"}), "promise of 'a': 'soon' is not a duration"),
@@ -197,6 +278,7 @@ def test_wrong_calls(spark: Any) -> None:
         (lambda: ab.sla(frame, frame), "promises has no column 'service'"),
         (lambda: ab.recommend(frame, PROMISES, weight=2), "weight must be between 0 and 1"),
         (lambda: ab.recommend(frame, PROMISES, decay="x"), "decay: 'x' is not a duration"),
+        (lambda: ab.recommend(live, PROMISES, decay="1 day"), "for a stream keep ab.Knowledge"),
         (lambda: ab.Knowledge("x", period="0 s"), "period must be longer than nothing"),
     ):
         with pytest.raises(InvalidCall) as error:
