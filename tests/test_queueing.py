@@ -429,6 +429,19 @@ def test_a_crowded_chain_is_solved_from_either_end(arrivals):
         assert steady[-4:].sum() > 0.05
 
 
+@pytest.mark.parametrize("size, solve", [(101, gth), (801, sparse_lu)])
+def test_answers_are_put_back_into_the_equations(size, solve, monkeypatch):
+    """Both ends are next to never visited."""
+    chain = np.zeros((size, size))
+    middle = size // 2
+    for n in range(size - 1):
+        chain[n, n + 1], chain[n + 1, n] = (1e-9, 1e9) if n >= middle else (1e9, 1e-9)
+    assert solve(chain)[middle] == pytest.approx(1)
+    monkeypatch.setattr("anabranch.queueing.stationary._RESIDUAL", -1.0)  # none is good enough
+    with pytest.raises(AnabranchError, match=f"the chain of {size} states could not be solved"):
+        solve(chain)
+
+
 @pytest.mark.parametrize("room, loss", [(60, 0.9), (350, 0.9), (500, 0.5), (1000, 0.3), (500, 0.2)])
 def test_shedding_of_an_overload(room, loss):
     found = max_rate_for_loss(poisson(1.0), Erlang(1, 1.0), room, loss)

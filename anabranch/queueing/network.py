@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 
 import numpy as np
 
@@ -83,13 +84,13 @@ def operator_network(operators: Mapping[str, Operator]) -> NetworkFigures:
         if not (share >= 0 and math.isfinite(share))
     ]
     for name, operator in operators.items():
-        for what in ("input_rate", "input_scv"):
-            value = getattr(operator, what)
-            if not (value >= 0 and math.isfinite(value)):
+        inputs = {"input_rate": operator.input_rate, "input_scv": operator.input_scv}
+        for what, value in inputs.items():
+            if not (isinstance(value, Real) and value >= 0 and math.isfinite(value)):
                 problems.append(
                     f"{what} of {name!r} must be a finite number of at least 0, got {value!r}"
                 )
-    if not any(operator.input_rate > 0 for operator in operators.values()):
+    if not problems and not any(operator.input_rate > 0 for operator in operators.values()):
         problems.append("no operator has an input_rate above 0: nothing comes in")
     if problems:
         raise InvalidCall("operator_network", problems)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from anabranch.errors import InvalidCall
 from anabranch.fitting.erlang import HyperErlang
@@ -78,7 +79,7 @@ def max_rate_for_loss(
     >>> round(plan.factor, 6), round(plan.shed, 6)
     (0.5, 0.5)
     """
-    if not (isinstance(loss, (int, float)) and 0 < loss < 1):
+    if not (isinstance(loss, Real) and 0 < loss < 1):
         raise InvalidCall(
             "max_rate_for_loss", [f"loss must be a number between 0 and 1, got {loss!r}"]
         )

@@ -19,6 +19,10 @@ __all__ = ["gth", "sparse_lu", "stationary"]
 _DENSE = 400
 _LARGE = 1e150
 _RESIDUAL = 1e-12
+_UNSOLVED = (
+    "the chain of {:,} states could not be solved: its probabilities are too unlike for numbers of "
+    "64 bits; take less room, or rates that are less unlike"
+)
 
 
 def stationary(generator: Any, *, crowded: bool = False) -> Floats:
@@ -51,6 +55,7 @@ def gth(generator: Floats) -> Floats:
     recurrent = _closed_class(generator)
     rates = np.array(generator[np.ix_(recurrent, recurrent)], dtype=np.float64)
     np.fill_diagonal(rates, 0.0)
+    given = rates.copy()
     size = len(rates)
     for state in range(size - 1, 0, -1):
         leaving = rates[state, :state].sum()
@@ -63,9 +68,14 @@ def gth(generator: Floats) -> Floats:
         # In an overloaded queue they grow from level to level, beyond what a float holds.
         if weights[state] > _LARGE:
             weights[: state + 1] /= weights[state]
+    weights /= weights.sum()
+    going = weights * given.sum(axis=1)
+    apart = np.abs(weights @ given - going).max()
+    if not apart <= _RESIDUAL * going.max():  # so for NaN as well
+        raise AnabranchError(_UNSOLVED.format(size))
     found = np.zeros(len(generator))
-    found[recurrent] = weights / weights.sum()
-    return _checked(found)
+    found[recurrent] = weights
+    return found
 
 
 def sparse_lu(generator: Any, refinements: int = 2, *, crowded: bool = False) -> Floats:
@@ -89,15 +99,11 @@ def sparse_lu(generator: Any, refinements: int = 2, *, crowded: bool = False) ->
         if visits is not None:
             break
     else:
-        raise AnabranchError(
-            f"the chain of {size:,} states could not be solved: neither its first nor its last "
-            "state is visited often enough to count the others by; take less room, or rates that "
-            "are less unlike"
-        )
+        raise AnabranchError(_UNSOLVED.format(size))
     answer = np.zeros(generator.shape[0])
     weights = visits / leaving
     answer[recurrent] = weights / weights.sum()
-    return _checked(answer)
+    return answer
 
 
 def _visits(jumps: Any, anchor: int, refinements: int) -> Floats | None:
@@ -128,15 +134,6 @@ def _visits(jumps: Any, anchor: int, refinements: int) -> Floats | None:
         apart = np.abs(jumps.T @ visits - visits).max()
     good = apart <= _RESIDUAL and visits.min() >= -_RESIDUAL  # false for NaN as well
     return np.maximum(visits, 0.0) if good else None
-
-
-def _checked(found: Floats) -> Floats:
-    if not np.isfinite(found).all():
-        raise AnabranchError(
-            f"the chain of {len(found):,} states could not be solved: its probabilities are beyond "
-            "what a number of 64 bits holds; take less room, or rates that are less unlike"
-        )
-    return found
 
 
 def _closed_class(generator: Any) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -33,7 +33,7 @@ def narrow(
     if columns.assembled:
         extra: list[str] = [name for name in (*WINDOW, "reason") if name in frame.columns]
         extra += [columns.complete] if columns.complete else []
-        return frame.select(*columns.key, *ASSEMBLED, *dict.fromkeys(extra)).toArrow()
+        return frame.select(*dict.fromkeys([*columns.key, *ASSEMBLED, *extra])).toArrow()
     assert columns.time is not None
     # Those without a key stay apart, by their null, and are counted by the reader.
     found = [
