@@ -32,8 +32,11 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/anabranch demo
 
+# Two processes, one of which runs all that needs Spark: a session is shared, and the cores are used.
+TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup
+
 test: setup
-	$(BIN)/python -m pytest -m "not slow"
+	$(TESTS) -m "not slow"
 
 slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -42,7 +45,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/python -m pytest -m "not slow"
+	$(TESTS) -m "not slow"
 
 laws: setup
 	ANABRANCH_EXAMPLES=50000 $(BIN)/python -m pytest tests/test_plan_changes.py

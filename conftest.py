@@ -44,3 +44,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
 def _spark_in_examples(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
     if isinstance(request.node, pytest.DoctestItem) and ".spark." in request.node.name:
         doctest_namespace["spark"] = request.getfixturevalue("spark")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let one process run all that needs Spark, beside another that runs the rest."""
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        example = isinstance(item, pytest.DoctestItem) and ".spark." in item.name
+        if "spark" in names or example or "tests/spark" in item.nodeid:
+            item.add_marker(pytest.mark.xdist_group("spark"))
