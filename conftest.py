@@ -46,6 +46,7 @@ def _spark_in_examples(request: pytest.FixtureRequest, doctest_namespace: dict[s
         doctest_namespace["spark"] = request.getfixturevalue("spark")
 
 
+@pytest.hookimpl(tryfirst=True)  # before the groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let one process run all that needs Spark, beside another that runs the rest."""
     for item in items:
