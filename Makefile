@@ -32,11 +32,16 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/anabranch demo
 
-# Two processes, one of which runs all that needs Spark: a session is shared, and the cores are used.
-TESTS := $(BIN)/python -m pytest -n 2 --dist loadgroup
+# What needs Spark, and the rest beside it: one session, and two cores in use.
+define run-tests
+	@echo "running what needs Spark; the rest runs beside it and is shown at the end"
+	@$(BIN)/python -m pytest -m "not slow and not spark" > $(VENV)/pure-tests.log 2>&1 & pure=$$!; \
+	$(BIN)/python -m pytest -m "not slow and spark"; spark=$$?; \
+	wait $$pure; status=$$?; cat $(VENV)/pure-tests.log; exit $$((spark | status))
+endef
 
 test: setup
-	$(TESTS) -m "not slow"
+	$(run-tests)
 
 slow: setup
 	$(BIN)/python -m pytest -m slow
@@ -45,7 +50,7 @@ check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(TESTS) -m "not slow"
+	$(run-tests)
 
 laws: setup
 	ANABRANCH_EXAMPLES=50000 $(BIN)/python -m pytest tests/test_plan_changes.py

@@ -46,11 +46,11 @@ def _spark_in_examples(request: pytest.FixtureRequest, doctest_namespace: dict[s
         doctest_namespace["spark"] = request.getfixturevalue("spark")
 
 
-@pytest.hookimpl(tryfirst=True)  # before the groups are read
+@pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let one process run all that needs Spark, beside another that runs the rest."""
+    """Mark what needs Spark, so that it can run beside the rest."""
     for item in items:
         names = getattr(item, "fixturenames", ())
         example = isinstance(item, pytest.DoctestItem) and ".spark." in item.name
         if "spark" in names or example or "tests/spark" in item.nodeid:
-            item.add_marker(pytest.mark.xdist_group("spark"))
+            item.add_marker(pytest.mark.spark)
