@@ -9,6 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleKernel
+from anabranch.assembly.learning import BINS, C_MET, C_MORE, C_REACHED, learn, new_knowledge
 from anabranch.assembly.local import assemble_arrays
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.assembly.store import Store
@@ -105,3 +106,15 @@ def test_what_is_learned_is_part_of_the_state_that_is_reported() -> None:
     kernel.step([], 5000)
     assert kernel.load.open_windows == kernel.load.lingering == 0
     assert kernel.load.state_bytes > 500 * 3 * 32 * 8
+
+
+def test_what_is_old_fades() -> None:
+    """After very many instances a change of all heads' ways still shows within some thousands."""
+    heads, degrees, silences, ordered, common = new_knowledge({}, 2)
+    for count in (2, 1):
+        for _ in range(20_000):
+            learn(heads[0], degrees[0], silences[0], ordered[0], common, count, 5, 5, 0.5)
+        # Of a head that nobody knows: does a second invocation come?
+        share = common[C_MORE + 1] / common[C_REACHED + 1]
+        assert share > 0.9 if count == 2 else share < 0.2
+    assert common[C_REACHED : C_MET + BINS].max() < 10_000

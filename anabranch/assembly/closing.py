@@ -27,6 +27,7 @@ __all__ = [
 ]
 
 _MOST = 1 << 40  # a count that is never reached
+_LONGEST = 30 * 365 * 86_400_000_000  # microseconds; deadlines must not overflow
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,9 @@ def learned(
     if head is not None and not isinstance(head, str):
         problems.append(f"head must be the name of a column, got {head!r}")
     us, lingers = _times("learned", timeout, linger, problems)
+    if not lingers:
+        what = "linger must be longer than nothing, or what a close cuts off is never learned"
+        raise InvalidCall("learned", [f"{what}; got {linger!r}"])
     return Learned(
         us,
         lingers,
@@ -256,8 +260,11 @@ def _times(verb: str, timeout: Any, linger: Any, problems: list[str]) -> tuple[i
         except ValueError as error:
             problems.append(str(error))
             us = 1
-        if us < (1 if name == "the duration" else 0):
-            problems.append(f"{name} must be longer than nothing, got {value!r}")
+        if us < 0 or (us == 0 and name != "linger"):
+            least = "not be negative" if name == "linger" else "be longer than nothing"
+            problems.append(f"{name} must {least}, got {value!r}")
+        elif us > _LONGEST:
+            problems.append(f"{name} must be at most 30 years, got {value!r}")
         found.append(us)
     if problems:
         raise InvalidCall(verb, problems)
@@ -265,9 +272,9 @@ def _times(verb: str, timeout: Any, linger: Any, problems: list[str]) -> tuple[i
 
 
 def _whole(name: str, value: Any) -> list[str]:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < _MOST:
         return []
-    return [f"{name} must be a whole number of at least 1, got {value!r}"]
+    return [f"{name} must be a whole number from 1 to 2**40, got {value!r}"]
 
 
 def _number(value: Any) -> bool:
