@@ -14,7 +14,7 @@ import numpy as np
 
 from anabranch.knn.algorithm import FOREVER, Queries
 from anabranch.knn.horizons import Merger
-from anabranch.knn.lists import NEVER, first_above, repair_list
+from anabranch.knn.lists import NEVER, first_above, remember_told, repair_list
 from anabranch.knn.repair import ListWithRepair
 from anabranch.knn.scoring import score
 
@@ -119,25 +119,6 @@ class BelatedLists(ListWithRepair):
 
 
 @numba.njit(cache=True, boundscheck=False)
-def _remember(codes, begin, end, head, q, log_number, log_next, log_used):  # pragma: no cover
-    """Add the entries of a list that have been told to the query's log."""
-    for j in range(begin, end):
-        if codes[j] & 1:
-            if log_used == len(log_number):
-                wide = np.empty(2 * log_used + 1024, np.int64)
-                wide[:log_used] = log_number
-                log_number = wide
-                wide = np.empty(2 * log_used + 1024, np.int64)
-                wide[:log_used] = log_next
-                log_next = wide
-            log_number[log_used] = codes[j] >> 1
-            log_next[log_used] = head[q]
-            head[q] = log_used
-            log_used += 1
-    return log_number, log_next, log_used
-
-
-@numba.njit(cache=True, boundscheck=False)
 def _insert_all(  # pragma: no cover
     measure, centres, k, spare, span, since, until, start, size, tau, oldest, scores, codes,
     clock, points, base, places, reached, head, log_number, log_next, log_used,
@@ -173,14 +154,14 @@ def _insert_all(  # pragma: no cover
             oldest[q] = min(oldest[q], number)
             if length > k[q] + 2 * spare[q]:
                 keep = k[q] + spare[q]
-                log_number, log_next, log_used = _remember(
+                log_number, log_next, log_used = remember_told(
                     codes, begin + keep, begin + length, head, q, log_number, log_next, log_used
                 )
                 length = keep
                 limit = scores[begin + keep - 1]
         if tied:
             # The list may shrink by this, and what was told must stay known.
-            log_number, log_next, log_used = _remember(
+            log_number, log_next, log_used = remember_told(
                 codes, begin, begin + length, head, q, log_number, log_next, log_used
             )
             first = max(

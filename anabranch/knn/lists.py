@@ -14,7 +14,7 @@ import numpy as np
 from anabranch.knn.candidates import beyond
 from anabranch.knn.scoring import score
 
-__all__ = ["NEVER", "first_above", "repair_list", "run", "still_remembered"]
+__all__ = ["NEVER", "first_above", "remember_told", "repair_list", "run", "still_remembered"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -166,6 +166,25 @@ def repair_list(
 
 
 @numba.njit(cache=True, boundscheck=False)
+def remember_told(codes, begin, end, head, q, log_number, log_next, log_used):  # pragma: no cover
+    """Add the entries of a list that have been told to the query's log."""
+    for j in range(begin, end):
+        if codes[j] & 1:
+            if log_used == len(log_number):
+                wide = np.empty(2 * log_used + 1024, np.int64)
+                wide[:log_used] = log_number
+                log_number = wide
+                wide = np.empty(2 * log_used + 1024, np.int64)
+                wide[:log_used] = log_next
+                log_next = wide
+            log_number[log_used] = codes[j] >> 1
+            log_next[log_used] = head[q]
+            head[q] = log_used
+            log_used += 1
+    return log_number, log_next, log_used
+
+
+@numba.njit(cache=True, boundscheck=False)
 def run(  # pragma: no cover
     measure, centres, k, spare, span, since, until, start, size, tau, oldest, changed,
     scores, codes, clock, times, points, base, offset, upto, counted, direct,
@@ -255,19 +274,10 @@ def run(  # pragma: no cover
                         nx += 1
                     if length > most:
                         keep = kq + spare[q]
-                        for j in range(begin + keep, begin + length):
-                            if codes[j] & 1:
-                                if log_used == len(log_number):
-                                    wide = np.empty(2 * log_used + 1024, np.int64)
-                                    wide[:log_used] = log_number
-                                    log_number = wide
-                                    wide = np.empty(2 * log_used + 1024, np.int64)
-                                    wide[:log_used] = log_next
-                                    log_next = wide
-                                log_number[log_used] = codes[j] >> 1
-                                log_next[log_used] = head[q]
-                                head[q] = log_used
-                                log_used += 1
+                        log_number, log_next, log_used = remember_told(
+                            codes, begin + keep, begin + length, head, q, log_number, log_next,
+                            log_used,
+                        )  # fmt: skip
                         length = keep
                         limit = scores[begin + keep - 1]
                 ci, di, pos, s = _next(
