@@ -13,8 +13,9 @@ from anabranch.errors import InvalidCall
 from anabranch.kernels.load import Load
 from anabranch.kernels.nearest import NearestKernel
 from anabranch.knn.algorithm import FOREVER
-from anabranch.neighbours import Nearest, plan_nearest, read_queries
+from anabranch.neighbours import Nearest, plan_nearest
 from anabranch.plans import LEFT, RIGHT
+from anabranch.query_rows import read_queries
 from anabranch.spread import mix
 from anabranch.windows import Slice, Window
 from tests import knn_twin

@@ -25,10 +25,11 @@ from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
 from anabranch.interest import Interest, cheaper_plan
 from anabranch.knn.zones import workers_for
-from anabranch.neighbours import QUERY_ID, Nearest, plan_nearest, read_queries
+from anabranch.neighbours import QUERY_ID, Nearest, plan_nearest
 from anabranch.planlog import PlanLog
 from anabranch.plans import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
+from anabranch.query_rows import read_queries
 from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes

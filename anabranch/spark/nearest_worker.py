@@ -25,8 +25,9 @@ from anabranch.errors import InvalidCall
 from anabranch.kernels.correlate import BEGINNING
 from anabranch.kernels.homes import HomeKernel
 from anabranch.kernels.nearest import NearestKernel
-from anabranch.neighbours import Nearest, read_queries, refuse_bad_queries
+from anabranch.neighbours import Nearest
 from anabranch.plans import LEFT, RIGHT, Plan, Ssp
+from anabranch.query_rows import read_queries, refuse_bad_queries
 from anabranch.routing import LivePlans
 from anabranch.spark.blas import single_threaded
 from anabranch.spark.heap import settle
