@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StateMismatch
+from anabranch.knn import repair
 from anabranch.knn.algorithm import FOREVER, METRICS, Queries
 from anabranch.knn.repair import ListWithRepair
 from tests import knn_twin
@@ -83,6 +85,7 @@ def wanted(t: np.ndarray, points: np.ndarray, queries: Queries) -> list[knn_twin
     spare=st.integers(1, 4),
     index=st.sampled_from(["grid", "scan"]),
     longest=st.sampled_from([1, 5, 40, 300]),
+    by_stretches=st.booleans(),
 )
 def test_equals_brute_force(
     seed: int,
@@ -93,6 +96,7 @@ def test_equals_brute_force(
     spare: int,
     index: str,
     longest: int,
+    by_stretches: bool,
 ) -> None:
     random = np.random.default_rng(seed)
     n, count = int(random.integers(0, 90)), int(random.integers(1, 5))
@@ -108,7 +112,8 @@ def test_equals_brute_force(
         metric=metric,
     )
     lists = ListWithRepair(queries, spare=spare, index=index)
-    got = played(lists, t, points, calls(t, random, longest), lambda: random.random() < 0.2)
+    with mock.patch.object(repair, "LONG", 0 if by_stretches else 10**9):
+        got = played(lists, t, points, calls(t, random, longest), lambda: random.random() < 0.2)
     assert len({(q, s) for q, s, *_ in got}) == len(got), "an object was reported twice"
     assert sorted(got) == wanted(t, points, queries)
 
@@ -127,6 +132,44 @@ def test_a_longer_stream_with_repairs_and_cuts(metric: str, index: str) -> None:
     got = played(lists, t, points, calls(t, random, 400), lambda: False)
     assert sorted(got) == wanted(t, points, queries)
     assert lists.repairs > 0
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("gap", [1, 3])
+@pytest.mark.parametrize("batch", [30, 700, 5000])
+def test_long_lists_by_stretches_as_event_by_event(counted: bool, gap: int, batch: int) -> None:
+    # Spares of 12 and 40: lists are cut, run short and are repaired, all within stretches.
+    random = np.random.default_rng(batch + gap)
+    n, count = 15_000, 40
+    points = random.random((n, 2)) + 0.3 * np.sin(np.arange(n) / 900)[:, None]
+    t = np.cumsum(random.integers(0 if gap == 1 else 1, gap + 1, n))
+    for spare in (12, 40):
+        queries = Queries.of(
+            random.random((count, 2)), random.integers(20, 70, count), 900, counted=counted
+        )
+        found = []
+        for longest in (0, 10**9):
+            with mock.patch.object(repair, "LONG", longest):
+                lists = ListWithRepair(queries, spare=spare)
+                got, changed = [], []
+                for at in range(0, n, batch):
+                    part = slice(at, at + batch)
+                    if counted or at + batch >= n:
+                        upto = int(t[part][-1])
+                    else:
+                        upto = int(t[at + batch]) - 1
+                        part = slice(*np.searchsorted(t, [lists.reached, upto], "right"))
+                    rows = lists.advance(t[part], np.arange(n)[part], points[part], upto).rows()
+                    got += rows
+                    changed.append(lists.changed.copy())
+                found.append(
+                    (got, np.array(changed).tolist(), [lists.top(q) for q in range(count)])
+                )
+                assert lists.repairs > 0
+        assert found[0][0] == found[1][0]
+        assert found[0][1] == found[1][1]
+        for ours, theirs in zip(found[0][2], found[1][2], strict=True):
+            assert np.array_equal(ours, theirs)
 
 
 def test_told_objects_that_were_cut_and_come_back_are_not_told_again() -> None:

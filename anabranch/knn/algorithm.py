@@ -22,6 +22,7 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.knn.arrivals import examine
 
 __all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
 
@@ -265,21 +266,22 @@ class Algorithm(ABC):
             raise ValueError(f"time cannot go back: {self.reached} is reached, upto is {upto}")
         if not len(t):
             return
+        unsorted, back, gap, not_finite, origin = examine(t, seq, points)
         early = t[0] < self.reached if counted else t[0] <= self.reached
-        if early or t[-1] > upto or (np.diff(t) < 0).any():
+        if early or t[-1] > upto or unsorted:
             raise ValueError(
                 f"arrivals must be sorted, after {self.reached} and not after {upto}; "
                 f"got {t.min()} to {t.max()}"
             )
-        if seq[0] <= self.newest or (np.diff(seq) < 1).any():
+        if seq[0] <= self.newest or back:
             raise ValueError("arrival numbers must ascend over all calls")
         if counted:
             follows = self.newest == -FOREVER or seq[0] == self.newest + 1
-            if not follows or (np.diff(seq) != 1).any():
+            if not follows or gap:
                 raise ValueError("with counted windows, arrival numbers must have no gaps")
-        if not np.isfinite(points).all():
+        if not_finite:
             raise ValueError("points must be finite numbers; drop bad rows before")
-        if self.queries.metric == "cosine" and (points == 0).all(axis=1).any():
+        if self.queries.metric == "cosine" and origin:
             raise ValueError("a point at the origin has no cosine distance; drop it before")
 
     def to_bytes(self) -> bytes:

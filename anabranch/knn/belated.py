@@ -14,9 +14,11 @@ import numpy as np
 
 from anabranch.knn.algorithm import FOREVER, Queries
 from anabranch.knn.horizons import Merger
-from anabranch.knn.lists import NEVER, first_above, remember_told, repair_list
+from anabranch.knn.lists import NEVER, remember_told
+from anabranch.knn.refill import repair_list
 from anabranch.knn.repair import ListWithRepair
 from anabranch.knn.scoring import score
+from anabranch.knn.stretches import first_above
 
 __all__ = ["BelatedLists"]
 

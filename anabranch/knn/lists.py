@@ -12,45 +12,16 @@ import numba
 import numpy as np
 
 from anabranch.knn.candidates import beyond
+from anabranch.knn.refill import insert, repair_list
 from anabranch.knn.scoring import score
+from anabranch.knn.stretches import DONE, MORE, MOST, OTHER, first_above, stretch
 
-__all__ = ["NEVER", "first_above", "remember_told", "repair_list", "run", "still_remembered"]
+__all__ = ["NEVER", "remember_told", "run", "still_remembered"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 NEVER = int(np.iinfo(np.int64).max) // 4
-
-
-@numba.njit(cache=True, inline="always")
-def first_above(values, limit, begin, end):  # pragma: no cover
-    """The first position between begin and end whose value exceeds the limit."""
-    # Without a branch on the values, which no processor could foresee.
-    left = end - begin
-    while left > 0:
-        half = (left + 1) >> 1
-        begin += half * (values[begin + half - 1] <= limit)
-        left -= half
-    return begin
-
-
-@numba.njit(cache=True, boundscheck=False)
-def _insert(scores, codes, begin, size, s, code):  # pragma: no cover
-    """Put an arrival, younger than all there, into a list; its position."""
-    at = first_above(scores, s, begin, begin + size)
-    # Of unsigned positions in a slice, compiled code knows that none is negative, and so moves many
-    # at a time.
-    rest, following = scores[at : begin + size + 1], codes[at : begin + size + 1]
-    last, one = np.uint64(len(rest) - 1), np.uint64(1)
-    for j in range(last):
-        to = last - np.uint64(j)
-        rest[to] = rest[to - one]
-    for j in range(last):
-        to = last - np.uint64(j)
-        following[to] = following[to - one]
-    scores[at] = s
-    codes[at] = code
-    return at - begin
 
 
 @numba.njit(cache=True, boundscheck=False)
@@ -114,58 +85,6 @@ def _next(
 
 
 @numba.njit(cache=True, boundscheck=False)
-def repair_list(
-    measure,
-    centre,
-    clock,
-    points,
-    base,
-    first,
-    last,
-    most,
-    scores,
-    codes,
-    begin,
-    size,
-    head,
-    log_number,
-    log_next,
-):  # pragma: no cover
-    """The best `most` of window positions first..last as the new list; its size."""
-    known = 0
-    at = head
-    while at >= 0:
-        known += 1
-        at = log_next[at]
-    told = np.empty(known + size, np.int64)
-    known = 0
-    while head >= 0:
-        told[known] = log_number[head]
-        head = log_next[head]
-        known += 1
-    for j in range(begin, begin + size):
-        if codes[j] & 1:
-            told[known] = codes[j] >> 1
-            known += 1
-    told = np.sort(told[:known])
-    size = 0
-    for pos in range(first, last):
-        if size == most and beyond(measure, centre, points, pos, scores[begin + size - 1]):
-            continue
-        s = score(measure, centre, points[pos])
-        if size < most:
-            _insert(scores, codes, begin, size, s, (base + pos) << 1)
-            size += 1
-        elif s < scores[begin + size - 1]:
-            _insert(scores, codes, begin, size - 1, s, (base + pos) << 1)
-    for j in range(begin, begin + size):
-        at = first_above(told, codes[j] >> 1, 0, known) - 1
-        if at >= 0 and told[at] == codes[j] >> 1:
-            codes[j] |= 1
-    return size
-
-
-@numba.njit(cache=True, boundscheck=False)
 def remember_told(codes, begin, end, head, q, log_number, log_next, log_used):  # pragma: no cover
     """Add the entries of a list that have been told to the query's log."""
     for j in range(begin, end):
@@ -188,13 +107,13 @@ def remember_told(codes, begin, end, head, q, log_number, log_next, log_used):  
 def run(  # pragma: no cover
     measure, centres, k, spare, span, since, until, start, size, tau, oldest, changed,
     scores, codes, clock, times, points, base, offset, upto, counted, direct,
-    c_starts, c_pos, c_score, head, log_number, log_next, log_used,
+    c_starts, c_pos, c_score, head, log_number, log_next, log_used, changes,
 ):  # fmt: skip
     """Carry every list through the arrivals from `offset` on, and all expiries up to `upto`.
 
-    `clock` is what windows are measured on: times or, if `counted`, numbers. Returns the reports
-    (query, number, instant, score, rank), the log of what was told and then cut, and how many
-    repairs there were.
+    `clock` is what windows are measured on: times or, if `counted`, numbers. `changes` is scratch
+    for stretches, or None where all lists are short. Returns the reports (query, number, instant
+    and rank; scores), the log of what was told and then cut, and how many repairs there were.
     """
     n = len(clock)
     longest = 0
@@ -203,12 +122,7 @@ def run(  # pragma: no cover
     x_number = np.empty(longest + n - offset + 1, np.int64)
     x_score = np.empty(longest + n - offset + 1, np.float64)
     room = 1024
-    r_query, r_number, r_rank = (
-        np.empty(room, np.int32),
-        np.empty(room, np.int64),
-        np.empty(room, np.int32),
-    )
-    r_instant, r_score = np.empty(room, np.int64), np.empty(room, np.float64)
+    told, t_score = np.empty((room, 4), np.int64), np.empty(room)
     reports = 0
     repairs = 0
     known_edge, known_before = -2 * NEVER, 0  # many queries have the same window
@@ -233,15 +147,50 @@ def run(  # pragma: no cover
         centre = centres[q]
         begin, length, kq, limit = start[q], size[q], k[q], tau[q]
         most = kq + 2 * spare[q]
-        nx = _expiring(scores, codes, begin, length, before, x_number, x_score)
+        left = OTHER
+        if changes is not None and not by_hand:
+            left = MORE
+        while changes is not None and left == MORE:
+            # Up to the instant before the candidate that is too many.
+            c_stop, stop, gone_before = c_end, end, before
+            if c_end - ci > MOST:
+                c_stop = ci + MOST
+                stop = min(end, clock[offset + c_pos[c_stop]] - 1)
+                gone_before = base + first_above(clock, stop - span[q], 0, n)
+            while c_stop > ci and clock[offset + c_pos[c_stop - 1]] > stop:
+                c_stop -= 1
+            if stop < end and c_stop == ci:
+                left = OTHER
+                break
+            if reports + 2 * MOST > room:
+                room *= 2
+                told, t_score = _wider(told, t_score, reports, room)
+            length, ci, reports, new_top, left = stretch(
+                q, kq, most, limit, span[q], stop, gone_before, begin, length, scores, codes, clock,
+                base, offset, ci, c_stop, c_pos, c_score, x_number, changes, told, t_score, reports,
+            )  # fmt: skip
+            changed[q] |= new_top
+            if length > most:
+                keep = kq + spare[q]
+                log_number, log_next, log_used = remember_told(
+                    codes, begin + keep, begin + length, head, q, log_number, log_next, log_used
+                )
+                length = keep
+                limit = scores[begin + keep - 1]
+            if left == DONE and stop < end:
+                left = MORE
+        nx, pos, s = 0, -1, 0.0
+        if left == OTHER:
+            nx = _expiring(scores, codes, begin, length, before, x_number, x_score)
         xi = 0
         di = offset
         if by_hand:
             di = max(offset, first_above(times, since[q], 0, n))
-        ci, di, pos, s = _next(
-            by_hand, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points,
-            centre, measure,
-        )  # fmt: skip
+        if left == OTHER:
+            ci, di, pos, s = _next(
+                by_hand, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points,
+                centre, measure,
+            )  # fmt: skip
         while True:
             instant = NEVER
             if pos >= 0:
@@ -265,7 +214,7 @@ def run(  # pragma: no cover
             while pos >= 0 and clock[pos] == instant:
                 if s < limit:
                     number = base + pos
-                    where = _insert(scores, codes, begin, length, s, number << 1)
+                    where = insert(scores, codes, begin, length, s, number << 1)
                     length += 1
                     events += 1
                     if instant + span[q] <= end:
@@ -335,26 +284,12 @@ def run(  # pragma: no cover
                 codes[begin + j] |= 1
                 if reports == room:
                     room *= 2
-                    w32 = np.empty(room, np.int32)
-                    w32[:reports] = r_query
-                    r_query = w32
-                    w32 = np.empty(room, np.int32)
-                    w32[:reports] = r_rank
-                    r_rank = w32
-                    w64 = np.empty(room, np.int64)
-                    w64[:reports] = r_number
-                    r_number = w64
-                    w64 = np.empty(room, np.int64)
-                    w64[:reports] = r_instant
-                    r_instant = w64
-                    wf = np.empty(room, np.float64)
-                    wf[:reports] = r_score
-                    r_score = wf
-                r_query[reports] = q
-                r_number[reports] = codes[begin + j] >> 1
-                r_instant[reports] = instant
-                r_score[reports] = scores[begin + j]
-                r_rank[reports] = j + 1
+                    told, t_score = _wider(told, t_score, reports, room)
+                told[reports, 0] = q
+                told[reports, 1] = codes[begin + j] >> 1
+                told[reports, 2] = instant
+                told[reports, 3] = j + 1
+                t_score[reports] = scores[begin + j]
                 reports += 1
         size[q], tau[q] = length, limit
         least = NEVER
@@ -363,10 +298,14 @@ def run(  # pragma: no cover
         oldest[q] = least
         if over:
             size[q], tau[q], oldest[q] = 0, -1.0, NEVER
-    return (
-        r_query[:reports], r_number[:reports], r_instant[:reports], r_score[:reports],
-        r_rank[:reports], log_number, log_next, log_used, repairs,
-    )  # fmt: skip
+    return told[:reports], t_score[:reports], log_number, log_next, log_used, repairs
+
+
+@numba.njit(cache=True, inline="always")
+def _wider(told, t_score, reports, room):  # pragma: no cover
+    wide, w_score = np.empty((room, 4), np.int64), np.empty(room)
+    wide[:reports], w_score[:reports] = told[:reports], t_score[:reports]
+    return wide, w_score
 
 
 @numba.njit(cache=True, boundscheck=False)

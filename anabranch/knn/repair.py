@@ -18,6 +18,7 @@ from anabranch.knn.lists import NEVER, run, still_remembered
 from anabranch.knn.probabilistic import reserve
 from anabranch.knn.reach import directions, radii
 from anabranch.knn.scan import scan, scan_limits
+from anabranch.knn.stretches import LONG, room_for_changes
 
 __all__ = ["ListWithRepair"]
 
@@ -217,17 +218,8 @@ class ListWithRepair(Algorithm):
             q = i = np.empty(0, np.int32)
             s = np.empty(0)
         starts, by_i, by_s = group(len(queries), q, i, s)
-        (
-            r_query,
-            r_number,
-            r_instant,
-            r_score,
-            r_rank,
-            self._log_number,
-            self._log_next,
-            self._log_used,
-            repairs,
-        ) = run(
+        longest = int((queries.k + 2 * self._spare).max(initial=0))
+        told, score, self._log_number, self._log_next, used, repairs = run(
             measure,
             queries.points,
             queries.k,
@@ -257,13 +249,14 @@ class ListWithRepair(Algorithm):
             self._log_number,
             self._log_next,
             self._log_used,
+            room_for_changes() if longest >= LONG else None,
         )
         self.repairs += repairs
-        self._log_used = int(self._log_used)
-        seq = self._w_seq[lo:hi]
-        if queries.counted:
-            r_instant = times[r_instant - clock[0]] if len(r_instant) else r_instant
-        return r_query.astype(np.int64), seq[r_number - self._base], r_instant, r_score, r_rank
+        self._log_used = int(used)
+        query, number, instant, rank = np.ascontiguousarray(told.T)
+        if queries.counted and len(told):
+            instant = times[instant - clock[0]]
+        return query, self._w_seq[lo:hi][number - self._base], instant, score, rank
 
     def _candidates(
         self, points: np.ndarray, direct: np.ndarray
