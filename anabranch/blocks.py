@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, is_dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -47,6 +47,7 @@ class Block:
     columns: dict[str, Column]
     meta: dict[str, Any] = field(default_factory=dict)
     _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
+    _derived_bytes: int = field(default=0, repr=False)
 
     @classmethod
     def of(cls, t: Any, columns: dict[str, Column], epoch: int = 0, mask: int = 1) -> Block:
@@ -70,10 +71,16 @@ class Block:
         """Bytes of times and columns; stamps are mostly alike and then cost nothing."""
         return int(self.t.nbytes + sum(column.nbytes for column in self.columns.values()))
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes in memory: `nbytes`, and what has been derived so far."""
+        return self.nbytes + self._derived_bytes
+
     def derive(self, key: Any, make: Callable[[Block], T]) -> T:
         """``make(self)``, computed once."""
         if key not in self._derived:
             self._derived[key] = make(self)
+            self._derived_bytes += _weigh(self._derived[key])
         found: T = self._derived[key]
         return found
 
@@ -179,6 +186,19 @@ def concat(blocks: Sequence[Block]) -> Block:
         np.concatenate([block.mask for block in blocks]),
         columns,
     )
+
+
+def _weigh(value: Any) -> int:
+    """Bytes of all arrays in something derived; views count as if they were copies."""
+    if isinstance(value, (np.ndarray, pa.Array)):
+        return int(value.nbytes)
+    if is_dataclass(value):
+        return sum(_weigh(part) for part in vars(value).values())
+    if isinstance(value, dict):
+        return sum(_weigh(part) for part in value.values())
+    if isinstance(value, (tuple, list)):
+        return sum(_weigh(part) for part in value)
+    return 0
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

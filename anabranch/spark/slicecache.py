@@ -12,6 +12,8 @@ import os
 from collections import OrderedDict
 from typing import Any, Protocol
 
+from anabranch.blocks import Block
+
 __all__ = ["CACHE", "SliceCache"]
 
 
@@ -28,7 +30,7 @@ class SliceCache:
     Examples
     --------
     >>> from anabranch.blocks import Block
-    >>> cache = SliceCache(budget=100)
+    >>> cache = SliceCache(budget=50)
     >>> cache.put("a", Block.of(t=range(5), columns={}))
     >>> cache.put("b", Block.of(t=range(5), columns={}))
     >>> cache.get("a") is None, cache.get("b") is None
@@ -38,6 +40,7 @@ class SliceCache:
     def __init__(self, budget: int) -> None:
         self.budget = budget
         self._blocks: OrderedDict[str, Slice] = OrderedDict()
+        self._sizes: dict[str, int] = {}
         self._bytes = 0
 
     def get(self, token: str) -> Any:
@@ -45,27 +48,28 @@ class SliceCache:
         block = self._blocks.get(token)
         if block is not None:
             self._blocks.move_to_end(token)
+            self._weigh(token, block)
         return block
 
     def put(self, token: str, block: Slice) -> None:
         """Remember a slice."""
         self.forget(token)
         self._blocks[token] = block
-        self._bytes += _size(block)
+        self._weigh(token, block)
         while self._bytes > self.budget and len(self._blocks) > 1:
-            _, gone = self._blocks.popitem(last=False)
-            self._bytes -= _size(gone)
+            oldest = next(iter(self._blocks))
+            self.forget(oldest)
 
     def forget(self, token: str) -> None:
         """Drop a slice that no window holds any more."""
-        gone = self._blocks.pop(token, None)
-        if gone is not None:
-            self._bytes -= _size(gone)
+        if self._blocks.pop(token, None) is not None:
+            self._bytes -= self._sizes.pop(token)
 
-
-def _size(block: Slice) -> int:
-    # Kernels attach about as much again (a normalised matrix, sort orders).
-    return 2 * block.nbytes
+    def _weigh(self, token: str, block: Slice) -> None:
+        # Each time anew: kernels attach what they derive, for some measures several times as much.
+        size = block.held_bytes if isinstance(block, Block) else block.nbytes
+        self._bytes += size - self._sizes.get(token, 0)
+        self._sizes[token] = size
 
 
 CACHE = SliceCache(int(os.environ.get("ANABRANCH_CACHE_MB", "1024")) << 20)
