@@ -68,7 +68,7 @@ def asked(n: int, dim: int, random: np.random.Generator) -> list[dict[str, Any]]
     return made
 
 
-@settings(max_examples=int(os.environ.get("ANABRANCH_EXAMPLES", 120)))
+@settings(max_examples=int(os.environ.get("ANABRANCH_EXAMPLES", 60)))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(STREAMS),

@@ -97,7 +97,7 @@ def told(algorithm: Algorithm, world: dict[str, Any]) -> list[tuple]:
     return sorted(found, key=lambda report: report[0])
 
 
-LAWS = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LAWS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @LAWS

@@ -31,7 +31,7 @@ from anabranch.testing import InProcess
 from tests import twin
 from tests.test_correlate_laws import SCHEMA, cosine, found, micros, once, streams, table, windows
 
-EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "2000"))
+EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "1000"))
 
 
 @st.composite

@@ -292,9 +292,12 @@ def run(  # pragma: no cover
                 t_score[reports] = scores[begin + j]
                 reports += 1
         size[q], tau[q] = length, limit
-        least = NEVER
-        for code in codes[begin : begin + length]:
-            least = min(least, code >> 1)
+        # All older ones have expired. Long lists lose some in most batches: a bound will do.
+        least = before
+        if changes is None:
+            least = NEVER
+            for code in codes[begin : begin + length]:
+                least = min(least, code >> 1)
         oldest[q] = least
         if over:
             size[q], tau[q], oldest[q] = 0, -1.0, NEVER
