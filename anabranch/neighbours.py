@@ -6,29 +6,45 @@ The check needs two schemas and nothing else. `query_rows` reads the queries the
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from anabranch.blocks import Block
 from anabranch.correlation import Side, Slot
-from anabranch.durations import microseconds
+from anabranch.durations import describe, microseconds
 from anabranch.intake import Intake
 from anabranch.interest import Interest
 from anabranch.knn.algorithm import METRICS
 from anabranch.plans import Plan, Ssp
 from anabranch.predicates import VectorMeasure
 
-__all__ = ["METHODS", "OUTPUTS", "QUERY_ID", "Nearest", "plan_nearest"]
+__all__ = [
+    "LONGEST",
+    "METHODS",
+    "MOST_K",
+    "MOST_ROWS",
+    "OUTPUTS",
+    "QUERY_ID",
+    "Nearest",
+    "plan_nearest",
+]
 
 METHODS = ("exact", "probabilistic", "relaxed", "filtered")
 OUTPUTS = ("hits", "top")
 QUERY_ID = "query_id"
+MOST_K = 1_000_000
+"""Room for the k nearest is taken when a query begins: 16 bytes for each."""
+MOST_ROWS = 10**15
+LONGEST = 3_650_000 * 86_400_000_000
+"""Of windows and lateness, in microseconds: as far as dates go, and twice it still is a number."""
 
 Schema = Mapping[str, str]
 
 _INTEGRAL = ("tinyint", "smallint", "int", "bigint")
 _VECTORS = ("array<float>", "array<double>")
+_DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 
 
 @dataclass(frozen=True)
@@ -60,12 +76,22 @@ class Nearest:
         """What brings objects in."""
         return Intake(self.objects, self.drop_bad_rows)
 
+    @property
+    def dim(self) -> int | None:
+        """How long vectors are, if the call says it."""
+        return self.objects.slots[0].dim
+
     def fingerprint(self, queries: Block | None) -> str:
-        """What must stay the same for stored state to keep its meaning."""
-        parts = [self.measure, self.method, self.error, self.output, self.objects]
+        """What must stay the same for stored state to keep its meaning.
+
+        The length of vectors is not part of it: to name it is a way out when one of another length
+        has come.
+        """
+        objects = replace(self.objects, slots=(replace(self.objects.slots[0], dim=None),))
+        parts = [self.measure, self.method, self.error, self.output, objects]
         parts += [self.k, self.window, self.rows, sorted(self.query_columns)]
         if queries is not None:
-            parts += [queries.encode()]
+            parts += [queries.digest()]
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
 
 
@@ -117,14 +143,16 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     if has_ops:
         check.column("queries", "op", ("string",), "add or cancel", "cast it to string")
         check.column("queries", times[1], ("timestamp",), "time", "cast it with to_timestamp")
-    count = check.number("k", k, 1)
+    count = check.number("k", k, 1, MOST_K)
     span = check.duration("window", window, 1)
-    length = check.number("rows", rows, 1)
+    length = check.number("rows", rows, 1, MOST_ROWS)
     columns = check.query_columns(count, span, length, has_ops, times[1])
     delay = check.duration("late", late, 0)
     if bad_rows not in ("fail", "drop"):
         check.say(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
     share = check.method(method, error, output)
+    if method == "filtered" and 1 in (span, length):
+        check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
     check.number("expected", expected, 1)
     check.plan(plan, method, has_ops, bool(length) or "rows" in columns)
     if bad_rows == "drop" and measure is not None and measure.dim is None:
@@ -192,12 +220,14 @@ class _Check:
             self.column(frame, name, _VECTORS, "by", "cast it to array<float>")
         return found
 
-    def number(self, name: str, value: Any, least: int) -> int:
+    def number(self, name: str, value: Any, least: int, most: int | None = None) -> int:
         if value is None:
             return 0
         if not isinstance(value, int) or isinstance(value, bool) or value < least:
             self.say(f"{name} must be a whole number of at least {least}, got {value!r}")
             return least
+        if most is not None and value > most:
+            self.say(f"{name} must be at most {most:,}, got {value!r}")
         return value
 
     def duration(self, name: str, value: Any, least: int) -> int:
@@ -210,6 +240,8 @@ class _Check:
             return least
         if found < least:
             self.say(f"{name} must be {'positive' if least else 'zero or more'}, got {value!r}")
+        if found > LONGEST:
+            self.say(f"{name} must be at most {describe(LONGEST)}, got {value!r}")
         return found
 
     def query_columns(
@@ -221,12 +253,12 @@ class _Check:
         for name in ("k", "rows"):
             if name in found:
                 self.column("queries", name, _INTEGRAL, name, "cast it to int")
-        if "window" in found and not (
-            found["window"] == "string" or found["window"].startswith("interval day")
-        ):
+        kind = found.get("window", "string")
+        if kind != "string" and not _DAY_TIME.fullmatch(kind):
             self.say(
-                f"window: queries column 'window' is {found['window']}, not a text such as "
-                "'10 seconds' or a day-time interval; cast it, or use a column 'rows' for counts"
+                f"window: queries column 'window' is {kind}, not a text such as '10 seconds' or an "
+                "interval of days, hours, minutes and seconds, as make_dt_interval gives; cast "
+                "it, or use a column 'rows' for counts"
             )
         if window and rows:
             self.say("window= and rows= were both given: a query has one kind of window")

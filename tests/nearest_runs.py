@@ -15,7 +15,7 @@ from anabranch.kernels.nearest import NearestKernel
 from anabranch.knn.algorithm import FOREVER
 from anabranch.neighbours import Nearest, plan_nearest
 from anabranch.plans import LEFT, RIGHT
-from anabranch.query_rows import read_queries
+from anabranch.query_rows import fixed_queries, read_queries
 from anabranch.spread import mix
 from anabranch.windows import Slice, Window
 from tests import knn_twin
@@ -51,7 +51,7 @@ class Run:
         self, call: Nearest, fixed: Sequence[dict[str, Any]] | None, late: int, workers: int
     ) -> None:
         self.call = call
-        self.fixed = None if fixed is None else read_queries(call, query_table(fixed))[0]
+        self.fixed = None if fixed is None else fixed_queries(call, query_table(fixed))[0]
         self.late = late
         self.plans = {"0": [workers, None]}
         self.rows: list[dict[str, Any]] = []
@@ -91,7 +91,7 @@ class Run:
                 part = block.take(np.flatnonzero(homes == worker))
                 coded = part.encode(side=LEFT, nearest=self.plans)
                 inbox.setdefault(int(worker), []).append((LEFT, Block.decode(coded)))
-            self.newest = max(self.newest, int(block.t.max()))
+            self.newest = max(self.newest, int(block.t.max(initial=0)))
         for worker in sorted({*self.heads, *inbox}):
             self._work(worker, inbox.get(worker, []), watermark)
 

@@ -19,8 +19,8 @@ import numpy as np
 
 from anabranch.blocks import Block, concat
 from anabranch.errors import StateMismatch
+from anabranch.kernels.lengths import check_width
 from anabranch.kernels.load import Load
-from anabranch.kernels.nearest import check_width
 from anabranch.knn.algorithm import FOREVER, Queries
 from anabranch.knn.horizons import Merger
 from anabranch.knn.zones import zones

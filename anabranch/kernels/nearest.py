@@ -18,8 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.blocks import Block, concat, take
-from anabranch.errors import BadRow, StateMismatch
+from anabranch.errors import StateMismatch
 from anabranch.kernels.groups import Group, algorithm_of, joined, parts
+from anabranch.kernels.lengths import check_ops, check_width, settled
 from anabranch.kernels.load import Load
 from anabranch.kernels.tenure import Tenure
 from anabranch.knn import Algorithm, ListWithRepair, Probabilistic, Queries
@@ -29,7 +30,7 @@ from anabranch.neighbours import Nearest
 from anabranch.plans import LEFT, RIGHT
 from anabranch.windows import Window
 
-__all__ = ["END", "NearestKernel", "check_width"]
+__all__ = ["END", "NearestKernel"]
 
 END = FOREVER - 1  # the watermark of a batch query: everything is dealt with
 _HITS_AT_ONCE = 100_000
@@ -116,7 +117,7 @@ class NearestKernel:
                 load.late += late
             if not len(block):
                 continue
-            self._check_width(block)
+            check_width(block, self._length(block))
             if late:
                 block = block.take(np.flatnonzero(block.t > watermark))
             if len(block):
@@ -126,11 +127,12 @@ class NearestKernel:
             self.window.append(0, fresh)
             self._objects.add(fresh)
 
-    def _check_width(self, block: Block) -> None:
-        expected = self.window.notes.setdefault("dim", block.columns["v"].shape[1])
-        if self.queries is not None and len(self.queries):
-            expected = self.queries.columns["v"].shape[1]
-        check_width(block, expected)
+    def _length(self, block: Block) -> int:
+        """How long vectors are; those of `block` are the first if there were none."""
+        told = self.nearest.dim
+        if self.queries is not None:
+            told = self.queries.columns["v"].shape[1]
+        return settled(self.window.notes, told, block.columns["v"].shape[1])
 
     def _take_queries(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
@@ -139,6 +141,9 @@ class NearestKernel:
             self.load.rejected += int(block.meta.get("rejected", 0))
             if len(block):
                 self.load.late += int((block.t < self.reached).sum())
+                # At once: were it stored, one of a wrong length would stay in the checkpoint.
+                if not block.columns["cancel"].all():
+                    check_ops(block, self._length(block))
                 self._ops.append(block)
 
     def _check_state(self) -> None:
@@ -157,6 +162,8 @@ class NearestKernel:
         for change in self._tenure.changes(arrivals, watermark, self.window.notes):
             assert self.queries is not None
             mine = self.queries.take(change.take)
+            if change.bound == -FOREVER and self.worker == 0:  # told once, when all begin
+                self.load.rejected += int(self.queries.meta.get("rejected", 0))
             since = np.maximum(mine.t, change.bound)
             quiet = np.full(len(mine), -FOREVER)
             if change.bound > -FOREVER:
@@ -177,7 +184,7 @@ class NearestKernel:
         """Begin and end queries in the order of time; at one time, end before begin."""
         if not self._ops:
             return
-        ops = _together(self._ops)
+        ops = self._together()
         now = ops.t <= upto
         later = np.flatnonzero(~now)
         self._ops = [ops.take(later)] if len(later) else []
@@ -202,6 +209,17 @@ class NearestKernel:
                 quiet = np.full(len(rows), -FOREVER)
                 self._add(kind, ops.take(rows), ops.t[rows], quiet, ends[rows])
 
+    def _together(self) -> Block:
+        """All ops in one block; points of blocks in which queries only end are of any width."""
+        width = self.window.notes.get("dim", 1)
+        wide = []
+        for block in self._ops:
+            if block.columns["v"].shape[1] != width:
+                columns = {**block.columns, "v": np.zeros((len(block), width))}
+                block = Block(block.t, block.epoch, block.mask, columns)
+            wide.append(block)
+        return concat(wide)
+
     def _add(
         self,
         kind: str,
@@ -210,7 +228,6 @@ class NearestKernel:
         quiet: np.ndarray,
         until: np.ndarray | int = FOREVER,
     ) -> None:
-        self._check_query_length(block)
         queries = Queries.of(
             block.columns["v"],
             block.columns["k"],
@@ -233,12 +250,6 @@ class NearestKernel:
         group.algorithm.add(queries)
         group.ids = _appended(group.ids, block.columns["id"])
         group.quiet = np.concatenate([group.quiet, quiet])
-
-    def _check_query_length(self, block: Block) -> None:
-        width = block.columns["v"].shape[1]
-        expected = self.window.notes.setdefault("dim", width)
-        if width != expected:
-            _refuse_length(block, expected)
 
     def _algorithm(self, queries: Queries) -> Algorithm:
         kind = self._kind()
@@ -344,7 +355,7 @@ class NearestKernel:
     def snapshot(self) -> bytes:
         """Everything but the objects, which are in the window's slices."""
         groups = [joined([kind.encode(), group.encode()]) for kind, group in self._groups.items()]
-        ops = _together(self._ops).encode() if self._ops else b""
+        ops = self._together().encode() if self._ops else b""
         head = struct.pack("<Bq", _VERSION, self.reached)
         return joined([head, self._objects.encode(), ops, *groups])
 
@@ -368,41 +379,6 @@ class NearestKernel:
             if isinstance(group.algorithm, ListWithRepair) and past is not None:
                 block, seq = past
                 group.algorithm.attach(block.t, seq, np.asarray(block.columns["v"], np.float64))
-
-
-def _together(ops: Sequence[Block]) -> Block:
-    """Ops in one block; where only queries end, the points are empty and of any width."""
-    width = max(block.columns["v"].shape[1] for block in ops)
-    wide = []
-    for block in ops:
-        points = block.columns["v"]
-        if points.shape[1] != width and bool(block.columns["cancel"].all()):
-            columns = {**block.columns, "v": np.zeros((len(block), width))}
-            block = Block(block.t, block.epoch, block.mask, columns)
-        elif points.shape[1] != width:
-            _refuse_length(block, width)
-        wide.append(block)
-    return concat(wide)
-
-
-def check_width(block: Block, expected: int) -> None:
-    """Stop at objects whose vectors are not as long as those of queries and earlier objects."""
-    width = block.columns["v"].shape[1]
-    if width != expected:
-        ident = pa.array(block.columns["id"][:1])[0].as_py()
-        raise BadRow(
-            f"object with id {ident!r} cannot be compared: its vector has length {width} where "
-            f"queries and earlier objects have {expected}; repair the input, or fix the length "
-            "with dim= and pass bad_rows='drop'"
-        )
-
-
-def _refuse_length(block: Block, expected: int) -> None:
-    ident = pa.array(block.columns["id"][:1])[0].as_py()
-    raise BadRow(
-        f"query {ident!r} cannot be compared: its vector has length {block.columns['v'].shape[1]} "
-        f"where objects and other queries have {expected}; repair it"
-    )
 
 
 def _ends_among(ids: np.ndarray, t: np.ndarray) -> np.ndarray:

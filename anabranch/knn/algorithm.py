@@ -99,8 +99,13 @@ class Queries:
             problems.append(
                 "query points must be finite numbers; drop or repair those that are not"
             )
-        elif self.metric == "cosine" and (self.points == 0).all(axis=1).any():
-            problems.append("a query at the origin has no cosine distance; drop it")
+        else:
+            with np.errstate(over="ignore"):
+                norms = np.einsum("ij,ij->i", self.points, self.points)
+            if not np.isfinite(norms).all():
+                problems.append("a query's squared norm overflows; drop it, or scale all points")
+            if self.metric == "cosine" and (norms == 0).any():
+                problems.append("a query at the origin, or nearly, has no direction; drop it")
         for name in ("k", "window"):
             values = getattr(self, name)
             if (values < 1).any():

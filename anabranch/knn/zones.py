@@ -44,12 +44,12 @@ def zones(points: np.ndarray, workers: int, weights: Sequence[float] | None = No
     return found
 
 
-def workers_for(k: np.ndarray, most: int) -> int:
-    """How many workers pay for queries of these k, if there are `most`.
+def workers_for(queries: int, total_k: int, most: int) -> int:
+    """How many workers pay for so many queries with this sum of all k, if there are `most`.
 
     Examples
     --------
-    >>> [workers_for(np.full(queries, 9), 8) for queries in (400, 10_000, 100_000)]
+    >>> [workers_for(queries, 9 * queries, 8) for queries in (400, 10_000, 100_000)]
     [1, 2, 8]
     """
-    return max(1, min(most, -(-int(np.sum(k)) // _WORTH_A_WORKER), len(k)))
+    return max(1, min(most, -(-total_k // _WORTH_A_WORKER), queries))

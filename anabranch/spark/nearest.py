@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -25,11 +26,11 @@ from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
 from anabranch.interest import Interest, cheaper_plan
 from anabranch.knn.zones import workers_for
-from anabranch.neighbours import QUERY_ID, Nearest, plan_nearest
+from anabranch.neighbours import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.planlog import PlanLog
 from anabranch.plans import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
-from anabranch.query_rows import read_queries
+from anabranch.query_rows import fixed_queries
 from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes
@@ -90,13 +91,14 @@ def nearest(
         For queries that have no such column: how many neighbours, over which duration or over how
         many of the newest objects.
     late
-        Streaming: how far a row may lag behind the newest time seen. Leave it out if the inputs
-        have watermarks.
+        Streaming: how far a row may lag behind the newest time seen, of objects and queries. Leave
+        it out if the objects have a watermark of their own, by which time then goes; queries that
+        come in a stream must have none, for it would stand still while none comes.
     plan
         ``ab.ssp(workers)`` spreads the queries over so many workers and sends every object to all;
         ``ab.interest(workers)`` sends an object only where it may matter, and needs `control`. By
         default as many as pay for the queries' number and k, or one per shuffle partition if
-        queries come and go, under ``ssp`` unless `expected` says that ``interest`` is cheaper.
+        queries come in a stream, under ``ssp`` unless `expected` says that ``interest`` is cheaper.
     method
         ``"exact"`` (the list with repair), ``"relaxed"`` and ``"filtered"`` (both exact, as the
         literature has them) or ``"probabilistic"``, which may miss objects.
@@ -114,7 +116,7 @@ def nearest(
         About how many objects a window holds, if you know it, to choose a plan by.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
-        such rows out and counts them.
+        such rows out, counts them and warns of fixed queries among them. It needs `dim` in `by`.
 
     Returns
     -------
@@ -165,7 +167,7 @@ def nearest(
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
-    chosen = found.plan or _chosen(found, fixed, partitions(spark), expected, control)
+    chosen = found.plan or _chosen(found, queries, fixed, partitions(spark), expected, control)
     path = None if control is None else os.fspath(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
@@ -209,17 +211,30 @@ def top(frame: DataFrame) -> DataFrame:
 
 
 def _chosen(
-    call: Nearest, fixed: Block | None, most: int, expected: int | None, control: Any
+    call: Nearest,
+    queries: DataFrame,
+    fixed: Block | None,
+    most: int,
+    expected: int | None,
+    control: Any,
 ) -> Plan:
     """The plan of a call that names none."""
     if fixed is None:
-        return ssp(most)
+        return ssp(most if queries.isStreaming else workers_for(*_added(call, queries), most))
     k = fixed.columns["k"]
     if expected is not None and control is not None and call.method == "exact":
         routed = cheaper_plan(len(k), float(k.mean()), expected, most)
         if isinstance(routed, Interest):
             return routed
-    return ssp(workers_for(k, most))
+    return ssp(workers_for(len(k), int(k.sum()), most))
+
+
+def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
+    """How many queries a table adds, and the sum of their k."""
+    k = by_name("k").cast("bigint") if "k" in call.query_columns else F.lit(None).cast("bigint")
+    each = F.least(F.coalesce(k, F.lit(call.k)), F.lit(MOST_K))
+    row = queries.filter("op = 'add'").agg(F.count("*"), F.sum(each)).collect()[0]
+    return row[0], row[1] or 0
 
 
 def _run(
@@ -245,7 +260,7 @@ def _run(
     if fixed is None:
         asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
         packed = packed.union(asked)
-    table = None if fixed is None else fixed.encode()
+    table = None if fixed is None else fixed.encode(**fixed.meta)
     fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
     other = StringType() if side.id_is_text else LongType()
     if call.output == "hits":
@@ -340,18 +355,12 @@ def _only_ssp(plan: Plan) -> Plan:
 
 def _collected(call: Nearest, queries: DataFrame) -> Block:
     """The fixed queries, read once."""
-    block, problems, _ = read_queries(call, _prepared(call, queries).toArrow())
-    if problems and not call.drop_bad_rows:
-        raise InvalidCall("nearest", problems)
-    ids = pa.array(block.columns["id"])
-    if len(ids.unique()) < len(ids):
-        counts = ids.value_counts().to_pylist()
-        twice = next(pair["values"] for pair in counts if pair["counts"] > 1)
-        raise InvalidCall(
-            "nearest", [f"query_id {twice!r} is there more than once: give each query its own"]
+    block, problems = fixed_queries(call, _prepared(call, queries).toArrow())
+    if problems:
+        warnings.warn(
+            f"nearest leaves out {block.meta['rejected']} of its queries: {'; '.join(problems)}",
+            stacklevel=3,
         )
-    if not len(ids):
-        raise InvalidCall("nearest", ["there are no queries: give at least one row"])
     return block
 
 
@@ -370,8 +379,8 @@ def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
     if known.get("window") == "string":
         columns.append(by_name("window").alias("text"))
     elif "window" in known:
-        beginning = F.timestamp_micros(F.lit(0))
-        columns.append(F.unix_micros(beginning + by_name("window")).alias("span"))
+        # As it is: added to a time, it would be as long as those days are in the session's zone.
+        columns.append(by_name("window").alias("span"))
     if call.has_ops:
         columns.append(by_name("op").alias("op"))
         columns.append(F.xxhash64(ident).alias("h"))

@@ -12,6 +12,7 @@ from anabranch.interest import Interest
 __all__ = ["control_problems", "kind_problems", "watermark_problems"]
 
 _WATERMARK = "spark.watermarkDelayMs"
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
 def kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
@@ -33,29 +34,41 @@ def kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
 
 
 def watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: Any) -> list[str]:
-    """What is wrong with the bound on lateness."""
+    """What is wrong with the bound on lateness.
+
+    Of several watermarks Spark takes the least, unless it is told otherwise. A stream of queries is
+    silent most of the time, so with one of its own it would hold all hits back, without a word.
+    """
     if not objects.isStreaming:
         return []
-    times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
-    frames = [("objects", objects, times[0])]
-    if queries.isStreaming:
-        frames.append(("queries", queries, times[1]))
-    marked = [
-        name
-        for name, frame, column in frames
-        if any(f.name == column and _WATERMARK in (f.metadata or {}) for f in frame.schema)
-    ]
+    marked = _has_watermark(objects, time[0] if isinstance(time, (tuple, list)) else time)
+    if queries.isStreaming and _has_watermark(queries):
+        if objects.sparkSession.conf.get(_POLICY, "min") != "max":
+            return [
+                "queries have a watermark of their own, which stands still while none is added or "
+                "cancelled and would hold back all hits: remove withWatermark from the queries, "
+                "and either from the objects too, with late='10 seconds' in the call, or let time "
+                "go by the watermark of the objects alone"
+            ]
+        if late is None and marked:
+            return []
     if late is not None and marked:
-        return [
-            f"{' and '.join(marked)} already have a watermark: leave late= out and give all "
-            "streaming inputs one, or remove withWatermark"
-        ]
-    if late is None and len(marked) < len(frames):
+        return ["objects already have a watermark: leave late= out, or remove withWatermark"]
+    if late is None and not marked:
         return [
             "streaming needs a bound on lateness, or objects would wait for ever: add "
             "late='10 seconds' to the call"
         ]
     return []
+
+
+def _has_watermark(frame: DataFrame, column: Any = None) -> bool:
+    """Whether this column has a watermark, or any."""
+    return any(
+        _WATERMARK in (field.metadata or {})
+        for field in frame.schema
+        if column is None or field.name == column
+    )
 
 
 def control_problems(
