@@ -1,11 +1,16 @@
 """Mergers as owners of queries publish them: small files in the control directory.
 
-Homes of objects in micro-batch N read the newest of each owner that was published before N. Those
-batches are committed, so a repeated or replayed batch reads the very same files and sends the same
-copies. An owner keeps a few of its newest and removes the others.
+A home of objects reads the newest of each owner that it believes, that is, made in a micro-batch
+that its own state remembers. Those are committed, so a repeated batch reads the very same files and
+sends the same copies; and what is left of batches that a restored checkpoint has undone is passed
+over. An owner keeps a few of its newest and removes the others.
 """
 
 from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable, Sequence
 
 from anabranch.errors import StateMismatch
 from anabranch.folders import Folder
@@ -33,18 +38,19 @@ class Mergers:
     Examples
     --------
     >>> import numpy as np, tempfile
-    >>> mergers = Mergers(tempfile.mkdtemp(), query="one", operator="a")
+    >>> mergers, kept = Mergers(tempfile.mkdtemp(), query="one", operator="a"), []
     >>> for batch in (3, 5):
-    ...     mergers.publish(0, batch, Merger(batch, np.array([9]), np.array([[0.5]]), np.zeros(1)))
-    >>> [mergers.before(batch).keys() for batch in (3, 4)]
-    [dict_keys([]), dict_keys([0])]
-    >>> mergers.before(9)[0].reached
+    ...     merger = Merger(batch, np.array([9]), np.array([[0.5]]), np.zeros(1))
+    ...     kept = mergers.publish(0, batch, merger, kept)
+    >>> mergers.newest(lambda merger: True)[0].reached
     5
+    >>> mergers.newest(lambda merger: merger.reached < 5)[0].reached
+    3
     """
 
     def __init__(self, path: str, query: str, operator: str) -> None:
         self._folder = Folder(path)
-        self._known: dict[int, tuple[str, Merger]] = {}
+        self._known: dict[str, Merger] = {}
         log = PlanLog(path)
         if log.current() is not None:
             raise StateMismatch(
@@ -54,38 +60,55 @@ class Mergers:
         log.claim(query, operator)
         log.check_owner(query, operator)  # of two that claim at once, one finds the other's name
 
-    def publish(self, owner: int, batch: int, merger: Merger) -> None:
-        """Write what an owner can promise after a micro-batch; the same again if it is repeated."""
-        self._folder.write(f"{_FOLDER}/{_name(batch, owner)}", merger.encode())
-        for name in self._names(owner)[:-_KEPT]:
-            self._folder.delete(f"{_FOLDER}/{name}")
+    def publish(self, owner: int, batch: int, merger: Merger, kept: Sequence[str]) -> list[str]:
+        """Write what an owner can promise after a micro-batch; the same again if it is repeated.
 
-    def before(self, batch: int) -> dict[int, Merger]:
-        """The newest merger of each owner that was published before a micro-batch."""
-        newest = {}
-        for name in self._names():
-            made, owner = (int(part) for part in name.removesuffix(".bin").split("-"))
-            if made < batch:
-                newest[owner] = name
+        `kept` are the owner's files so far, as its state has them; returns those from now on. Other
+        files of this owner were left by batches that have been undone. Those of batches to come
+        are removed when it is their turn: whoever writes belatedly must not remove newer ones.
+        """
+        content = merger.encode()
+        # A name stands for one content for ever, though batches may be numbered anew.
+        digest = hashlib.sha256(content).hexdigest()[:16]
+        name = f"{batch:012d}-{owner:05d}-{digest}.bin"
+        self._folder.write(f"{_FOLDER}/{name}", content)
+        kept = [*(other for other in kept if other != name), name][-_KEPT:]
+        for other in self._names().get(owner, []):
+            if other not in kept and _number(other) <= batch:
+                with contextlib.suppress(FileNotFoundError):  # another attempt of this task
+                    self._folder.delete(f"{_FOLDER}/{other}")
+        return kept
+
+    def newest(self, believes: Callable[[Merger], bool]) -> dict[int, Merger]:
+        """The newest merger of each owner that a home believes."""
+        names = self._names()
+        listed = {name for mine in names.values() for name in mine}
+        self._known = {name: known for name, known in self._known.items() if name in listed}
         found = {}
-        for owner, name in newest.items():
-            known, merger = self._known.get(owner, ("", None))
-            if merger is None or known != name:
-                content = self._folder.read(f"{_FOLDER}/{name}")
-                if content is None:
-                    raise StateMismatch(
-                        f"{name} was removed from {self._folder.path}/{_FOLDER} while it was read: "
-                        "two queries use this directory, or its files are cleared by hand"
-                    )
-                merger = Merger.decode(content)
-                self._known[owner] = (name, merger)
-            found[owner] = merger
+        for owner, mine in names.items():
+            for name in reversed(mine):
+                merger = self._read(name)
+                if merger is not None and believes(merger):
+                    found[owner] = merger
+                    break
         return found
 
-    def _names(self, owner: int | None = None) -> list[str]:
-        ending = ".bin" if owner is None else f"-{owner:05d}.bin"
-        return self._folder.names(_FOLDER, ending)
+    def _read(self, name: str) -> Merger | None:
+        """A merger; None if it has just been removed, as those are that nobody can believe."""
+        if name not in self._known:
+            content = self._folder.read(f"{_FOLDER}/{name}")
+            if content is None:
+                return None
+            self._known[name] = Merger.decode(content)
+        return self._known[name]
+
+    def _names(self) -> dict[int, list[str]]:
+        """The files of each owner, oldest first."""
+        names: dict[int, list[str]] = {}
+        for name in self._folder.names(_FOLDER, ".bin"):
+            names.setdefault(int(name.removesuffix(".bin").split("-")[1]), []).append(name)
+        return names
 
 
-def _name(batch: int, owner: int) -> str:
-    return f"{batch:012d}-{owner:05d}.bin"
+def _number(name: str) -> int:
+    return int(name.split("-")[0])

@@ -1,11 +1,14 @@
 """`nearest` under interest routing without Spark: homes, then owners, called as Spark would.
 
-A home or owner without rows is called only if a timer of it is due. All that passes between steps
-passes as bytes. Mergers may be lost, or be older than the newest.
+A home or owner without rows is called only if a timer of it is due; one with rows and a timer is
+called twice. All that passes between steps
+passes as bytes. Mergers may be lost, or be older than the newest. A run can be saved and taken back
+to where it was, as a checkpoint is that somebody restores.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,9 +17,10 @@ import numpy as np
 from anabranch.blocks import Block
 from anabranch.kernels.homes import HomeKernel, Owners
 from anabranch.kernels.owners import OwnerKernel
-from anabranch.knn.algorithm import Algorithm, Queries
+from anabranch.knn.algorithm import FOREVER, Algorithm, Queries
 from anabranch.knn.belated import BelatedLists
 from anabranch.knn.horizons import Merger
+from anabranch.mergers import Mergers
 from anabranch.neighbours import Nearest
 from anabranch.plans import RIGHT
 from anabranch.spread import mix
@@ -82,23 +86,15 @@ class InterestRun(Run):
             for home in range(self.workers):
                 inbox[home] = [block.take(np.flatnonzero(homes == home))]
             self.newest = max(self.newest, *t)
-        mergers = {}
-        for owner, files in self.mergers.items():
-            known = [file for file in files if file[0] < self.batch]
-            chosen = self.choose(known) if known else None
-            if chosen is not None:
-                mergers[owner] = Merger.decode(chosen)
         sent: dict[int, list[tuple[int, Block]]] = {}
         for home in range(self.workers):
-            if home in inbox or self.home_due.get(home, watermark + 1) <= watermark:
-                for owner, block, notes in self._look(
-                    home, inbox.get(home, []), watermark, mergers
-                ):
+            for arrivals in self._calls(home, inbox, self.home_due, watermark):
+                for owner, block, notes in self._look(home, arrivals, watermark):
                     cell = block.encode(side=RIGHT, **notes)
                     sent.setdefault(owner, []).append((RIGHT, Block.decode(cell)))
         for owner in range(self.workers):
-            if owner in sent or self.due.get(owner, watermark + 1) <= watermark:
-                self._work(owner, sent.get(owner, []), watermark)
+            for arrived in self._calls(owner, sent, self.due, watermark):
+                self._work(owner, arrived, watermark)
         self.batch += 1
 
     def finish(self) -> None:
@@ -107,15 +103,21 @@ class InterestRun(Run):
         self.step([])
         super().finish()
 
+    def _calls(
+        self, worker: int, inbox: dict[int, list[Any]], due: dict[int, int], watermark: int
+    ) -> list[Any]:
+        called = [inbox[worker]] if worker in inbox else []
+        return called + [[]] * (due.get(worker, FOREVER) <= watermark)
+
     def _look(
-        self, home: int, arrivals: list[Block], watermark: int, mergers: dict[int, Merger]
+        self, home: int, arrivals: list[Block], watermark: int
     ) -> list[tuple[int, Block, dict[str, Any]]]:
         def fetch(entry: Slice) -> Block:
             return Block.decode(self.home_slices[home, entry.number])
 
         window = Window.open((SPAN, SPAN), self.home_heads.get(home), fetch)
         kernel = HomeKernel(self.owners, window, home, "fingerprint")
-        found = list(kernel.step(arrivals, watermark, mergers))
+        found = list(kernel.step(arrivals, watermark, self._chosen(kernel)))
         for number in window.dropped:
             del self.home_slices[home, number]
         for number, (_, block) in window.added.items():
@@ -124,6 +126,15 @@ class InterestRun(Run):
         self.home_loads.append(kernel.load)
         self.home_due[home] = kernel.due() or 2**62
         return found
+
+    def _chosen(self, kernel: HomeKernel) -> dict[int, Merger]:
+        mergers = {}
+        for owner, files in self.mergers.items():
+            known = [file for file in files if file[0] < self.batch]
+            chosen = self.choose(known) if known else None
+            if chosen is not None:
+                mergers[owner] = Merger.decode(chosen)
+        return mergers
 
     def _kernel(self, window: Window, worker: int) -> OwnerKernel:
         kernel = TightOwner(self.call, self.fixed, window, worker)
@@ -135,9 +146,38 @@ class InterestRun(Run):
         if merger is not None:
             if self.lean:
                 merger.wanted[:] = -1.0
-            self.mergers.setdefault(worker, []).append((self.batch, merger.encode()))
+            self._publish(kernel, merger)
         self.due[worker] = kernel.due() or 2**62
+
+    def _publish(self, kernel: OwnerKernel, merger: Merger) -> None:
+        self.mergers.setdefault(kernel.worker, []).append((self.batch, merger.encode()))
 
     def total(self, name: str) -> int:
         """A figure of all homes' steps, added up."""
         return sum(getattr(load, name) for load in self.home_loads)
+
+
+class KeptControl(InterestRun):
+    """A run whose mergers are files, which stay when its state is taken back."""
+
+    def __init__(self, folder: str, *about: Any, **more: Any) -> None:
+        super().__init__(*about, **more)
+        self.files = Mergers(folder, "query", "operator")
+
+    def save(self) -> dict[str, Any]:
+        """All that a checkpoint and a sink hold."""
+        names = ("rows", "newest", "heads", "lists", "slices", "due", "batch", "home_heads")
+        kept = {name: getattr(self, name) for name in (*names, "home_slices", "home_due")}
+        return copy.deepcopy(kept)
+
+    def take_back(self, saved: dict[str, Any]) -> None:
+        """Go on from a saved state."""
+        vars(self).update(copy.deepcopy(saved))
+
+    def _chosen(self, kernel: HomeKernel) -> dict[int, Merger]:
+        return self.files.newest(kernel.believes)
+
+    def _publish(self, kernel: OwnerKernel, merger: Merger) -> None:
+        notes = kernel.window.notes
+        kept = notes.get("mergers", [])
+        notes["mergers"] = self.files.publish(kernel.worker, self.batch, merger, kept)

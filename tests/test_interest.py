@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from anabranch.mergers import Mergers
 from anabranch.planlog import PlanLog
 from anabranch.plans import plan_from_dict, ssp
 from anabranch.predicates import VectorMeasure
-from tests.interest_runs import InterestRun
+from tests.interest_runs import InterestRun, KeptControl
 from tests.nearest_runs import START, call_of, expected
 from tests.test_nearest_kernel import MS, in_batches
 
@@ -121,12 +122,12 @@ def scattered(n: int, seed: int = 3) -> list[Any]:
     return [(START + i * MS, i, points[i].tolist()) for i in range(n)]
 
 
-def test_it_sends_a_fraction_of_what_sending_everything_does() -> None:
+def test_it_sends_a_fraction_of_what_sending_everything_does(tmp_path: Path) -> None:
     random = np.random.default_rng(4)
     queries = [
         {"id": i, "v": random.random(2).tolist(), "k": 5, "span": 2_000 * MS} for i in range(24)
     ]
-    run = InterestRun(call_of(), queries, MS, 8)
+    run = KeptControl(str(tmp_path), call_of(), queries, MS, 8)
     objects = scattered(8_000)
     for at in range(0, 8_000, 100):
         run.step(objects[at : at + 100])
@@ -157,6 +158,51 @@ def test_an_object_comes_when_a_nearer_one_leaves() -> None:
     assert hits[1] == START and hits[2] == START + 80 * MS
 
 
+@settings(max_examples=int(os.environ.get("ANABRANCH_EXAMPLES", 60)))
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    kind=st.sampled_from(STREAMS),
+    workers=st.integers(1, 4),
+    disorder=st.sampled_from([0, 0, 20]),
+    lean=st.booleans(),
+    spare=st.sampled_from([None, 1]),
+)
+def test_a_checkpoint_may_be_taken_back_though_mergers_are_kept(
+    seed: int, kind: str, workers: int, disorder: int, lean: bool, spare: int | None
+) -> None:
+    """State goes back to some batch, twice, and other batches follow; the control directory stays.
+
+    What was undone had other batches, or other objects too, in better places.
+    """
+    random = np.random.default_rng(seed)
+    dim = int(random.choice([1, 2, 6]))
+    objects = stream_of(kind, int(random.integers(40, 240)), dim, random)
+    queries = asked(int(random.integers(1, 6)), dim, random)
+    with tempfile.TemporaryDirectory() as folder:
+        run = KeptControl(
+            folder, call_of(), queries, (disorder + 1) * MS, workers, lean=lean, spare=spare
+        )
+        batches = in_batches(objects, disorder * MS, random)
+        for _ in range(2):
+            first = int(random.integers(0, len(batches) + 1))
+            for batch in batches[:first]:
+                run.step(batch)
+            saved, left = run.save(), [row for batch in batches[first:] for row in batch]
+            undone = left
+            if random.random() < 0.5:
+                near = queries[0]["v"] + 0.01 * random.random((len(left), dim))
+                undone = [(t, -1 - i, near[n].tolist()) for n, (t, i, _) in enumerate(left)]
+            for batch in in_batches(undone, disorder * MS, random):
+                run.step(batch)
+            run.take_back(saved)
+            batches = in_batches(left, disorder * MS, random)
+        for batch in batches:
+            run.step(batch)
+        run.finish()
+    assert run.total("late") == 0
+    assert run.hits() == expected(objects, queries)
+
+
 def test_a_home_that_was_passed_by_is_noticed() -> None:
     queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
     run = InterestRun(call_of(), queries, 0, 2)
@@ -184,11 +230,33 @@ def test_mergers_pass_through_bytes() -> None:
 
 def test_an_owner_keeps_its_newest_mergers(tmp_path: Path) -> None:
     mergers = Mergers(str(tmp_path), "q", "a")
+    kept: dict[int, list[str]] = {0: [], 1: []}
     for batch in range(20):
-        mergers.publish(batch % 2, batch, replace(some_merger(), reached=batch))
+        owner = batch % 2
+        merger = replace(some_merger(), reached=batch)
+        kept[owner] = mergers.publish(owner, batch, merger, kept[owner])
     assert len(list((tmp_path / "mergers").iterdir())) == 16
-    assert {owner: m.reached for owner, m in mergers.before(17).items()} == {0: 16, 1: 15}
-    assert mergers.before(0) == {}
+    newest = mergers.newest(lambda merger: merger.reached < 17)
+    assert {owner: merger.reached for owner, merger in newest.items()} == {0: 16, 1: 15}
+    assert mergers.newest(lambda merger: False) == {}
+
+
+def test_mergers_of_batches_that_were_undone_go_when_it_is_their_turn(tmp_path: Path) -> None:
+    mergers = Mergers(str(tmp_path), "q", "a")
+
+    def published(batches: range, kept: list[str], reached: int) -> list[str]:
+        for batch in batches:
+            merger = replace(some_merger(), reached=reached)
+            kept = mergers.publish(0, batch, merger, kept)
+        return kept
+
+    undone = published(range(20), [], reached=7)
+    kept = published(range(13, 15), [], reached=8)
+    left = {path.name for path in (tmp_path / "mergers").iterdir()}
+    assert left == {*kept, *undone[3:]}  # those of batches 15 to 19 may be somebody's newest
+    kept = published(range(15, 30), kept, reached=8)
+    assert {path.name for path in (tmp_path / "mergers").iterdir()} == set(kept)
+    assert len(kept) == 8
 
 
 def test_a_control_directory_has_one_owner(tmp_path: Path) -> None:

@@ -6,10 +6,16 @@ watermark, and asks the owner's newest merger until when the object surely is in
 is after the watermark, the object stays here until then; if it is beyond its last window, the owner
 never gets it; if not, a copy goes there now. So every copy is there before the first instant at
 which it can matter.
+
+Mergers outlive the state that they tell of: where a checkpoint is restored, some are left of a
+future that will not be. So every micro-batch of a home with arrivals has a random *stamp*, which
+owners write into what they publish in that batch. A home believes a merger only if its own state,
+which is restored with the owners', remembers the stamp.
 """
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -76,12 +82,15 @@ class HomeKernel:
     ) -> Iterator[tuple[int, Block, dict[str, Any]]]:
         """Take in objects, and look at all that are due by the watermark.
 
-        `mergers` are the owners' newest that were published in micro-batches before this one.
+        `mergers` are the owners' newest that this home `believes`.
         """
         load = self.load = Load(self.home)
         began = time.perf_counter()
         load.watermark = watermark
         self._check_state()
+        # Without arrivals it may be a second step in one micro-batch, or only some homes' turn.
+        stamp = secrets.token_hex(8) if arrivals else None
+        self._remember(stamp, mergers)
         held = [*self._taken_in(arrivals, watermark), *self.window.withdraw(0, watermark)]
         copies: dict[int, Block] = {}
         if held:
@@ -94,6 +103,7 @@ class HomeKernel:
         next_look = self.due()
         notes = {
             "home": self.home,
+            "stamp": stamp,
             "looked": watermark,
             "next_look": FOREVER if next_look is None else next_look,
             "nearest": {"0": [len(self.owners), None]},
@@ -104,9 +114,23 @@ class HomeKernel:
             for owner in range(len(self.owners)):
                 yield owner, copies.get(owner, _NOTHING), notes
 
+    def believes(self, merger: Merger) -> bool:
+        """Whether a merger was made in a step that this home's state comes from."""
+        return merger.heard.get(str(self.home)) in self.window.notes.get("stamps", ())
+
     def due(self) -> int | None:
         """The next time at which something is to be looked at."""
         return min((entry.first for entry in self.window.slices), default=None)
+
+    def _remember(self, stamp: str | None, mergers: Mapping[int, Merger]) -> None:
+        """Keep the stamps that mergers of use may have: the newest, and of those in use now.
+
+        What is published in a micro-batch is there in the next one; so a stamp that is in no merger
+        by then never will be.
+        """
+        newest = [stamp] if stamp is not None else self.window.notes.get("stamps", [])[:1]
+        used = {merger.heard.get(str(self.home)) for merger in mergers.values()}
+        self.window.notes["stamps"] = [*newest, *sorted(filter(None, used))]
 
     def _check_state(self) -> None:
         notes, mine = self.window.notes, [self._fingerprint, len(self.owners)]

@@ -5,6 +5,7 @@ may matter to it, some of it belatedly, and tells the homes of objects what it c
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -25,8 +26,18 @@ class OwnerKernel(NearestKernel):
     waits for nothing; one that is earlier was withheld until now and takes its place in the past.
     """
 
+    def __init__(self, *about: Any, **more: Any) -> None:
+        super().__init__(*about, **more)
+        self._heard: dict[str, str] = {}
+
     def merger(self) -> Merger | None:
-        """What to publish after a step; None if it would say little new."""
+        """What to publish after a step; None if it would say little new.
+
+        Nor is anything published after a step in which some home had no stamp: it could not tell
+        whether that step is in its past. All have one where there are new objects.
+        """
+        if self._heard.keys() != self.window.notes.get("looks", {}).keys():
+            return None
         group = self._groups.get("time")
         if group is None or not len(group.ids) or self._objects.first_past is None:
             return None
@@ -36,7 +47,7 @@ class OwnerKernel(NearestKernel):
         if self.window.notes.get("published") == mark:
             return None
         self.window.notes["published"] = mark
-        return group.algorithm.merger()
+        return replace(group.algorithm.merger(), heard=self._heard)
 
     def _kind(self) -> type[Any]:
         return BelatedLists
@@ -79,6 +90,7 @@ class OwnerKernel(NearestKernel):
         """
         looks: dict[str, int] = self.window.notes.setdefault("looks", {})
         heard: dict[str, int] = {}
+        self._heard = {}
         for block in blocks:
             home, looked = str(block.meta["home"]), block.meta["looked"]
             if looked < watermark:
@@ -87,6 +99,8 @@ class OwnerKernel(NearestKernel):
                     f"to {watermark}: the two operators of a nearest see different watermarks"
                 )
             heard[home] = min(heard.get(home, FOREVER), block.meta["next_look"])
+            if block.meta["stamp"] is not None:
+                self._heard[home] = block.meta["stamp"]
         looks.update(heard)
         silent = [home for home, next_look in looks.items() if next_look <= watermark]
         if silent:

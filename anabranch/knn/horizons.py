@@ -3,9 +3,9 @@
 If k objects of a query's window are nearer than an object and stay beyond a *horizon*, the object
 is not among the k nearest at any instant up to the horizon, whatever else comes. So an owner says,
 for each query and for a few horizons, how near the k-th best of those that stay is: its *merger*
-(the paper's word for what a peer is interested in). It holds for ever, so that an old one only
-lets more objects through, and needs no index or margin: whoever asks compares with the very scores
-that the owner ranks by.
+(the paper's word for what a peer is interested in). It holds for ever after the instant that the
+owner had reached, so that an old one only lets more objects through, and needs no index or margin:
+whoever asks compares with the very scores that the owner ranks by.
 
 An owner also says which objects it *wants* though it could do without: those about as near as its
 k-th usually is, and a few more. Objects that stay longer must be held to promise anything, and
@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numba
@@ -81,6 +82,9 @@ class Merger:
         falling along a row.
     wanted
         For each query, the score up to which objects are wanted in any case.
+    heard
+        By home of objects, the stamp of its step in the micro-batch that this was made in. A
+        merger is true only for those whose past holds that step.
 
     Examples
     --------
@@ -102,6 +106,7 @@ class Merger:
     ends: np.ndarray
     scores: np.ndarray
     wanted: np.ndarray
+    heard: Mapping[str, str] = field(default_factory=dict)
     _balls: _Balls | None = field(default=None, repr=False)
 
     @classmethod
@@ -177,7 +182,8 @@ class Merger:
 
     def encode(self) -> bytes:
         """Bytes that `decode` reads: a version, then compressed numbers."""
-        head = json.dumps({"reached": self.reached, "shape": self.scores.shape}).encode()
+        form = {"reached": self.reached, "shape": self.scores.shape, "heard": dict(self.heard)}
+        head = json.dumps(form).encode()
         arrays = (self.ends, self.wanted, self.scores)
         body = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
         return bytes([_VERSION]) + len(head).to_bytes(4, "little") + head + body
@@ -197,7 +203,8 @@ class Merger:
         ends = np.frombuffer(body, np.int64, count).copy()
         wanted = np.frombuffer(body, np.float64, rows, ends.nbytes).copy()
         scores = np.frombuffer(body, np.float64, offset=ends.nbytes + wanted.nbytes)
-        return cls(head["reached"], ends, scores.reshape(rows, count).copy(), wanted)
+        heard = head.get("heard", {})
+        return cls(head["reached"], ends, scores.reshape(rows, count).copy(), wanted, heard)
 
 
 def _power(queries: Queries) -> float:

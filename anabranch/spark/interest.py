@@ -2,7 +2,7 @@
 
 In a micro-batch homes look first, and what they send reaches the owners through a shuffle in the
 same batch; both see the same watermark. What owners can promise goes back to the homes through
-files in the control directory, read only in later batches.
+files in the control directory, believed only by homes that remember the batch.
 """
 
 from __future__ import annotations
@@ -117,11 +117,11 @@ class HomeProcessor(NearestProcessor):
         assert self.queries is not None
         owners = _owners(self.queries, self.workers, self.nearest.measure)
         kernel = HomeKernel(owners, window, worker_of(int(key[0])), self.fingerprint)
-        mergers, batch = _mergers(self.control, self.fingerprint)
+        mergers = _mergers(self.control, self.fingerprint).newest(kernel.believes)
         opening = time.perf_counter() - began
         chosen, sent = [], []
         with single_threaded():
-            for owner, block, notes in kernel.step(arrivals, watermark, mergers.before(batch)):
+            for owner, block, notes in kernel.step(arrivals, watermark, mergers):
                 chosen.append(worker_keys(self.workers)[owner])
                 sent.append(block.encode(side=RIGHT, **notes))
         if sent:
@@ -150,8 +150,9 @@ class OwnerProcessor(NearestProcessor):
         assert isinstance(kernel, OwnerKernel)
         merger = kernel.merger()
         if merger is not None:
-            mergers, batch = _mergers(self.control, self.fingerprint)
-            mergers.publish(kernel.worker, batch, merger)
+            mergers, notes = _mergers(self.control, self.fingerprint), kernel.window.notes
+            kept = notes.get("mergers", [])
+            notes["mergers"] = mergers.publish(kernel.worker, _batch(), merger, kept)
 
 
 @functools.lru_cache(maxsize=4)
@@ -159,14 +160,22 @@ def _owners(queries: bytes, workers: int, metric: str) -> Owners:
     return Owners.of(Block.decode(queries), workers, metric)
 
 
-def _mergers(control: str, operator: str) -> tuple[Mergers, int]:
-    """The mergers of this task's query, and the number of its micro-batch."""
+def _mergers(control: str, operator: str) -> Mergers:
+    """The mergers of this task's query."""
+    return _opened(control, _property("sql.streaming.queryId"), operator)
+
+
+def _batch() -> int:
+    """The number of this task's micro-batch."""
+    return int(_property("streaming.sql.batchId"))
+
+
+def _property(name: str) -> str:
     task = TaskContext.get()
-    batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
-    query = task.getLocalProperty("sql.streaming.queryId") if task is not None else None
-    if batch is None or query is None:
-        raise RuntimeError("mergers are read by micro-batch, and this is not one")
-    return _opened(control, query, operator), int(batch)
+    found = task.getLocalProperty(name) if task is not None else None
+    if found is None:
+        raise RuntimeError("mergers belong to a micro-batch, and this is not one")
+    return found
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,39 @@ def test_stream_equals_brute_force_and_sends_less(spark: Any, tmp_path: Path) ->
     # The thresholds of one query are not another's.
     with pytest.raises(Exception, match="belongs to query"):
         feed.run(ab.nearest(feed.streams(spark)[1], asked, **call), "other")
+
+
+def test_a_restored_checkpoint_does_not_believe_its_lost_future(spark: Any, tmp_path: Path) -> None:
+    """Checkpoint and sink go back three batches; then others come, in twice as many files."""
+    objects = objects_in_batches(9, rows=40, seed=3, width=40)
+    feed = feed_of(tmp_path, objects[:3])
+    call: dict[str, Any] = {"by": "v", "late": "3 seconds", "plan": ab.interest(2)}
+    call["control"] = str(tmp_path / "control")
+    asked = query_frame(spark, QUERIES)
+
+    def run() -> Any:
+        return feed.run(ab.nearest(feed.streams(spark)[1], asked, **call))
+
+    run()
+    for name in ("out", "out.checkpoint"):
+        shutil.copytree(tmp_path / name, tmp_path / "saved" / name)
+    # What will not have been: the same times, every object beside a query.
+    near = [[{**o, "v": QUERIES[o["id"] % 8]["v"]} for o in batch] for batch in objects[3:]]
+    feed.add([([], near[n] + near[n + 1]) for n in (0, 2, 4)])
+    run()
+    published = set((tmp_path / "control" / "mergers").iterdir())
+    for name in ("out", "out.checkpoint"):
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / "saved" / name).rename(tmp_path / name)
+    for side in ("left", "right"):
+        for path in sorted(feed.input(side).iterdir())[3:]:
+            path.unlink()
+    feed.written = 3
+    feed.add([([], batch) for batch in [*objects[3:], [closing()]]])
+    query = run()
+    assert got(feed.output(spark)) == want([*objects, [closing()]], QUERIES)
+    assert ab.metrics(query)["total"]["withheld"] > 0
+    assert published & set((tmp_path / "control" / "mergers").iterdir()) != published
 
 
 @pytest.mark.slow
