@@ -9,6 +9,7 @@ was added and what was dropped since the window was opened is all that a state s
 from __future__ import annotations
 
 import json
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
@@ -23,6 +24,9 @@ __all__ = ["SLICE_BYTES", "Slice", "Window"]
 # slice costs only that slice; 4 to 8 MB keep both the number of calls and the rewriting small.
 SLICE_BYTES = 4 << 20
 _MERGE_AT = 8
+# Where rows are so far apart in time that no eighth of a span holds many: a directory of so many
+# slices is still read and written in well under a millisecond.
+_MOST_SMALL = 64
 _HEAD_VERSION = 1
 
 
@@ -128,18 +132,28 @@ class Window:
         """Merge small slices of neighbouring times, once there are enough of them.
 
         A merged slice covers at most an eighth of its side's span, so that it is not kept much
-        longer than its rows.
+        longer than its rows. If that leaves too many, as where rows stay for longer than a span,
+        then slices of at most an eighth of the side's rows are made: about 16, whatever the rate.
         """
         for side in (0, 1):
-            small = [e for e in self.slices if e.side == side and e.bytes < SLICE_BYTES // 2]
-            if len(small) <= _MERGE_AT:
-                continue
-            small.sort(key=lambda entry: entry.first)
-            for group in _groups(small, self.spans[side] // _MERGE_AT):
-                blocks = [self._read(entry) for entry in group]
-                for entry in group:
-                    self._drop(entry)
-                self._add(side, concat(blocks).in_time_order())
+            small = self._small(side)
+            if len(small) > _MERGE_AT:
+                self._merge(side, _groups(small, longest=self.spans[side] // _MERGE_AT))
+            small = self._small(side)
+            if len(small) > _MOST_SMALL:
+                share = sum(e.rows for e in self.slices if e.side == side) // _MERGE_AT
+                self._merge(side, _groups(small, most=share))
+
+    def _small(self, side: int) -> list[Slice]:
+        found = [e for e in self.slices if e.side == side and e.bytes < SLICE_BYTES // 2]
+        return sorted(found, key=lambda entry: entry.first)
+
+    def _merge(self, side: int, groups: Iterable[list[Slice]]) -> None:
+        for group in groups:
+            blocks = [self._read(entry) for entry in group]
+            for entry in group:
+                self._drop(entry)
+            self._add(side, concat(blocks).in_time_order())
 
     def head(self) -> bytes:
         """The directory and the notes, to be stored beside the slices."""
@@ -188,18 +202,20 @@ class Window:
         return self.fetch(entry)
 
 
-def _groups(entries: Iterable[Slice], longest: int) -> Iterator[list[Slice]]:
-    """Runs of entries that make one slice of allowed size and span; runs of one are left out."""
+def _groups(
+    entries: Iterable[Slice], longest: float = math.inf, most: float = math.inf
+) -> Iterator[list[Slice]]:
+    """Runs of entries that make one slice of allowed size, rows and span, but runs of one."""
     group: list[Slice] = []
-    size = last = 0
+    size = rows = last = 0
     for entry in entries:
-        fits = group and size + entry.bytes <= SLICE_BYTES
+        fits = group and size + entry.bytes <= SLICE_BYTES and rows + entry.rows <= most
         if fits and max(last, entry.last) - group[0].first <= longest:
             group.append(entry)
-            size, last = size + entry.bytes, max(last, entry.last)
+            size, rows, last = size + entry.bytes, rows + entry.rows, max(last, entry.last)
             continue
         if len(group) > 1:
             yield group
-        group, size, last = [entry], entry.bytes, entry.last
+        group, size, rows, last = [entry], entry.bytes, entry.rows, entry.last
     if len(group) > 1:
         yield group

@@ -191,6 +191,20 @@ def test_state_is_freed() -> None:
     assert len(ended.lists[0]) < before
 
 
+def test_a_sparse_stream_is_kept_in_few_slices() -> None:
+    """One object in each batch, ten seconds apart, and a window of rows."""
+    random = np.random.default_rng(10)
+    objects = [(START + n * 10_000 * MS, n, [random.random()]) for n in range(400)]
+    queries = [{"id": 1, "v": [0.5], "k": 2, "rows": 150}]
+    run = Run(call_of(), queries, 0, 1)
+    for thing in objects:
+        run.step([thing])
+        assert len(run.slices) <= 65
+        assert run.state_rows <= 2.5 * 150
+    run.finish()
+    assert run.hits() == expected(objects, queries)
+
+
 def test_wrong_lengths_and_other_state_are_refused() -> None:
     queries = [{"id": 1, "v": [0.0], "k": 1, "span": 50 * MS}]
     run = Run(call_of(), queries, 0, 1)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
 from anabranch.blocks import Block, concat
 from anabranch.errors import StateMismatch
-from anabranch.windows import SLICE_BYTES, Window
+from anabranch.windows import SLICE_BYTES, Slice, Window
 
 
 def block(*times: int) -> Block:
@@ -16,6 +18,12 @@ def block(*times: int) -> Block:
 
 def times(window: Window, side: int = 0) -> list[int]:
     return sorted(t for found in window.reach(side, -(10**18), 10**18) for t in found.t.tolist())
+
+
+def keeping(window: Window) -> Callable[[Slice], Block]:
+    """Reads what a window has now, as a store does later."""
+    held = {entry.number: window._read(entry) for entry in window.slices}
+    return lambda entry: held[entry.number]
 
 
 def test_reach_reads_only_slices_that_overlap():
@@ -71,6 +79,22 @@ def test_small_slices_merge_within_an_eighth_of_the_span():
     assert len(window.slices) < 10
     assert max(entry.last - entry.first for entry in window.slices) <= 100
     assert all((np.diff(found.t) >= 0).all() for found in window.reach(0, 0, 10**6))
+
+
+@pytest.mark.parametrize("apart", [1, 100, 10**6])
+def test_slices_are_few_however_far_apart_rows_are(apart):
+    """The newest 2,000 rows of a stream, one more in each step; the span says nothing of them."""
+    window, rewritten = Window(spans=(800, 800)), 0
+    for n in range(6_000):
+        window.append(0, block(n * apart))
+        window.expire((n - 2_000) * apart + 800)
+        window.merge_small()
+        rewritten += sum(entry.rows for entry, _ in window.added.values()) - 1
+        window.fetch, window.added, window.dropped = keeping(window), {}, []
+        assert len(window.slices) <= 65
+        assert window.rows <= min(n + 1, 2_000 + 2_000 // 4)
+    assert times(window)[-2_000:] == [n * apart for n in range(4_000, 6_000)]
+    assert rewritten <= 60 * 6_000
 
 
 def test_big_blocks_are_cut_to_slices():
