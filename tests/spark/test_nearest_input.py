@@ -127,6 +127,8 @@ def test_intervals_are_as_long_as_they_say_in_any_zone(
         )
         frame = spark.sql(f"SELECT 'q' AS query_id, array(0D) AS v, 1 AS k, {window} AS window")
         hits = got(ab.nearest(things, frame, by="v"))
+        added = frame.selectExpr("*", "'add' AS op", "timestamp_seconds(1) AS ts")
+        assert got(ab.nearest(things, added, by="v")) == hits
     assert [(hit[1], hit[3] - hit[2]) for hit in hits] == [(0, 0), (1, (seconds - 1) * SECOND)]
 
 
