@@ -256,7 +256,7 @@ def _run(
         by_name(side.slots[0].column).alias("v"),
         (F.xxhash64(ident) if routed else nothing).alias("h"),
         nothing.alias("key"),
-    ).mapInArrow(packer or ObjectPacker(call, plan, control), PACKED)
+    ).mapInArrow(packer or ObjectPacker(call, plan, control, call.fingerprint(fixed)), PACKED)
     if fixed is None:
         asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
         packed = packed.union(asked)
@@ -342,7 +342,15 @@ def _keep_log(
     assert call.late is not None
     spark = objects.sparkSession
     keeper = PlanKeeper(
-        spark, log, name, (longest, longest), call.late, None, partitions(spark), _only_ssp
+        spark,
+        log,
+        name,
+        (longest, longest),
+        call.late,
+        None,
+        partitions(spark),
+        _only_ssp,
+        call.fingerprint(fixed),
     )
     spark.streams.addListener(keeper)
 

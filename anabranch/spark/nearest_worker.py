@@ -57,11 +57,12 @@ class ObjectPacker:
     nearest: Nearest
     plan: Plan
     control: str | None = None
+    operator: str = ""  # what tells this `nearest` from others in the query
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker for each input batch."""
         settle()
-        live = live_plans(self.plan, self.control)
+        live = live_plans(self.plan, self.control, self.operator)
         keys = worker_keys(live.workers)
         about = _about(live)
         for batch in batches:

@@ -96,6 +96,19 @@ def test_workers_join_and_leave_through_the_plan_log(spark: Any, tmp_path: Path)
     assert any(0 not in live for _, _, live in plans), "the first plan was never retired"
 
 
+def test_two_of_one_query_do_not_share_a_plan_log(spark: Any, tmp_path: Path) -> None:
+    feed = feed_of(tmp_path, [*objects_in_batches(5, rows=5, seed=8), [closing()]])
+    call: dict[str, Any] = {"by": "v", "late": "3 seconds", "plan": ab.ssp(1)}
+    call["control"] = str(tmp_path / "control")
+    objects = feed.streams(spark)[1]
+    one, other = (
+        ab.nearest(objects, query_frame(spark, asked), **call)
+        for asked in (QUERIES[:3], QUERIES[3:])
+    )
+    with pytest.raises(Exception, match="belongs to another verb of this query"):
+        feed.run(one.union(other))
+
+
 def scripted_ops() -> tuple[list[list[dict[str, Any]]], list[dict[str, Any]]]:
     """Queries that begin and end during nine seconds, two of them told out of order."""
     queries = fixed_queries(5, seed=4)
