@@ -140,7 +140,7 @@ def test_rapf_loses_objects_if_the_buffer_is_too_long():
     assert wrong > 5
 
 
-@pytest.mark.parametrize("error", [0.1, 0.01])
+@pytest.mark.parametrize("error", [0.1, 0.01, 1e-3])
 def test_pa_misses_no_more_than_allowed_on_shuffled_streams(error):
     n, window = 12_000, 1_000
     missed = due = false = 0
@@ -180,6 +180,24 @@ def test_pa_misses_more_if_many_objects_are_equally_far():
     exact = {r[:2] for r in Relaxed(queries).advance(seq, seq, points, 2_000).rows()}
     ours = {r[:2] for r in Probabilistic(queries).advance(seq, seq, points, 2_000).rows()}
     assert len(exact - ours) > 0.1 * len(exact)
+
+
+def test_pa_misses_more_if_fewer_objects_come_within_a_window_and_the_docs_say_so():
+    """Random order; windows of time, and a rate that falls to a tenth or keeps on."""
+    missed = {}
+    for late_rate in (1.0, 0.1):
+        lost = due = 0
+        for seed in range(5):
+            rng = np.random.default_rng(seed)
+            t = np.sort(rng.integers(0, 40_000, 8_000))
+            t = t[(t < 20_000) | (rng.random(len(t)) < late_rate)]
+            seq, points = np.arange(len(t)), rng.random((len(t), 2))
+            queries = Queries.of(rng.random((4, 2)), k=27, window=10_000)
+            exact = {r[:2] for r in Relaxed(queries).advance(t, seq, points, 40_000).rows()}
+            ours = {r[:2] for r in Probabilistic(queries).advance(t, seq, points, 40_000).rows()}
+            lost, due = lost + len(exact - ours), due + len(exact)
+        missed[late_rate] = lost / due
+    assert missed[1.0] <= 1e-3 and missed[0.1] > 0.05
 
 
 def test_the_reserve_is_that_of_the_derivation():

@@ -3,7 +3,12 @@
 What is not among the k + c best when it arrives, or falls out of them, is forgotten although it
 might have entered the top-k later. With objects in random order an arrival of rank r ever does so
 with probability about ``2 Φ(-√2 (√r - √k))``, whatever the window, and `reserve` puts that at the
-error allowed. A list that lost members to expiry takes whatever comes until it is full again;
+error allowed. That counts on as many arriving in an object's life as in the window before it: where
+the rate falls by a factor within a window, those that are nearer leave so much faster than others
+come, and an object at place r gets as far as one at r divided by that factor would. No reserve is
+enough for any rate, since the future is not known: if arrivals cease, the whole k-skyband enters.
+
+A list that lost members to expiry takes whatever comes until it is full again;
 keeping to the old threshold, as the paper can be read, starves it.
 """
 
@@ -47,7 +52,8 @@ class Probabilistic(Algorithm):
     Where distances to a query drift, the bound does not hold: if they grow, objects are forgotten
     that are among the nearest later. Nor does it where many objects are equally far: ties go to the
     older, so that the younger of equals follow one after another, and those beyond k + c are
-    forgotten.
+    forgotten. Nor, with windows of time, where far fewer objects come in one window than in the one
+    before.
 
     Parameters
     ----------
