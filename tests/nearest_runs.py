@@ -91,7 +91,6 @@ class Run:
                 part = block.take(np.flatnonzero(homes == worker))
                 coded = part.encode(side=LEFT, nearest=self.plans)
                 inbox.setdefault(int(worker), []).append((LEFT, Block.decode(coded)))
-            self.newest = max(self.newest, int(block.t.max(initial=0)))
         for worker in sorted({*self.heads, *inbox}):
             self._work(worker, inbox.get(worker, []), watermark)
 
@@ -136,6 +135,22 @@ class Run:
         return sum({load.worker: load.state_rows for load in self.loads}.values())
 
 
+class Timed(Run):
+    """Workers that are called as Spark calls them: for rows, or when what is due has come."""
+
+    def __init__(self, *call: Any) -> None:
+        super().__init__(*call)
+        self.due: dict[int, int | None] = {}
+
+    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
+        due = self.due.get(worker)
+        if arrivals or (due is not None and due <= watermark):
+            super()._work(worker, arrivals, watermark)
+
+    def _after(self, kernel: NearestKernel, worker: int) -> None:
+        self.due[worker] = kernel.due()
+
+
 def expected(
     objects: Sequence[tuple[int, int, Sequence[float]]],
     queries: Sequence[dict[str, Any]],
@@ -160,3 +175,28 @@ def expected(
             _, t, ident, _ = things[n]
             found.append((query["id"], ident, t, entered, distance, rank))
     return sorted(found)
+
+
+def top_of(
+    objects: Sequence[tuple[int, int, Sequence[float]]], query: dict[str, Any], now: int
+) -> list[int]:
+    """The ids of a query's top-k at a time, best first, by brute force."""
+    seen = sorted(o for o in objects if o[0] <= now)
+    if query.get("rows"):
+        seen = seen[-query["rows"] :]
+    else:
+        seen = [o for o in seen if now < o[0] + query["span"]]
+    seen = [o for o in seen if o[0] > query.get("t", -FOREVER)]
+    far = lambda o: (knn_twin.distance("euclidean", o[2], query["v"]), o[0], o[1])  # noqa: E731
+    return [o[1] for o in sorted(seen, key=far)[: query["k"]]]
+
+
+def table(rows: list[Any], ident: int) -> list[int]:
+    """What `ab.top` makes of the rows so far."""
+    mine = [row for row in rows if row["query_id"] == ident]
+    latest = max((row["as_of"] for row in mine), default=0)
+    now = [row for row in mine if row["as_of"] == latest]
+    # One rank 0 and nothing else, or ranks from 1 on.
+    ranks = [row["rank"] for row in now]
+    assert sorted(ranks) in ([], [0], list(range(1, len(ranks) + 1)))
+    return [row["object_id"] for row in sorted(now, key=lambda row: row["rank"]) if row["rank"]]

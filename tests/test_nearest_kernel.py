@@ -13,7 +13,7 @@ from anabranch.errors import BadRow, StateMismatch
 from anabranch.kernels.nearest import END
 from anabranch.knn.algorithm import METRICS
 from anabranch.predicates import VectorMeasure
-from tests.nearest_runs import START, Run, call_of, expected
+from tests.nearest_runs import START, Run, Timed, call_of, expected, table, top_of
 
 MS = 1000
 
@@ -137,6 +137,29 @@ def test_workers_join_and_leave(seed: int) -> None:
     run.finish()
     assert len(run.plans) > 2
     assert run.hits() == expected(objects, queries)
+
+
+@settings(max_examples=80)
+@given(seed=st.integers(0, 2**32 - 1), coarse=st.booleans())
+def test_the_table_of_tops_while_workers_join_and_leave(seed: int, coarse: bool) -> None:
+    random = np.random.default_rng(seed)
+    objects = objects_of(random, int(random.integers(20, 150)), 2, tied=bool(random.integers(2)))
+    if coarse:  # times and handovers fall on the same instants, and there are leaps between them
+        objects = [(START + (o[0] - START) // 10_000 * 10_000, *o[1:]) for o in objects]
+    queries = queries_of(random, 5, 2, counts=False)
+    for query in queries:
+        query["span"] = int(random.integers(1, 5)) * 10 * MS if coarse else query["span"] // 4 + MS
+    disorder = int(random.choice([8, 18]))
+    late = disorder + 1  # with the millisecond that bounds have more, a multiple of ten
+    run = Timed(call_of(output="top", late=f"{late} milliseconds"), queries, late * MS, 2)
+    for number, batch in enumerate(in_batches(objects, disorder * MS, random)):
+        if number % 3 == 2:
+            run.plans = {**run.plans, str(len(run.plans)): [int(random.integers(1, 5)), None]}
+        for part in (batch, []):
+            now = run.watermark
+            run.step(part)
+            for query in queries:
+                assert table(run.rows, query["id"]) == top_of(objects, query, now)
 
 
 def test_the_top_k_as_it_is_now() -> None:

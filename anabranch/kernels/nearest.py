@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch.blocks import Block, concat, take
 from anabranch.errors import StateMismatch
 from anabranch.kernels.groups import Group, algorithm_of, joined, parts
 from anabranch.kernels.lengths import check_ops, check_width, settled
 from anabranch.kernels.load import Load
+from anabranch.kernels.requests import Requests, appended, places_in
 from anabranch.kernels.tenure import Tenure
+from anabranch.kernels.tops import ended, last_words, speaking, top_rows
 from anabranch.knn import Algorithm, ListWithRepair, Probabilistic, Queries
 from anabranch.knn.algorithm import FOREVER, Reports
 from anabranch.knn.ordered import Ordered
@@ -35,7 +36,7 @@ __all__ = ["END", "NearestKernel"]
 END = FOREVER - 1  # the watermark of a batch query: everything is dealt with
 _HITS_AT_ONCE = 100_000
 _KINDS = ("time", "count")
-_VERSION = 1
+_VERSION = 2
 
 
 class NearestKernel:
@@ -62,7 +63,7 @@ class NearestKernel:
         self.reached = -FOREVER
         self._fingerprint = fingerprint or nearest.fingerprint(queries)
         self._groups: dict[str, Group] = {}
-        self._ops: list[Block] = []
+        self._requests = Requests(nearest.late or 0)
         self._objects = Ordered()
         self._tenure = Tenure(nearest.late or 0, queries, worker)
 
@@ -86,10 +87,17 @@ class NearestKernel:
         if whole:
             # The top-k is wanted as of the last object, not when all have expired.
             upto = END if self.nearest.output == "hits" else self._objects.newest or 0
-        self._apply_ops(upto)
+        before = self.reached
+        self._apply_requests(upto)
         for group, reports in self._advance(upto):
             load.busy_seconds += time.perf_counter() - began
-            yield from self._told(group, reports, upto)
+            if self.nearest.output == "hits":
+                yield from self._told(group, reports)
+            began = time.perf_counter()
+        if self.nearest.output == "top":
+            tops = list(self._tops(before, upto))
+            load.busy_seconds += time.perf_counter() - began
+            yield from tops
             began = time.perf_counter()
         self._forget(upto)
         load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
@@ -97,13 +105,15 @@ class NearestKernel:
 
     def due(self) -> int | None:
         """The next time at which there may be something to do without new rows."""
-        times = [int(block.t.min()) for block in self._ops]
-        if self._objects.first_waiting is not None:
-            times.append(self._objects.first_waiting)
+        times = [self._requests.first_waiting, self._objects.first_waiting]
         group = self._groups.get("time")
-        if group is not None and len(group.ids) and self._objects.first_past is not None:
-            times.append(self._objects.first_past + int(group.algorithm.queries.window.min()))
-        return min(times, default=None)
+        if group is not None and len(group.ids):
+            if self._objects.first_past is not None:
+                times.append(self._objects.first_past + int(group.algorithm.queries.window.min()))
+            handovers = group.quiet[group.quiet >= self.reached]
+            if len(handovers):  # what the last owner told has to be told anew
+                times.append(int(handovers.min()) + 1)
+        return min((t for t in times if t is not None), default=None)
 
     def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
         load, good = self.load, []
@@ -144,7 +154,7 @@ class NearestKernel:
                 # At once: were it stored, one of a wrong length would stay in the checkpoint.
                 if not block.columns["cancel"].all():
                     check_ops(block, self._length(block))
-                self._ops.append(block)
+                self._requests.add(block)
 
     def _check_state(self) -> None:
         notes = self.window.notes
@@ -174,51 +184,33 @@ class NearestKernel:
                     self._add(kind, mine.take(rows), since[rows], quiet[rows])
             group = self._groups.get("time")
             if group is not None and len(change.give):
-                leaving = _texts(take(self.queries.columns["id"], change.give))
-                rows = np.flatnonzero(np.isin(_texts(group.ids), leaving))
+                leaving = take(self.queries.columns["id"], change.give)
+                rows = np.flatnonzero(places_in(leaving, group.ids) >= 0)
                 ends = change.bound + 2 * group.algorithm.queries.window[rows]
-                for end in np.unique(ends):
-                    group.algorithm.cancel(rows[ends == end], int(end))
+                group.algorithm.cancel(rows, ends)
 
-    def _apply_ops(self, upto: int) -> None:
-        """Begin and end queries in the order of time; at one time, end before begin."""
-        if not self._ops:
+    def _apply_requests(self, upto: int) -> None:
+        """Begin and end queries as was asked for up to a time, though not in what is over."""
+        if upto <= self.reached:
+            # No instant follows, so it makes no difference yet; and a top-k that is told twice for
+            # one time could not be told from the one before.
             return
-        ops = self._together()
-        now = ops.t <= upto
-        later = np.flatnonzero(~now)
-        self._ops = [ops.take(later)] if len(later) else []
-        ops = ops.take(np.flatnonzero(now))
-        order = np.lexsort((~ops.columns["cancel"], ops.t))
-        ops = ops.take(order)
-        ids = _texts(ops.columns["id"])
-        # A query that is added again begins anew: its earlier self ends when the new one begins.
-        for kind in _KINDS:
-            group = self._groups.get(kind)
-            if group is None:
-                continue
-            known = _texts(group.ids)
-            for place in np.flatnonzero(np.isin(ids, known)):
-                rows = np.flatnonzero(known == ids[place])
-                rows = rows[group.algorithm.queries.since[rows] < ops.t[place]]
-                group.algorithm.cancel(rows, max(int(ops.t[place]), self.reached))
-        ends = _ends_among(ids, ops.t)
+        ops = self._requests.due(upto)
+        if ops is None:
+            return
+        ids, at = ops.columns["id"], np.maximum(ops.t, self.reached)
+        for group in self._groups.values():
+            first = places_in(ids, group.ids)
+            rows = np.flatnonzero(first >= 0)
+            if len(rows):
+                group.algorithm.cancel(rows, at[first[rows]])
+        ends = _ends_among(places_in(ids, ids), at)
+        begins = ~ops.columns["cancel"] & (ends > at)
         for kind, counted in zip(_KINDS, (False, True), strict=True):
-            rows = np.flatnonzero(~ops.columns["cancel"] & (ops.columns["counted"] == counted))
+            rows = np.flatnonzero(begins & (ops.columns["counted"] == counted))
             if len(rows):
                 quiet = np.full(len(rows), -FOREVER)
-                self._add(kind, ops.take(rows), ops.t[rows], quiet, ends[rows])
-
-    def _together(self) -> Block:
-        """All ops in one block; points of blocks in which queries only end are of any width."""
-        width = self.window.notes.get("dim", 1)
-        wide = []
-        for block in self._ops:
-            if block.columns["v"].shape[1] != width:
-                columns = {**block.columns, "v": np.zeros((len(block), width))}
-                block = Block(block.t, block.epoch, block.mask, columns)
-            wide.append(block)
-        return concat(wide)
+                self._add(kind, ops.take(rows), at[rows], quiet, ends[rows])
 
     def _add(
         self,
@@ -248,7 +240,7 @@ class NearestKernel:
                 self._objects.next_number - 1 if self._objects.next_number else -FOREVER
             )
         group.algorithm.add(queries)
-        group.ids = _appended(group.ids, block.columns["id"])
+        group.ids = appended(group.ids, block.columns["id"])
         group.quiet = np.concatenate([group.quiet, quiet])
 
     def _algorithm(self, queries: Queries) -> Algorithm:
@@ -280,10 +272,7 @@ class NearestKernel:
             self.load.comparisons += len(fresh) * len(algorithm.queries)
             yield group, reports
 
-    def _told(self, group: Group, reports: Reports, upto: int) -> Iterator[pa.RecordBatch]:
-        if self.nearest.output == "top":
-            yield from self._tops(group, upto)
-            return
+    def _told(self, group: Group, reports: Reports) -> Iterator[pa.RecordBatch]:
         rows = np.arange(len(reports))
         if (group.quiet > -FOREVER).any():
             rows = np.flatnonzero(reports.entered_t > group.quiet[reports.query])
@@ -302,34 +291,25 @@ class NearestKernel:
                 }
             )
 
-    def _tops(self, group: Group, upto: int) -> Iterator[pa.RecordBatch]:
-        """The top-k of every query whose top-k has changed; rank 0 stands for an empty one."""
-        lists = group.algorithm
-        assert isinstance(lists, ListWithRepair)
-        changed = np.flatnonzero(
-            lists.changed & (group.quiet < upto) & (lists.queries.until > upto)
-        )
-        if not len(changed):
-            return
-        query, seq, distance, rank = lists.tops(changed)
-        empty = rank == 0
-        ids, times = self._objects.look(np.where(empty, self._objects.next_number - 1, seq))
-        self.load.pairs += len(query)
-        yield pa.RecordBatch.from_pydict(
-            {
-                "query_id": _array(take(group.ids, query)),
-                "as_of": pa.array(np.full(len(query), upto)),
-                "rank": pa.array(rank.astype(np.int32)),
-                "object_id": pc.if_else(
-                    pa.array(empty), pa.nulls(len(query), _array(ids).type), _array(ids)
-                ),
-                "object_t": pa.array(times, mask=empty),
-                "distance": pa.array(distance, mask=empty),
-            }
-        )
+    def _tops(self, before: int, upto: int) -> Iterator[pa.RecordBatch]:
+        """What is new in the table of tops; nothing of a query that another worker goes on with."""
+        text = self.nearest.objects.id_is_text
+        for group in self._groups.values():
+            rows = speaking(group, before, upto)
+            if self.queries is None:
+                rows = rows[group.algorithm.queries.until[rows] > upto]
+            if len(rows):
+                batch = top_rows(group, rows, self._objects, upto, text)
+                self.load.pairs += batch.num_rows
+                yield batch
+        gone = ended(list(self._groups.values()), before, upto) if self.queries is None else None
+        if gone is not None and len(gone):
+            self.load.pairs += len(gone)
+            yield last_words(gone, upto, text)
 
     def _forget(self, upto: int) -> None:
         """Free queries that ended and objects that no window holds."""
+        self._requests.forget(upto)
         needed = self._objects.next_number
         for kind, group in self._groups.items():
             queries = group.algorithm.queries
@@ -355,20 +335,19 @@ class NearestKernel:
     def snapshot(self) -> bytes:
         """Everything but the objects, which are in the window's slices."""
         groups = [joined([kind.encode(), group.encode()]) for kind, group in self._groups.items()]
-        ops = self._together().encode() if self._ops else b""
         head = struct.pack("<Bq", _VERSION, self.reached)
-        return joined([head, self._objects.encode(), ops, *groups])
+        return joined([head, self._objects.encode(), self._requests.encode(), *groups])
 
     def restore(self, data: bytes) -> None:
         """Take up a snapshot, reading the objects from the window."""
-        head, order, ops, *groups = parts(data)
+        head, order, requests, *groups = parts(data)
         version, self.reached = struct.unpack("<Bq", head)
         if version != _VERSION:
             raise StateMismatch(
                 f"the checkpoint's queries have layout {version}, this version reads {_VERSION}: "
                 "restart with the version that wrote it, or begin a new checkpoint"
             )
-        self._ops = [Block.decode(ops)] if ops else []
+        self._requests = Requests.decode(requests, self.nearest.late or 0)
         stored = self.window.reach(0, -FOREVER, FOREVER)
         self._objects = Ordered.decode(order, stored, self.reached)
         past = self._objects.past()
@@ -388,20 +367,6 @@ def _ends_among(ids: np.ndarray, t: np.ndarray) -> np.ndarray:
     same = ids[order[1:]] == ids[order[:-1]]
     ends[order[:-1][same]] = t[order[1:][same]]
     return ends
-
-
-def _texts(ids: Any) -> np.ndarray:
-    """Ids as a numpy array, whatever they are."""
-    if isinstance(ids, np.ndarray):
-        return ids
-    found: np.ndarray = np.asarray(ids.to_pylist(), dtype=np.str_)
-    return found
-
-
-def _appended(ids: Any, more: Any) -> Any:
-    if isinstance(ids, np.ndarray):
-        return np.concatenate([ids, more])
-    return pa.concat_arrays([ids, more])
 
 
 def _array(values: Any) -> pa.Array:

@@ -239,8 +239,8 @@ class Algorithm(ABC):
         self._added(len(queries))
         return first
 
-    def cancel(self, rows: np.ndarray, at: int) -> None:
-        """Let some queries end at a time; their state is freed once it is reached."""
+    def cancel(self, rows: np.ndarray, at: np.ndarray | int) -> None:
+        """Let some queries end at a time, or each at its own; `keep` then frees their state."""
         until = self.queries.until.copy()
         until[rows] = np.minimum(until[rows], at)
         self.queries = replace(self.queries, until=until)

@@ -128,7 +128,7 @@ def run(  # pragma: no cover
     known_edge, known_before = -2 * NEVER, 0  # many queries have the same window
     for q in range(len(k)):
         ends = min(upto, until[q])
-        over = until[q] < upto or (until[q] == upto and not counted)
+        over = until[q] < upto  # at that very time it still has a top-k
         end = ends
         if counted:
             # Most queries go on, and then the newest object is the last.

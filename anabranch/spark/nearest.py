@@ -81,7 +81,8 @@ def nearest(
     queries
         Either a batch DataFrame with ``query_id``, the vector, ``k`` and ``window`` or ``rows``,
         and perhaps ``since``, whose queries hold for the whole run; or a DataFrame of the same
-        kind as `objects` with two more columns, ``op`` (``add`` or ``cancel``) and a time.
+        kind as `objects` with two more columns, ``op`` (``add`` or ``cancel``) and a time. Of all
+        that is asked of one id the latest by time holds; what is delivered again has no effect.
     by
         The vector column, for the Euclidean distance; or ``ab.euclidean("v")``,
         ``ab.manhattan("v")``, ``ab.cosine("v")``, also with two names, of objects and of queries.
@@ -107,7 +108,7 @@ def nearest(
         objects is random.
     output
         ``"hits"``; or ``"top"``: after each micro-batch, the whole top-k of every query whose
-        top-k has changed, for `ab.top`.
+        top-k has changed, for `ab.top`; one row of rank 0 if it is empty or the query has ended.
     control
         Streaming, with fixed queries and windows of time: a directory that driver and workers
         share. Under ``ssp`` for the plan log, through which workers join and leave
