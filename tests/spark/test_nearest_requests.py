@@ -74,8 +74,8 @@ def test_what_comes_late_or_twice_counts_once(spark: Any, tmp_path: Path) -> Non
 
 def test_cancelled_queries_leave_the_table_of_tops(spark: Any, tmp_path: Path) -> None:
     objects, ops = steady()[:-1], script()[:-1]
-    ops[8] = [asked(38, "again"), asked(38, "gone")]
-    ops[9] = [asked(43, "again", window="2 seconds"), cancelled(43, "gone")]
+    ops[8] = [asked(38, "again"), asked(38, "gone")]  # told by batch 10, replaced in batch 11
+    ops[10] = [asked(48, "again", window="2 seconds"), cancelled(48, "gone")]
     feed = feed_of(tmp_path, objects, ops)
     requests, things = feed.streams(spark)
     feed.run(ab.nearest(things, requests, by="v", late="1 second", output="top"))
