@@ -92,9 +92,9 @@ def nearest(
         For queries that have no such column: how many neighbours, over which duration or over how
         many of the newest objects.
     late
-        Streaming: how far a row may lag behind the newest time seen, of objects and queries. Leave
-        it out if the objects have a watermark of their own, by which time then goes; queries that
-        come in a stream must have none, for it would stand still while none comes.
+        Streaming: how far a row may lag behind the newest object seen, by which time goes. Leave
+        it out if the objects have a watermark of their own. Queries that come in a stream must have
+        none, for it would stand still while none comes.
     plan
         ``ab.ssp(workers)`` spreads the queries over so many workers and sends every object to all;
         ``ab.interest(workers)`` sends an object only where it may matter, and needs `control`. By
