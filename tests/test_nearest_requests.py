@@ -259,6 +259,19 @@ def test_a_cancelled_query_leaves_the_table_of_tops() -> None:
     assert [row["rank"] for row in run.rows if row["query_id"] == 1] == [1, 0]
 
 
+def test_no_two_tops_are_told_for_one_time() -> None:
+    run = Run(call_of(ops=True, output="top"), None, 0, 1)
+    run.step([thing(0, 0, 9.0)], [asked(1)])
+    run.step([thing(10, 10, 5.0)])
+    run.step([])
+    assert [(row["as_of"], row["rank"]) for row in run.rows] == [(START + 10 * MS, 1)]
+    run.step([], [cancelled(5)])  # late, and time stands still
+    assert len(run.rows) == 1
+    run.step([thing(20, 20, 1.0)])
+    run.step([])
+    assert [(row["as_of"], row["rank"]) for row in run.rows[1:]] == [(START + 20 * MS, 0)]
+
+
 def test_a_new_owner_speaks_though_it_has_nothing_new() -> None:
     """What expires before the handover leaves the table, though the new owner never had it.
 
