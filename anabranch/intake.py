@@ -90,6 +90,8 @@ class Intake:
         known = lengths.drop_null()
         if len(known) == 0:
             return
+        if slot.dim is None:
+            self._refuse_mixed(slot, lengths, unit, faults)
         wanted = slot.dim or known[0].as_py()
         if wanted == 0:
             faults.where(pc.equal(lengths, 0), f"{slot.column!r} is empty")
@@ -101,6 +103,20 @@ class Intake:
                 )
             elif length == 0 and wanted != 0:
                 faults.where(pc.equal(lengths, 0), f"{slot.column!r} is empty")
+
+    def _refuse_mixed(self, slot: Slot, lengths: pa.Array, unit: str, faults: _Faults) -> None:
+        """Stop at two lengths of which none is known to be right, and name a row of each."""
+        sizes = pc.fill_null(lengths, 0).to_numpy()
+        rows = np.flatnonzero(sizes)
+        others = rows[sizes[rows] != sizes[rows[:1]]]
+        if len(others):
+            ids = [faults.batch.column("id")[int(row)].as_py() for row in (rows[0], others[0])]
+            raise BadRow(
+                f"{self.side.label} rows cannot be compared: {slot.column!r} has {sizes[rows[0]]} "
+                f"{unit} in the row with id {ids[0]!r} and {sizes[others[0]]} in that with id "
+                f"{ids[1]!r}; repair the input, or fix the length with dim= and pass "
+                "bad_rows='drop'"
+            )
 
     def _inspect_vectors(self, slot: Slot, column: pa.Array, faults: _Faults) -> None:
         rows = np.arange(len(column)) if faults.bad is None else np.flatnonzero(~faults.bad)
@@ -161,7 +177,7 @@ class _Faults:
             raise BadRow(
                 f"{self.intake.side.label} row with id {self.batch.column('id')[first].as_py()!r} "
                 f"cannot be compared: {reason}; repair the input, or pass bad_rows='drop' to "
-                "leave such rows out and count them"
+                "leave such rows out (a stream counts them)"
             )
         self.bad = rows if self.bad is None else self.bad | rows
 

@@ -44,6 +44,7 @@ def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordB
         "epoch": live.epoch,
         "live": live.bits,
         "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
+        "former": {str(n): plan.former_fingerprint for n, plan in live.plans.items()},
         "newest": newest,
     }
     blocks = {

@@ -158,21 +158,24 @@ class PlanLog:
         form = self._read("owner.json")
         return None if form is None else str(form["query"])
 
-    def claim(self, query: str, operator: str = "") -> None:
+    def claim(self, query: str, operator: str = "", former: str = "") -> None:
         """Tie the log to one operator of a streaming query, that is to its checkpoint."""
         if self.owner() is None:
             self._write("owner.json", {"query": query, "operator": operator})
         else:
-            self.check_owner(query, operator)
+            self.check_owner(query, operator, former)
 
-    def check_owner(self, query: str | None, operator: str = "") -> None:
-        """Raise if the log belongs to another streaming query, or to another verb in it."""
+    def check_owner(self, query: str | None, operator: str = "", former: str = "") -> None:
+        """Raise if the log belongs to another streaming query, or to another verb in it.
+
+        `former` is what earlier versions called the operator.
+        """
         form = self._read("owner.json")
         if form is None or query is None:
             return
         if form["query"] != query:
             raise StateMismatch(_not_mine(self.path, form["query"], query))
-        if operator and form.get("operator") and form["operator"] != operator:
+        if operator and form.get("operator") and form["operator"] not in (operator, former):
             raise StateMismatch(
                 f"the control directory {self.path} belongs to another verb of this query: give "
                 "each its own control path"
@@ -194,13 +197,15 @@ class PlanReader:
         self._query: str | None = None
         self._checked: set[str] = set()
 
-    def live_at(self, batch: int, query: str | None = None, operator: str = "") -> LivePlans:
+    def live_at(
+        self, batch: int, query: str | None = None, operator: str = "", former: str = ""
+    ) -> LivePlans:
         """The plans under which rows of micro-batch `batch` of query `query` are sent."""
         if query != self._query:
             # Another query: its log may be a new one in the place of one that was removed.
             self._log, self._query, self._checked = PlanLog(self._log.path), query, set()
         if operator not in self._checked:
-            self._log.check_owner(query, operator)
+            self._log.check_owner(query, operator, former)
             if self._log.owner() is not None:
                 self._checked.add(operator)
         entries = self._log.entries()

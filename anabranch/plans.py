@@ -91,8 +91,12 @@ class Plan(ABC):
     @property
     def fingerprint(self) -> str:
         """Eight characters that tell this plan from any other."""
-        text = json.dumps(self.to_dict(), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:8]
+        return fingerprint_of(self.to_dict())
+
+    @property
+    def former_fingerprint(self) -> str:
+        """The one that checkpoints begun by earlier versions hold."""
+        return fingerprint_of(self.to_dict())
 
 
 @dataclass(frozen=True)
@@ -386,6 +390,11 @@ def plan_from_dict(form: dict[str, Any]) -> Plan:
     else:
         raise ValueError(f"unknown plan {kind!r}; known: csp, grid, interest, keyed, spans and ssp")
     return Other.from_dict(form)
+
+
+def fingerprint_of(form: dict[str, Any]) -> str:
+    """Eight characters that tell one JSON form from any other."""
+    return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:8]
 
 
 def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:

@@ -24,7 +24,7 @@ from anabranch.distances.emd.ground import Ground
 from anabranch.distances.emd.masses import KEY_SLACK, keys_of
 from anabranch.distances.emd.tally import span_of
 from anabranch.errors import InvalidCall
-from anabranch.plans import LEFT, Plan, Routes
+from anabranch.plans import LEFT, Plan, Routes, fingerprint_of
 
 __all__ = ["Locality", "Spans", "balance", "even_cuts", "imbalance", "spans"]
 
@@ -58,8 +58,12 @@ class Spans(Plan):
     """Workers own runs of spans of the key; see `spans`.
 
     `cuts` are numbers of spans: worker w owns those from ``cuts[w - 1]`` up to ``cuts[w]``. `hot`
-    lists spans with several workers, each named as often as it has shares. `low`, `high` and
-    `reach` are known once the plan is bound to a predicate.
+    lists spans with several workers, each named as often as it has shares. `low`, `high`, `reach`
+    and `slot` are known once the plan is bound to a predicate.
+
+    Routers bind every plan to the predicate of their own run, also one from a log. Rows routed
+    under two reaches still meet once at most, since a left row has one worker whatever the reach;
+    they are sure to meet where the reach of the right row's router lets them.
     """
 
     count: int
@@ -69,6 +73,7 @@ class Spans(Plan):
     reach: float | None = None
     cuts: tuple[int, ...] = ()
     hot: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    slot: str | None = field(default=None, compare=False)
     kind: ClassVar[str] = "spans"
     by_value: ClassVar[bool] = True
     _owner: np.ndarray = field(init=False, repr=False, compare=False)
@@ -91,7 +96,15 @@ class Spans(Plan):
     def bind(self, locality: Locality) -> Spans:
         """The same plan for the keys of a predicate."""
         low, high = locality.ground.key_range
-        return replace(self, low=low, high=high, reach=locality.reach)
+        return replace(self, low=low, high=high, reach=locality.reach, slot=locality.slot)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this plan from others; the reach is left out, for the threshold may change.
+
+        Where keys come from is in it: stored rows that went by another column are of no use.
+        """
+        return fingerprint_of({**self.to_dict(), "range": [self.low, self.high, self.slot]})
 
     def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
         raise TypeError("spans route rows by their keys: use route_values")

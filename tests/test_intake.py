@@ -9,7 +9,9 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
 from anabranch.testing import InProcess
+from anabranch.windows import Window
 
 TYPES = {
     "id": pa.int64(),
@@ -99,3 +101,37 @@ def test_the_length_is_that_of_earlier_rows_or_the_one_given():
     process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w", dim=3) >= 0, window="1 day")
     with pytest.raises(ab.BadRow, match="2 elements where 3 are expected"):
         process.step(table({}), None)
+
+
+def test_of_two_lengths_none_is_blamed():
+    process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w") >= 0, window="1 day")
+    with pytest.raises(ab.BadRow, match="'w' has 1 elements in the row with id 7 and 2 in that"):
+        process.step(table({"id": 7, "w": [1.0]}, {}), None)
+
+
+def test_the_length_may_be_named_later_but_not_another():
+    process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w") >= 0, window="1 day")
+    process.step(table({}), None)
+    for dim, goes_on in ((2, True), (3, False)):
+        again = InProcess(SCHEMA, SCHEMA, where=ab.dot("w", dim=dim) >= 0, window="1 day")
+        again._heads, again._stored = dict(process._heads), dict(process._stored)
+        good = table({"id": 7, "w": [1.0] * dim})
+        if goes_on:
+            again.step(None, good)
+            assert len(again.pairs) == 1
+        else:
+            with pytest.raises(ab.StateMismatch, match="holds 'w' of length 2, and the call says"):
+                again.step(None, good)
+
+
+def test_checkpoints_of_earlier_versions_survive():
+    """They hold the length, if it was named, among what must stay the same."""
+    where = ab.dot("w", dim=2) >= 0
+    process = InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.ssp(1))
+    process.step(table({}), None)
+    window = Window.open(process.correlation.window, process._heads[0], lambda entry: None)
+    assert window.notes["query"] == query_fingerprint(process.correlation)
+    window.notes["query"] = former_fingerprint(process.correlation)
+    process._heads[0] = window.head()
+    process.step(None, table({"id": 7}))
+    assert len(process.pairs) == 1

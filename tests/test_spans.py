@@ -26,6 +26,7 @@ from anabranch.plans import Plan, plan_from_dict
 from anabranch.routing import LivePlans
 from anabranch.spans import Spans, balance, even_cuts, imbalance
 from anabranch.testing import InProcess, check_plan
+from anabranch.windows import Window
 from tests import twin
 
 BINS = 12
@@ -284,6 +285,49 @@ def test_plans_survive_the_log():
     assert str(replace(plan, cuts=(1, 2))) == "spans(3, count=10, cuts 1 2, hot 4)"
     assert even_cuts(3, 10) == (3, 7)
     assert plan.fingerprint != replace(plan, hot=()).fingerprint
+
+
+def resumed(process: InProcess, **call: Any) -> InProcess:
+    """The state of one correlation under another call."""
+    again = InProcess(SCHEMA, SCHEMA, window="1 second", streaming=True, **call)
+    again._heads, again._stored = dict(process._heads), dict(process._stored)
+    return again
+
+
+def test_state_of_keys_of_another_column_is_refused():
+    """Under the second call keys are those of the first term, whose bins are known by now."""
+    row = [{"id": 1, "t": BASE, "h": [1.0] * BINS}]
+    rest = ab.emd("h", ground="circle", dim=BINS) <= 1
+    begun = InProcess(
+        SCHEMA,
+        SCHEMA,
+        where=(ab.emd("h") <= 1) & rest,
+        window="1 second",
+        plan=ab.spans(2),
+        streaming=True,
+    )
+    begun.step(table(row), None)
+    again = resumed(begun, where=(ab.emd("h", dim=BINS) <= 1) & rest, plan=ab.spans(2))
+    with pytest.raises(ab.StateMismatch, match="compares the same columns"):
+        again.step(None, table(row))
+    wider = ab.emd("h", ground="circle", dim=BINS) <= 3
+    raised = resumed(begun, where=(ab.emd("h") <= 1) & wider, plan=ab.spans(2))
+    raised.step(None, table(row))
+    assert len(raised.pairs) == 1
+
+
+def test_state_of_an_earlier_version_goes_on_under_its_own_threshold():
+    row = [{"id": 1, "t": BASE, "h": [1.0] * BINS}]
+    begun = InProcess(SCHEMA, SCHEMA, where=WHERE, window="1 second", plan=ab.spans(1))
+    begun.step(table(row), None)
+    window = Window.open(begun.correlation.window, begun._heads[0], lambda entry: None)
+    window.notes["plans"]["0"] = begun.plan.former_fingerprint
+    begun._heads[0] = window.head()
+    again = resumed(begun, where=WHERE, plan=ab.spans(1))
+    again.step(None, table(row))
+    assert len(again.pairs) == 1
+    with pytest.raises(ab.StateMismatch):
+        resumed(begun, where=ab.emd("h", dim=BINS) <= 2, plan=ab.spans(1)).step(None, table(row))
 
 
 WHERE = ab.emd("h", dim=BINS) <= 1

@@ -10,13 +10,14 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.blocks import Block, concat, take
-from anabranch.correlation import Correlation
+from anabranch.correlation import Correlation, Side, Slot
 from anabranch.distances.emd.tally import Tally
 from anabranch.distances.tiles import Pair, comparisons
 from anabranch.errors import BadRow, StateMismatch
@@ -27,7 +28,7 @@ from anabranch.plans import LEFT, RIGHT, SIDES
 from anabranch.spans import Spans
 from anabranch.windows import Window
 
-__all__ = ["BEGINNING", "CorrelateKernel", "query_fingerprint"]
+__all__ = ["BEGINNING", "CorrelateKernel", "former_fingerprint", "query_fingerprint"]
 
 # The watermark of a batch query: nothing is late, nothing expires.
 BEGINNING = int(np.iinfo(np.int64).min) // 2
@@ -162,11 +163,21 @@ class CorrelateKernel:
         """Refuse to go on if state and rows were made by different queries or plans."""
         notes = self.window.notes
         mine = query_fingerprint(self.correlation)
-        if notes.setdefault("query", mine) != mine:
+        begun = notes.setdefault("query", mine)
+        if begun not in (mine, former_fingerprint(self.correlation)):
             raise StateMismatch(
                 "this checkpoint was begun by a correlate with another window, other compared or "
                 "other kept columns; restart that one, or begin a new checkpoint"
             )
+        notes["query"] = mine
+        for slot in self.correlation.left.slots:
+            known = notes.get("lengths", {}).get(slot.name)
+            if known is not None and _width(slot) not in (None, known):
+                raise StateMismatch(
+                    f"this checkpoint holds {slot.column!r} of {_in_units(slot, known)}, and the "
+                    f"call says dim={slot.dim}: name the length that it was begun with, or begin "
+                    "a new checkpoint"
+                )
         longest = max(self.correlation.window)
         newest: dict[str, int] = notes.setdefault("newest", {})
         plans: dict[str, str] = notes.setdefault("plans", {})
@@ -221,9 +232,39 @@ def _measured(correlation: Correlation, slot: str) -> tuple[float, float, int] |
 
 
 def query_fingerprint(correlation: Correlation) -> str:
-    """What must stay the same for stored rows to keep their meaning."""
-    parts = [repr(correlation.window)] + [repr(side) for side in correlation.sides]
+    """What must stay the same for stored rows to keep their meaning.
+
+    The length of vectors is not part of it: to name it is a way out when one of another length has
+    come. State knows the length of its own.
+    """
+    return _fingerprint(
+        correlation.window,
+        [
+            replace(side, slots=tuple(replace(slot, dim=None) for slot in side.slots))
+            for side in correlation.sides
+        ],
+    )
+
+
+def former_fingerprint(correlation: Correlation) -> str:
+    """What checkpoints begun by earlier versions hold, with the length if it was named."""
+    return _fingerprint(correlation.window, correlation.sides)
+
+
+def _fingerprint(window: tuple[int, int], sides: Sequence[Side]) -> str:
+    parts = [repr(window)] + [repr(side) for side in sides]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+
+
+def _width(slot: Slot) -> int | None:
+    """How many elements, or words of bits, a value has by `dim`; None if it does not say."""
+    if slot.dim is None or slot.kind == "vector":
+        return slot.dim
+    return -(-slot.dim // 8) if slot.kind == "bits" and slot.type == "binary" else None
+
+
+def _in_units(slot: Slot, width: int) -> str:
+    return f"length {width}" if slot.kind == "vector" else f"{8 * width - 7} to {8 * width} bytes"
 
 
 def _check_plans(
@@ -244,12 +285,16 @@ def _check_plans(
                 "but they were not routed under a common plan, so pairs would be lost: the plan "
                 "log does not belong to this checkpoint, or a plan was retired too early"
             )
+    former = meta.get("former", {})
     for number, fingerprint in meta["plans"].items():
-        if plans.setdefault(number, fingerprint) != fingerprint:
+        if plans.get(number, fingerprint) not in (fingerprint, former.get(number)):
             raise StateMismatch(
                 f"plan {number} is not the one that this checkpoint was begun with: restart with "
-                "the same plan=, partitions and plan log, or begin a new checkpoint"
+                "the same plan=, partitions and plan log (ab.spans also needs that the first "
+                "ab.emd(...) <= x with known bins compares the same columns), or begin a new "
+                "checkpoint"
             )
+        plans[number] = fingerprint
 
 
 def _gather(parts: Sequence[tuple[Any, np.ndarray]]) -> pa.Array:

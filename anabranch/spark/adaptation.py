@@ -38,13 +38,14 @@ class PlanKeeper(StreamingQueryListener):
         most_workers: int,
         bind: Callable[[Plan], Plan] = lambda plan: plan,
         operator: str = "",
+        former: str = "",
     ) -> None:
         self._spark = spark
         self._log = log
         self._name = metrics_name
         self._most_workers = most_workers
         self._bind = bind
-        self._operator = operator
+        self._operator, self._former = operator, former
         self._controller = Controller(log.entries(), window, late, settings)
         self._watermark = 0
 
@@ -62,7 +63,7 @@ class PlanKeeper(StreamingQueryListener):
         progress = event.progress
         if self._name not in (progress.observedMetrics or {}):
             return
-        self._log.claim(str(progress.id), self._operator)
+        self._log.claim(str(progress.id), self._operator, self._former)
         self._controller.catch_up(self._log.entries())
         loads = loads_of(progress, self._name)
         self._watermark = max([self._watermark, *(load.watermark for load in loads)])

@@ -25,7 +25,7 @@ from anabranch.correlation import Correlation, Side, Slot, plan_correlation
 from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
 from anabranch.intake import hash_column, keep_column
-from anabranch.kernels.correlate import query_fingerprint
+from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
 from anabranch.planlog import PlanLog
 from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.predicates import Predicate
@@ -88,7 +88,7 @@ def correlate(
         checkpoint.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
-        such rows out and counts them.
+        such rows out; a stream counts them.
 
     Returns
     -------
@@ -207,6 +207,7 @@ def _keep_log(
         partitions(spark),
         correlation.bound,
         query_fingerprint(correlation),
+        former_fingerprint(correlation),
     )
     spark.streams.addListener(keeper)
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from anabranch.correlation import Correlation
-from anabranch.kernels.correlate import query_fingerprint
+from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
 from anabranch.packing import pack
 from anabranch.planlog import reader
 from anabranch.plans import Plan
@@ -40,7 +40,11 @@ class Packer:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
         settle()
-        live = live_plans(self.plan, self.control, query_fingerprint(self.correlation))
+        names = query_fingerprint(self.correlation), former_fingerprint(self.correlation)
+        live = live_plans(self.plan, self.control, *names)
+        # A plan of the log may be bound to the threshold of an earlier run.
+        bound = {number: self.correlation.bound(plan) for number, plan in live.plans.items()}
+        live = LivePlans(bound)
         keys = worker_keys(live.workers)
         for batch in batches:
             if batch.num_rows == 0:
@@ -56,7 +60,7 @@ class Packer:
             )
 
 
-def live_plans(plan: Plan, control: str | None, operator: str = "") -> LivePlans:
+def live_plans(plan: Plan, control: str | None, operator: str = "", former: str = "") -> LivePlans:
     """The plans of this task's micro-batch; a repeated task reads the same ones."""
     if control is None:
         return LivePlans({0: plan})
@@ -65,4 +69,4 @@ def live_plans(plan: Plan, control: str | None, operator: str = "") -> LivePlans
     if task is None or batch is None:
         raise RuntimeError("a plan log is read by micro-batch, and this is not one")
     query = task.getLocalProperty("sql.streaming.queryId")
-    return reader(control).live_at(int(batch), query, operator)
+    return reader(control).live_at(int(batch), query, operator, former)
