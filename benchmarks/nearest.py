@@ -3,7 +3,8 @@
     python benchmarks/nearest.py [--only SECTION] [--out FOLDER]
 
 Sections: kernel, rivals and growth on one core without Spark, in seconds of the processor; routing,
-what plans shuffle, in one process; operators and spark on two cores, in seconds of the clock.
+what plans shuffle, and misses, what the probabilistic method leaves out, in one process; operators
+and spark on two cores, in seconds of the clock.
 Objects are uniform in four dimensions, windows hold 40,000 of them. Writes ``nearest.json``, or
 with ``--only`` that section of it.
 """
@@ -24,6 +25,7 @@ from typing import Any
 
 import numpy as np
 from measuring import Row, Screen, in_turns, machine, rate, ratio
+from nearest_misses import misses
 from nearest_routing import routing, second_operator
 
 from anabranch.knn import Algorithm, ListWithRepair, Queries, Relaxed
@@ -279,6 +281,7 @@ SECTIONS: dict[str, Callable[[Screen], dict[str, Any]]] = {
     "rivals": rivals,
     "growth": growth,
     "routing": routing,
+    "misses": misses,
     "operators": second_operator,
     "spark": on_spark,
 }
