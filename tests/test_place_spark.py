@@ -56,6 +56,57 @@ def test_tables_are_planned_locally(spark: Any) -> None:
     assert plan.location == {"w": "P"} and plan.cost == 1.0
 
 
+PAIRS = "a string, b string, rate_a double, rate_b double"
+
+
+@pytest.mark.parametrize("down", [1.0, 0.1])
+def test_a_result_with_new_rates_is_planned_again(spark: Any, down: float) -> None:
+    from pyspark.sql import functions as F
+
+    frame = spark.createDataFrame([("ann", "bob", 10.0, 2.0), ("bob", "cy", 9.0, 10.0)], PAIRS)
+    first = ab.place(frame, down=down)
+    again = ab.place(first.withColumn("rate_a", F.lit(0.5)), down=down)
+    assert again.columns == first.columns == [*frame.columns, "location"]
+    found = again.orderBy("a").select("location").collect()
+    assert [row["location"] for row in found] == ["bob", "cy"]
+    assert first.orderBy("a").first()["location"] == "ann"
+
+
+@pytest.mark.parametrize("down", [1.0, 0.1])
+def test_columns_of_any_name_are_kept(spark: Any, down: float) -> None:
+    names = ["keeps_a", "a", "b", "level_a", "x.y", "rate_a", "rate_b", "stream", "tick`"]
+    rows = [(1, "ann", "bob", 2, 3, 10.0, 9.0, 4, 5), (6, "bob", "cy", 7, 8, 10.0, 9.0, 9, 0)]
+    placed = ab.place(spark.createDataFrame(rows, names), down=down)
+    assert placed.columns == [*names, "location"]
+    assert [tuple(row)[:-1] for row in placed.orderBy("a").collect()] == rows
+
+
+def test_columns_that_would_be_lost_are_refused(spark: Any) -> None:
+    frame = spark.createDataFrame([("ann", "bob", 1.0, 1.0, 4.5)], f"{PAIRS}, Location double")
+    with pytest.raises(ab.InvalidCall, match="no earlier plan: rename it"):
+        ab.place(frame)
+    with pytest.raises(ab.InvalidCall, match="are ours: rename '_anabranch_level_a'"):
+        ab.place(frame.withColumnRenamed("Location", "_anabranch_level_a"))
+
+
+def test_bad_homes_and_streams_are_refused_at_the_call(spark: Any) -> None:
+    pairs = spark.createDataFrame([(1, 2, 1.0, 1.0)], PAIRS.replace("string", "int"))
+    with pytest.raises(ab.InvalidCall, match="which are int: 'news'"):
+        ab.place(pairs, {"news": "cloud"})
+    with pytest.raises(ab.InvalidCall, match="which are string: 5"):
+        ab.place(pairs.withColumns({c: pairs[c].cast("string") for c in "ab"}), {5: "cloud"})
+    table = spark.createDataFrame([("w", "p", 1.0)], "view string, input string, rate double")
+    with pytest.raises(ab.InvalidCall, match="homes needs columns source, device; it has 'view'"):
+        ab.place(table, table)
+    ticks = spark.readStream.format("rate").load()
+    stream = ticks.selectExpr("'w' AS view", "'p' AS input", "1.0 AS rate")
+    with pytest.raises(ab.InvalidCall, match=r"the DataFrame is streaming.*spark\.read"):
+        ab.place(stream, {"p": "P"})
+    homes = ticks.selectExpr("'p' AS source", "'P' AS device")
+    with pytest.raises(ab.InvalidCall, match="homes is streaming"):
+        ab.place(table, homes)
+
+
 def test_bad_pairs_are_refused_by_name(spark: Any) -> None:
     schema = "a long, b long, rate_a double, rate_b double"
     frame = spark.createDataFrame([(1, 2, -1.0, 2.0), (3, 4, 1.0, 1.0), (4, 3, 1.0, 1.0)], schema)

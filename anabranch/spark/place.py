@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import IntegralType, StringType
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import pair_graph
@@ -30,7 +31,14 @@ __all__ = ["pair_cost", "place_frame"]
 
 _TABLE = ("view", "input", "rate")
 _PAIRS = ("a", "b", "rate_a", "rate_b")
+_HOMES = ("source", "device")
 _SHOWN = 5
+
+# Columns of ours beside the caller's.
+_OWN = "_anabranch_"
+_STREAM = f"{_OWN}stream"
+_LEVELS = (f"{_OWN}level_a", f"{_OWN}level_b")
+_KEEPS = (f"{_OWN}keeps_a", f"{_OWN}keeps_b")
 
 
 def place_frame(
@@ -50,7 +58,9 @@ def place_frame(
     With columns ``view, input, rate`` the table is brought to the driver and planned there; the
     result is the usual plan. With columns ``a, b, rate_a, rate_b`` it holds demand pairs, one view
     per pair of streams, each stream on the device of its own name: those are planned by Spark, and
-    the result is the DataFrame with a column ``location`` more.
+    the result is the DataFrame with a column ``location`` more. Other columns are kept. A
+    ``location`` that is there already, of an earlier plan, is replaced, so that a result with new
+    rates can be planned again.
 
     Parameters
     ----------
@@ -72,9 +82,16 @@ def place_frame(
     >>> ab.place(pairs, up=1.0, down=1.0).orderBy("a").select("a", "b", "location").collect()
     [Row(a='ann', b='bob', location='ann'), Row(a='bob', b='cy', location='cloud')]
     """
+    problems = _streaming_problems(frame, homes)
     if set(_TABLE) <= set(frame.columns):
+        if hasattr(homes, "mapInArrow") and not set(_HOMES) <= set(homes.columns):
+            problems.append(
+                f"homes needs columns {', '.join(_HOMES)}; it has {listed(homes.columns)}"
+            )
+        if problems:
+            raise InvalidCall("place", problems)
         if hasattr(homes, "mapInArrow"):
-            homes = homes.select("source", "device").toArrow()
+            homes = homes.select(*_HOMES).toArrow()
         return place(
             frame.select(*_TABLE).toArrow(),
             homes,
@@ -86,15 +103,14 @@ def place_frame(
             core=core,
             time_limit=time_limit,
         )
-    problems = []
     if not set(_PAIRS) <= set(frame.columns):
         problems.append(
             f"a Spark DataFrame needs columns {', '.join(_TABLE)} or {', '.join(_PAIRS)}; it has "
             f"{listed(frame.columns)}"
         )
     problems += _option_problems(homes, up, down, capacity, load, shared, core)
-    if frame.isStreaming:
-        problems.append("the DataFrame is streaming: place plans tables; read it with spark.read")
+    if not problems:
+        problems = _column_problems(frame, homes)
     if not problems:
         problems = _row_problems(frame)
     if problems:
@@ -138,6 +154,14 @@ def pair_cost(placed: DataFrame, up: float, down: float) -> float:
     return float(found[0] or 0.0)
 
 
+def _streaming_problems(frame: DataFrame, homes: Any) -> list[str]:
+    return [
+        f"{name} is streaming: place plans tables; read it with spark.read"
+        for name, value in (("the DataFrame", frame), ("homes", homes))
+        if getattr(value, "isStreaming", False)
+    ]
+
+
 def _option_problems(
     homes: Any, up: Any, down: Any, capacity: Any, load: Any, shared: bool, core: Any
 ) -> list[str]:
@@ -166,10 +190,38 @@ def _option_problems(
     return problems
 
 
+def _column_problems(frame: DataFrame, homes: Mapping[Any, str] | None) -> list[str]:
+    problems = []
+    streams, others = frame.schema["a"].dataType, frame.schema["b"].dataType
+    if streams != others:
+        problems.append(
+            "columns a and b must have the same type, as they name streams of one kind: a is "
+            f"{streams.simpleString()}, b {others.simpleString()}"
+        )
+    allowed: tuple[type, ...] = (object,)
+    if isinstance(streams, StringType):
+        allowed = (str,)
+    elif isinstance(streams, IntegralType):
+        allowed = (int, np.integer)
+    strange = [key for key in homes or () if not isinstance(key, allowed) or key is True]
+    if strange:
+        problems.append(
+            f"homes names streams that cannot be in columns a and b, which are "
+            f"{streams.simpleString()}: {listed(strange)}"
+        )
+    for field in frame.schema.fields:
+        if field.name.lower() == "location" and not isinstance(field.dataType, StringType):
+            problems.append(
+                f"column {field.name!r} would be replaced by the plan, and its type "
+                f"{field.dataType.simpleString()} says that it is no earlier plan: rename it"
+            )
+        if field.name.lower().startswith(_OWN):
+            problems.append(f"column names that begin with {_OWN} are ours: rename {field.name!r}")
+    return problems
+
+
 def _row_problems(frame: DataFrame) -> list[str]:
     problems = []
-    if frame.schema["a"].dataType != frame.schema["b"].dataType:
-        return ["columns a and b must have the same type: they name streams of one kind"]
     wrong = F.lit(False)
     for rate in ("rate_a", "rate_b"):
         value = F.col(rate).cast("double")
@@ -200,7 +252,7 @@ def _place_pairs(
     levels = _levels(frame, homes, up, down).persist()
     if up > down:
         levels = _settled(frame, levels, up, down, time_limit)
-    return _located(frame, levels).drop("level_a", "level_b", "keeps_a", "keeps_b")
+    return _located(frame, levels).drop(*_LEVELS, *_KEEPS)
 
 
 def _levels(frame: DataFrame, homes: Mapping[Any, str], up: float, down: float) -> DataFrame:
@@ -239,20 +291,22 @@ def _levels(frame: DataFrame, homes: Mapping[Any, str], up: float, down: float) 
 
 
 def _located(frame: DataFrame, levels: DataFrame) -> DataFrame:
-    """Pairs with the end that keeps them. Streams without a level are in the cloud, keep none."""
+    """Pairs with the end that keeps them. Streams without a level are in the cloud, keep none.
+
+    The caller's columns are passed on untouched: all that is joined has names of its own.
+    """
     out = frame
-    for end in ("a", "b"):
-        level = levels.select(F.col("stream").alias(end), F.col("level").alias(f"level_{end}"))
-        out = out.join(level, on=end, how="left")
-        keeps = F.col(f"rate_{end}") > F.coalesce(F.col(f"level_{end}"), F.lit(float("inf")))
-        out = out.withColumn(f"keeps_{end}", keeps)
+    for end, own, keeps in zip(("a", "b"), _LEVELS, _KEEPS, strict=True):
+        level = levels.select(F.col("stream").alias(_STREAM), F.col("level").alias(own))
+        out = out.join(level, F.col(end) == F.col(_STREAM), "left").drop(_STREAM)
+        above = F.col(f"rate_{end}") > F.coalesce(F.col(own), F.lit(float("inf")))
+        out = out.withColumn(keeps, above)
     location = (
-        F.when(F.col("keeps_a"), F.col("a").cast("string"))
-        .when(F.col("keeps_b"), F.col("b").cast("string"))
+        F.when(F.col(_KEEPS[0]), F.col("a").cast("string"))
+        .when(F.col(_KEEPS[1]), F.col("b").cast("string"))
         .otherwise(F.lit("cloud"))
     )
-    names: list[str | Column] = [*frame.columns, location.alias("location")]
-    return out.select(*names, "level_a", "level_b", "keeps_a", "keeps_b")
+    return out.withColumn("location", location)
 
 
 def _settled(
@@ -260,15 +314,16 @@ def _settled(
 ) -> DataFrame:
     """Levels after streams that both want a pair have been settled, on the driver."""
     placed = _located(frame, levels)
-    both = placed.filter("keeps_a AND keeps_b")
+    both = placed.filter(F.col(_KEEPS[0]) & F.col(_KEEPS[1]))
     rivals = both.select(F.explode(F.array("a", "b")).alias("stream")).distinct().persist()
     kept = None
-    for end in ("a", "b"):
-        mine = placed.filter(f"keeps_{end}").join(
-            F.broadcast(rivals.withColumnRenamed("stream", end)), on=end, how="left_semi"
+    for end, keeps in zip(("a", "b"), _KEEPS, strict=True):
+        mine = (
+            placed.filter(keeps)
+            .select(*_PAIRS, *_LEVELS)
+            .join(F.broadcast(rivals.withColumnRenamed("stream", end)), on=end, how="left_semi")
         )
-        columns = ["a", "b", "rate_a", "rate_b", "level_a", "level_b", "keeps_a", "keeps_b"]
-        kept = mine.select(*columns) if kept is None else kept.unionByName(mine.select(*columns))
+        kept = mine if kept is None else kept.unionByName(mine)
     assert kept is not None
     table = kept.dropDuplicates(["a", "b"]).toArrow().to_pandas()
     names = rivals.toArrow().column("stream").to_pandas()
@@ -292,9 +347,9 @@ def _raise_levels(
     a, b = code[:pairs], code[pairs:]
     device = rivals.get_indexer(pd.Index(streams)).astype(np.int32)
     level = np.full(len(streams), np.inf)
-    for end, at in (("a", a), ("b", b)):
+    for own, at in zip(_LEVELS, (a, b), strict=True):
         mine = device[at] >= 0
-        level[at[mine]] = table[f"level_{end}"].to_numpy(float)[mine]
+        level[at[mine]] = table[own].to_numpy(float)[mine]
     graph = pair_graph(
         a,
         b,
