@@ -1,9 +1,10 @@
 """Where should a friend-finder run? Tell users which of their friends are near, at least traffic.
 
-    python examples/friend_finder.py ../shared/data/facebook_combined.txt.gz
+    python examples/friend_finder.py facebook_combined.txt.gz
 
-Takes any edge list of two user ids a line (SNAP's ego-Facebook, say). Every user's phone has a GPS
-feed; the social network lives in the cloud. Two logical views become 92,000 physical ones.
+Takes any edge list of two user ids a line, such as SNAP's ego-Facebook:
+https://snap.stanford.edu/data/facebook_combined.txt.gz. Every user's phone has a GPS feed;
+the social network lives in the cloud. Two logical views become 92,000 physical ones.
 """
 
 from __future__ import annotations
@@ -48,4 +49,6 @@ def main(path: Path) -> ab.Placement:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
     main(Path(sys.argv[1]))

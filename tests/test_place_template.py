@@ -74,6 +74,67 @@ def test_bad_templates_are_refused() -> None:
         ab.place(NEARBY.over(friends(("a", "b", 1.0, 1.0))), {"x": "y"})
 
 
+def test_whole_numbers_are_one_key_in_any_type() -> None:
+    """A left merge leaves floats of integers: user 2 and friend 2.0 are the same."""
+    near = ab.template("near", {ME: "rate", THEM: "rate_back"}, symmetric=True)
+    rows = [(1, 2, 1.0, 5.0), (2, 3, 4.0, 1.0)]
+    table = pd.DataFrame(rows, columns=["user", "friend", "rate", "rate_back"])
+    made = near.over(table.astype({"friend": float}))
+    pd.testing.assert_frame_equal(made.inputs, near.over(table).inputs)
+    assert made.homes["source"].tolist() == ["gps[1]", "gps[2]", "gps[3]"]
+    assert made.homes["device"].tolist() == [1, 2, 3]
+    assert set(ab.place(made).location) == {"near(gps[1],gps[2])", "near(gps[2],gps[3])"}
+
+
+def test_different_keys_have_different_names() -> None:
+    by_two = ab.feed("f", by=["u", "v"], home="cloud")
+    table = pd.DataFrame({"user": ["a", "b"], "u": ["x,y", "x"], "v": ["z", "y,z"]})
+    homes = ab.template("t", {by_two: 1.0, ME: 1.0}).over(table).homes["source"].tolist()
+    assert homes == ["f[x\\,y,z]", "f[x,y\\,z]", "gps[a]", "gps[b]"]
+    # What looks like two streams in a key does not make another view's name.
+    tricky = friends(("a],gps[b", "c", 1.0, 1.0), ("a", "b],gps[c", 1.0, 1.0))
+    made = ab.template("near", {ME: 1.0, THEM: 1.0}).over(tricky).inputs
+    assert made["view"].nunique() == 2
+    # A single key keeps its commas.
+    plain = ab.template("t", {ME: 1.0}).over(pd.DataFrame({"user": ["x,y"]})).homes
+    assert plain["source"].tolist() == ["gps[x,y]"]
+
+
+def test_keys_that_may_or_may_not_be_the_same_are_refused() -> None:
+    near = ab.template("near", {ME: 1.0, THEM: 1.0})
+    with pytest.raises(ab.InvalidCall, match="'user' holds number; 'friend' holds text"):
+        near.over(pd.DataFrame({"user": [1, 2], "friend": ["2", "3"]}))
+    with pytest.raises(ab.InvalidCall, match="'user' holds number and text"):
+        near.over(pd.DataFrame({"user": [1, "1"], "friend": [2, 3]}))
+    with pytest.raises(ab.InvalidCall, match="'friend' has no key in 1 rows"):
+        near.over(pd.DataFrame({"user": [1, 2], "friend": [2.0, None]}))
+    with pytest.raises(ab.InvalidCall, match="no device can be called"):
+        near.over(pd.DataFrame({"user": ["ann"], "friend": ["cloud"]}))
+
+
+def test_feeds_of_one_name_must_agree() -> None:
+    table = pd.DataFrame({"user": ["a"], "friend": ["b"]})
+    elsewhere = ab.feed("gps", by="user", home="cloud")
+    with pytest.raises(ab.InvalidCall, match="'gps' is in the cloud in one place and on devices"):
+        ab.template("t", {ME: 1.0, elsewhere: 2.0}).over(table)
+    longer = ab.feed("gps", by=["user", "friend"], home="cloud")
+    with pytest.raises(ab.InvalidCall, match="different numbers of columns"):
+        ab.template("t", {elsewhere: 1.0, longer: 2.0}).over(table)
+
+
+@pytest.mark.parametrize("rate", [float("nan"), None, -1.0, "x", float("inf")])
+def test_a_bad_rate_is_refused_though_another_row_gives_the_same_view(rate: object) -> None:
+    near = ab.template("near", {ME: "rate", THEM: "rate_back"}, symmetric=True)
+    table = pd.DataFrame(
+        {"user": ["a", "b"], "friend": ["b", "a"], "rate": [rate, 1.0], "rate_back": [1.0, 2.0]}
+    )
+    with pytest.raises(ab.InvalidCall, match="column 'rate' holds"):
+        near.over(table)
+    if isinstance(rate, float):
+        with pytest.raises(ab.InvalidCall, match="at least 0 and finite"):
+            ab.template("near", {ME: rate})
+
+
 @pytest.mark.skipif(not FACEBOOK.exists(), reason="the Facebook graph is not here")
 def test_friend_finder_on_the_facebook_graph() -> None:
     table = pd.read_csv(FACEBOOK, sep=r"\s+", comment="#", names=["user", "friend"])
@@ -101,6 +162,13 @@ def test_the_friend_finder_example_runs(capsys: pytest.CaptureFixture[str]) -> N
     plan = runpy.run_path(str(path))["main"](FACEBOOK)
     assert plan.optimal
     assert "proved optimal" in capsys.readouterr().out
+
+
+def test_the_friend_finder_example_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = Path(__file__).parents[1] / "examples" / "friend_finder.py"
+    monkeypatch.setattr("sys.argv", [str(path)])
+    with pytest.raises(SystemExit, match=r"snap\.stanford\.edu"):
+        runpy.run_path(str(path), run_name="__main__")
 
 
 def _inputs(plan: ab.Placement, view: str) -> list[str]:

@@ -7,6 +7,7 @@ edge devices", 2013), with its errors corrected: F1 to F8 in docs/papers-race.md
 `place`         the verb
 `placement`     what it returns: cost, proof, tables, explanations, re-planning
 `templates`     logical views, materialised over reference data
+`keys`          ... the keys of their feeds, in words
 `switching`     when rates change: which views to move, and when
 `corenet`       several sites behind the cloud
 `graph`         the view graph as arrays

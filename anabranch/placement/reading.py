@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 
-__all__ = ["listed", "read_changes", "read_graph"]
+__all__ = ["is_cost", "listed", "read_changes", "read_graph"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -80,6 +80,7 @@ def read_graph(
         problems.append(
             f"unknown sources {listed(names)}: every input must be a view of the table or have a "
             'home; add them to homes, with "cloud" for data that lives there'
+            + _other_type(names, source_ids)
         )
     prices = {
         name: _per_device(value, name, device_ids, problems)
@@ -198,7 +199,7 @@ def _table(
 
 def _column(values: list[Any]) -> pd.Series:
     """Values as they are: numbers as numbers, all else as objects."""
-    if values and all(type(v) is int for v in values):
+    if values and all(type(v) is int and abs(v) < 2**63 for v in values):
         return pd.Series(values, dtype="int64")
     return pd.Series(values, dtype=object)
 
@@ -239,18 +240,31 @@ def _homes(houses: pd.DataFrame, problems: list[str]) -> tuple[Any, list[Any], n
     return houses["source"].to_numpy(), names, code.astype(np.int32)
 
 
+def _other_type(unknown: Iterable[Any], sources: Iterable[Any]) -> str:
+    """What to say of ids that are known, but as values of another type."""
+    known = {str(name): name for name in sources}
+    for name in unknown:
+        if str(name) in known:
+            other = known[str(name)]
+            return (
+                f". Homes has {listed([other])} ({type(other).__name__}), inputs have "
+                f"{listed([name])} ({type(name).__name__}): make the ids one type"
+            )
+    return ""
+
+
 def _per_device(value: Any, name: str, devices: list[Any], problems: list[str]) -> np.ndarray:
     if isinstance(value, Mapping):
         lacking = [d for d in devices if d not in value]
         if lacking:
             problems.append(f"{name} gives no cost for devices {listed(lacking)}: add them")
             return np.zeros(len(devices))
-        wrong = [d for d in devices if not _is_cost(value[d])]
+        wrong = [d for d in devices if not is_cost(value[d])]
         if wrong:
             problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")
             return np.zeros(len(devices))
         return np.array([float(value[d]) for d in devices])
-    if not _is_cost(value):
+    if not is_cost(value):
         problems.append(
             f"{name} must be a cost per unit of at least 0, or a dict of them per device, got "
             f"{value!r}"
@@ -259,7 +273,8 @@ def _per_device(value: Any, name: str, devices: list[Any], problems: list[str]) 
     return np.full(len(devices), float(value))
 
 
-def _is_cost(value: Any) -> bool:
+def is_cost(value: Any) -> bool:
+    """Whether a value is a finite number of at least 0."""
     number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
         value, bool
     )
@@ -277,7 +292,7 @@ def _limits(
         if not isinstance(value, Mapping):
             problems.append(f"{name} must be a dict, got {type(value).__name__}")
             return None, None
-        wrong = [k for k, v in value.items() if not _is_cost(v)]
+        wrong = [k for k, v in value.items() if not is_cost(v)]
         if wrong:
             problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")
     strange = [d for d in capacity if d not in set(devices)]

@@ -18,6 +18,8 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD_NAME
+from anabranch.placement.keys import KeyColumn
+from anabranch.placement.reading import is_cost, listed
 
 __all__ = ["Feed", "Materialised", "Template", "feed", "template"]
 
@@ -84,7 +86,7 @@ class Template:
         where = f"|{self.where}" if self.where else ""
         full: np.ndarray = (f"{self.name}(" + own + where + ")").to_numpy(object)
         for name, (_, rate) in zip(names, self.inputs, strict=True):
-            value = table[rate].to_numpy(float) if isinstance(rate, str) else float(rate)
+            value = _rates(table[rate]) if isinstance(rate, str) else float(rate)
             rows.append(pd.DataFrame({"view": full, "input": name, "rate": value}))
         done[self] = full
         return full
@@ -102,6 +104,9 @@ def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
     """A logical input with one stream per value of the columns `by`.
 
     Each stream lives on the device that its key names; ``home="cloud"`` puts all of them there.
+    Streams are named ``name[key]``, or ``name[key,key]`` for several columns. Whole numbers are
+    written without a point, whatever the type of their column. A backslash comes before ``]`` and
+    backslashes in a key, and before commas in a key of several columns.
 
     Examples
     --------
@@ -166,38 +171,56 @@ def template(
             problems.append(f"inputs must be made by ab.feed or ab.template, got {part!r}")
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str)):
             problems.append(f"the rate of {part!r} must be a number or a column name, got {rate!r}")
+        elif not isinstance(rate, str) and not is_cost(rate):
+            problems.append(f"the rate of {part!r} must be at least 0 and finite, got {rate!r}")
     if problems:
         raise InvalidCall("template", problems)
     return Template(name, tuple(inputs.items()), where, symmetric)
 
 
 def _feed_names(part: Feed, table: pd.DataFrame, homes: list[pd.DataFrame]) -> np.ndarray:
-    key = table[part.by[0]].astype(str)
-    for column in part.by[1:]:
-        key = key + "," + table[column].astype(str)
-    names: np.ndarray = (f"{part.name}[" + key + "]").to_numpy(object)
-    device = table[part.by[0]].to_numpy() if part.home is None else CLOUD_NAME
+    several = len(part.by) > 1
+    keys = [KeyColumn(table[column], several) for column in part.by]
+    words = pd.Series(keys[0].words)
+    for key in keys[1:]:
+        words = words + "," + key.words
+    names: np.ndarray = (f"{part.name}[" + words + "]").to_numpy(object)
+    device = keys[0].values if part.home is None else CLOUD_NAME
     homes.append(pd.DataFrame({"source": names, "device": device}))
     return names
+
+
+def _rates(column: pd.Series) -> np.ndarray:
+    """Rates as numbers, NaN for what is none."""
+    numbers: np.ndarray = pd.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
+    return numbers
+
+
+def _parts(whole: Template) -> tuple[dict[Feed, None], dict[str, None]]:
+    """The feeds below a template and the columns of its rates, each once."""
+    feeds: dict[Feed, None] = {}
+    rates: dict[str, None] = {}
+
+    def visit(part: Feed | Template) -> None:
+        if isinstance(part, Feed):
+            feeds[part] = None
+            return
+        for inner, rate in part.inputs:
+            visit(inner)
+            if isinstance(rate, str):
+                rates[rate] = None
+
+    visit(whole)
+    return feeds, rates
 
 
 def _reference_problems(whole: Template, table: Any) -> list[str]:
     if not isinstance(table, pd.DataFrame):
         return [f"reference data must be a pandas or Arrow table, got {type(table).__name__}"]
-    wanted: dict[str, None] = {}
-
-    def visit(part: Feed | Template) -> None:
-        if isinstance(part, Feed):
-            wanted.update(dict.fromkeys(part.by))
-            return
-        for inner, rate in part.inputs:
-            visit(inner)
-            if isinstance(rate, str):
-                wanted[rate] = None
-
-    visit(whole)
+    feeds, rates = _parts(whole)
+    wanted = dict.fromkeys([*(column for part in feeds for column in part.by), *rates])
     lacking = [column for column in wanted if column not in table.columns]
-    problems = []
+    problems = _feed_problems(list(feeds))
     if lacking:
         problems.append(
             f"the reference table has no column {', '.join(map(repr, lacking))}; it has "
@@ -205,4 +228,64 @@ def _reference_problems(whole: Template, table: Any) -> list[str]:
         )
     if not len(table):
         problems.append("the reference table is empty: no view would come of it")
+    return problems or [*_key_problems(list(feeds), table), *_rate_problems(list(rates), table)]
+
+
+def _feed_problems(feeds: list[Feed]) -> list[str]:
+    """Feeds of one name are one feed, bound by different columns; they must agree in all else."""
+    problems = []
+    for name in dict.fromkeys(part.name for part in feeds):
+        mine = [part for part in feeds if part.name == name]
+        if len({part.home for part in mine}) > 1:
+            problems.append(
+                f"feed {name!r} is in the cloud in one place and on devices in another: give both "
+                "the same home, or different names"
+            )
+        if len({len(part.by) for part in mine}) > 1:
+            problems.append(
+                f"feed {name!r} has keys of different numbers of columns: "
+                f"{listed(part.by for part in mine)}: give such feeds different names"
+            )
+    return problems
+
+
+def _key_problems(feeds: list[Feed], table: pd.DataFrame) -> list[str]:
+    problems = []
+    columns = dict.fromkeys(column for part in feeds for column in part.by)
+    for column in columns:
+        if missing := int(table[column].isna().sum()):
+            problems.append(f"column {column!r} has no key in {missing:,} rows: leave them out")
+    if problems:
+        return problems
+    keys = {column: KeyColumn(table[column]) for column in columns}
+    on_devices = dict.fromkeys(part.by[0] for part in feeds if part.home is None)
+    for column in on_devices:
+        if CLOUD_NAME in keys[column].distinct:
+            problems.append(
+                f"column {column!r} names devices, and one of them is {CLOUD_NAME!r}, which no "
+                "device can be called: rename it"
+            )
+    for name in dict.fromkeys(part.name for part in feeds):
+        for same in zip(*(part.by for part in feeds if part.name == name), strict=True):
+            kinds = {column: keys[column].kinds for column in same}
+            if len(set().union(*kinds.values())) > 1:
+                told = "; ".join(f"{c!r} holds {' and '.join(sorted(k))}" for c, k in kinds.items())
+                problems.append(
+                    f"keys of feed {name!r} are of different kinds, so that nobody knows which are "
+                    f"the same: {told}: make the columns one type"
+                )
+    return problems
+
+
+def _rate_problems(columns: list[str], table: pd.DataFrame) -> list[str]:
+    # Before equal views are merged at their largest rate, which would hide what is wrong.
+    problems = []
+    for column in columns:
+        rates = _rates(table[column])
+        at = np.flatnonzero(~(np.isfinite(rates) & (rates >= 0)))
+        if len(at):
+            problems.append(
+                f"rate must be a number of at least 0, but column {column!r} holds "
+                f"{listed(table[column].iloc[at])}: correct or leave out such rows"
+            )
     return problems
