@@ -23,6 +23,7 @@ __all__ = ["place", "register"]
 
 _RATIOS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0)
 _READERS = (".parquet", ".csv", ".feather", ".arrow")
+_IDS = ("view", "input", "source", "device")
 
 
 def register(app: typer.Typer) -> None:
@@ -32,7 +33,11 @@ def register(app: typer.Typer) -> None:
 
 def place(
     views: Annotated[
-        Path, typer.Argument(help="Table view, input, rate: .parquet, .csv, .feather or .arrow.")
+        Path,
+        typer.Argument(
+            help="Table view, input, rate: .parquet, .csv, .feather or .arrow, a file or a folder "
+            "of parts."
+        ),
     ],
     homes: Annotated[
         Path | None,
@@ -58,7 +63,10 @@ def place(
         with _progress(console) as progress:
             task = progress.add_task("reading", total=None)
             inputs = _read(views)
-            houses = _read(homes) if homes is not None else _own_devices(inputs)
+            if homes is None:
+                houses = _own_devices(inputs)
+            else:
+                inputs, houses = _same_ids(inputs, _read(homes))
             progress.update(task, description=f"planning {inputs.num_rows:,} inputs")
             began = time.perf_counter()
             plan = _plan(inputs, houses, up, down, time_limit)
@@ -119,17 +127,62 @@ def _check_paths(views: Path, homes: Path | None, out: Path | None, plot: Path |
 
 
 def _read(path: Path) -> Any:
-    if path.suffix == ".csv":
+    """A table out of a file, or out of the parts in a folder, which is what Spark writes."""
+    import pyarrow as pa
+
+    parts = [path]
+    if path.is_dir() and path.suffix != ".parquet":  # whose reader knows folders
+        files = sorted(part for part in path.rglob("*") if part.is_file())
+        parts = [part for part in files if part.name[0] not in "._" and part.stat().st_size]
+        if not parts:
+            raise InvalidCall("place", [f"the folder {path} holds no data"])
+    try:
+        tables = [_read_file(part, path.suffix) for part in parts]
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise InvalidCall("place", [f"cannot read {path} as {path.suffix[1:]}: {reason}"]) from None
+
+
+def _read_file(path: Path, suffix: str) -> Any:
+    if suffix == ".csv":
+        import pyarrow as pa
         from pyarrow import csv
 
-        return csv.read_csv(path)
-    if path.suffix == ".parquet":
+        # CSV has no types: an id is what is written, 007 or NA too, and only nothing is nothing.
+        options = csv.ConvertOptions(
+            column_types=dict.fromkeys(_IDS, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        return csv.read_csv(path, convert_options=options)
+    if suffix == ".parquet":
         from pyarrow import parquet
 
         return parquet.read_table(path)
     from pyarrow import feather
 
     return feather.read_table(path)
+
+
+def _same_ids(inputs: Any, homes: Any) -> tuple[Any, Any]:
+    """Both tables with their ids as text, if they are text in one and numbers in the other."""
+    import pyarrow as pa
+
+    def textual(kind: Any) -> bool:
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+    ids = [f.type for table in (inputs, homes) for f in table.schema if f.name in _IDS[:3]]
+    if len({textual(kind) for kind in ids}) < 2:
+        return inputs, homes
+    found = []
+    for table in (inputs, homes):
+        for name in set(_IDS[:3]) & set(table.column_names):
+            at = table.column_names.index(name)
+            table = table.set_column(at, name, table.column(name).cast(pa.string()))
+        found.append(table)
+    return found[0], found[1]
 
 
 def _own_devices(inputs: Any) -> Any:
@@ -189,7 +242,8 @@ def _summarise(
     table.add_row("all uploaded", f"{plan.baseline_cost:,.6g}{times}")
     proof = "proved" if plan.optimal else f"NOT proved: at most {plan.gap:.2%} above the optimum"
     table.add_row("optimal", proof)
-    table.add_row("planned by", ", ".join(f"{n}: {c:,}" for n, c in plan.methods.items()))
+    how = ", ".join(f"{n}: {c:,}" for n, c in plan.methods.items())
+    table.add_row("planned by", how or "nothing: no data are on devices")
     table.add_row("time", f"{seconds:.2f} s")
     for name, path in (("plan", out), ("plot", plot)):
         if path is not None:

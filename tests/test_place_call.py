@@ -83,6 +83,77 @@ def test_explain_reads_as_sentences_and_names_what_exists() -> None:
     assert "proved optimal" in plan.summary()
 
 
+def test_explain_marks_what_is_beyond_a_capacity() -> None:
+    plan = ab.place(ROWS[:2], HOMES, capacity={"P": 0})
+    assert plan.location == {"w": "cloud"} and plan.optimal
+    text = str(plan.explain("w"))
+    assert "on P the plan would cost -9 (beyond P's capacity)" in text
+    assert text.count("capacity") == 1
+    assert {o.place: o.fits for o in plan.explain("w").options} == {"P": False, "Q": True}
+
+
+def test_explanations_under_capacity_never_beat_the_plan_where_they_fit() -> None:
+    rng = np.random.default_rng(5)
+    beyond = 0
+    for _ in range(40):
+        rows = [(f"v{k}", f"s{u}", float(rng.integers(0, 9))) for k in range(4) for u in (k % 2, 2)]
+        homes = {f"s{u}": f"D{u}" for u in range(3)}
+        limits = {f"D{u}": float(rng.integers(0, 3)) for u in range(3)}
+        plan = ab.place(rows, homes, up=1.0, down=0.3, capacity=limits)
+        for view in plan.location:
+            for option in plan.explain(view).options:
+                at = {**plan.location, view: option.place}
+                assert option.fits == twin.fits(at, limits, dict.fromkeys(at, 1.0))
+                assert option.extra >= -1e-9 or not option.fits
+                beyond += option.extra < -1e-9
+    assert beyond
+
+
+@pytest.mark.parametrize("views", [("w", 1), (("w", 1), ("x", 2)), ("w", ("x",)), (2**70, 1)])
+@pytest.mark.parametrize("sources", [("p", "q"), (("p", 1), ("q", 1)), ("p", 3)])
+def test_tables_hold_ids_of_every_kind(views: Any, sources: Any) -> None:
+    rows = [(views[0], sources[0], 9.0), (views[0], sources[1], 1.0), (views[1], views[0], 0.5)]
+    plan = ab.place(rows, {sources[0]: "P", sources[1]: ("d", 1)}, down=1.0)
+    assert plan.location == dict.fromkeys(views, "P")
+    table = plan.table()
+    assert list(map(str, table.column("view").to_pylist())) == list(map(str, views))
+    assert table.column("uploads").to_pylist()[0] == [{"stream": str(sources[1]), "rate": 1.0}]
+    assert plan.traffic().column("stream").to_pylist() == [str(sources[1])] * 2
+    assert plan.explain(views[1]).place == "P"
+    assert plan.without(("d", 1)).location == {}
+
+
+def test_lists_of_names_are_told_apart_from_names() -> None:
+    plan = ab.place(ROWS, HOMES)
+    with pytest.raises(ab.InvalidCall, match=r"unknown devices \['P'\].*name each by itself"):
+        plan.without(["P"])
+    with pytest.raises(ab.InvalidCall, match=r"no view \['w'\]; the plan has 'w'"):
+        plan.explain(["w"])
+
+
+def test_summaries_of_plans_that_cost_nothing() -> None:
+    plan = ab.place([("w", "r", 1.0)], HOMES)
+    assert "everything uploaded, proved optimal\n" in plan.summary()
+    text = ab.place([("w", "c", 1.0)], {"c": "cloud"}).summary()
+    assert text.endswith("planned: nothing, as no data are on devices")
+
+
+def test_ids_of_another_type_in_homes_are_named() -> None:
+    text = refused([("w", "1", 1.0), ("w", "2", 1.0)], {1: "P", 2: "Q"})
+    assert "Homes has 1 (int64), inputs have '1' (str): make the ids one type" in text
+
+
+def test_switchers_take_any_number_and_refuse_what_is_no_time() -> None:
+    plan = ab.place(ROWS[:2], HOMES, down=1.0)
+    follower = ab.Switcher(plan, price=np.int64(5))  # type: ignore[arg-type]
+    for duration in (-1, float("nan"), "1"):
+        with pytest.raises(ab.InvalidCall, match="duration must be a time of at least 0"):
+            follower.observe([("w", "p", 1.0)], duration=duration)  # type: ignore[arg-type]
+    assert follower.best is plan
+    with pytest.raises(ab.InvalidCall, match="price must be above 0"):
+        ab.Switcher(plan, price=np.int64(0))  # type: ignore[arg-type]
+
+
 def test_all_problems_come_at_once_with_ids() -> None:
     text = refused(
         [("w", "p", -1.0), ("w", "q", float("nan")), ("w", "z", 1.0), ("p", "q", 1.0)],
@@ -137,6 +208,26 @@ def test_core_networks_that_are_no_tree_are_refused() -> None:
     core = ab.CoreNetwork([("a", "b", 1.0)], {"P": "a"})
     text = refused(ROWS, HOMES, core=core)
     assert "no site for devices ['Q']" in text and "sources in the cloud ['r']" in text
+
+
+def test_traffic_adds_up_with_a_core_network_too() -> None:
+    core = ab.CoreNetwork([("e", "m", 3.0), ("m", "w", 2.0)], {"P": "e", "Q": "w"})
+    plan = ab.place([("v", "p", 10.0), ("v", "q", 2.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
+    rows = plan.traffic().to_pylist()
+    assert plan.cost == 14.0 == sum(row["cost"] for row in rows)
+    inner = [row for row in rows if row["direction"] == "core"]
+    assert {(r["stream"], r["from_site"], r["to_site"], r["cost"]) for r in inner} == {
+        ("q", "w", "m", 4.0),
+        ("q", "m", "e", 6.0),
+    }
+    assert all(row["device"] is None for row in inner)
+    assert all(row["from_site"] is None for row in rows if row["device"] is not None)
+
+
+def test_core_networks_with_costs_that_are_none_are_refused() -> None:
+    for link in (("e", "w", "3"), ("e", "w", float("nan")), ("e", "w", None), 5):
+        with pytest.raises(ab.InvalidCall, match=r"must be \(site, site, cost"):
+            ab.CoreNetwork([link], {})  # type: ignore[list-item]
 
 
 def test_core_network_says_where_cloud_views_run() -> None:

@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import ViewGraph
 from anabranch.placement.mincut import Network
+from anabranch.placement.reading import is_cost
 
-__all__ = ["CoreNetwork", "CorePlacement", "place_on_core"]
+__all__ = ["CoreNetwork", "CorePlacement", "CoreTraffic", "place_on_core"]
 
 
 @dataclass(frozen=True)
@@ -51,7 +52,7 @@ class CoreNetwork:
     def __post_init__(self) -> None:
         problems = []
         for link in self.links:
-            if len(link) != 3 or not np.isfinite(link[2]) or link[2] < 0:
+            if not isinstance(link, (tuple, list)) or len(link) != 3 or not is_cost(link[2]):
                 problems.append(f"link {link!r} must be (site, site, cost of at least 0)")
         if not self.links:
             problems.append("a core network needs at least one link")
@@ -86,14 +87,28 @@ class CoreNetwork:
         return len(self.links) == len(self.nodes) - 1
 
 
+class CoreTraffic(NamedTuple):
+    """What crosses the links of the core: a stream, from which site to which, rate and cost."""
+
+    node: np.ndarray
+    origin: np.ndarray
+    target: np.ndarray
+    rate: np.ndarray
+    cost: np.ndarray
+
+
 @dataclass(frozen=True, eq=False)
 class CorePlacement:
     """The site of every view (those on devices: where their device enters), and the core's cost."""
 
     nodes: tuple[Any, ...]
     site: np.ndarray
-    cost: float
+    traffic: CoreTraffic
     bound: float
+
+    @property
+    def cost(self) -> float:
+        return float(self.traffic.cost.sum())
 
 
 def core_problems(core: CoreNetwork, graph: ViewGraph) -> list[str]:
@@ -133,24 +148,33 @@ def place_on_core(core: CoreNetwork, graph: ViewGraph, places: np.ndarray) -> Co
     fixed[graph.sources :][held] = of_device[places[held]]
     site = np.where(fixed >= 0, fixed, number[nodes[0]])
     free = fixed < 0
-    cost = bound = 0.0
-    for below, price in _subtrees(core, number):
+    bound = 0.0
+    crossing = []
+    for near, below, price in _subtrees(core, number):
         side = _side(graph, fixed, below)
         # Sides are nested and links come nearest first: the deepest subtree is written last.
         site[side & free] = below[0]
-        cost += price * _across(graph, side)
-        bound += price * _across(graph, _side(graph, sources_only, below))
-    return CorePlacement(nodes, site[graph.sources :], cost, bound)
+        top = _across(graph, side)
+        node = np.flatnonzero(top > 0)
+        outward = np.where(side[node], below[0], near)
+        inward = np.where(side[node], near, below[0])
+        crossing.append(CoreTraffic(node, outward, inward, top[node], price * top[node]))
+        bound += price * float(_across(graph, _side(graph, sources_only, below)).sum())
+    found = CoreTraffic(*(np.concatenate(column) for column in zip(*crossing, strict=True)))
+    return CorePlacement(nodes, site[graph.sources :], found, bound)
 
 
-def _subtrees(core: CoreNetwork, number: Mapping[Any, int]) -> list[tuple[list[int], float]]:
-    """For every link, the sites on its far side seen from the first site; nearest links first."""
+def _subtrees(core: CoreNetwork, number: Mapping[Any, int]) -> list[tuple[int, list[int], float]]:
+    """For every link its near end, the sites on its far side seen from the first, and its cost.
+
+    Nearest links come first, and the far end of a link first of its side.
+    """
     neighbours: dict[int, list[tuple[int, float]]] = {k: [] for k in number.values()}
     for a, b, price in core.links:
         neighbours[number[a]].append((number[b], float(price)))
         neighbours[number[b]].append((number[a], float(price)))
 
-    found: list[tuple[list[int], float]] = []
+    found: list[tuple[int, list[int], float]] = []
 
     def below(node: int, parent: int) -> list[int]:
         inside = [node]
@@ -164,7 +188,7 @@ def _subtrees(core: CoreNetwork, number: Mapping[Any, int]) -> list[tuple[list[i
         node, parent = frontier.pop(0)
         for other, price in neighbours[node]:
             if other != parent:
-                found.append((below(other, node), price))
+                found.append((node, below(other, node), price))
                 frontier.append((other, node))
     return found
 
@@ -184,8 +208,9 @@ def _side(graph: ViewGraph, fixed: np.ndarray, below: Sequence[int]) -> np.ndarr
     return side
 
 
-def _across(graph: ViewGraph, side: np.ndarray) -> float:
+def _across(graph: ViewGraph, side: np.ndarray) -> np.ndarray:
+    """The rate at which each node crosses a link, 0 for those that do not."""
     crosses = side[graph.inputs] != side[graph.row_view + graph.sources]
     top = np.zeros(len(side))
     np.maximum.at(top, graph.inputs[crosses], graph.rates[crosses])
-    return float(top.sum())
+    return top

@@ -9,7 +9,7 @@ import numpy as np
 
 from anabranch.placement.cost import link_costs
 from anabranch.placement.graph import CLOUD, ViewGraph
-from anabranch.placement.program import viable
+from anabranch.placement.program import fits, viable
 
 __all__ = ["Explanation", "Option", "explain"]
 
@@ -18,12 +18,14 @@ __all__ = ["Explanation", "Option", "explain"]
 class Option:
     """A place the view could be, and what the plan would cost more with it there.
 
-    `follows` are views that rested on this one and would go to the cloud with it.
+    `follows` are views that rested on this one and would go to the cloud with it. Where `fits` is
+    False the device cannot carry the view beside those that it has, however cheap that would be.
     """
 
     place: Any
     extra: float
     follows: tuple[Any, ...] = ()
+    fits: bool = True
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class Explanation:
             text = f"  {_at(option.place)} the plan would cost {option.extra:+g}"
             if option.follows:
                 text += f", with {', '.join(map(str, option.follows))} moving to the cloud"
+            if not option.fits:
+                text += f" (beyond {option.place}'s capacity)"
             lines.append(text)
         return "\n".join(lines)
 
@@ -88,7 +92,9 @@ def explain(graph: ViewGraph, places: np.ndarray, view: int) -> Explanation:
         extra = float(link_costs(small, moved).sum() - now)
         changed = np.flatnonzero((moved != here) & (near != view))
         follows = tuple(graph.view_name(int(near[k])) for k in changed)
-        options.append(Option(graph.device_name(place), extra, follows))
+        whole = places.copy()
+        whole[near] = moved
+        options.append(Option(graph.device_name(place), extra, follows, fits(graph, whole)))
     needs = []
     for row, u in zip(rows, inputs, strict=True):
         consumers = read.rows[read.offsets[u] : read.offsets[u + 1]]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 
 from anabranch.errors import InvalidCall
@@ -95,43 +94,67 @@ class Placement:
         ``uploads`` are the inputs that leave their device for this view, ``downloads`` those that
         come to the device of this view; an input from one device to another is in both. Rates are
         what this view needs. A stream that several views need crosses a link once, so they do not
-        add up to the cost; `traffic` does.
+        add up to the cost; `traffic` does. Ids that no column of Arrow holds (of several types, or
+        tuples) are given as text.
         """
         at = node_locations(self.graph, self.places)
         rows_at = np.repeat(self.places, np.diff(self.graph.offsets))
         here = at[self.graph.inputs]
         crosses = (here != rows_at) & (self.graph.rates > 0)
         columns = {
-            "view": pa.array(self._view_names()),
+            "view": _ids(self._view_names()),
             "location": _dictionary(self.places, self.graph),
             "uploads": self._inputs(crosses & (here >= 0)),
             "downloads": self._inputs(crosses & (rows_at >= 0)),
         }
         if self.core is not None:
-            sites = pa.array([self.core.nodes[k] for k in self.core.site])
+            sites = _ids(self.core.nodes).take(pa.array(self.core.site))
             columns["site"] = pa.compute.if_else(pa.array(self.places < 0), sites, None)
         return pa.table(columns)
 
     def traffic(self) -> pa.Table:
-        """What crosses each link: stream, device, direction, rate, cost. Adds up to the cost."""
+        """What crosses each link: stream, device, direction, rate, cost. Adds up to the cost.
+
+        With a core network there are rows of direction "core" besides, without a device: what
+        crosses each link of the core, and from which site to which, in two columns more,
+        ``from_site`` and ``to_site``.
+        """
         found = traffic(self.graph, self.places)
         node = np.concatenate([found.up_node, found.down_node])
         device = np.concatenate([found.up_device, found.down_device])
         rate = np.concatenate([found.up_rate, found.down_rate])
         upward = np.arange(len(node)) < len(found.up_node)
         price = np.where(upward, self.graph.up[device], self.graph.down[device])
-        return pa.table(
+        links = pa.table(
             {
                 "stream": _named_nodes(node, self.graph),
                 "device": _dictionary(device, self.graph),
-                "direction": pa.array(np.where(upward, "up", "down")),
+                "direction": pa.array(np.where(upward, "up", "down"), pa.string()),
                 "rate": pa.array(rate),
                 "cost": pa.array(rate * price),
             }
         )
+        if self.core is None:
+            return links
+        across, sites = self.core.traffic, _ids(self.core.nodes)
+        inner = pa.table(
+            {
+                "stream": _named_nodes(across.node, self.graph),
+                "device": pa.nulls(len(across.node), links.schema.field("device").type),
+                "direction": pa.array(np.full(len(across.node), "core"), pa.string()),
+                "rate": pa.array(across.rate),
+                "cost": pa.array(across.cost),
+                "from_site": sites.take(pa.array(across.origin)),
+                "to_site": sites.take(pa.array(across.target)),
+            }
+        )
+        return pa.concat_tables([links, inner], promote_options="default").unify_dictionaries()
 
     def explain(self, view: Any) -> Explanation:
-        """Why a view is where it is: what the plan would cost with it anywhere else."""
+        """Why a view is where it is: what the plan would cost with it anywhere else.
+
+        With capacities, places that a view would be too heavy for are marked.
+        """
         return explain(self.graph, self.places, self._view_number(view))
 
     def replan(self, changes: Any) -> Placement:
@@ -161,12 +184,16 @@ class Placement:
         only devices that shared such a view are planned again.
         """
         self._refuse_core("without")
-        index = pd.Index(self._names(self.graph.device_ids, self.graph.devices))
-        failed = index.get_indexer(pd.Index(list(devices)))
+        known = self._names(self.graph.device_ids, self.graph.devices)
+        failed = _numbers(devices, known)
         if (failed < 0).any():
             names = [d for d, k in zip(devices, failed, strict=True) if k < 0]
             raise InvalidCall(
-                "without", [f"unknown devices {listed(names)}: the plan has {listed(index)}"]
+                "without",
+                [
+                    f"unknown devices {listed(names)}: the plan has {listed(known)}; name each by "
+                    "itself, as in without(a, b)"
+                ],
             )
         lost = self.graph.views_over(failed)
         touched = np.union1d(self.graph.devices_below(lost), failed)
@@ -185,14 +212,15 @@ class Placement:
     def summary(self) -> str:
         """A few lines for people."""
         held = self.places >= 0
-        times = self.baseline_cost / self.cost if self.cost > 0 else float("inf")
+        times = f" ({self.baseline_cost / self.cost:.2f} times less)" if self.cost > 0 else ""
         proof = "proved optimal" if self.optimal else f"within {self.gap:.2%} of a lower bound"
         how = ", ".join(f"{count:,} by {name}" for name, count in self.methods.items())
+        how = how or "nothing, as no data are on devices"
         return (
             f"{len(self.places):,} views: {int(held.sum()):,} on "
             f"{len(np.unique(self.places[held])):,} devices, {int((~held).sum()):,} in the cloud\n"
-            f"cost {self.cost:,.6g}, against {self.baseline_cost:,.6g} with everything uploaded "
-            f"({times:.2f} times less), {proof}\n"
+            f"cost {self.cost:,.6g}, against {self.baseline_cost:,.6g} with everything uploaded"
+            f"{times}, {proof}\n"
             f"planned: {how}"
         )
 
@@ -208,12 +236,12 @@ class Placement:
         return own and symmetric and self.graph.capacity is None
 
     def _view_number(self, view: Any) -> int:
-        at = pd.Index(self._view_names()).get_indexer(pd.Index([view]))[0]
+        at = int(_numbers([view], self._view_names())[0])
         if at < 0:
             raise InvalidCall(
                 "explain", [f"no view {view!r}; the plan has {listed(self._view_names())}"]
             )
-        return int(at)
+        return at
 
     def _view_names(self) -> Any:
         return self._names(self.graph.view_ids, self.graph.views)
@@ -331,6 +359,23 @@ def _named_nodes(nodes: np.ndarray, graph: ViewGraph) -> pa.Array:
     names = Placement._names(graph.source_ids, graph.sources)
     if not graph.single_level:
         names = names + Placement._names(graph.view_ids, graph.views)
-    if len({type(name) for name in names}) > 1:
-        names = [str(name) for name in names]
-    return pa.array(names).take(pa.array(nodes))
+    return _ids(names).take(pa.array(nodes))
+
+
+def _ids(names: Sequence[Any]) -> pa.Array:
+    """Ids as a column: as they are if they are of one plain type, as text otherwise."""
+    kinds = {type(name) for name in names}
+    if len(kinds) <= 1 and not kinds & {tuple, frozenset}:
+        try:
+            return pa.array(names)
+        except (pa.ArrowException, OverflowError):
+            pass  # of a type that Arrow does not know, or numbers beyond its integers
+    return pa.array([str(name) for name in names])
+
+
+def _numbers(wanted: Iterable[Any], names: Sequence[Any]) -> np.ndarray:
+    """The position of each name, -1 for what is none."""
+    position = {name: k for k, name in enumerate(names)}
+    # What cannot be hashed, such as a list of names, is no name.
+    found = [position.get(name, -1) if isinstance(name, Hashable) else -1 for name in wanted]
+    return np.array(found, np.int64)

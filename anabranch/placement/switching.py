@@ -20,6 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from anabranch.errors import InvalidCall
 from anabranch.placement.cost import link_costs
 from anabranch.placement.placement import Placement
+from anabranch.placement.reading import is_cost
 
 __all__ = ["Move", "Switcher"]
 
@@ -86,6 +87,10 @@ class Switcher:
 
     def observe(self, changes: Any, duration: float = 1.0) -> list[Move]:
         """Take new rates, that hold for `duration`, and answer with the moves to make now."""
+        if not is_cost(duration):
+            raise InvalidCall(
+                "observe", [f"duration must be a time of at least 0, got {duration!r}"]
+            )
         changes = list(changes) if isinstance(changes, (list, tuple)) else changes
         if not isinstance(changes, list) or changes:
             self.best = self.best.replan(changes)
@@ -139,4 +144,4 @@ class Switcher:
 
 
 def _is_price(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 < value < np.inf
+    return is_cost(value) and value > 0
