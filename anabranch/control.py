@@ -20,6 +20,7 @@ from anabranch.plans import Keyed, Plan, choose, keyed
 from anabranch.policies import PATIENCE, Policy, Sight, Suggestion
 from anabranch.policies import POLICIES as _OF_PLANS
 from anabranch.routing import MAX_LIVE
+from anabranch.whole import is_whole
 
 __all__ = ["Adaptive", "Change", "Controller", "Report", "adaptive"]
 
@@ -75,7 +76,7 @@ def adaptive(
     ('shape',)
     """
     problems = []
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+    if not is_whole(workers):
         problems.append(f"workers must be a whole number of at least 1, got {workers!r}")
     elif isinstance(start, Plan) and start.workers > workers:
         problems.append(f"start={start} has more than {workers} workers")
@@ -94,7 +95,7 @@ def adaptive(
     if problems:
         raise InvalidCall("adaptive", problems)
     cpu, mem, net = (float(weight) for weight in weights)
-    return Adaptive(workers, start, (cpu, mem, net), chosen, float(memory), float(bandwidth))
+    return Adaptive(int(workers), start, (cpu, mem, net), chosen, float(memory), float(bandwidth))
 
 
 @dataclass(frozen=True)

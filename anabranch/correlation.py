@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ _INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
 _FLOATING = frozenset({"float", "double"})
 _TIMES = frozenset({"date", "timestamp", "timestamp_ntz"})
 _VECTORS = frozenset({"array<float>", "array<double>"})
+_COUNTS = frozenset(f"array<{kind}>" for kind in _INTEGRAL)  # histograms as they are counted
 _TEXT = re.compile(r"string|binary|boolean|decimal\(.*\)|varchar\(.*\)|char\(.*\)")
 _DAY = 86_400_000_000
 
@@ -333,7 +335,8 @@ class _Check:
         a, b = types[0][0], types[1][0]
         got = f"left is {a}, right is {b}"
         if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure):
-            if a in _VECTORS and b in _VECTORS:
+            allowed = _VECTORS | _COUNTS if isinstance(term.measure, EmdMeasure) else _VECTORS
+            if a in allowed and b in allowed:
                 return "vector"
             if term.measure.kind == "hamming":
                 if a == b and a in ("binary", "bigint"):
@@ -341,7 +344,13 @@ class _Check:
                 wanted = "array<float>, array<double>, or binary or bigint on both sides"
             else:
                 wanted = "array<float> or array<double>"
+                if allowed is not _VECTORS:
+                    wanted += ", or arrays of whole numbers"
             self.problems.append(f"{term!r} compares {wanted}; {got}")
+            for column, type_ in ((term.measure.left, a), (term.measure.right, b)):
+                if type_ not in allowed and type_.startswith("array<"):
+                    self.problems[-1] += f"; cast it, F.col({column!r}).cast('array<double>')"
+                    break
         elif isinstance(term, Within):
             return self._within(name, term, a, b, got)
         elif (a == b and (a in _INTEGRAL | _TIMES)) or (a in _INTEGRAL and b in _INTEGRAL):
@@ -359,7 +368,7 @@ class _Check:
 
     def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
         limit = term.limit
-        is_number = isinstance(limit, (int, float)) and not isinstance(limit, bool)
+        is_number = isinstance(limit, Real) and not isinstance(limit, bool)
         if a in _TIMES or b in _TIMES:
             if a != b:
                 self.problems.append(f"{term!r} needs the same type on both sides; {got}: cast one")

@@ -113,7 +113,7 @@ def emd(
     return EmdMeasure(
         "emd",
         left,
-        right or left,
+        left if right is None else right,
         bins,
         found,
         names,

@@ -190,7 +190,10 @@ def _convert(slot: Slot, column: pa.Array) -> Column:
     if slot.kind in ("raw", "text"):
         return column
     if slot.kind == "vector":
-        flat = column.flatten().to_numpy(zero_copy_only=False)
+        flat = column.flatten()
+        if pa.types.is_integer(flat.type):  # counts, exact up to 2**53
+            flat = flat.cast(pa.float64(), safe=False)
+        flat = flat.to_numpy(zero_copy_only=False)
         return flat.reshape(len(column), -1) if len(column) else flat.reshape(0, slot.dim or 1)
     if slot.kind == "bits":
         return _words(column) if slot.type == "binary" else column.to_numpy()[:, None].view("u8")

@@ -15,6 +15,7 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.plans import LEFT, Plan, Routes, Ssp, ssp
+from anabranch.whole import is_whole
 
 __all__ = ["Interest", "cheaper_plan", "interest", "rows_per_object"]
 
@@ -66,11 +67,11 @@ def interest(workers: int) -> Interest:
     >>> print(interest(8))
     interest(8)
     """
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+    if not is_whole(workers):
         raise InvalidCall(
             "interest", [f"workers must be a whole number of at least 1, got {workers!r}"]
         )
-    return Interest(workers)
+    return Interest(int(workers))
 
 
 def rows_per_object(queries: int, k: float, objects: float, workers: int) -> dict[str, float]:

@@ -19,6 +19,7 @@ from anabranch.interest import Interest
 from anabranch.knn.algorithm import METRICS
 from anabranch.plans import Plan, Ssp
 from anabranch.predicates import VectorMeasure
+from anabranch.whole import is_whole
 
 __all__ = [
     "LONGEST",
@@ -223,12 +224,12 @@ class _Check:
     def number(self, name: str, value: Any, least: int, most: int | None = None) -> int:
         if value is None:
             return 0
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not is_whole(value, least):
             self.say(f"{name} must be a whole number of at least {least}, got {value!r}")
             return least
         if most is not None and value > most:
             self.say(f"{name} must be at most {most:,}, got {value!r}")
-        return value
+        return int(value)
 
     def duration(self, name: str, value: Any, least: int) -> int:
         if value is None:

@@ -21,7 +21,6 @@ their "left" is the master, which ``master="right"`` turns round.
 from __future__ import annotations
 
 import hashlib
-import heapq
 import json
 import math
 from abc import ABC, abstractmethod
@@ -33,6 +32,8 @@ import numpy as np
 
 from anabranch.durations import Duration, describe, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.spread import SLOTS_PER_WORKER, slot_of, slot_table
+from anabranch.whole import is_whole
 
 __all__ = [
     "Csp",
@@ -50,7 +51,6 @@ __all__ = [
 ]
 
 LEFT, RIGHT, SIDES = 0, 1, ("left", "right")
-SLOTS_PER_WORKER = 16
 
 
 class Routes(NamedTuple):
@@ -119,7 +119,7 @@ class Grid(Plan):
         return self.rows * self.cols
 
     def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
-        line = _slot(h, self._tables[side])
+        line = slot_of(h, self._tables[side])
         if side == LEFT:  # the whole row
             workers = line[:, None] * self.cols + np.arange(self.cols, dtype=np.int32)
         else:  # the whole column
@@ -153,7 +153,7 @@ class Ssp(Plan):
     def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
         n = len(h)
         if SIDES[side] == self.master:
-            return Routes(np.arange(n + 1), _slot(h, self._table))
+            return Routes(np.arange(n + 1), slot_of(h, self._table))
         workers = np.tile(np.arange(self.count, dtype=np.int32), n)
         return Routes(np.arange(n + 1) * self.count, workers)
 
@@ -244,7 +244,7 @@ class Keyed(Plan):
         return self.count
 
     def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
-        return Routes(np.arange(len(h) + 1), _slot(h, self._table))
+        return Routes(np.arange(len(h) + 1), slot_of(h, self._table))
 
     def to_dict(self) -> dict[str, Any]:
         return {"plan": self.kind, "workers": self.count, "weights": self.weights}
@@ -263,7 +263,7 @@ def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None =
     """
     problems = _count("workers", workers) + _master(master) + _shares("weights", weights, workers)
     _refuse("ssp", problems)
-    return Ssp(workers, master, _frozen(weights))
+    return Ssp(int(workers), master, _frozen(weights))
 
 
 def csp(
@@ -289,7 +289,7 @@ def csp(
     except ValueError as error:
         problems.append(f"segment: {error}")
     _refuse("csp", problems)
-    return Csp(workers, length, master, _frozen(weights))
+    return Csp(int(workers), length, master, _frozen(weights))
 
 
 def grid(
@@ -316,7 +316,7 @@ def grid(
             problems += _shares("weights[1]", weights[1], cols)
     _refuse("grid", problems)
     frozen = None if weights is None else (_floats(weights[0]), _floats(weights[1]))
-    return Grid(rows, cols, frozen)
+    return Grid(int(rows), int(cols), frozen)
 
 
 def keyed(workers: int, *, weights: Sequence[float] | None = None) -> Keyed:
@@ -328,7 +328,7 @@ def keyed(workers: int, *, weights: Sequence[float] | None = None) -> Keyed:
     keyed(4)
     """
     _refuse("keyed", _count("workers", workers) + _shares("weights", weights, workers))
-    return Keyed(workers, _frozen(weights))
+    return Keyed(int(workers), _frozen(weights))
 
 
 def choose(
@@ -397,35 +397,6 @@ def fingerprint_of(form: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(form, sort_keys=True).encode()).hexdigest()[:8]
 
 
-def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:
-    """Slots dealt to workers, least loaded first, so that shares of slots follow the weights.
-
-    Examples
-    --------
-    >>> slot_table(2)[:6].tolist()
-    [0, 1, 0, 1, 0, 1]
-    >>> np.bincount(slot_table(2, [3, 1])).tolist()
-    [24, 8]
-    """
-    slots = workers * SLOTS_PER_WORKER
-    if weights is None:
-        return np.arange(slots, dtype=np.int32) % np.int32(workers)
-    heap = [(1 / weight, worker, 1) for worker, weight in enumerate(weights) if weight > 0]
-    heapq.heapify(heap)
-    table = np.empty(slots, np.int32)
-    for slot in range(slots):
-        _, worker, held = heap[0]
-        table[slot] = worker
-        heapq.heapreplace(heap, ((held + 1) / weights[worker], worker, held + 1))
-    return table
-
-
-def _slot(h: np.ndarray, table: np.ndarray) -> np.ndarray:
-    high = h.view(np.uint64) >> np.uint64(32)
-    found: np.ndarray = table[((high * np.uint64(len(table))) >> np.uint64(32)).astype(np.int64)]
-    return found
-
-
 def _floats(values: Sequence[float]) -> tuple[float, ...]:
     return tuple(float(value) for value in values)
 
@@ -435,7 +406,7 @@ def _frozen(weights: Sequence[float] | None) -> tuple[float, ...] | None:
 
 
 def _count(name: str, value: object) -> list[str]:
-    if isinstance(value, int) and not isinstance(value, bool) and value >= 1:
+    if is_whole(value):
         return []
     return [f"{name} must be a whole number of at least 1, got {value!r}"]
 

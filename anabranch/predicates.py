@@ -17,6 +17,7 @@ import numpy as np
 
 from anabranch.durations import Duration, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.whole import is_whole
 
 __all__ = [
     "Compared",
@@ -152,6 +153,11 @@ class VectorMeasure(Measure):
     right: str
     dim: int | None = None
 
+    def __post_init__(self) -> None:
+        _refuse_unnamed(self.kind, self.left, self.right)
+        if is_whole(self.dim):
+            object.__setattr__(self, "dim", int(self.dim))  # type: ignore[arg-type]
+
     def __repr__(self) -> str:
         return f"{self.kind}({_columns(self.left, self.right)})"
 
@@ -200,7 +206,7 @@ class Compared(Term):
         if kind in _DISTANCES and value < 0:
             found.append(f"{self!r}: a distance is never negative, so compare with 0 or more")
         dim = getattr(self.measure, "dim", None)
-        if dim is not None and not (isinstance(dim, int) and dim >= 1):
+        if dim is not None and not is_whole(dim):
             found.append(f"{self!r}: dim must be a whole number of at least 1, got {dim!r}")
         return found
 
@@ -212,6 +218,9 @@ class Within(Term):
     left: str
     right: str
     limit: float | Duration
+
+    def __post_init__(self) -> None:
+        _refuse_unnamed("within", self.left, self.right)
 
     def __repr__(self) -> str:
         return f"within({_columns(self.left, self.right)}, {self.limit!r})"
@@ -232,6 +241,9 @@ class Same(Term):
 
     left: str
     right: str
+
+    def __post_init__(self) -> None:
+        _refuse_unnamed("same", self.left, self.right)
 
     def __repr__(self) -> str:
         return f"same({_columns(self.left, self.right)})"
@@ -270,7 +282,7 @@ def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> Ve
     >>> cosine("title_vec", "body_vec", dim=384) > 0.5
     cosine('title_vec', 'body_vec') > 0.5
     """
-    return VectorMeasure("cosine", left, right or left, dim)
+    return VectorMeasure("cosine", left, left if right is None else right, dim)
 
 
 def dot(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
@@ -281,7 +293,7 @@ def dot(left: str, right: str | None = None, *, dim: int | None = None) -> Vecto
     >>> dot("v") >= 12
     dot('v') >= 12
     """
-    return VectorMeasure("dot", left, right or left, dim)
+    return VectorMeasure("dot", left, left if right is None else right, dim)
 
 
 def euclidean(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
@@ -292,7 +304,7 @@ def euclidean(left: str, right: str | None = None, *, dim: int | None = None) ->
     >>> euclidean("position") <= 2.5
     euclidean('position') <= 2.5
     """
-    return VectorMeasure("euclidean", left, right or left, dim)
+    return VectorMeasure("euclidean", left, left if right is None else right, dim)
 
 
 def manhattan(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
@@ -303,7 +315,7 @@ def manhattan(left: str, right: str | None = None, *, dim: int | None = None) ->
     >>> manhattan("profile") > 10
     manhattan('profile') > 10
     """
-    return VectorMeasure("manhattan", left, right or left, dim)
+    return VectorMeasure("manhattan", left, left if right is None else right, dim)
 
 
 def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
@@ -314,7 +326,7 @@ def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> V
     >>> hamming("fingerprint") <= 3
     hamming('fingerprint') <= 3
     """
-    return VectorMeasure("hamming", left, right or left, dim)
+    return VectorMeasure("hamming", left, left if right is None else right, dim)
 
 
 def within(left: str, *right_and_limit: Any) -> Within:
@@ -344,7 +356,7 @@ def same(left: str, right: str | None = None) -> Same:
     >>> same("room"), same("host", "server")
     (same('room'), same('host', 'server'))
     """
-    return Same(left, right or left)
+    return Same(left, left if right is None else right)
 
 
 def custom(function: ScoreFunction, left: Sequence[str], right: Sequence[str]) -> Custom:
@@ -367,6 +379,18 @@ def custom(function: ScoreFunction, left: Sequence[str], right: Sequence[str]) -
 
 def _columns(left: str, right: str) -> str:
     return repr(left) if left == right else f"{left!r}, {right!r}"
+
+
+def _refuse_unnamed(verb: str, *columns: Any) -> None:
+    wrong = [column for column in columns if not (isinstance(column, str) and column)]
+    if wrong:
+        raise InvalidCall(
+            verb,
+            [
+                f"columns are given by name, for example ab.{verb}('v', ...), got {wrong[0]!r}; "
+                "make an expression a column first, with withColumn"
+            ],
+        )
 
 
 def _uncompared(measure: Measure) -> str:

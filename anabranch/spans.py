@@ -25,6 +25,7 @@ from anabranch.distances.emd.masses import KEY_SLACK, keys_of
 from anabranch.distances.emd.tally import span_of
 from anabranch.errors import InvalidCall
 from anabranch.plans import LEFT, Plan, Routes, fingerprint_of
+from anabranch.whole import is_whole
 
 __all__ = ["Locality", "Spans", "balance", "even_cuts", "imbalance", "spans"]
 
@@ -198,13 +199,13 @@ def spans(workers: int, *, count: int = COUNT) -> Spans:
     problems = [
         f"{name} must be a whole number of at least 1, got {value!r}"
         for name, value in (("workers", workers), ("count", count))
-        if not (isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+        if not is_whole(value)
     ]
     if not problems and count < workers:
         problems.append(f"count={count} spans are too few for {workers} workers")
     if problems:
         raise InvalidCall("spans", problems)
-    return Spans(workers, count)
+    return Spans(int(workers), int(count))
 
 
 def even_cuts(workers: int, count: int) -> tuple[int, ...]:

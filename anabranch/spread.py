@@ -11,12 +11,24 @@ session's setting has changed.
 from __future__ import annotations
 
 import functools
+import heapq
+from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["MODULUS", "mix", "murmur3", "spreads", "worker_keys"]
+__all__ = [
+    "MODULUS",
+    "SLOTS_PER_WORKER",
+    "mix",
+    "murmur3",
+    "slot_of",
+    "slot_table",
+    "spreads",
+    "worker_keys",
+]
 
 MODULUS = 20_160
+SLOTS_PER_WORKER = 16
 
 
 def murmur3(values: np.ndarray, seed: int = 42) -> np.ndarray:
@@ -83,3 +95,33 @@ def mix(values: np.ndarray) -> np.ndarray:
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z ^= z >> np.uint64(31)
     return z.view(np.int64)
+
+
+def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:
+    """Slots dealt to workers, least loaded first, so that shares of slots follow the weights.
+
+    Examples
+    --------
+    >>> slot_table(2)[:6].tolist()
+    [0, 1, 0, 1, 0, 1]
+    >>> np.bincount(slot_table(2, [3, 1])).tolist()
+    [24, 8]
+    """
+    slots = workers * SLOTS_PER_WORKER
+    if weights is None:
+        return np.arange(slots, dtype=np.int32) % np.int32(workers)
+    heap = [(1 / weight, worker, 1) for worker, weight in enumerate(weights) if weight > 0]
+    heapq.heapify(heap)
+    table = np.empty(slots, np.int32)
+    for slot in range(slots):
+        _, worker, held = heap[0]
+        table[slot] = worker
+        heapq.heapreplace(heap, ((held + 1) / weights[worker], worker, held + 1))
+    return table
+
+
+def slot_of(h: np.ndarray, table: np.ndarray) -> np.ndarray:
+    """The worker of each hash: that of its slot."""
+    high = h.view(np.uint64) >> np.uint64(32)
+    found: np.ndarray = table[((high * np.uint64(len(table))) >> np.uint64(32)).astype(np.int64)]
+    return found

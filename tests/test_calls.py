@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import numpy as np
 import pytest
 
 import anabranch as ab
@@ -16,6 +17,7 @@ SCHEMA = {
     "ts": "timestamp",
     "v": "array<float>",
     "words": "array<string>",
+    "counts": "array<int>",
     "x": "double",
     "n": "int",
     "key": "string",
@@ -69,6 +71,16 @@ def problems(**changes):
         ({"where": ab.euclidean("v") <= -1}, ["a distance is never negative"]),
         ({"where": ab.dot("v", dim=0) >= 1}, ["dim must be a whole number of at least 1, got 0"]),
         ({"where": ab.cosine("words") >= 0.9}, ["left is array<string>, right is array<string>"]),
+        (
+            {"where": ab.cosine("v", "counts") >= 0.9},
+            ["right is array<int>; cast it, F.col('counts').cast('array<double>')"],
+        ),
+        (
+            {"where": ab.emd("key") <= 0.9},
+            ["compares array<float> or array<double>, or arrays of whole numbers; left is string"],
+        ),
+        ({"where": ab.emd("v", scale=np.ones(2)) <= 1}, ["scale must be a number above 0"]),
+        ({"where": ab.emd("v", ground=[1, 2], metric=[]) <= 1}, ["metric must be 'euclidean'"]),
         (
             {"where": ab.cosine("x") >= 0.9},
             ["compares array<float> or array<double>; left is double"],
@@ -126,10 +138,35 @@ def test_all_problems_are_reported_together():
         ab.within("n", 3) & ab.within("x", "n", 0.5) & ab.within("day", "2 days"),
         ab.within("ts", timedelta(seconds=5)),
         ab.custom(len, ["key"], ["words"]) >= 0,
+        ab.emd("counts", "v", dim=np.int64(4)) <= np.int32(1),
+        ab.within("n", np.int64(3)) & ab.within("x", np.float32(0.5)),
     ],
 )
 def test_right_calls_have_no_problems(where):
     assert problems(where=where, window=(timedelta(seconds=1), "0 seconds"), keep=["key"]) == []
+
+
+@pytest.mark.parametrize("column", [["v"], 5, None, "", object()])
+def test_columns_are_named(column):
+    for make in (ab.cosine, ab.emd, ab.same, lambda name: ab.within(name, 1)):
+        with pytest.raises(ab.InvalidCall, match="columns are given by name, for example ab"):
+            make(column)
+
+
+def test_whole_numbers_of_numpy_are_taken_as_pythons():
+    two = np.int64(2)
+    for plan, same in (
+        (ab.ssp(two), ab.ssp(2)),
+        (ab.csp(two), ab.csp(2)),
+        (ab.grid(two, two), ab.grid(2, 2)),
+        (ab.spans(two, count=np.uint8(4)), ab.spans(2, count=4)),
+        (keyed(two), keyed(2)),
+        (ab.interest(two), ab.interest(2)),
+    ):
+        assert plan.fingerprint == same.fingerprint
+    assert ab.adaptive(two) == ab.adaptive(2)
+    assert ab.count_or_timeout(two, "1 s") == ab.count_or_timeout(2, "1 s")
+    assert repr(ab.cosine("v", dim=two).dim) == repr(ab.emd("v", dim=two).ground.bins) == "2"
 
 
 def test_predicates_that_python_would_misread_are_refused():

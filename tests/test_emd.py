@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.blocks import Block
+from anabranch.correlation import plan_correlation
 from anabranch.distances.emd import search as searching
 from anabranch.distances.emd.bounds import (
     cheapest_first,
@@ -109,6 +111,29 @@ def test_solver_and_closed_forms_equal_the_program(given_, seed):
         assert line_distances(a, b, "s0", ground, one, one)[0] == near
     if ground.kind == "circle":
         assert circle_distances(a, b, "s0", ground, one, one)[0] == near
+
+
+@given(grounds())
+def test_closed_forms_need_no_table_of_all_distances(given_):
+    ground = ground_of(given_)
+    known = ground.divisor, ground.largest, ground.potential.tolist()
+    if ground.kind in ("line", "circle"):
+        assert not {"_distances", "costs"} & set(ground.__dict__)
+    table = ground._distances
+    if ground.scale == "max":
+        assert known[0] == (table.max() or 1.0)
+    if ground.kind == "circle":
+        assert known[1:] == (table.max() / known[0], (table[0] / known[0]).tolist())
+    ground = pickle.loads(pickle.dumps(ground))
+    assert not {"_distances", "costs", "potential"} & set(ground.__dict__)
+    assert (ground.divisor, ground.largest, ground.potential.tolist()) == known
+
+
+def test_a_long_circle_is_small_on_the_wire():
+    schema = {"id": "bigint", "ts": "timestamp", "h": "array<float>"}
+    where = ab.emd("h", ground="circle", dim=86_400, scale="max") <= 0.01
+    found, _ = plan_correlation(schema, schema, where=where, window="1 second", plan=ab.spans(8))
+    assert len(pickle.dumps(found)) < 10_000
 
 
 @settings(max_examples=40)
@@ -422,6 +447,33 @@ def test_a_bad_histogram_is_named_or_dropped(fault, reason):
         process.step(table_of([GOOD, bad]), table_of([GOOD]))
         assert pairs_of(process).keys() == {(1, 1)}
         assert sum(load.rejected for load in process.loads) == 1
+
+
+@pytest.mark.parametrize("type_", [pa.int8(), pa.int16(), pa.int32(), pa.int64()])
+def test_counts_are_histograms(type_):
+    random = np.random.default_rng(7)
+    counts = random.integers(0, 9, (20, 5))
+    counts[:, 0] += counts.sum(axis=1) == 0
+    found = []
+    for kind in (type_, pa.float64()):
+        table = pa.table(
+            {
+                "id": np.arange(20),
+                "ts": pa.array([BASE] * 20, pa.timestamp("us", "UTC")),
+                "h": pa.array(counts.tolist(), pa.list_(kind)),
+            }
+        )
+        where = ab.emd("h", dim=5) <= 0.7
+        run = InProcess(
+            table.schema, table.schema, where=where, window="1 s", plan=ab.spans(2), bad_rows="drop"
+        )
+        broken = table.slice(0, 1).set_column(
+            2, "h", pa.array([[1, None, 1, 1, 1]], pa.list_(kind))
+        )
+        run.step(pa.concat_tables([table, broken]), table)
+        assert sum(load.rejected for load in run.loads) == 1
+        found.append(sorted((p["left_id"], p["right_id"], p["score"]) for p in run.pairs))
+    assert found[0] == found[1] and len(found[0]) > 20
 
 
 def test_masses_must_be_1_if_nothing_is_normalised():

@@ -8,6 +8,7 @@ from typing import Any
 
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.durations import microseconds
+from anabranch.whole import is_whole
 
 __all__ = ["FIGURES", "Assembly", "plan_assembly"]
 
@@ -149,7 +150,7 @@ ab.wait('30 seconds') or ab.learned(), got '8 seconds'"]
         head=head,
         streams=len(schemas),
         late=bounds,
-        max_open=max_open,
+        max_open=None if max_open is None else int(max_open),
         by_arrival=clock == "processing",
     )
     return call, []
@@ -180,8 +181,7 @@ def _bounds(late: Any, max_open: Any, clock: Any) -> tuple[int | None, list[str]
             problems.append(f"late: {error}")
         if found is not None and found < 0:
             problems.append(f"late must not be negative, got {late!r}")
-    whole = isinstance(max_open, int) and not isinstance(max_open, bool) and max_open >= 1
-    if max_open is not None and not whole:
+    if max_open is not None and not is_whole(max_open):
         problems.append(f"max_open must be a whole number of at least 1, or None, got {max_open!r}")
     if clock not in ("event", "processing"):
         problems.append(f"clock must be 'event' or 'processing', got {clock!r}")

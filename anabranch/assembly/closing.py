@@ -13,6 +13,7 @@ from typing import Any
 
 from anabranch.durations import Duration, describe, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.whole import is_whole
 
 __all__ = [
     "Closing",
@@ -130,7 +131,7 @@ def count_or_timeout(n: int, timeout: Duration, *, linger: Duration | None = Non
     """
     problems = _whole("n", n)
     us, lingers = _times("count_or_timeout", timeout, linger, problems)
-    return CountOrTimeout(us, lingers, n=n)
+    return CountOrTimeout(us, lingers, n=int(n))
 
 
 def session(gap: Duration, *, linger: Duration | None = None) -> Closing:
@@ -240,11 +241,11 @@ def learned(
         lingers,
         head=head,
         risk=float(risk),
-        cap=cap,
+        cap=int(cap),
         coverage=float(coverage),
-        after=after,
-        spread=spread,
-        max_heads=max_heads,
+        after=int(after),
+        spread=int(spread),
+        max_heads=int(max_heads),
     )
 
 
@@ -272,7 +273,7 @@ def _times(verb: str, timeout: Any, linger: Any, problems: list[str]) -> tuple[i
 
 
 def _whole(name: str, value: Any) -> list[str]:
-    if isinstance(value, int) and not isinstance(value, bool) and 1 <= value < _MOST:
+    if is_whole(value) and value < _MOST:
         return []
     return [f"{name} must be a whole number from 1 to 2**40, got {value!r}"]
 

@@ -19,6 +19,7 @@ from anabranch.errors import InvalidCall
 from anabranch.fitting.distribution import Floats
 from anabranch.fitting.phasetype import PhaseType
 from anabranch.fitting.sample import Sample, read_sample
+from anabranch.whole import is_whole
 
 __all__ = ["canonical", "fit_acyclic"]
 
@@ -57,9 +58,9 @@ def fit_acyclic(
     (True, True)
     """
     problems = []
-    if not (isinstance(phases, int) and 1 <= phases <= 100):
+    if not (is_whole(phases) and phases <= 100):
         problems.append(f"phases must be a whole number from 1 to 100, got {phases!r}")
-    if not (isinstance(starts, int) and starts >= 1):
+    if not is_whole(starts):
         problems.append(f"starts must be a whole number of at least 1, got {starts!r}")
     if problems:
         raise InvalidCall("fit_acyclic", problems)

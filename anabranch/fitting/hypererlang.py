@@ -13,6 +13,7 @@ from anabranch.errors import InvalidCall
 from anabranch.fitting.erlang import Erlang, HyperErlang
 from anabranch.fitting.expectation import Candidates, run
 from anabranch.fitting.sample import Sample, read_sample
+from anabranch.whole import is_whole
 
 __all__ = ["fit_erlang", "fit_hyper_erlang"]
 
@@ -81,13 +82,11 @@ def fit_hyper_erlang(
     ([1, 4], [0.1, 2.0])
     """
     problems = []
-    if not (isinstance(phases, int) and 1 <= phases <= 60):
+    if not (is_whole(phases) and phases <= 60):
         problems.append(f"phases must be a whole number from 1 to 60, got {phases!r}")
-    if not (isinstance(branches, int) and 1 <= branches <= 5):
+    if not (is_whole(branches) and branches <= 5):
         problems.append(f"branches must be a whole number from 1 to 5, got {branches!r}")
-    if shapes is not None and not (
-        len(shapes) and all(isinstance(s, (int, np.integer)) and s >= 1 for s in shapes)
-    ):
+    if shapes is not None and not (len(shapes) and all(is_whole(s) for s in shapes)):
         problems.append(f"shapes must be whole numbers of at least 1, got {shapes!r}")
     if problems:
         raise InvalidCall("fit_hyper_erlang", problems)

@@ -18,6 +18,7 @@ from anabranch.fitting.erlang import HyperErlang
 from anabranch.fitting.phasetype import PhaseType
 from anabranch.queueing.arrivals import MAP, renewal
 from anabranch.queueing.stationary import stationary
+from anabranch.whole import is_whole
 
 __all__ = ["QueueFigures", "bulk_queue"]
 
@@ -115,7 +116,7 @@ def bulk_queue(
     problems = [
         f"{name} must be a whole number of at least {least}, got {value!r}"
         for name, value, least in (("room", room, 1), ("a", a, 1), ("b", b, 1))
-        if not (isinstance(value, (int, np.integer)) and value >= least)
+        if not is_whole(value, least)
     ]
     if not problems and not a <= b:
         problems.append(f"a must be at most b, got a={a} and b={b}")

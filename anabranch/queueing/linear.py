@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from anabranch.errors import InvalidCall
+from anabranch.whole import is_whole
 
 __all__ = ["LinearLaw", "linear_law"]
 
@@ -51,7 +52,7 @@ def linear_law(size: int, rate: float, service_mean: float) -> LinearLaw:
         for name, value in (("rate", rate), ("service_mean", service_mean))
         if not (value > 0 and math.isfinite(value))
     ]
-    if not (isinstance(size, int) and size >= 1):
+    if not is_whole(size):
         problems.append(f"size must be a whole number of at least 1, got {size!r}")
     used = 0.0 if problems else rate * service_mean / size
     if used >= 0.9:

@@ -10,6 +10,7 @@ from scipy import special
 
 from anabranch.errors import InvalidCall
 from anabranch.fitting.distribution import Distribution
+from anabranch.whole import is_whole
 
 __all__ = ["GGInfinity", "GGc", "gg_infinity", "ggc"]
 
@@ -64,7 +65,7 @@ def ggc(
 rate of 2 (utilisation 1); take at least 3
     """
     problems = _moments(rate, service_mean, arrival_scv, service_scv)
-    if not (isinstance(servers, (int, np.integer)) and servers >= 1):
+    if not is_whole(servers):
         problems.append(f"servers must be a whole number of at least 1, got {servers!r}")
     if not problems and rate * service_mean >= servers:
         load = rate * service_mean

@@ -19,6 +19,7 @@ from scipy import special
 
 from anabranch.errors import InvalidCall
 from anabranch.fitting.distribution import Distribution, Floats
+from anabranch.whole import is_whole
 
 __all__ = ["WindowArray", "window_array"]
 
@@ -204,7 +205,7 @@ def _check(
         for name, value in (("rate", rate), ("timeout", timeout), ("tuple_bytes", tuple_bytes))
         if not (isinstance(value, Real) and value > 0 and math.isfinite(value))
     ]
-    if not (isinstance(size, (int, np.integer)) and size >= 1):
+    if not is_whole(size):
         problems.append(f"size must be a whole number of at least 1, got {size!r}")
     if not arrival_scv >= 0:
         problems.append(f"arrival_scv must not be negative, got {arrival_scv!r}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from anabranch.errors import InvalidCall
+from anabranch.whole import is_whole
 
 __all__ = ["Settings"]
 
@@ -116,7 +117,7 @@ class Settings:
         problems: list[str] = []
         for name, least in _WHOLE.items():
             value = getattr(self, name)
-            if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            if not is_whole(value, least):
                 problems.append(f"{name} must be a whole number of at least {least}, got {value!r}")
         for name in ("beta", "frame_kilobytes", "receive_cost", "compare_cost"):
             if not getattr(self, name) > 0:

@@ -34,6 +34,7 @@ from anabranch.spark.metrics import ASSEMBLY_PREFIX
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, setting_problems
 from anabranch.spread import worker_keys
+from anabranch.whole import is_whole
 
 __all__ = ["assemble"]
 
@@ -132,13 +133,13 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     problems += _streaming_problems(frames, time, late, clock, idle)
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
-    if buckets is not None and not (isinstance(buckets, int) and buckets >= 1):
+    if buckets is not None and not is_whole(buckets):
         problems.append(f"buckets must be a whole number of at least 1, or None, got {buckets!r}")
     if call is not None:
         problems += _travel_problems(frames[0], [*call.key, *call.collect])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
-    count = buckets or partitions(frames[0].sparkSession)
+    count = int(buckets or partitions(frames[0].sparkSession))
     packed = [
         frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
             InvocationPacker(call, number, count), PACKED

@@ -13,6 +13,7 @@ from anabranch.control import Adaptive
 from anabranch.errors import InvalidCall
 from anabranch.plans import Plan
 from anabranch.spread import spreads
+from anabranch.whole import is_whole
 
 __all__ = ["configure", "partitions", "room_problems", "setting_problems"]
 
@@ -45,10 +46,11 @@ def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
     >>> ab.configure(spark, workers=2) is spark
     True
     """
-    if not isinstance(workers, int) or isinstance(workers, bool) or workers < 1:
+    if not is_whole(workers):
         raise InvalidCall(
             "configure", [f"workers must be a whole number of at least 1, got {workers!r}"]
         )
+    workers = int(workers)
     count = next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
     spark.conf.set(_PARTITIONS, str(count))
     spark.conf.set(_PROVIDER, _ROCKSDB)

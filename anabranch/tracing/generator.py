@@ -30,6 +30,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.errors import InvalidCall
+from anabranch.whole import is_whole
 
 __all__ = ["LITERAL", "Trace", "TraceSettings", "generate_trace"]
 
@@ -98,7 +99,7 @@ class TraceSettings:
         wrong = [
             f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}"
             for name in ("instances", "heads", "clients", "multiplicity_cap")
-            if not (isinstance(getattr(self, name), int) and getattr(self, name) >= 1)
+            if not is_whole(getattr(self, name))
         ]
         wrong += [
             f"{name} must be a number above 0, got {getattr(self, name)!r}"

@@ -10,11 +10,13 @@ line it is the mean. Keys sort slices and cut the work into spans.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+
+from anabranch.whole import is_whole
 
 __all__ = ["Ground", "read_ground"]
 
@@ -99,7 +101,7 @@ class Ground:
     def divisor(self) -> float:
         """What distances are divided by."""
         if self.scale == "max":
-            return float(self._distances.max(initial=0.0)) or 1.0
+            return self._farthest or 1.0
         return float(self.scale) if self.scale is not None else 1.0
 
     @cached_property
@@ -107,7 +109,7 @@ class Ground:
         """The greatest scaled distance: no Earth Mover's Distance is above it."""
         if self.kind == "line":
             return float(self.gaps.sum())
-        return float(self._distances.max(initial=0.0) / self.divisor)
+        return float(self._farthest / self.divisor)
 
     @property
     def epsilon(self) -> float:
@@ -123,9 +125,10 @@ class Ground:
             axis = self.points[:, widest]
             return np.ascontiguousarray(axis - axis.min())
         # Distances to one bin are a potential by the triangle inequality; to the most remote bin
-        # they differ most.
-        remote = int(np.argmax(self.costs.sum(axis=0))) if self.kind == "matrix" else 0
-        return np.ascontiguousarray(self.costs[remote])
+        # they differ most. On a circle all are alike.
+        if self.kind == "circle":
+            return self._round / self.divisor
+        return np.ascontiguousarray(self.costs[int(np.argmax(self.costs.sum(axis=0)))])
 
     @property
     def key_range(self) -> tuple[float, float]:
@@ -138,6 +141,28 @@ class Ground:
             return self.table.ravel()
         assert self.bins is not None
         return np.arange(self.bins, dtype=np.float64)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What was given, without what can be derived from it: tables of n x n are not shipped."""
+        kept = [given.name for given in fields(self)] + ["digest"]
+        return {name: value for name, value in self.__dict__.items() if name in kept}
+
+    @property
+    def _round(self) -> np.ndarray:
+        """Unscaled distances from the first bin of a circle."""
+        assert self.bins is not None
+        ahead = np.arange(self.bins)
+        distances: np.ndarray = np.minimum(ahead, self.bins - ahead).astype(np.float64)
+        return distances
+
+    @property
+    def _farthest(self) -> float:
+        """The greatest unscaled distance; closed forms need no table of all of them for it."""
+        if self.kind == "line":
+            return float(np.ptp(self._positions))
+        if self.kind == "circle":
+            return float(self._round.max())
+        return float(self._distances.max(initial=0.0))
 
     @cached_property
     def _distances(self) -> np.ndarray:
@@ -171,14 +196,13 @@ def read_ground(
 triangle inequality; take the shortest paths instead']
     """
     problems = []
-    if metric is not None and metric not in _METRICS:
+    if metric is not None and not (isinstance(metric, str) and metric in _METRICS):
         problems.append(f"metric must be 'euclidean' or 'manhattan', got {metric!r}")
-    good_scale = scale is None or scale == "max" or _is_positive(scale)
+    good_scale = scale is None or _is_positive(scale) or (isinstance(scale, str) and scale == "max")
     if not good_scale:
         problems.append(f"scale must be a number above 0, or 'max', got {scale!r}")
     scale = scale if good_scale else None
-    whole = dim is None or (isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1)
-    bins = dim if whole else None
+    bins = int(dim) if is_whole(dim) else None
     if isinstance(ground, str):
         if ground not in ("line", "circle"):
             problems.append(
