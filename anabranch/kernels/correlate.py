@@ -11,19 +11,20 @@ import hashlib
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch.blocks import Block, concat, take
+from anabranch.blocks import Block, concat
 from anabranch.correlation import Correlation, Side, Slot
 from anabranch.distances.emd.tally import Tally
 from anabranch.distances.tiles import Pair, comparisons
 from anabranch.errors import BadRow, StateMismatch
-from anabranch.intake import keep_column
+from anabranch.kernels.gathering import Gathering, together
 from anabranch.kernels.load import Load
-from anabranch.kernels.matching import Matcher, Matches
+from anabranch.kernels.matching import Matcher
 from anabranch.plans import LEFT, RIGHT, SIDES
 from anabranch.spans import Spans
 from anabranch.windows import Window
@@ -32,15 +33,12 @@ __all__ = ["BEGINNING", "CorrelateKernel", "former_fingerprint", "query_fingerpr
 
 # The watermark of a batch query: nothing is late, nothing expires.
 BEGINNING = int(np.iinfo(np.int64).min) // 2
-_PAIRS_AT_ONCE = 50_000
 
 
 class CorrelateKernel:
     """One worker of one correlation.
 
-    `step` yields Arrow batches with the columns ``left_id, right_id, left_t, right_t, t, score``
-    and ``left_k0, ... right_k0, ...`` for the kept columns; times are microseconds. `load` reports
-    the step once it is exhausted.
+    `step` yields the Arrow batches of a `Gathering`. `load` reports the step once it is exhausted.
     """
 
     def __init__(self, correlation: Correlation, window: Window, worker: int = 0) -> None:
@@ -51,8 +49,7 @@ class CorrelateKernel:
         for search in self._matcher.searches:
             search.tally = Tally(spans=_measured(correlation, search.slot))
             search.owner = query_fingerprint(correlation), worker
-        self._pending: list[tuple[Block, Block, Matches]] = []
-        self._pending_rows = 0
+        self._gathering = Gathering(*correlation.sides)
 
     def step(
         self, arrivals: Sequence[tuple[int, Block]], watermark: int
@@ -67,22 +64,21 @@ class CorrelateKernel:
             compared = clock()
             load.comparisons += comparisons(pair)
             for found in self._matcher.matches(pair):
-                self._pending.append((pair.left, pair.right, found))
-                self._pending_rows += len(found.left)
-                if self._pending_rows >= _PAIRS_AT_ONCE:
-                    batch = self._flush()
+                for batch in self._gathering.add(pair.left, pair.right, found):
+                    load.pairs += batch.num_rows
                     load.compare_seconds += clock() - compared
                     load.busy_seconds += clock() - began
                     yield batch
                     began = compared = clock()
             load.compare_seconds += clock() - compared
-        if self._pending:
-            batch = self._flush()
+        for batch in self._gathering.rest():
+            load.pairs += batch.num_rows
             load.busy_seconds += clock() - began
             yield batch
             began = clock()
         for side in (LEFT, RIGHT):
-            self.window.append(side, fresh[side])
+            for block in fresh[side]:
+                self.window.append(side, block)
         self.window.expire(watermark)
         self.window.merge_small()
         load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
@@ -100,22 +96,27 @@ class CorrelateKernel:
             if len(tally.work):
                 self.load.spans = [round(float(work), 1) for work in tally.work]
 
-    def _pairings(self, left: Block, right: Block) -> Iterator[Pair]:
+    def _pairings(self, lefts: Sequence[Block], rights: Sequence[Block]) -> Iterator[Pair]:
         """Fresh against stored on either side, and fresh against fresh."""
         w_left, w_right = self.correlation.window
-        if len(left):
+        for left in lefts:
             first, last = int(left.t[0]) - w_right, int(left.t[-1]) + w_left
             for stored in self.window.reach(RIGHT, first, last):
                 yield Pair(left, stored, self.correlation.window)
-        if len(right):
+        for right in rights:
             first, last = int(right.t[0]) - w_left, int(right.t[-1]) + w_right
             for stored in self.window.reach(LEFT, first, last):
                 yield Pair(stored, right, self.correlation.window)
-        if len(left) and len(right):
+        for left, right in product(lefts, rights):
             yield Pair(left, right, self.correlation.window)
 
-    def _take_in(self, side: int, arrivals: Sequence[tuple[int, Block]], watermark: int) -> Block:
-        """This side's rows that are in time, in time order; the others are counted."""
+    def _take_in(
+        self, side: int, arrivals: Sequence[tuple[int, Block]], watermark: int
+    ) -> list[Block]:
+        """This side's rows that are in time, in time order; the others are counted.
+
+        In one block, or in several where one would exceed what Arrow's arrays hold.
+        """
         load, good = self.load, []
         rows = copies = 0
         for of, block in arrivals:
@@ -140,7 +141,7 @@ class CorrelateKernel:
             load.rows_left, load.copies_left = rows, copies
         else:
             load.rows_right, load.copies_right = rows, copies
-        return concat(good).in_time_order() if good else Block.of([], {})
+        return [concat(group).in_time_order() for group in together(good)]
 
     def _check_lengths(self, side: int, block: Block) -> None:
         """Vectors must be as long as those before; within a block they already are."""
@@ -193,34 +194,6 @@ class CorrelateKernel:
                 number, live = str(block.meta["epoch"]), int(block.meta["live"])
                 newest[number] = max(newest.get(number, BEGINNING), last)
                 bits[number] = bits.get(number, live) & live
-
-    def _flush(self) -> pa.RecordBatch:
-        """The pending pairs as one Arrow batch."""
-        parts, self._pending, self._pending_rows = self._pending, [], 0
-        left_t = np.concatenate([left.t[found.left] for left, _, found in parts])
-        right_t = np.concatenate([right.t[found.right] for _, right, found in parts])
-        columns: dict[str, Any] = {
-            "left_id": _gather([(left.columns["id"], found.left) for left, _, found in parts]),
-            "right_id": _gather([(right.columns["id"], found.right) for _, right, found in parts]),
-            "left_t": pa.array(left_t),
-            "right_t": pa.array(right_t),
-            "t": pa.array(np.maximum(left_t, right_t)),
-            "score": pa.array(
-                np.concatenate([found.score for _, _, found in parts]), from_pandas=True
-            ),
-        }
-        for number in range(len(self.correlation.left.keep)):
-            name = keep_column(number)
-            columns[f"left_{name}"] = _gather(
-                [(left.columns[name], found.left) for left, _, found in parts]
-            )
-        for number in range(len(self.correlation.right.keep)):
-            name = keep_column(number)
-            columns[f"right_{name}"] = _gather(
-                [(right.columns[name], found.right) for _, right, found in parts]
-            )
-        self.load.pairs += len(left_t)
-        return pa.RecordBatch.from_pydict(columns)
 
 
 def _measured(correlation: Correlation, slot: str) -> tuple[float, float, int] | None:
@@ -295,10 +268,3 @@ def _check_plans(
                 "checkpoint"
             )
         plans[number] = fingerprint
-
-
-def _gather(parts: Sequence[tuple[Any, np.ndarray]]) -> pa.Array:
-    taken = [take(column, rows) for column, rows in parts]
-    if isinstance(taken[0], np.ndarray):
-        return pa.array(np.concatenate(taken))
-    return pa.concat_arrays(taken)

@@ -7,7 +7,7 @@ and packed where they are read, and only blocks are shuffled.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -26,6 +26,8 @@ __all__ = ["PACKED", "Packer", "live_plans"]
 
 # worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
 PACKED = "worker int, newest long, block binary"
+# An Arrow array of bytes holds 2 GB, and every batch is held twice on its way to Spark.
+BYTES_AT_ONCE = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -50,14 +52,28 @@ class Packer:
             if batch.num_rows == 0:
                 continue
             packed = pack(self.correlation, self.side, live, batch)
-            yield pa.RecordBatch.from_arrays(
-                [
-                    pa.array([keys[worker] for worker in packed.blocks], pa.int32()),
-                    pa.array([packed.newest] * len(packed.blocks), pa.int64()),
-                    pa.array(packed.blocks.values(), pa.binary()),
-                ],
-                ["worker", "newest", "block"],
-            )
+            for workers in _loads(packed.blocks):
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([keys[worker] for worker in workers], pa.int32()),
+                        pa.array([packed.newest] * len(workers), pa.int64()),
+                        pa.array([packed.blocks[worker] for worker in workers], pa.binary()),
+                    ],
+                    ["worker", "newest", "block"],
+                )
+
+
+def _loads(blocks: Mapping[int, bytes]) -> Iterator[list[int]]:
+    """The workers of blocks that fit into one Arrow batch, all of them as a rule."""
+    load: list[int] = []
+    filled = 0
+    for worker, block in blocks.items():
+        if load and filled + len(block) > BYTES_AT_ONCE:
+            yield load
+            load, filled = [], 0
+        load.append(worker)
+        filled += len(block)
+    yield load
 
 
 def live_plans(plan: Plan, control: str | None, operator: str = "", former: str = "") -> LivePlans:

@@ -1,0 +1,40 @@
+"""The narrow stage hands Spark as much at a time as an Arrow array holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.blocks import Block
+from anabranch.spark import packing
+from anabranch.testing import InProcess, prepare
+
+
+def test_blocks_of_many_workers_leave_in_several_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 200
+    table = pa.table(
+        {
+            "id": pa.array(range(n)),
+            "ts": pa.array([1_700_000_000_000_000] * n, pa.timestamp("us", "UTC")),
+            "v": pa.array([[1.0] * 64] * n, pa.list_(pa.float64())),
+        }
+    )
+    call = {"where": ab.cosine("v") >= 0.9, "window": "1 second", "plan": ab.ssp(9)}
+    correlation = InProcess(table.schema, table.schema, **call).correlation
+    right = prepare(correlation.sides[1], table)
+
+    def packed() -> list[pa.RecordBatch]:
+        return list(packing.Packer(correlation, 1, ab.ssp(9))(iter([right])))
+
+    (whole,) = packed()
+    size = len(whole.column("block")[0].as_py())
+    monkeypatch.setattr(packing, "BYTES_AT_ONCE", 2 * size + size // 2)
+    parts = packed()
+    assert [part.num_rows for part in parts] == [2, 2, 2, 2, 1]
+    assert pa.Table.from_batches(parts).column("worker").to_pylist() == whole["worker"].to_pylist()
+    assert {len(Block.decode(c.as_py())) for p in parts for c in p["block"]} == {n}
+    monkeypatch.setattr(packing, "BYTES_AT_ONCE", 1)
+    assert Counter(part.num_rows for part in packed()) == {1: 9}
