@@ -61,6 +61,19 @@ class Slot:
     dim: int | None = None
     measure: str = ""
 
+    @property
+    def stored_type(self) -> str:
+        """The type of what is compared and stored: numbers are brought to 64 bits first.
+
+        Examples
+        --------
+        >>> [Slot("s0", "x", "int", kind).stored_type for kind in ("smallint", "date")]
+        ['bigint', 'date']
+        """
+        if self.kind == "float":
+            return "double"
+        return "bigint" if self.kind in ("int", "code") and self.type in _INTEGRAL else self.type
+
 
 @dataclass(frozen=True)
 class Side:
@@ -86,6 +99,7 @@ class Correlation:
     drop_bad_rows: bool = False
     late: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
+    kept_types: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
     def locality(self) -> Locality | None:
@@ -209,7 +223,15 @@ def plan_correlation(
         for n, label in enumerate(("left", "right"))
     ]
     found = Correlation(
-        predicate, spans, sides[0], sides[1], plan, bad_rows == "drop", delay, check.limits
+        predicate,
+        spans,
+        sides[0],
+        sides[1],
+        plan,
+        bad_rows == "drop",
+        delay,
+        check.limits,
+        (tuple(left[name] for name in kept[0]), tuple(right[name] for name in kept[1])),
     )
     if plan is None:
         return found, []

@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from typing import Any
@@ -214,3 +215,15 @@ def test_input_is_not_changed():
     process.step(same, same)
     assert same.equals(before)
     assert process.pairs[0]["score"] == 1.0
+
+
+def test_a_lateness_far_beyond_the_window_leaves_few_slices():
+    """Rows stay for `late`, so an eighth of the window says nothing of how many there are."""
+    call = {"where": ab.within("x", 0), "window": "1 second", "late": "1 hour", "plan": ab.ssp(1)}
+    run = InProcess(SCHEMA, SCHEMA, streaming=True, **call)
+    for n in range(400):
+        rows = table([{"id": n, "t": BASE + n * 1_000_000, "v": [1.0], "x": n, "k": "a"}])
+        run.step(rows, rows)
+        (head,) = run._heads.values()
+        assert len(json.loads(head[1:])["slices"]) <= 130
+    assert run.state_rows == 800 and len(head) < 12_000 and len(run.pairs) == 400

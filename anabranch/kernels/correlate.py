@@ -160,6 +160,19 @@ class CorrelateKernel:
                 "input, or fix the length with dim= and pass bad_rows='drop'"
             )
 
+    def _check_kept(self, stored: Sequence[Sequence[str]]) -> None:
+        """Refuse kept columns of another type than those of stored rows: bytes would be misread."""
+        for side, olds, news in zip(
+            self.correlation.sides, stored, self.correlation.kept_types, strict=True
+        ):
+            for name, old, new in zip(side.keep, olds, news, strict=True):
+                if old != new:
+                    raise StateMismatch(
+                        f"this checkpoint holds the kept column {name!r} of the {side.label} side "
+                        f"as {old}, and now it is {new}: cast it to {old} before correlate, or "
+                        "begin a new checkpoint"
+                    )
+
     def _check_state(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> None:
         """Refuse to go on if state and rows were made by different queries or plans."""
         notes = self.window.notes
@@ -179,6 +192,7 @@ class CorrelateKernel:
                     f"call says dim={slot.dim}: name the length that it was begun with, or begin "
                     "a new checkpoint"
                 )
+        self._check_kept(notes.setdefault("kept", [list(of) for of in self.correlation.kept_types]))
         longest = max(self.correlation.window)
         newest: dict[str, int] = notes.setdefault("newest", {})
         plans: dict[str, str] = notes.setdefault("plans", {})
@@ -208,19 +222,23 @@ def query_fingerprint(correlation: Correlation) -> str:
     """What must stay the same for stored rows to keep their meaning.
 
     The length of vectors is not part of it: to name it is a way out when one of another length has
-    come. State knows the length of its own.
+    come. State knows the length of its own. Numbers count as what they are stored as, so that a
+    column may become wider; the types of kept columns are notes of their own.
     """
     return _fingerprint(
         correlation.window,
         [
-            replace(side, slots=tuple(replace(slot, dim=None) for slot in side.slots))
+            replace(
+                side,
+                slots=tuple(replace(slot, dim=None, type=slot.stored_type) for slot in side.slots),
+            )
             for side in correlation.sides
         ],
     )
 
 
 def former_fingerprint(correlation: Correlation) -> str:
-    """What checkpoints begun by earlier versions hold, with the length if it was named."""
+    """What checkpoints begun by earlier versions hold: with the length if named, and all types."""
     return _fingerprint(correlation.window, correlation.sides)
 
 

@@ -47,10 +47,12 @@ class Gathering:
     def add(self, left: Block, right: Block, found: Matches) -> Iterator[pa.RecordBatch]:
         """Take in matches of two blocks; the batches that this fills."""
         for piece, size in self._cut(left, right, found):
+            if self._parts and self._bytes + size > BYTES_AT_ONCE:
+                yield self._batch()
             self._parts.append((left, right, piece))
             self._rows += len(piece.left)
             self._bytes += size
-            if self._rows >= PAIRS_AT_ONCE or self._bytes >= BYTES_AT_ONCE:
+            if self._rows >= PAIRS_AT_ONCE:
                 yield self._batch()
 
     def rest(self) -> Iterator[pa.RecordBatch]:

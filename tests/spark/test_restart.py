@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.plans import Plan, keyed
@@ -69,6 +70,23 @@ def test_state_of_another_query_is_refused(spark: Any, begun: Feed, what: str) -
         begun.run(ab.correlate(*begun.streams(spark), **call))
     assert "begin a new checkpoint" in str(refusal.value)
     assert begun.output(spark).count() == kept
+
+
+def test_kept_columns_of_another_type_are_refused(spark: Any, tmp_path: Path) -> None:
+    """A timestamp and a bigint are stored alike, so the old ones would come out as numbers."""
+    batches = scripted(3, rows=(6, 6))
+    feed = Feed(tmp_path).add(batches[:2])
+    call = {**CALL, "plan": ab.ssp(2), "keep": ["x"]}
+    marked = [s.withColumn("x", F.timestamp_micros("x")) for s in feed.streams(spark)]
+    feed.run(ab.correlate(*marked, **call).select("left_id", "right_id", "score"))
+    feed.add(batches[2:])
+    for kind in ("bigint", "string"):
+        streams = [s.withColumn("x", F.col("x").cast(kind)) for s in feed.streams(spark)]
+        with pytest.raises(StreamingQueryException, match="StateMismatch") as refusal:
+            feed.run(ab.correlate(*streams, **call).select("left_id", "right_id", "score"))
+        assert f"kept column 'x' of the left side as timestamp, and now it is {kind}" in str(
+            refusal.value
+        )
 
 
 # Each worker sees only its own rows and state. Under these plans every row before the restart goes
