@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.blocks import Block
-from anabranch.durations import Duration, microseconds
+from anabranch.durations import LONGEST, Duration, describe, microseconds
 from anabranch.emd import EmdMeasure
 from anabranch.interest import Interest
 from anabranch.plans import Plan
@@ -275,14 +275,17 @@ class _Check:
 
     def _duration(self, name: str, value: Duration) -> int:
         try:
-            return microseconds(value)
+            found = microseconds(value)
         except ValueError as error:
             self.problems.append(f"{name}: {error}")
             return 0
+        if found > LONGEST:
+            self.problems.append(f"{name} must be at most {describe(LONGEST)}, got {value!r}")
+        return found
 
     def pair(self, name: str, value: Any) -> tuple[str, str]:
         both = value if isinstance(value, (tuple, list)) else (value, value)
-        if len(both) != 2 or not all(isinstance(column, str) for column in both):
+        if len(both) != 2 or not all(isinstance(column, str) and column for column in both):
             self.problems.append(f"{name} must be a column name or a pair of them, got {value!r}")
             return ("", "")
         return (both[0], both[1])
@@ -439,4 +442,4 @@ def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _is_names(value: Any) -> bool:
-    return isinstance(value, (list, tuple)) and all(isinstance(name, str) for name in value)
+    return isinstance(value, (list, tuple)) and all(isinstance(n, str) and n for n in value)

@@ -10,7 +10,10 @@ import re
 from datetime import timedelta
 from decimal import Decimal
 
-__all__ = ["Duration", "describe", "microseconds"]
+__all__ = ["LONGEST", "Duration", "describe", "microseconds"]
+
+LONGEST = 3_650_000 * 86_400_000_000
+"""Of windows and lateness, in microseconds: as far as dates go, and twice it still is a number."""
 
 Duration = str | timedelta
 

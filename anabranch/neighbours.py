@@ -13,7 +13,7 @@ from typing import Any
 
 from anabranch.blocks import Block
 from anabranch.correlation import Side, Slot
-from anabranch.durations import describe, microseconds
+from anabranch.durations import LONGEST, describe, microseconds
 from anabranch.intake import Intake
 from anabranch.interest import Interest
 from anabranch.knn.algorithm import METRICS
@@ -22,7 +22,6 @@ from anabranch.predicates import VectorMeasure
 from anabranch.whole import is_whole
 
 __all__ = [
-    "LONGEST",
     "METHODS",
     "MOST_K",
     "MOST_ROWS",
@@ -38,8 +37,6 @@ QUERY_ID = "query_id"
 MOST_K = 1_000_000
 """Room for the k nearest is taken when a query begins: 16 bytes for each."""
 MOST_ROWS = 10**15
-LONGEST = 3_650_000 * 86_400_000_000
-"""Of windows and lateness, in microseconds: as far as dates go, and twice it still is a number."""
 
 Schema = Mapping[str, str]
 

@@ -114,8 +114,7 @@ class PlanLog:
         """Ask the running query for a plan; it takes effect a few micro-batches later."""
         if not isinstance(plan, Plan):
             raise TypeError(f"append takes a plan such as ab.grid(2, 2), got {plan!r}")
-        if _read_back(plan) != plan:
-            raise ValueError(f"{plan!r} cannot be written to a log: plan_from_dict must read it")
+        _refuse_unreadable(plan)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
         form = {"plan": plan.to_dict(), "cause": cause}
         self._write(f"requests/{stamp}-{uuid.uuid4().hex[:8]}.json", form)
@@ -142,6 +141,7 @@ class PlanLog:
 
     def begin(self, plan: Plan, first: int) -> Entry:
         """The first entry of a new log."""
+        _refuse_unreadable(plan)
         cause = {"rule": "start", "new": str(plan)}
         return self.write(Entry(0, 0, plan, first, (0,), cause))
 
@@ -217,6 +217,14 @@ class PlanReader:
                 "not belong to this checkpoint, or files were removed"
             )
         return LivePlans({number: plans[number] for number in holding[-1].live})
+
+
+def _refuse_unreadable(plan: Plan) -> None:
+    if _read_back(plan) != plan:
+        raise ValueError(
+            f"{plan!r} cannot be written to a log, for plan_from_dict would not read it: take one "
+            "of the library's plans, or run a plan class of your own without control="
+        )
 
 
 def _read_back(plan: Plan) -> Plan | None:

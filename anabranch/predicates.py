@@ -359,13 +359,16 @@ def same(left: str, right: str | None = None) -> Same:
     return Same(left, left if right is None else right)
 
 
-def custom(function: ScoreFunction, left: Sequence[str], right: Sequence[str]) -> Custom:
+def custom(
+    function: ScoreFunction, left: str | Sequence[str], right: str | Sequence[str]
+) -> Custom:
     """Any vectorised function of two column batches.
 
     `function` gets two mappings from column name to array (numbers: one-dimensional; arrays of
     equal length: two-dimensional; anything else: object arrays) with n and m rows and returns an
     n by m matrix of booleans, or of scores to compare with a threshold. A cell must depend on its
-    own two rows alone, since the library is free to choose which rows it shows together.
+    own two rows alone, since the library is free to choose which rows it shows together. A single
+    column may be given by its name alone.
 
     Examples
     --------
@@ -374,7 +377,14 @@ def custom(function: ScoreFunction, left: Sequence[str], right: Sequence[str]) -
     >>> custom(ratio, left=["size"], right=["size"]) >= 0.5
     custom(ratio, left=['size'], right=['size']) >= 0.5
     """
-    return Custom(function, tuple(left), tuple(right))
+    return Custom(function, _names(left), _names(right))
+
+
+def _names(columns: Any) -> tuple[str, ...]:
+    """Columns of a custom function; one may be given by its name alone."""
+    names = (columns,) if not isinstance(columns, (list, tuple)) else tuple(columns)
+    _refuse_unnamed("custom", *names)
+    return names
 
 
 def _columns(left: str, right: str) -> str:
@@ -399,4 +409,7 @@ def _uncompared(measure: Measure) -> str:
 
 def _is_number(value: object) -> bool:
     kinds = (int, float, np.integer, np.floating)
-    return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    try:
+        return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.blocks import Block
-from anabranch.durations import describe, microseconds
+from anabranch.durations import LONGEST, describe, microseconds
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.knn.algorithm import FOREVER
-from anabranch.neighbours import LONGEST, MOST_K, MOST_ROWS, QUERY_ID, Nearest
+from anabranch.neighbours import MOST_K, MOST_ROWS, QUERY_ID, Nearest
 
 __all__ = ["fixed_queries", "read_queries", "refuse_bad_queries"]
 

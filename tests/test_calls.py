@@ -45,6 +45,17 @@ def problems(**changes):
         ({"window": ("1 s", "1 s", "1 s")}, ["window must be one duration or a pair"]),
         ({"window": 60}, ["window: 60 is not a duration"]),
         ({"late": "-1 second"}, ["late must not be negative"]),
+        (
+            {"window": timedelta.max, "late": "200000000 days"},
+            [
+                "window must be at most 3650000 days, got datetime.timedelta(days=999999999",
+                "late must be at most 3650000 days, got '200000000 days'",
+            ],
+        ),
+        ({"time": ""}, ["time must be a column name or a pair of them, got ''"]),
+        ({"id": ("id", "")}, ["id must be a column name or a pair of them, got ('id', '')"]),
+        ({"keep": [""]}, ["keep must be a list of column names"]),
+        ({"where": ab.dot("v") >= 10**400}, ["the threshold must be a finite number, got 1000"]),
         ({"time": "when"}, ["left has no column 'when'", "right has no column 'when'"]),
         ({"time": "day"}, ["left column 'day' is date, not timestamp", "right column 'day'"]),
         (
@@ -104,6 +115,7 @@ def problems(**changes):
         ),
         ({"where": ab.custom(len, [], ["x"])}, ["name at least one column of each side"]),
         ({"where": ab.custom(len, ["z"], ["x"])}, ["left has no column 'z'"]),
+        ({"where": ab.custom(len, "words", "z")}, ["right has no column 'z'"]),
         (
             {"plan": "grid"},
             [
@@ -204,3 +216,9 @@ def test_durations(text, us):
 def test_bad_durations(text):
     with pytest.raises(ValueError, match="is not a duration"):
         microseconds(text)
+
+
+@pytest.mark.parametrize("columns", [None, "", 3, [None], ["x", ""]])
+def test_columns_of_a_custom_function_are_names(columns):
+    with pytest.raises(ab.InvalidCall, match=r"columns are given by name, .* got (None|''|3)"):
+        ab.custom(len, columns, "x")

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anabranch import InvalidCall, csp, grid, ssp
-from anabranch.plans import Csp, Grid, Plan, Routes, Ssp, choose, keyed, plan_from_dict
+from anabranch.estimates import typical_span
+from anabranch.plans import LEFT, Csp, Grid, Plan, Routes, Ssp, choose, keyed, plan_from_dict
 from anabranch.testing import check_plan
 
 SECOND = 1_000_000
@@ -139,3 +140,23 @@ def test_fingerprints_tell_plans_apart():
 def test_bad_plans_are_refused(make, says):
     with pytest.raises(InvalidCall, match=says):
         make()
+
+
+def test_a_time_far_off_does_not_put_all_rows_on_one_worker():
+    """Segments cut from the first to the last time would be of 62 years, and one would hold all."""
+    minute, day = 60_000_000, 86_400_000_000
+    t = np.sort(np.random.default_rng(0).integers(0, 30 * day, 100_000)) + 1_700_000_000_000_000
+    t[-1] = 253_402_214_400_000_000  # 9999-12-31
+    span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
+    assert 0.9 * 30 * day < span <= 30 * day
+    plan = choose(8, (len(t), len(t)), span, (minute, minute))
+    assert plan.kind == "csp"
+    workers = plan.route(LEFT, t, np.zeros_like(t), (minute, minute)).workers
+    assert np.bincount(workers, minlength=8).max() < 1.1 * len(t) / 8
+
+
+def test_rows_of_one_moment_are_not_cut_by_time():
+    day, minute = 86_400_000_000, 60_000_000
+    t = [*range(0, 5 * day, day // 2), *[5 * day] * 90]
+    span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
+    assert span == 0 and choose(8, (100, 100), span, (minute, minute)).kind == "grid"

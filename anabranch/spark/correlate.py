@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,15 +28,21 @@ from anabranch.errors import InvalidCall
 from anabranch.intake import hash_column, keep_column
 from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
 from anabranch.planlog import PlanLog
-from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
+from anabranch.plans import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.adaptation import PlanKeeper
 from anabranch.spark.carriage import Carried, carry, carry_problems
+from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
 from anabranch.spark.processor import BatchWorker, CorrelateProcessor
-from anabranch.spark.settings import partitions, room_problems, setting_problems
+from anabranch.spark.settings import (
+    has_large_types,
+    partitions,
+    room_problems,
+    setting_problems,
+)
 
 __all__ = ["correlate"]
 
@@ -140,7 +147,7 @@ def correlate(
     if settings is not None:
         chosen = found.plan or settings.first_plan(found.has_key)
     else:
-        chosen = found.plan or _default_plan(found, left, right, partitions(spark))
+        chosen = found.plan or default_plan(found, left, right, partitions(spark))
     path = None if control is None else os.fspath(control)
     return _run(found, chosen, left, right, streaming, path, settings)
 
@@ -193,9 +200,18 @@ def _keep_log(
     name: str,
 ) -> None:
     """Begin the plan log if it is new, and let a listener keep it."""
+    asked = correlation.plan is not None
     log = PlanLog(control)
-    if log.current() is None:
+    entries = log.entries()
+    if not entries:
         log.begin(plan, first=0)
+    elif asked and entries[0].plan.fingerprint != plan.fingerprint:
+        warnings.warn(
+            f"the plan log in {control} was begun with {entries[0].plan}, so plan={plan} has no "
+            f"effect and {entries[-1].plan} holds: ask for another with "
+            "ab.PlanLog(control).append(...), or name a new directory for a new checkpoint",
+            stacklevel=4,
+        )
     assert correlation.late is not None
     keeper = PlanKeeper(
         spark,
@@ -244,7 +260,10 @@ def _batch(
     correlation: Correlation, blocks: DataFrame, fields: StructType, tasks: int
 ) -> DataFrame:
     schema = StructType([StructField("t", LongType()), *fields.fields])
-    worker = BatchWorker(correlation, to_arrow_schema(schema, timezone="UTC"))
+    arrow = to_arrow_schema(
+        schema, timezone="UTC", prefers_large_types=has_large_types(blocks.sparkSession)
+    )
+    worker = BatchWorker(correlation, arrow)
 
     def run(
         key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
@@ -315,26 +334,6 @@ def _result(
     return columns
 
 
-def _default_plan(
-    correlation: Correlation, left: DataFrame, right: DataFrame, workers: int
-) -> Plan:
-    if correlation.has_key:
-        return keyed(workers)
-    if left.isStreaming:
-        return choose(workers)
-    counts, firsts, lasts = [], [], []
-    for frame, side in zip((left, right), correlation.sides, strict=True):
-        t = F.unix_micros(by_name(side.time))
-        found = frame.agg(F.count(F.lit(1)), F.min(t), F.max(t)).first()
-        assert found is not None
-        counts.append(float(found[0]))
-        if found[1] is not None:
-            firsts.append(found[1])
-            lasts.append(found[2])
-    span = max(lasts) - min(firsts) if firsts else 0
-    return choose(workers, (counts[LEFT], counts[RIGHT]), span, correlation.window)
-
-
 def _kept(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
     """The kept columns of either side, of a call that may be wrong."""
     names = keep if isinstance(keep, (list, tuple)) else ()
@@ -364,11 +363,17 @@ def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any)
             "one, or remove withWatermark"
         ]
     if late is None and len(marked) < 2:
-        missing = [name for name in ("left", "right") if name not in marked]
+        missing: dict[str, list[str]] = {}
+        for name, column in zip(("left", "right"), times, strict=False):
+            if name not in marked:
+                missing.setdefault(column, []).append(name)
+        hints = " and ".join(
+            f".withWatermark({column!r}, '10 seconds') to {' and '.join(names)}"
+            for column, names in missing.items()
+        )
         return [
             "streaming needs a bound on lateness, or state would grow for ever: add "
-            f"late='10 seconds' to the call (or .withWatermark({times[0]!r}, '10 seconds') to "
-            f"{' and '.join(missing)})"
+            f"late='10 seconds' to the call (or {hints})"
         ]
     return []
 
@@ -376,12 +381,17 @@ def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any)
 def _control_problems(
     settings: Adaptive | None, control: Any, streaming: bool, late: Any
 ) -> list[str]:
+    if settings is not None and not streaming:
+        return [
+            "plan=ab.adaptive(...) is for streaming; tables are joined under one plan: give one "
+            "such as ab.grid(2, 2), or leave plan= and control= out"
+        ]
     if control is None:
         if settings is None:
             return []
         return ["plan=ab.adaptive(...) keeps a plan log: add control='path/of/a/directory'"]
     problems = []
-    if not isinstance(control, (str, os.PathLike)):
+    if not isinstance(control, (str, os.PathLike)) or not os.fspath(control):
         problems.append(f"control must be the path of a directory, got {control!r}")
     if not streaming:
         problems.append("control= is for streaming; a batch query has one plan")

@@ -15,7 +15,7 @@ from anabranch.plans import Plan
 from anabranch.spread import spreads
 from anabranch.whole import is_whole
 
-__all__ = ["configure", "partitions", "room_problems", "setting_problems"]
+__all__ = ["configure", "has_large_types", "partitions", "room_problems", "setting_problems"]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -73,6 +73,11 @@ def _use_this_python(spark: SparkSession) -> None:
 def partitions(spark: SparkSession) -> int:
     """The session's number of shuffle partitions."""
     return int(spark.conf.get(_PARTITIONS) or 200)
+
+
+def has_large_types(spark: SparkSession) -> bool:
+    """Whether strings and bytes travel between Spark and Python with offsets of 64 bits."""
+    return spark.conf.get("spark.sql.execution.arrow.useLargeVarTypes", "false") == "true"
 
 
 def room_problems(spark: SparkSession, plan: Any) -> list[str]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from tests.spark.feeds import Feed, settings
+from tests.spark.feeds import Feed, scripted, settings
 
 BIG = 2**53 + 1
 
@@ -159,3 +159,13 @@ def test_string_ids_and_names_that_need_quotes(spark: Any, tmp_path: Path) -> No
         columns = ("`left_my.id`", "`right_my.id`", "score", "`left_a.b`", "`right_k 1.5`")
         got = [tuple(r) for r in result.select(*columns).collect()]
         assert len(got) == len(want) and set(got) == want
+
+
+def test_strings_of_any_length_in_batch(spark: Any, tmp_path: Path) -> None:
+    """Under this setting Spark expects strings and bytes with offsets of 64 bits."""
+    feed = Feed(tmp_path).add(scripted(1, rows=(4, 4)))
+    call = {"where": ab.within("x", 10**6), "window": "1 minute", "keep": ["name", "v"]}
+    want = sorted(ab.correlate(*feed.tables(spark), **call).collect())
+    with settings(spark, execution__arrow__useLargeVarTypes="true"):
+        assert sorted(ab.correlate(*feed.tables(spark), **call).collect()) == want
+    assert len(want) == 16

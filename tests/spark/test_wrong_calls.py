@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import anabranch as ab
-from anabranch.plans import keyed
+from anabranch.plans import Ssp, keyed
 from tests.spark.feeds import Feed, scripted, settings
 
 GOOD = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds"}
@@ -148,6 +149,55 @@ def test_streaming_needs_a_bound_on_lateness(spark: Any, feed: Feed) -> None:
     assert "late='10 seconds'" in found and "to left and right" in found
     (found,) = problems(left.withWatermark("ts", "1 second"), right)
     assert ".withWatermark('ts', '10 seconds') to right" in found
+
+
+def test_each_side_is_told_its_own_time_column(spark: Any, feed: Feed) -> None:
+    left, right = feed.streams(spark)
+    (found,) = problems(left, right.withColumnRenamed("ts", "at"), time=("ts", "at"))
+    assert (
+        "(or .withWatermark('ts', '10 seconds') to left and .withWatermark('at', '10 seconds') to "
+        "right)"
+    ) in found
+
+
+def test_adaptive_plans_are_not_for_tables(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    for more in ({}, {"control": str(tmp_path)}):
+        (found,) = problems(*feed.tables(spark), plan=ab.adaptive(2), **more)
+        assert found.startswith("plan=ab.adaptive(...) is for streaming; tables are joined under")
+
+
+def test_a_control_directory_has_a_name(spark: Any, feed: Feed) -> None:
+    (found,) = problems(*feed.streams(spark), late="1 second", control="")
+    assert found == "control must be the path of a directory, got ''"
+
+
+def test_a_plan_that_a_log_cannot_hold_is_refused(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    class Mine(Ssp):
+        kind = "mine"
+
+        def to_dict(self) -> dict[str, Any]:
+            return {**super().to_dict(), "plan": "mine"}
+
+    call = {**GOOD, "late": "1 second", "control": str(tmp_path / "c")}
+    with pytest.raises(ValueError, match=r"cannot be written to a log.*without control="):
+        ab.correlate(*feed.streams(spark), **call, plan=Mine(2))
+    assert ab.PlanLog(call["control"]).entries() == []
+
+
+def test_a_plan_other_than_that_of_the_log_is_warned_of(
+    spark: Any, feed: Feed, tmp_path: Path
+) -> None:
+    """A log is begun by the call, whether or not the query is then started."""
+    control = str(tmp_path / "c")
+    call = {**GOOD, "late": "1 second", "control": control}
+    ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    with pytest.warns(UserWarning, match=r"begun with ssp\(2.*plan=grid\(1, 2\) has no effect"):
+        ab.correlate(*feed.streams(spark), **call, plan=ab.grid(1, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+        ab.correlate(*feed.streams(spark), **call)
+    assert [str(entry.plan) for entry in ab.PlanLog(control).entries()] == ["ssp(2, master=left)"]
 
 
 def test_two_bounds_on_lateness(spark: Any, feed: Feed) -> None:

@@ -1,0 +1,46 @@
+"""The plan of tables for which none is named: few copies, and no worker with all the rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anabranch as ab
+from anabranch.correlation import plan_correlation
+from anabranch.plans import Csp, Grid, Plan
+from anabranch.spark.default_plan import default_plan
+from anabranch.spark.frames import column_types
+from tests.spark.feeds import START
+
+ROWS = 5_000
+EVENLY = f"timestamp_micros({START} + id * 500 * 1000000)"  # over 29 days
+
+
+def plan_of(spark: Any, when: str) -> Plan:
+    table = spark.sql(f"SELECT id, {when} AS ts, 0 AS x FROM range({ROWS})")
+    call = {"where": ab.within("x", 0), "window": "1 minute"}
+    types = column_types(table)
+    correlation, problems = plan_correlation(types, types, **call)
+    assert correlation is not None, problems
+    return default_plan(correlation, table, table, 8)
+
+
+def test_segments_for_a_long_time(spark: Any) -> None:
+    plan = plan_of(spark, EVENLY)
+    assert isinstance(plan, Csp)
+    assert 0.9 < plan.segment * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
+
+
+def test_one_time_far_off_changes_nothing(spark: Any) -> None:
+    far = "TIMESTAMP'9999-12-31 00:00:00'"
+    plan = plan_of(spark, f"CASE WHEN id = 17 THEN {far} ELSE {EVENLY} END")
+    assert isinstance(plan, Csp)
+    assert 0.9 < plan.segment * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
+
+
+def test_a_grid_where_many_rows_are_of_one_moment(spark: Any) -> None:
+    plan = plan_of(spark, f"CASE WHEN id % 3 = 0 THEN timestamp_micros({START}) ELSE {EVENLY} END")
+    assert isinstance(plan, Grid)
+
+
+def test_tables_without_rows_or_times(spark: Any) -> None:
+    assert isinstance(plan_of(spark, "CAST(NULL AS timestamp)"), Grid)
