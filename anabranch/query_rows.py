@@ -191,5 +191,5 @@ def refuse_bad_queries(nearest: Nearest, problems: list[str]) -> None:
     if problems and not nearest.drop_bad_rows:
         raise BadRow(
             f"{problems[0]}; repair the queries, or pass bad_rows='drop' to leave such rows out "
-            "and count them"
+            "(a stream counts them)"
         )

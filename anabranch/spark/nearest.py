@@ -117,7 +117,8 @@ def nearest(
         About how many objects a window holds, if you know it, to choose a plan by.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
-        such rows out, counts them and warns of fixed queries among them. It needs `dim` in `by`.
+        such rows out and warns of fixed queries among them; a stream counts them. It needs `dim`
+        in `by`.
 
     Returns
     -------
