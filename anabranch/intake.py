@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.arguments import null_elements
 from anabranch.blocks import Block, Column
 from anabranch.correlation import Side, Slot
 from anabranch.errors import BadRow
@@ -71,14 +72,23 @@ class Intake:
             columns[name] = batch.column(name)
         t = batch.column("t").cast(pa.int64()).to_numpy()
         hashes = batch.column("h").to_numpy(), batch.column("key").to_numpy()
-        return Admitted(Block.of(t, columns), *hashes, faults.count)
+        block = Block.of(t, columns)
+        block.meta["bytes"] = self._sizes(batch)
+        return Admitted(block, *hashes, faults.count)
+
+    def _sizes(self, batch: pa.RecordBatch) -> dict[str, int]:
+        """The bytes of the values compared bit by bit, which their 64-bit words do not tell."""
+        if batch.num_rows == 0:
+            return {}
+        slots = [s for s in self.side.slots if s.kind == "bits" and s.type == "binary"]
+        return {s.name: pc.binary_length(batch.column(s.name)[:1])[0].as_py() for s in slots}
 
     def _inspect(self, slot: Slot, column: pa.Array, faults: _Faults) -> None:
-        if slot.kind == "raw":
-            return
         faults.where(column.is_null(), f"{slot.column!r} is null")
-        if slot.kind == "float":
-            finite = pc.is_finite(column.cast(pa.float64()))
+        if slot.kind == "raw":
+            faults.where(null_elements(column), f"{slot.column!r} holds null")
+        elif slot.kind == "float":
+            finite = pc.is_finite(column.cast(pa.float64(), safe=False))
             faults.where(pc.invert(pc.fill_null(finite, True)), f"{slot.column!r} is not finite")
         elif slot.kind == "bits" and slot.type == "binary":
             self._inspect_lengths(slot, pc.binary_length(column), "bytes", faults)
@@ -198,7 +208,7 @@ def _convert(slot: Slot, column: pa.Array) -> Column:
     if slot.kind == "bits":
         return _words(column) if slot.type == "binary" else column.to_numpy()[:, None].view("u8")
     if slot.kind == "float":
-        return column.cast(pa.float64()).to_numpy()
+        return column.cast(pa.float64(), safe=False).to_numpy()
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     return column.cast(pa.int64()).to_numpy()

@@ -46,6 +46,7 @@ def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordB
         "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
         "former": {str(n): plan.former_fingerprint for n, plan in live.plans.items()},
         "newest": newest,
+        "bytes": block.meta["bytes"],
     }
     blocks = {
         worker: part.encode(**meta, worker=worker, rejected=0 if worker else rejected)

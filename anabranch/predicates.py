@@ -33,6 +33,7 @@ __all__ = [
     "dot",
     "euclidean",
     "hamming",
+    "is_number",
     "manhattan",
     "same",
     "within",
@@ -197,7 +198,7 @@ class Compared(Term):
         value, found = self.threshold, []
         if isinstance(self.measure, Custom):
             found += self.measure.own_problems()
-        if not _is_number(value):
+        if not is_number(value):
             return [*found, f"{self!r}: the threshold must be a finite number, got {value!r}"]
         found += self.measure.problems_with(self)
         kind = self.measure.kind if isinstance(self.measure, VectorMeasure) else ""
@@ -226,7 +227,7 @@ class Within(Term):
         return f"within({_columns(self.left, self.right)}, {self.limit!r})"
 
     def own_problems(self) -> list[str]:
-        if _is_number(self.limit):
+        if is_number(self.limit):
             return [] if self.limit >= 0 else [f"{self!r}: the limit must not be negative"]  # type: ignore[operator]
         try:
             negative = microseconds(self.limit) < 0  # type: ignore[arg-type]
@@ -364,11 +365,13 @@ def custom(
 ) -> Custom:
     """Any vectorised function of two column batches.
 
-    `function` gets two mappings from column name to array (numbers: one-dimensional; arrays of
-    equal length: two-dimensional; anything else: object arrays) with n and m rows and returns an
-    n by m matrix of booleans, or of scores to compare with a threshold. A cell must depend on its
-    own two rows alone, since the library is free to choose which rows it shows together. A single
-    column may be given by its name alone.
+    `function` gets two mappings from column name to a one-dimensional array with n and m rows and
+    returns an n by m matrix of booleans, or of scores to compare with a threshold. The type of a
+    column alone decides the array: numbers and booleans as such, dates and timestamps as
+    ``datetime64``, anything else as objects; of an array column each is a numpy array, and
+    ``np.stack`` makes a matrix of them. Rows with nulls are bad rows and not shown. A cell must
+    depend on its own two rows alone, since the library is free to choose which rows it shows
+    together. A single column may be given by its name alone.
 
     Examples
     --------
@@ -407,9 +410,11 @@ def _uncompared(measure: Measure) -> str:
     return f"{measure!r} is not compared with anything yet: write for example {measure!r} >= 0.9"
 
 
-def _is_number(value: object) -> bool:
-    kinds = (int, float, np.integer, np.floating)
+def is_number(value: object) -> bool:
+    """Whether a threshold or limit is a number that a float can stand for."""
+    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
+        return False
     try:
-        return isinstance(value, kinds) and not isinstance(value, bool) and math.isfinite(value)
+        return math.isfinite(value)
     except OverflowError:  # a whole number beyond all floats
         return False

@@ -135,3 +135,28 @@ def test_checkpoints_of_earlier_versions_survive():
     process._heads[0] = window.head()
     process.step(None, table({"id": 7}))
     assert len(process.pairs) == 1
+
+
+@pytest.mark.parametrize("long", [b"\xff\x00\x00\x00", b"\xff" + bytes(11)])
+def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
+    """Neither in one batch nor in two, nor after a restart; a short one is not padded."""
+    short, other = table({"b": b"\xff"}), table({"id": 7, "b": long})
+
+    def fresh(dim: int | None = None) -> InProcess:
+        where = ab.hamming("b", dim=dim) <= 0
+        return InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.ssp(1))
+
+    with pytest.raises(ab.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"):
+        fresh().step(short, other)
+    process = fresh()
+    process.step(short, None)
+    with pytest.raises(ab.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"):
+        process.step(other, None)
+    again = fresh(dim=len(long))
+    again._heads, again._stored = dict(process._heads), dict(process._stored)
+    with pytest.raises(ab.StateMismatch, match="holds 'b' of 1 bytes, and the call says"):
+        again.step(None, other)
+    again = fresh(dim=1)
+    again._heads, again._stored = dict(process._heads), dict(process._stored)
+    again.step(None, short)
+    assert len(again.pairs) == 1

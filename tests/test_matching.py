@@ -87,8 +87,9 @@ def both_high(left, right):
 
 
 def text_length(left, right):
-    assert left["s"].dtype == object and left["f"].ndim == 2
-    return np.abs(left["f"].sum(1)[:, None] - right["f"].sum(1)[None])
+    assert left["s"].dtype == object
+    a, b = np.stack(left["f"]), np.stack(right["f"])
+    return np.abs(a.sum(1)[:, None] - b.sum(1)[None])
 
 
 PRODUCT = L["x"][:, None] * R["y"][None]

@@ -146,11 +146,17 @@ class CorrelateKernel:
     def _check_lengths(self, side: int, block: Block) -> None:
         """Vectors must be as long as those before; within a block they already are."""
         lengths = self.window.notes.setdefault("lengths", {})
+        sizes = self.window.notes.setdefault("bytes", {})  # absent from earlier checkpoints
         for slot in self.correlation.sides[side].slots:
             if slot.kind not in ("vector", "bits"):
                 continue
             width = block.columns[slot.name].shape[1]
-            expected = lengths.setdefault(slot.name, width)
+            expected: Any = lengths.setdefault(slot.name, width)
+            size = block.meta.get("bytes", {}).get(slot.name)
+            if size is not None:  # words alone would take a short value for a padded one
+                same = width == expected
+                expected = sizes.setdefault(slot.name, size) if same else _in_units(slot, expected)
+                width = size
             if width == expected:
                 continue
             ident = pa.array(block.columns["id"][:1])[0].as_py()
@@ -186,9 +192,13 @@ class CorrelateKernel:
         notes["query"] = mine
         for slot in self.correlation.left.slots:
             known = notes.get("lengths", {}).get(slot.name)
-            if known is not None and _width(slot) not in (None, known):
+            size = notes.get("bytes", {}).get(slot.name)
+            if known is not None and (
+                _width(slot) not in (None, known) or (size and slot.dim not in (None, size))
+            ):
+                held = f"{size} bytes" if size is not None else _in_units(slot, known)
                 raise StateMismatch(
-                    f"this checkpoint holds {slot.column!r} of {_in_units(slot, known)}, and the "
+                    f"this checkpoint holds {slot.column!r} of {held}, and the "
                     f"call says dim={slot.dim}: name the length that it was begun with, or begin "
                     "a new checkpoint"
                 )

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 
+from anabranch.arguments import plain
 from anabranch.blocks import Block, take
 from anabranch.correlation import Correlation
 from anabranch.distances.bands import Band, band_candidates, band_size
@@ -183,6 +183,7 @@ class Matcher:
             return value, term.holds(value)
         if isinstance(term, Within):
             value = _distance(left.columns[slot][i], right.columns[slot][j])
+            # Whole numbers are compared with a whole limit: as floats they might seem equal.
             return value.astype(np.float64), value <= self._limits[slot]
         if isinstance(term, Same):
             if slot in self._text:
@@ -268,17 +269,6 @@ def _arguments(
     arrays = {}
     for place, name in enumerate(names):
         column = f"{slot}_{place}"
-        whole = block.derive(("argument", column), lambda of, c=column: _plain(of.columns[c]))  # type: ignore[misc]
+        whole = block.derive(("argument", column), lambda of, c=column: plain(of.columns[c]))  # type: ignore[misc]
         arrays[name] = whole[rows]
     return arrays
-
-
-def _plain(column: pa.Array) -> np.ndarray:
-    """An Arrow column as the numpy array that a user expects."""
-    if pa.types.is_list(column.type) and column.null_count == 0:
-        lengths = pc.unique(column.value_lengths())
-        if len(lengths) == 1 and not pa.types.is_nested(column.type.value_type):
-            flat: np.ndarray = column.flatten().to_numpy(zero_copy_only=False)
-            return flat.reshape(len(column), -1)
-    plain: np.ndarray = column.to_numpy(zero_copy_only=False)
-    return plain
