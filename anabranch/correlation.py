@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -29,6 +28,7 @@ from anabranch.predicates import (
     Term,
     VectorMeasure,
     Within,
+    is_number,
 )
 from anabranch.spans import Locality, Spans
 
@@ -393,14 +393,13 @@ class _Check:
 
     def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
         limit = term.limit
-        is_number = isinstance(limit, Real) and not isinstance(limit, bool)
         if a in _TIMES or b in _TIMES:
             if a != b:
                 self.problems.append(f"{term!r} needs the same type on both sides; {got}: cast one")
-            elif a == "date" and is_number:
-                self.limits[name] = float(limit)  # type: ignore[arg-type]
+            elif a == "date" and is_number(limit):
+                self.limits[name] = int(limit // 1)  # type: ignore[operator, arg-type]
                 return "int"
-            elif is_number:
+            elif is_number(limit):
                 self.problems.append(
                     f"{term!r}: for timestamps write the limit as a duration such as '5 minutes'"
                 )
@@ -412,11 +411,13 @@ class _Check:
                 self.limits[name] = span // _DAY if a == "date" else span
                 return "int"
         elif {a, b} <= _INTEGRAL | _FLOATING:
-            if not is_number:
+            if not is_number(limit):
                 self.problems.append(f"{term!r}: for numbers the limit must be a number; {got}")
                 return None
-            self.limits[name] = float(limit)  # type: ignore[arg-type]
-            return "int" if {a, b} <= _INTEGRAL else "float"
+            # Distances of whole numbers are whole, and a float need not hold them.
+            whole = {a, b} <= _INTEGRAL
+            self.limits[name] = int(limit // 1) if whole else float(limit)  # type: ignore[operator, arg-type]
+            return "int" if whole else "float"
         else:
             self.problems.append(
                 f"{term!r} compares numbers, dates or timestamps; {got}: cast, for example decimal "

@@ -23,14 +23,14 @@ __all__ = ["Band", "band_candidates", "band_size"]
 
 _SEGMENT = 128
 _PIECE = 32
-_EVERYTHING = np.iinfo(np.int64).max
+_SIGN = np.uint64(1 << 63)
 
 
 class Band(NamedTuple):
     """A slot of numbers (both int64 or both float64) and how far apart they may be."""
 
     slot: str
-    limit: float
+    limit: float  # a whole number for int64
 
 
 class _Order(NamedTuple):
@@ -66,13 +66,18 @@ def _bounds(block: Block, band: Band) -> tuple[np.ndarray, np.ndarray]:
     def make(of: Block) -> tuple[np.ndarray, np.ndarray]:
         values = of.columns[band.slot]
         if values.dtype == np.int64:
-            limit = min(int(band.limit), _EVERYTHING)
-            # Saturate instead of wrapping round.
-            low = np.where(values < -_EVERYTHING - 1 + limit, -_EVERYTHING - 1, values - limit)
-            high = np.where(values > _EVERYTHING - limit, _EVERYTHING, values + limit)
-            return low, high
-        low = np.nextafter(values - band.limit, -np.inf)
-        return low, np.nextafter(values + band.limit, np.inf)
+            # As numbers from 0 to 2**64 - 1, so that the ends of the range stop them.
+            most = np.uint64(min(int(band.limit), 2**64 - 1))
+            raised = values.view(np.uint64) ^ _SIGN
+            low = raised - np.minimum(raised, most)
+            high = raised + np.minimum(~raised, most)
+            return (low ^ _SIGN).view(np.int64), (high ^ _SIGN).view(np.int64)
+        # The rounding of the difference that decides, of the bound, and of the margin itself are
+        # each an ulp of the larger at most; where they cancel, the bound's own ulp is far smaller.
+        limit = float(band.limit)
+        with np.errstate(over="ignore"):
+            margin = 4 * np.spacing(np.maximum(np.abs(values), limit))
+            return values - limit - margin, values + limit + margin
 
     return block.derive(("band bounds", band), make)
 

@@ -91,9 +91,14 @@ def _cosines(dots, left, right, i, j):  # pragma: no cover
         a, b = left[i[p]], right[j[p]]
         product = a * b
         # sqrt(a * b) makes the cosine of a vector with itself exactly 1.
-        plain = 1e-290 < product < 1e290
-        norm = math.sqrt(product) if plain else math.sqrt(a) * math.sqrt(b)
-        dots[p] = min(1.0, max(-1.0, dots[p] / norm))
+        if 1e-290 < product < 1e290:
+            value = dots[p] / math.sqrt(product)
+        else:  # the same, with the powers of two apart
+            (a, e), (b, f) = math.frexp(a), math.frexp(b)
+            both = e + f
+            root = math.sqrt(a * b * (1 + both % 2))
+            value = math.ldexp(dots[p], -(both // 2)) / root
+        dots[p] = min(1.0, max(-1.0, value))
 
 
 @numba.njit(cache=True, nogil=True)
@@ -123,6 +128,18 @@ def squared_norms(block: Block, slot: str) -> np.ndarray:
     return block.derive(("squared norms", slot), make)
 
 
+def _shrink(x: np.ndarray, y: np.ndarray, i: np.ndarray, j: np.ndarray, out: np.ndarray) -> None:
+    """The Euclidean distances whose squares overflow, by way of vectors that are made smaller."""
+    far = np.flatnonzero(np.isinf(out))
+    unit = 2.0**-64
+    u, v = x[i[far]] * unit, y[j[far]] * unit
+    for array in (u, v):
+        array.flags.writeable = False  # as blocks are, or the loop would be compiled once more
+    again, rows = np.empty(len(far)), np.arange(len(far), dtype=i.dtype)
+    _squares(u, v, rows, rows, again)
+    out[far] = np.sqrt(again) / unit
+
+
 def measure(
     kind: str, slot: str, left: Block, right: Block, i: np.ndarray, j: np.ndarray
 ) -> np.ndarray:
@@ -140,6 +157,8 @@ def measure(
     elif kind == "euclidean":
         _squares(x, y, i, j, out)
         np.sqrt(out, out=out)
+        if np.isinf(out).any():
+            _shrink(x, y, i, j, out)
     else:
         _dots(x, y, i, j, out)
         if kind == "cosine":

@@ -23,6 +23,8 @@ __all__ = ["product_candidates"]
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 _EPSILON = 2.0**-24
+_UNDERFLOW = 2.0**-1074  # at most so much is lost where float64 rounds a product towards zero
+_TINY = -450
 _SEGMENT = 256
 
 
@@ -52,12 +54,16 @@ def product_candidates(
         factor = 2 * sign * shift_a * shift_b
         row = (-sign * shift_a**2 * a.norms).astype(np.float32)
         col = (-sign * shift_b**2 * b.norms).astype(np.float32)
-        goal = -sign * _bounded(np.ldexp(threshold, -exponent)) ** 2
         scale = (shift_a * a.largest + shift_b * b.largest) ** 2
+        goal = -sign * _bounded(_scaled(threshold, exponent), math.sqrt(scale)) ** 2
+        lost = _scaled(d * _UNDERFLOW, 2 * exponent)
     else:
         factor = sign
-        goal = sign * _bounded(np.ldexp(threshold, -(a.exponent + b.exponent)))
         scale = a.largest * b.largest
+        goal = sign * _bounded(_scaled(threshold, a.exponent + b.exponent), scale)
+        lost = _scaled(d * _UNDERFLOW, a.exponent + b.exponent)
+    # What float64 itself loses below its range counts where all vectors are that small.
+    goal -= _bounded(lost, scale)
     margin = 2 * (d + 4) * _EPSILON * scale + abs(goal) * 4 * _EPSILON
     low = np.nextafter(np.float32(goal - margin), np.float32(-np.inf))
 
@@ -81,9 +87,16 @@ def product_candidates(
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())
 
 
-def _bounded(value: float) -> float:
-    """Far beyond what a scaled product can reach, but finite, squared too."""
-    return float(np.clip(value, -1e18, 1e18))
+def _scaled(value: float, exponent: int) -> float:
+    """``value * 2**-exponent``, infinite where that is too large."""
+    with np.errstate(over="ignore", under="ignore"):
+        return float(np.ldexp(value, -exponent))
+
+
+def _bounded(value: float, scale: float) -> float:
+    """The value, but beyond what measures of this scale can reach not larger than float32 holds."""
+    most = max(1.0, 4 * scale)
+    return float(np.clip(value, -most, most))
 
 
 def _operand(block: Block, slot: str, kind: str) -> _Operand:
@@ -103,7 +116,10 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
         if -40 < exponent < 40 and vectors.dtype == np.float32:
             exponent = 0
         matrix = np.ldexp(vectors, -exponent) if exponent else vectors
-        scaled = norms * 4.0**-exponent
+        if exponent > _TINY:
+            scaled = norms * 4.0**-exponent
+        else:  # the squares of such numbers vanish in float64; those of the scaled ones do not
+            scaled = np.square(matrix, dtype=np.float64).sum(axis=1)
         return _Operand(
             np.ascontiguousarray(matrix, np.float32), exponent, scaled, float(np.sqrt(scaled.max()))
         )
