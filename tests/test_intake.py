@@ -160,3 +160,17 @@ def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
     again._heads, again._stored = dict(process._heads), dict(process._stored)
     again.step(None, short)
     assert len(again.pairs) == 1
+
+
+def test_a_checkpoint_without_the_bytes_of_bits_goes_on():
+    """Those of earlier versions hold 64-bit words alone; what comes next says how many bytes."""
+    where = ab.hamming("b") <= 0
+    process = InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.ssp(1))
+    process.step(table({"b": b"\xff"}), None)
+    window = Window.open(process.correlation.window, process._heads[0], lambda entry: None)
+    assert window.notes.pop("bytes") == {"s0": 1}
+    process._heads[0] = window.head()
+    process.step(None, table({"id": 7, "b": b"\xff"}))
+    assert len(process.pairs) == 1
+    with pytest.raises(ab.BadRow, match="'b' has length 2 where earlier rows.*have 1"):
+        process.step(None, table({"id": 8, "b": b"\xff\xff"}))
