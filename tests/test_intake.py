@@ -172,5 +172,5 @@ def test_a_checkpoint_without_the_bytes_of_bits_goes_on():
     process._heads[0] = window.head()
     process.step(None, table({"id": 7, "b": b"\xff"}))
     assert len(process.pairs) == 1
-    with pytest.raises(ab.BadRow, match="'b' has length 2 where earlier rows.*have 1"):
+    with pytest.raises(ab.BadRow, match=r"'b' has length 2 where earlier rows.*have 1"):
         process.step(None, table({"id": 8, "b": b"\xff\xff"}))
