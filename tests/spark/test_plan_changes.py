@@ -156,8 +156,10 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     plan = ab.adaptive(2)
     with pytest.raises(ab.InvalidCall, match="add control='path/of/a/directory'"):
         ab.correlate(*streams, **{**CALL, "plan": plan})
-    with pytest.raises(ab.InvalidCall, match="control= is for streaming"):
+    with pytest.raises(ab.InvalidCall, match="is for streaming; tables are joined under one plan"):
         ab.correlate(*tables, **{**CALL, "plan": plan}, control="c")
+    with pytest.raises(ab.InvalidCall, match="control= is for streaming"):
+        ab.correlate(*tables, **{**CALL, "plan": ab.ssp(2)}, control="c")
     marked = [frame.withWatermark("ts", "3 seconds") for frame in streams]
     with pytest.raises(ab.InvalidCall, match="control= needs late="):
         ab.correlate(*marked, **{**CALL, "late": None, "plan": ab.ssp(2)}, control="c")
