@@ -160,8 +160,12 @@ class InProcess:
         left: pa.Table | None,
         right: pa.Table | None,
         live: tuple[LivePlans, LivePlans] | None = None,
+        watermark: int | None = None,
     ) -> list[Load]:
-        """One micro-batch; `live` are the plans that the left and the right router hold live."""
+        """One micro-batch; `live` are the plans that the left and the right router hold live.
+
+        `watermark` is that of the inputs, of a call without `late`.
+        """
         routers = live or (LivePlans({0: self.plan}),) * 2
         inbox: dict[int, list[tuple[int, Block]]] = {}
         newest = self._newest
@@ -173,7 +177,8 @@ class InProcess:
             newest = max(newest, packed.newest or newest)
             for worker, coded in packed.blocks.items():
                 inbox.setdefault(worker, []).append((side, Block.decode(coded)))
-        watermark, before = self.watermark, len(self.loads)
+        watermark = self.watermark if watermark is None else watermark
+        before = len(self.loads)
         for worker in sorted(set(self._heads) | set(inbox)):
             # As in Spark: a worker runs if it has rows, or if its timer is due.
             if worker in inbox or self._due(worker, watermark):
@@ -183,6 +188,8 @@ class InProcess:
 
     def _due(self, worker: int, watermark: int) -> bool:
         window = Window.open(self.correlation.window, self._heads[worker], _nowhere)
+        if self.streaming and self.correlation.late is None:
+            return int(window.notes["freed"]) < watermark
         due = window.next_expiry()
         return due is not None and due <= watermark
 

@@ -20,8 +20,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.plans import Csp, Plan, keyed
+from anabranch.plans import Csp, Plan, Ssp, keyed
 from anabranch.testing import InProcess
+from anabranch.windows import Window
 from tests import twin
 
 BASE = 1_700_000_000_000_000
@@ -154,6 +155,73 @@ def test_streaming_drops_late_rows_counts_them_once_and_loses_nothing_else(
     assert sum(load.late for load in process.loads) == dropped
     rows = sum(load.rows_left + load.rows_right for load in process.loads)
     assert rows == sum(len(a) + len(b) for a, b in batches)
+
+
+@st.composite
+def own_watermarks(draw: st.DrawFn) -> tuple[list[twin.Batch], list[int]]:
+    """Micro-batches and the watermark of each, which may be later than some of its rows.
+
+    ::
+
+        watermark     W1        W2            an aggregate or an outer join upstream tells rows
+        batch 2      --|--a--b---|--c---      between W1 and W2 in the batch whose watermark is W2
+    """
+    batches = draw(streams())
+    newest = max((row["t"] for batch in batches for side in batch for row in side), default=BASE)
+    reach = st.integers(-2, (newest - BASE) // 1000 + 5)
+    moves = draw(st.lists(reach, min_size=len(batches), max_size=len(batches)))
+    # Nothing is known of the watermark before a worker's first step, so each has one at once.
+    first = [{"id": 1000 + n, "t": BASE, "v": [1, 2, 0], "x": 0, "k": "k"} for n in (0, 1)]
+    return [(first[:1], first[1:]), *batches], [0, *(BASE + 1000 * m for m in sorted(moves))]
+
+
+def run_behind(cls: type[InProcess], batches: Any, marks: Any, **call: Any) -> InProcess:
+    process = cls(SCHEMA, SCHEMA, where=ab.cosine("v") >= 0.5, streaming=True, **call)
+    for (left, right), mark in zip(batches, marks, strict=True):
+        process.step(table(list(left)), table(list(right)), watermark=mark)
+    return process
+
+
+class Lazy(InProcess):
+    """Workers are called only if they have rows or something to free."""
+
+    def _due(self, worker: int, watermark: int) -> bool:
+        window = Window.open(self.correlation.window, self._heads[worker], lambda entry: None)
+        due = window.next_expiry()
+        return due is not None and due <= watermark
+
+
+@settings(max_examples=300, deadline=None)
+@given(own_watermarks(), plans.filter(lambda plan: isinstance(plan, Ssp)), windows)
+def test_behind_an_operator_late_is_what_the_last_watermark_had_passed(given_, plan: Plan, window):
+    batches, marks = given_
+    process = run_behind(InProcess, batches, marks, plan=plan, window=window)
+    left, right, dropped = twin.in_time(batches, [0, *marks[:-1]])
+    assert found(process) == once(twin.pairs(left, right, micros(window), cosine))
+    assert sum(load.late for load in process.loads) == dropped
+
+
+@settings(max_examples=300, deadline=None)
+@given(own_watermarks(), plans, windows, st.sampled_from([InProcess, Lazy]))
+def test_behind_an_operator_no_row_in_time_misses_a_partner(given_, plan: Plan, window, cls):
+    """A worker that was not called before may take in more; of that, too, no pair comes twice."""
+    batches, marks = given_
+    process = run_behind(cls, batches, marks, plan=plan, window=window)
+    left, right, dropped = twin.in_time(batches, [0, *marks[:-1]])
+    got = found(process)
+    assert got.keys() >= twin.pairs(left, right, micros(window), cosine).keys()
+    every = twin.pairs(*twin.in_time(batches, [0] * len(batches))[:2], micros(window), cosine)
+    assert got <= once(every)
+    assert sum(load.late for load in process.loads) <= dropped
+
+
+@settings(max_examples=300, deadline=None)
+@given(own_watermarks(), plans, windows)
+def test_behind_an_operator_state_is_freed_by_the_watermark(given_, plan: Plan, window):
+    batches, marks = given_
+    process = run_behind(InProcess, batches, marks, plan=plan, window=window)
+    process.step(None, None, watermark=BASE + 10**9)
+    assert process.state_rows == 0
 
 
 @settings(max_examples=100, deadline=None)

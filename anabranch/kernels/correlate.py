@@ -1,8 +1,11 @@
 """The worker of a correlation: compares what arrives with what is stored, then stores it.
 
 One step takes the copies that reached this worker in one micro-batch. Order matters: late rows are
-dropped by the watermark that was in force when the batch began, then everything is compared, then
-stored, and then expired state is freed, by the same watermark.
+dropped, then everything is compared, then stored, and then expired state is freed, by the watermark
+that was in force when the batch began. With `late` that watermark also says which rows are late.
+Where the inputs have watermarks of their own it cannot: an aggregate or an outer join upstream
+tells its rows when the watermark has passed them. Late is then what lies at or before the watermark
+of this worker's last step, by which its state was freed; all partners of later rows are still here.
 """
 
 from __future__ import annotations
@@ -58,8 +61,9 @@ class CorrelateKernel:
         load, clock = self.load, time.perf_counter
         began = clock()
         load.watermark = watermark
-        self._check_state(arrivals, watermark)
-        fresh = [self._take_in(side, arrivals, watermark) for side in (LEFT, RIGHT)]
+        limit = self._lateness(watermark)
+        self._check_state(arrivals, limit)
+        fresh = [self._take_in(side, arrivals, limit) for side in (LEFT, RIGHT)]
         for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
             compared = clock()
             load.comparisons += comparisons(pair)
@@ -81,10 +85,21 @@ class CorrelateKernel:
                 self.window.append(side, block)
         self.window.expire(watermark)
         self.window.merge_small()
+        self.window.notes["freed"] = watermark
         load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
         load.newest = dict(self.window.notes["newest"])
         self._report_searches()
         load.busy_seconds += clock() - began
+
+    def _lateness(self, watermark: int) -> int:
+        """The time up to which rows are late."""
+        notes = self.window.notes
+        if self.correlation.late is not None:
+            return watermark
+        if "query" not in notes:  # the first step; Spark's first watermark is 0
+            return min(watermark, 0)
+        # State of a version that did not note it was freed by some watermark up to this one.
+        return min(watermark, int(notes.get("freed", watermark)))
 
     def _report_searches(self) -> None:
         for search in self._matcher.searches:
@@ -110,10 +125,8 @@ class CorrelateKernel:
         for left, right in product(lefts, rights):
             yield Pair(left, right, self.correlation.window)
 
-    def _take_in(
-        self, side: int, arrivals: Sequence[tuple[int, Block]], watermark: int
-    ) -> list[Block]:
-        """This side's rows that are in time, in time order; the others are counted.
+    def _take_in(self, side: int, arrivals: Sequence[tuple[int, Block]], limit: int) -> list[Block]:
+        """This side's rows later than a limit, in time order; the others are counted.
 
         In one block, or in several where one would exceed what Arrow's arrays hold.
         """
@@ -131,8 +144,8 @@ class CorrelateKernel:
             self._check_lengths(side, block)
             copies += len(block)
             rows += int(lead.sum())
-            if int(block.t.min()) <= watermark:
-                in_time = block.t > watermark
+            if int(block.t.min()) <= limit:
+                in_time = block.t > limit
                 load.late += int((lead & ~in_time).sum())
                 block = block.take(np.flatnonzero(in_time))
             if len(block):
@@ -179,7 +192,7 @@ class CorrelateKernel:
                         "begin a new checkpoint"
                     )
 
-    def _check_state(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> None:
+    def _check_state(self, arrivals: Sequence[tuple[int, Block]], limit: int) -> None:
         """Refuse to go on if state and rows were made by different queries or plans."""
         notes = self.window.notes
         mine = query_fingerprint(self.correlation)
@@ -207,7 +220,7 @@ class CorrelateKernel:
         newest: dict[str, int] = notes.setdefault("newest", {})
         plans: dict[str, str] = notes.setdefault("plans", {})
         bits: dict[str, int] = notes.setdefault("live", {})
-        for number in [n for n, last in newest.items() if last + longest <= watermark]:
+        for number in [n for n, last in newest.items() if last + longest <= limit]:
             for memory in (newest, plans, bits):
                 memory.pop(number, None)
         for _, block in arrivals:

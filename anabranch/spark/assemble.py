@@ -33,6 +33,7 @@ from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, refuse_o
 from anabranch.spark.metrics import ASSEMBLY_PREFIX
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, setting_problems
+from anabranch.spark.upstream import late_problems
 from anabranch.spread import worker_keys
 from anabranch.whole import is_whole
 
@@ -116,7 +117,8 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     """
     given: Any = inputs
     frames: list[DataFrame] = list(given) if isinstance(given, (list, tuple)) else [given]
-    refuse_others("assemble", {f"input {n}": frame for n, frame in enumerate(frames)})
+    named = {f"input {n}": frame for n, frame in enumerate(frames)}
+    refuse_others("assemble", named)
     schemas = [column_types(frame) for frame in frames]
     call, problems = plan_assembly(
         schemas,
@@ -130,7 +132,9 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         clock=clock,
     )
     streaming = bool(frames) and all(frame.isStreaming for frame in frames)
-    problems += _streaming_problems(frames, time, late, clock, idle)
+    problems += _streaming_problems(frames, time, late, clock, idle) or late_problems(
+        {} if clock == "processing" or idle is not None else named, late
+    )
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
     if buckets is not None and not is_whole(buckets):

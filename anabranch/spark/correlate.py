@@ -43,6 +43,7 @@ from anabranch.spark.settings import (
     room_problems,
     setting_problems,
 )
+from anabranch.spark.upstream import late_problems
 
 __all__ = ["correlate"]
 
@@ -84,7 +85,7 @@ def correlate(
         Further columns to carry into the result: one list for both sides or a pair of lists.
     late
         Streaming: how far a row may lag behind the newest time seen on either side. Leave it out
-        if both inputs have a watermark on their time column.
+        if both inputs have a watermark on their time column, as what an aggregate tells must.
     plan
         How the work is split; by default chosen from the number of shuffle partitions and, in
         batch, from row counts and times (one pass over the inputs). ``ab.adaptive(...)`` changes
@@ -138,7 +139,9 @@ def correlate(
     problems += setting_problems(spark, streaming)
     for label, frame, names in zip(("left", "right"), (left, right), _kept(keep), strict=True):
         problems += carry_problems(label, frame, names)
-    problems += _streaming_problems(left, right, time, late)
+    problems += _streaming_problems(left, right, time, late) or late_problems(
+        {"left": left, "right": right}, late
+    )
     problems += _control_problems(settings, control, streaming, late)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
@@ -331,6 +334,10 @@ def _result(
         ]
     if not frames[LEFT].isStreaming:
         columns[4] = F.timestamp_micros("t").alias("ts")
+    elif correlation.late is None:
+        # `t` is no earlier than the watermark; the pair may be, if upstream tells its rows late.
+        younger = F.timestamp_micros(F.greatest("left_t", "right_t"))
+        columns[4] = younger.alias("ts", metadata={_WATERMARK: 0})
     return columns
 
 

@@ -44,6 +44,7 @@ from anabranch.spark.nearest_worker import (
 )
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, room_problems, setting_problems
+from anabranch.spark.upstream import late_problems
 
 __all__ = ["nearest", "top"]
 
@@ -163,7 +164,9 @@ def nearest(
     )
     problems += setting_problems(spark, objects.isStreaming)
     problems += kind_problems(objects, queries)
-    problems += watermark_problems(objects, queries, time, late)
+    problems += watermark_problems(objects, queries, time, late) or late_problems(
+        {"objects": objects}, late
+    )
     problems += control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:

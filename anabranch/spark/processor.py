@@ -2,7 +2,9 @@
 
 State per key is a directory (one value) and a map of slices. A step reads the directory and those
 slices that the process has not cached, and writes what is new. One timer per key, at the expiry of
-the oldest slice, frees the state of a worker that no longer gets rows.
+the oldest slice, frees the state of a worker that no longer gets rows. Where the inputs have
+watermarks of their own it is at the next watermark, whatever that will be, so that all workers
+have seen the same one last, by which they judge what is late.
 """
 
 from __future__ import annotations
@@ -64,6 +66,8 @@ class CorrelateProcessor(StatefulProcessor):
         stored = self._head.get()
         head = bytes(stored[0]) if stored is not None else None
         window = Window.open(self.correlation.window, head, self._fetch)
+        if not arrivals and window.notes.get("freed") == watermark:
+            return  # a timer of the batch before; this batch's rows have been dealt with
         if arrivals:
             window.notes["worker"] = arrivals[0][1].meta["worker"]
         before = {entry.number: entry.token for entry in window.slices}
@@ -71,7 +75,7 @@ class CorrelateProcessor(StatefulProcessor):
         kernel.load.busy_seconds += time.perf_counter() - began
         with single_threaded():
             for batch in kernel.step(arrivals, watermark):
-                yield self._frame(batch, None)
+                yield self._frame(_not_before(batch, watermark + 1), None)
         began = time.perf_counter()
         self._keep_timer(window, watermark)
         self._write(window, before)
@@ -93,8 +97,8 @@ class CorrelateProcessor(StatefulProcessor):
         return block
 
     def _keep_timer(self, window: Window, watermark: int) -> None:
-        """Make sure that one timer is set, no earlier than there is something to free."""
-        due = window.next_expiry()
+        """Make sure that one timer is set, no earlier than there is something to do."""
+        due = window.next_expiry() if self.correlation.late is not None else watermark
         if due is not None and window.notes.get("timer", BEGINNING) * 1000 <= watermark:
             timer = -(-due // 1000) + 1
             self._handle.registerTimer(timer)
@@ -139,6 +143,19 @@ class BatchWorker:
             for batch in kernel.step(decode_arrivals(cells), BEGINNING):
                 arrays = [batch.column(field.name).cast(field.type) for field in self.schema]
                 yield pa.RecordBatch.from_arrays(arrays, self.schema.names)
+
+
+def _not_before(batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
+    """Pairs none of whose `t` is before a time: Spark refuses those before its watermark.
+
+    There are such only where the inputs have watermarks of their own; what the pairs are told by
+    is then made of their rows' times.
+    """
+    times = batch.column("t").to_numpy()
+    if not len(times) or times.min() >= first:
+        return batch
+    place = batch.schema.get_field_index("t")
+    return batch.set_column(place, "t", pa.array(np.maximum(times, first)))
 
 
 def _series(array: pa.Array, is_time: bool) -> pd.Series:
