@@ -140,7 +140,7 @@ def correlate(
     for label, frame, names in zip(("left", "right"), (left, right), _kept(keep), strict=True):
         problems += carry_problems(label, frame, names)
     problems += _streaming_problems(left, right, time, late) or late_problems(
-        {"left": left, "right": right}, late
+        {"left": left, "right": right}, late, takes_told=True
     )
     problems += _control_problems(settings, control, streaming, late)
     asked = settings if settings is not None else fixed

@@ -22,7 +22,16 @@ _WAITING = {
 }
 
 
-def late_problems(frames: Mapping[str, DataFrame], late: Any) -> list[str]:
+_KEEP_IT = (
+    "leave late= out and take as time the column that carries the watermark (of an aggregate by "
+    "windows, F.window_time('window').alias('ts'))"
+)
+_APART = "write it to a table in a query of its own, and read that as a stream"
+
+
+def late_problems(
+    frames: Mapping[str, DataFrame], late: Any, takes_told: bool = False
+) -> list[str]:
     """What stands in the way of `late=`: a watermark that an operator upstream waits for.
 
     Spark takes the least of a query's watermarks, and that of `late=` is at the beginning of time
@@ -30,15 +39,14 @@ def late_problems(frames: Mapping[str, DataFrame], late: Any) -> list[str]:
     would never tell any, its state would grow, and nothing would come out, without a word; and if
     another input moves the watermark, all that it tells is late. One that tells rows as they come,
     such as an inner join, waits for nothing. Under Spark Connect the plan is on the server and
-    cannot be looked at.
+    cannot be looked at. A verb that `takes_told` rows has no late ones among them without `late=`.
     """
     if late is None:
         return []
     return [
         f"{name} comes out of {found[0]} with a watermark, which tells rows once that has passed "
-        "them; with late= it would wait for ever, or all its rows would be late: leave "
-        "late= out and take as time the column that carries the watermark (of an aggregate by "
-        "windows, F.window_time('window').alias('ts'))"
+        "them; with late= it would wait for ever, or all its rows would be late: "
+        f"{_KEEP_IT if takes_told else _APART}"
         for name, frame in frames.items()
         if frame.isStreaming and (found := list(_waiting(frame)))
     ]
