@@ -113,6 +113,8 @@ def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
     first, second = Feed(tmp_path / "a").add(batches[:3]), Feed(tmp_path / "b").add(batches[:3])
     control = str(tmp_path / "control")
     first.run(ab.correlate(*first.streams(spark), **call, control=control))
+    # A listener claims the log, and a busy machine may tell it late.
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
     with pytest.raises(StreamingQueryException, match="belongs to query"):
         second.run(ab.correlate(*second.streams(spark), **call, control=control))
     # The checkpoint goes on, but with a new and empty log whose plan 0 is another one.
