@@ -14,8 +14,6 @@ from hypothesis import settings
 settings.register_profile("anabranch", deadline=None)
 settings.load_profile("anabranch")
 
-_LISTENERS: list[Any] = []
-
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
@@ -23,7 +21,6 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import StreamingQueryManager
 
     import anabranch as ab
 
@@ -39,24 +36,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
-    plain = StreamingQueryManager.addListener
-
-    def remembered(manager: Any, listener: Any) -> None:
-        plain(manager, listener)
-        _LISTENERS.append(listener)
-
-    StreamingQueryManager.addListener = remembered  # type: ignore[method-assign]
     yield ab.configure(session, workers=2)
-    StreamingQueryManager.addListener = plain  # type: ignore[method-assign]
     session.stop()
-
-
-@pytest.fixture(autouse=True)
-def _no_listeners_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Every listener hears of every query: those of earlier tests would make the next ones wait."""
-    yield
-    while _LISTENERS:
-        request.getfixturevalue("spark").streams.removeListener(_LISTENERS.pop())
 
 
 @pytest.fixture(autouse=True)

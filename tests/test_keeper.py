@@ -7,13 +7,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import anabranch as ab
 from anabranch.kernels.load import Load
 from anabranch.planlog import PlanLog
 from anabranch.routing import MAX_LIVE
-from anabranch.spark.adaptation import LEAD, PlanKeeper
+from anabranch.spark.adaptation import LEAD, PlanKeeper, begun_log, engage
 from anabranch.testing import InProcess
 from tests.test_correlate_laws import SCHEMA
 
@@ -23,20 +24,23 @@ NAME = "anabranch_correlate_1"
 SPARK = SimpleNamespace(streams=SimpleNamespace(get=lambda ident: None))
 
 
-def keeper(log: PlanLog, **more: Any) -> PlanKeeper:
-    return PlanKeeper(SPARK, log, NAME, (10 * SECOND, 10 * SECOND), SECOND, None, 4, **more)
+def keeper(log: PlanLog, name: str = NAME, **more: Any) -> PlanKeeper:
+    return PlanKeeper(SPARK, log, name, (10 * SECOND, 10 * SECOND), SECOND, None, 4, **more)
 
 
-def tell(keeper: PlanKeeper, batch: int) -> None:
+def progress(batch: int, *names: str) -> Any:
     """One micro-batch in which nothing expires."""
-    load = Load(0, watermark=START, rows_left=1)
-    progress = SimpleNamespace(
+    load = {"load": [Load(0, watermark=START, rows_left=1).to_json()]}
+    return SimpleNamespace(
         id="query",
         batchId=batch,
         durationMs={"triggerExecution": 1000},
-        observedMetrics={NAME: {"load": [load.to_json()]}},
+        observedMetrics=dict.fromkeys(names, load),
     )
-    keeper.onQueryProgress(SimpleNamespace(progress=progress))
+
+
+def tell(keeper: PlanKeeper, batch: int) -> None:
+    keeper.hear(progress(batch, NAME))
 
 
 @pytest.fixture
@@ -104,3 +108,51 @@ def test_two_correlates_do_not_share_a_log(log):
     tell(keeper(log, operator="one"), 0)
     with pytest.raises(ab.errors.StateMismatch, match="another verb of this query"):
         tell(keeper(log, operator="other"), 0)
+
+
+class Session:
+    """What `engage` sees of a session."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+        self.streams = SimpleNamespace(addListener=self.listeners.append)
+
+
+def test_a_session_has_one_listener_whatever_number_of_logs(tmp_path):
+    session, logs = Session(), {}
+    for name in ("one", "two", "three"):
+        logs[name] = PlanLog(str(tmp_path / name))
+        logs[name].begin(ab.ssp(2), first=0)
+        logs[name].append(ab.ssp(3))
+        engage(session, keeper(logs[name], name))
+    (listener,) = session.listeners
+    listener.onQueryProgress(SimpleNamespace(progress=progress(0, "one", "somebody else's")))
+    assert [log.current().epoch for log in logs.values()] == [1, 0, 0]
+    engage(other := Session(), keeper(logs["one"], "one"))
+    assert len(other.listeners) == 1
+
+
+def test_a_keeper_that_fails_keeps_nothing_from_the_others(tmp_path):
+    session, logs = Session(), [PlanLog(str(tmp_path / name)) for name in "ab"]
+    for name, log in zip("ab", logs, strict=True):
+        log.begin(ab.ssp(2), first=0)
+        log.append(ab.ssp(3))
+        engage(session, keeper(log, name))
+    logs[0].claim("another query")
+    with pytest.raises(ab.errors.StateMismatch, match="another query"):
+        session.listeners[0].onQueryProgress(SimpleNamespace(progress=progress(0, "a", "b")))
+    assert [log.current().epoch for log in logs] == [0, 1]
+
+
+def test_a_word_if_the_log_was_begun_with_another_plan(tmp_path):
+    call = {"where": ab.emd("h", dim=8) <= 1, "window": "1 second", "plan": ab.spans(2)}
+    schema = SCHEMA.append(pa.field("h", pa.list_(pa.float64())))
+    first = InProcess(schema, schema, **call)
+    begun_log(str(tmp_path), first.plan, asked=True)
+    wider = InProcess(schema, schema, **{**call, "where": ab.emd("h", dim=8) <= 3})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        begun_log(str(tmp_path), wider.plan, True, wider.correlation.bound)
+        begun_log(str(tmp_path), ab.ssp(4), asked=False)
+    with pytest.warns(UserWarning, match=r"begun with spans\(2.*so plan=ssp\(4"):
+        begun_log(str(tmp_path), ab.ssp(4), True, wider.correlation.bound)

@@ -241,22 +241,9 @@ def run(  # pragma: no cover
                     first_above(times, since[q], 0, n),
                 )
                 length = repair_list(
-                    measure,
-                    centre,
-                    clock,
-                    points,
-                    base,
-                    first,
-                    last,
-                    kq + spare[q],
-                    scores,
-                    codes,
-                    begin,
-                    length,
-                    head[q],
-                    log_number,
-                    log_next,
-                )
+                    measure, centre, clock, points, base, first, last, kq + spare[q], scores, codes,
+                    begin, length, head[q], log_number, log_next,
+                )  # fmt: skip
                 limit = scores[begin + length - 1] if length == kq + spare[q] else np.inf
                 nx = _expiring(scores, codes, begin, length, before, x_number, x_score)
                 xi = 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import secrets
-import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -27,10 +26,9 @@ from anabranch.durations import Duration
 from anabranch.errors import InvalidCall
 from anabranch.intake import hash_column, keep_column
 from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
-from anabranch.planlog import PlanLog
 from anabranch.plans import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
-from anabranch.spark.adaptation import PlanKeeper
+from anabranch.spark.adaptation import PlanKeeper, begun_log, engage
 from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
@@ -202,19 +200,8 @@ def _keep_log(
     spark: SparkSession,
     name: str,
 ) -> None:
-    """Begin the plan log if it is new, and let a listener keep it."""
-    asked = correlation.plan is not None
-    log = PlanLog(control)
-    entries = log.entries()
-    if not entries:
-        log.begin(plan, first=0)
-    elif asked and entries[0].plan.fingerprint != plan.fingerprint:
-        warnings.warn(
-            f"the plan log in {control} was begun with {entries[0].plan}, so plan={plan} has no "
-            f"effect and {entries[-1].plan} holds: ask for another with "
-            "ab.PlanLog(control).append(...), or name a new directory for a new checkpoint",
-            stacklevel=4,
-        )
+    """Begin the plan log if it is new, and have it kept."""
+    log = begun_log(control, plan, correlation.plan is not None, correlation.bound)
     assert correlation.late is not None
     keeper = PlanKeeper(
         spark,
@@ -228,7 +215,7 @@ def _keep_log(
         query_fingerprint(correlation),
         former_fingerprint(correlation),
     )
-    spark.streams.addListener(keeper)
+    engage(spark, keeper)
 
 
 def _streaming(

@@ -27,11 +27,10 @@ from anabranch.errors import InvalidCall
 from anabranch.interest import Interest, cheaper_plan
 from anabranch.knn.zones import workers_for
 from anabranch.neighbours import MOST_K, QUERY_ID, Nearest, plan_nearest
-from anabranch.planlog import PlanLog
 from anabranch.plans import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
 from anabranch.query_rows import fixed_queries
-from anabranch.spark.adaptation import PlanKeeper
+from anabranch.spark.adaptation import PlanKeeper, begun_log, engage
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes
 from anabranch.spark.metrics import METRICS_PREFIX
@@ -338,10 +337,8 @@ def _batch(
 def _keep_log(
     call: Nearest, plan: Plan, fixed: Block, control: str, objects: DataFrame, name: str
 ) -> None:
-    """Begin the plan log if it is new, and let a listener keep it."""
-    log = PlanLog(control)
-    if log.current() is None:
-        log.begin(plan, first=0)
+    """Begin the plan log if it is new, and have it kept."""
+    log = begun_log(control, plan, call.plan is not None)
     # A query changes hands two windows after the new plan's bound; until then the old one is live.
     longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
     assert call.late is not None
@@ -357,7 +354,7 @@ def _keep_log(
         _only_ssp,
         call.fingerprint(fixed),
     )
-    spark.streams.addListener(keeper)
+    engage(spark, keeper)
 
 
 def _only_ssp(plan: Plan) -> Plan:

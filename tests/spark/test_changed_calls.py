@@ -54,6 +54,7 @@ def pairs(spark: Any, feed: Feed) -> set[tuple[int, int]]:
 
 #   second      0  1 | restart | 2  3 | restart | 20  21
 #   threshold   1                5                 2
+@pytest.mark.filterwarnings("error:the plan log")
 @pytest.mark.parametrize("logged", [True, False])
 def test_a_changed_threshold_under_spans(spark: Any, tmp_path: Path, logged: bool) -> None:
     feed = Feed(tmp_path, (ROW, ROW))
