@@ -56,15 +56,15 @@ laws: setup
 	ANABRANCH_EXAMPLES=50000 $(BIN)/python -m pytest tests/test_plan_changes.py
 
 bench: setup
-	$(BIN)/python benchmarks/correlate.py
-	$(BIN)/python benchmarks/place.py
-	$(BIN)/python benchmarks/nearest.py
-	$(BIN)/python benchmarks/vico.py
-	$(BIN)/python benchmarks/emd.py
-	$(BIN)/python benchmarks/dssis_queues.py
-	$(BIN)/python benchmarks/dssis_windows.py
-	$(BIN)/python benchmarks/assemble.py --seconds 4
-	$(BIN)/python benchmarks/assemble.py --seconds 12
+	$(BIN)/python -m benchmarks.correlate
+	$(BIN)/python -m benchmarks.place
+	$(BIN)/python -m benchmarks.nearest
+	$(BIN)/python -m papers.vico.on_spark
+	$(BIN)/python -m benchmarks.emd
+	$(BIN)/python -m papers.dssis.queues
+	$(BIN)/python -m papers.dssis.windows
+	$(BIN)/python -m benchmarks.assemble --seconds 4
+	$(BIN)/python -m benchmarks.assemble --seconds 12
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -1,39 +1,40 @@
 """Anabranch: correlate distributed data streams over sliding windows, on PySpark.
 
-The verbs need Spark; everything else, from predicates to kernels, does not, and importing this
-package does not import Spark until a verb is used.
+Every public name is loaded when it is first asked for: a predicate brings no Spark along, and a
+plan no compiler.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.assembly.closing import count_or_timeout, learned, session, wait
-from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
-from anabranch.compiled import forget_stale
-from anabranch.control import adaptive
-from anabranch.emd import emd
-from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
-from anabranch.interest import interest
-from anabranch.planlog import PlanLog
-from anabranch.plans import csp, grid, ssp
-from anabranch.predicates import (
-    cosine,
-    custom,
-    dot,
-    euclidean,
-    hamming,
-    manhattan,
-    same,
-    within,
-)
-from anabranch.spans import spans
+from anabranch.flow.compiled import forget_stale
 
 if TYPE_CHECKING:
-    from anabranch.fitting import WindowFit, fit_windows
+    from anabranch.assembly.closing import count_or_timeout, learned, session, wait
+    from anabranch.assembly.fitting import WindowFit, fit_windows
+    from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
+    from anabranch.assembly.predicting import Prediction, predict
+    from anabranch.correlation.emd.measure import emd
+    from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
+    from anabranch.neighbours.interest.routing import interest
     from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
-    from anabranch.queueing import Prediction, predict
+    from anabranch.plans.controller import adaptive
+    from anabranch.plans.log import PlanLog
+    from anabranch.plans.plan import csp, grid, ssp
+    from anabranch.plans.spans import spans
+    from anabranch.predicates import (
+        cosine,
+        custom,
+        dot,
+        euclidean,
+        hamming,
+        manhattan,
+        same,
+        within,
+    )
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
     from anabranch.spark.knowledge import Knowledge
@@ -108,43 +109,42 @@ __all__ = [
     "StateMismatch",
 ]
 
-_SPARK = {
-    "Knowledge": "knowledge",
-    "recommend": "sla",
-    "sla": "sla",
-    "assemble": "assemble",
-    "configure": "settings",
-    "correlate": "correlate",
-    "metrics": "metrics",
-    "nearest": "nearest",
-    "top": "nearest",
-    "watch": "watch",
+# Where each public name lives.
+_HOME = {
+    "anabranch.assembly.closing": "count_or_timeout learned session wait",
+    "anabranch.assembly.fitting": "WindowFit fit_windows",
+    "anabranch.assembly.keys": "by_head by_head_client by_head_time by_head_time_client",
+    "anabranch.assembly.predicting": "Prediction predict",
+    "anabranch.correlation.emd.measure": "emd",
+    "anabranch.errors": "AnabranchError BadRow InvalidCall StateMismatch",
+    "anabranch.neighbours.interest.routing": "interest",
+    "anabranch.placement": "CoreNetwork Placement Switcher feed place template",
+    "anabranch.plans.controller": "adaptive",
+    "anabranch.plans.log": "PlanLog",
+    "anabranch.plans.plan": "csp grid ssp",
+    "anabranch.plans.spans": "spans",
+    "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
+    "anabranch.spark.assemble": "assemble",
+    "anabranch.spark.correlate": "correlate",
+    "anabranch.spark.knowledge": "Knowledge",
+    "anabranch.spark.metrics": "metrics",
+    "anabranch.spark.nearest": "nearest top",
+    "anabranch.spark.settings": "configure",
+    "anabranch.spark.sla": "recommend sla",
+    "anabranch.spark.watch": "watch",
 }
-
-_PLACEMENT = ("place", "template", "feed", "Placement", "CoreNetwork", "Switcher")
-
-# Solvers and fits bring scipy along; they are loaded when they are asked for.
-_MODELS = {
-    "fit_windows": "fitting",
-    "WindowFit": "fitting",
-    "predict": "queueing",
-    "Prediction": "queueing",
-}
+_MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _MODELS:
-        import importlib
+    if name not in _MODULE:
+        raise AttributeError(
+            f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"
+        )
+    found = getattr(import_module(_MODULE[name]), name)
+    globals()[name] = found
+    return found
 
-        return getattr(importlib.import_module(f"anabranch.{_MODELS[name]}"), name)
-    if name in _PLACEMENT:
-        import importlib
 
-        return getattr(importlib.import_module("anabranch.placement"), name)
-    if name in _SPARK:
-        import importlib
-
-        return getattr(importlib.import_module(f"anabranch.spark.{_SPARK[name]}"), name)
-    raise AttributeError(
-        f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"
-    )
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

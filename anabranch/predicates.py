@@ -15,9 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.durations import Duration, microseconds
+from anabranch.calls import Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall
-from anabranch.whole import is_whole
 
 __all__ = [
     "Compared",

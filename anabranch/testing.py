@@ -15,18 +15,18 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.blocks import Block
-from anabranch.correlation import Correlation, Side, plan_correlation
+from anabranch.correlation.call import Correlation, Side, plan_correlation
+from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
+from anabranch.correlation.packing import pack
 from anabranch.errors import InvalidCall
-from anabranch.intake import hash_column, keep_column
-from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
-from anabranch.kernels.load import Load
-from anabranch.packing import pack
-from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
-from anabranch.routing import LivePlans
-from anabranch.spans import Spans
-from anabranch.spread import mix
-from anabranch.windows import Slice, Window
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import mix
+from anabranch.flow.intake import hash_column, keep_column
+from anabranch.flow.load import Load
+from anabranch.flow.slices import Slice, Window
+from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
+from anabranch.plans.routing import LivePlans
+from anabranch.plans.spans import Spans
 
 __all__ = ["InProcess", "check_plan", "simple_types"]
 
@@ -43,7 +43,7 @@ def check_plan(
 
     Examples
     --------
-    >>> from anabranch.plans import grid
+    >>> from anabranch.plans.plan import grid
     >>> check_plan(grid(3, 2))
     """
     random = np.random.default_rng(seed)

@@ -2,7 +2,7 @@
 
 Run it on a machine that does nothing else::
 
-    python benchmarks/assemble.py [--quick] [--seconds 4 | 12] [--out FOLDER]
+    python -m benchmarks.assemble [--quick] [--seconds 4 | 12] [--out FOLDER]
 
 The invocations are those of the DSSIS trace, faster: every micro-batch takes one file of 12 s (or
 4 s) of event time. All variants are run in turns, once to warm up and then twice; a ratio is the
@@ -27,12 +27,12 @@ from typing import Any
 import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
-from measuring import Row, Screen, machine
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
 import anabranch as ab
-from anabranch.tracing.generator import generate_trace
+from benchmarks.measuring import Row, Screen, machine
+from papers.dssis.tracing.generator import generate_trace
 
 RESULTS = Path(__file__).parent / "results"
 KEY = ["head", "instance_ts", "client"]

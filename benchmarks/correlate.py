@@ -2,7 +2,7 @@
 
 Run it on a machine that does nothing else::
 
-    python benchmarks/correlate.py [--quick] [--only SECTION] [--out FOLDER]
+    python -m benchmarks.correlate [--quick] [--only SECTION] [--out FOLDER]
 
 Sections: kernel, bands and routing on one core without Spark; stream, join, fixed and growth on
 Spark with two. A full run takes a quarter of an hour and writes ``correlate.json`` and
@@ -21,10 +21,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import correlate_kernel
-import correlate_streams
-from correlate_spark import Bench
-from measuring import Screen, beside_earlier, machine
+from benchmarks import correlate_kernel, correlate_streams
+from benchmarks.correlate_spark import Bench
+from benchmarks.measuring import Screen, beside_earlier, machine
 
 _ON_ONE_CORE = {
     "kernel": correlate_kernel.kernel,
@@ -79,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if call.only:
         result = beside_earlier(call.out / f"{stem}.json", result)
     (call.out / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
-    from correlate_picture import draw
+    from benchmarks.correlate_picture import draw
 
     draw(result, call.out / f"{stem}.png")
     screen.console.print(f"wrote {stem}.json and {stem}.png")

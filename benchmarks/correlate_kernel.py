@@ -14,18 +14,18 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-from measuring import Row, Screen, in_turns, rate, ratio
 from threadpoolctl import threadpool_limits
 
 import anabranch as ab
-from anabranch.blocks import Block
-from anabranch.correlation import Correlation, plan_correlation
-from anabranch.distances.bands import Band, band_candidates
-from anabranch.distances.tiles import COLS, ROWS, Pair, comparisons, tiles
-from anabranch.kernels.matching import Matcher
-from anabranch.plans import LEFT, RIGHT, Plan, keyed
-from anabranch.routing import LivePlans, branch, route
-from anabranch.spread import mix
+from anabranch.correlation.call import Correlation, plan_correlation
+from anabranch.correlation.filters.bands import Band, band_candidates
+from anabranch.correlation.filters.tiles import COLS, ROWS, Pair, comparisons, tiles
+from anabranch.correlation.matching import Matcher
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import mix
+from anabranch.plans.plan import LEFT, RIGHT, Plan, keyed
+from anabranch.plans.routing import LivePlans, branch, route
+from benchmarks.measuring import Row, Screen, in_turns, rate, ratio
 
 __all__ = ["KernelRun", "bands", "kernel", "one_core", "routing"]
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from correlate_kernel import KernelRun, cosine_threshold, directions, one_core
 
 import anabranch as ab
-from anabranch.kernels.load import Load
+from anabranch.flow.load import Load
+from benchmarks.correlate_kernel import KernelRun, cosine_threshold, directions, one_core
 
 __all__ = ["Batch", "Bench", "Feed", "batches_of", "compare_in_two_processes"]
 

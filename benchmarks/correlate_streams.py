@@ -7,15 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
-from correlate_spark import WIDTH, Batch, Bench, Feed, compare_in_two_processes, median
-from measuring import Row, Screen, ratio
 
 import anabranch as ab
-from anabranch.blocks import Block
-from anabranch.correlation import plan_correlation
-from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
-from anabranch.plans import LEFT, RIGHT
-from anabranch.windows import Window
+from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
+from anabranch.flow.blocks import Block
+from anabranch.flow.slices import Window
+from anabranch.plans.plan import LEFT, RIGHT
+from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, compare_in_two_processes, median
+from benchmarks.measuring import Row, Screen, ratio
 
 __all__ = ["fixed", "growth", "join", "stream"]
 

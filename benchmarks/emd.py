@@ -1,6 +1,6 @@
 """How fast are joins by Earth Mover's Distance? Seeded workloads, targets, a picture.
 
-    python benchmarks/emd.py [--quick] [--only SECTION] [--tables] [--out FOLDER]
+    python -m benchmarks.emd [--quick] [--only SECTION] [--tables] [--out FOLDER]
 
 Sections: line, 8x8 and lab-64 on one core without Spark, the same two against every reading of the
 paper's chain (8x8-readings, lab-64-readings), spark on two cores. A run writes ``emd.json``
@@ -25,14 +25,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from emd_readings import readings
-from emd_search import Search, quantiles
-from emd_spark import on_spark
-from emd_streams import Histograms, colour_position, film, grey, lab
-from measuring import Row, Screen, in_turns, machine, rate, ratio
 from threadpoolctl import threadpool_limits
 
-from anabranch.distances.emd.filters import CHAINS, CLOSED
+from anabranch.correlation.emd.filters import CHAINS, CLOSED
+from benchmarks.emd_readings import readings
+from benchmarks.emd_search import Search, quantiles
+from benchmarks.emd_spark import on_spark
+from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
+from papers.emd.streams import Histograms, colour_position, film, grey, lab
 
 _MILLION = 1e6
 
@@ -209,7 +209,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     call = parser.parse_args(arguments)
     path = call.out / ("emd-quick.json" if call.quick else "emd.json")
     if call.tables:
-        from emd_tables import tables
+        from benchmarks.emd_tables import tables
 
         print(tables(json.loads(path.read_text())))
         return 0
@@ -244,7 +244,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     }
     call.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
-    from emd_picture import draw
+    from benchmarks.emd_picture import draw
 
     draw(result, path.with_suffix(".png"))
     screen.console.print(f"wrote {path.name} and its picture")

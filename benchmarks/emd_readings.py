@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from emd_search import Search, quantiles
-from emd_streams import Histograms, film
-from measuring import Row, Screen, in_turns
 
-from anabranch.distances.emd.filters import CHAINS
-from anabranch.distances.emd.potentials import Learning
+from anabranch.correlation.emd.filters import CHAINS
+from anabranch.correlation.emd.potentials import Learning
+from benchmarks.emd_search import Search, quantiles
+from benchmarks.measuring import Row, Screen, in_turns
+from papers.emd.streams import Histograms, film
 
 __all__ = ["READINGS", "readings"]
 

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from emd_streams import Histograms
 
-from anabranch.blocks import Block
-from anabranch.distances.emd.ground import read_ground
-from anabranch.distances.emd.potentials import Learning
-from anabranch.distances.emd.search import EmdSearch
-from anabranch.distances.emd.solve import solve
-from anabranch.distances.tiles import Pair
+from anabranch.correlation.emd.ground import read_ground
+from anabranch.correlation.emd.potentials import Learning
+from anabranch.correlation.emd.search import EmdSearch
+from anabranch.correlation.emd.solve import solve
+from anabranch.correlation.filters.tiles import Pair
+from anabranch.flow.blocks import Block
+from papers.emd.streams import Histograms
 
 __all__ = ["Search", "quantiles"]
 

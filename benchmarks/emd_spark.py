@@ -20,10 +20,10 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from emd_streams import film, grey
-from measuring import Row, Screen
 
 import anabranch as ab
+from benchmarks.measuring import Row, Screen
+from papers.emd.streams import film, grey
 
 __all__ = ["on_spark"]
 

@@ -1,6 +1,6 @@
 """How fast is `nearest`? The paper's workload on one core, its rivals, many queries, and Spark.
 
-    python benchmarks/nearest.py [--only SECTION] [--out FOLDER]
+    python -m benchmarks.nearest [--only SECTION] [--out FOLDER]
 
 Sections: kernel, rivals and growth on one core without Spark, in seconds of the processor; routing,
 what plans shuffle, and misses, what the probabilistic method leaves out, in one process; operators
@@ -24,11 +24,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from measuring import Row, Screen, in_turns, machine, rate, ratio
-from nearest_misses import misses
-from nearest_routing import routing, second_operator
 
-from anabranch.knn import Algorithm, ListWithRepair, Queries, Relaxed
+from anabranch.neighbours.methods import Algorithm, ListWithRepair, Queries, Relaxed
+from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
+from benchmarks.nearest_misses import misses
+from benchmarks.nearest_routing import routing, second_operator
 
 WINDOW = 40_000
 QUERIES = 400

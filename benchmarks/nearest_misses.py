@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from measuring import Row, Screen
 
-from anabranch.knn import ListWithRepair, Probabilistic, Queries
+from anabranch.neighbours.methods import ListWithRepair, Probabilistic, Queries
+from benchmarks.measuring import Row, Screen
 
 __all__ = ["misses"]
 

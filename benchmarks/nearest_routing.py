@@ -8,17 +8,17 @@ import time
 from typing import Any
 
 import numpy as np
-from measuring import Row, Screen
 
-from anabranch.blocks import Block
-from anabranch.kernels.homes import HomeKernel, Owners
-from anabranch.kernels.load import Load
-from anabranch.kernels.owners import OwnerKernel
-from anabranch.knn.horizons import Merger
-from anabranch.neighbours import plan_nearest
-from anabranch.plans import RIGHT
-from anabranch.spread import mix
-from anabranch.windows import Window
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import mix
+from anabranch.flow.load import Load
+from anabranch.flow.slices import Window
+from anabranch.neighbours.call import plan_nearest
+from anabranch.neighbours.interest.homes import HomeKernel, Owners
+from anabranch.neighbours.interest.horizons import Merger
+from anabranch.neighbours.interest.owners import OwnerKernel
+from anabranch.plans.plan import RIGHT
+from benchmarks.measuring import Row, Screen
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

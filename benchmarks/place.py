@@ -1,7 +1,7 @@
 """How fast and how small the placement planner is, against minimum cuts on the same graphs.
 
-    python benchmarks/place.py            # about 10 minutes, 6 GB
-    python benchmarks/place.py --quick    # about 2 minutes, 1 GB; leaves the largest sizes out
+    python -m benchmarks.place            # about 10 minutes, 6 GB
+    python -m benchmarks.place --quick    # about 2 minutes, 1 GB; leaves the largest sizes out
 
 Every measurement runs in a process of its own. Seconds are CPU seconds of one thread (planner and
 cuts alike use one), the least of several runs where they are short, so that other work on the
@@ -38,13 +38,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import social
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 import anabranch as ab
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import ViewGraph, pair_graph
+from papers.race import social
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLED = "80% never meet, else log-uniform"
@@ -186,7 +186,17 @@ def measure(
     method: str, kind: str, users: int, edges: int = 0, down: float = 1.0
 ) -> dict[str, Any]:
     """One measurement in a new process."""
-    command = [sys.executable, __file__, "--child", method, kind, str(users), str(edges), str(down)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.place",
+        "--child",
+        method,
+        kind,
+        str(users),
+        str(edges),
+        str(down),
+    ]
     print(f"  {method}: {kind}, {users:,} users, down/up {down:g} ...", flush=True)
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

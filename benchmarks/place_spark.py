@@ -1,7 +1,7 @@
 """Demand pairs planned by Spark, against the same pairs planned in one process.
 
-    python benchmarks/place_spark.py                   # 8.6M demand edges, local[2]
-    python benchmarks/place_spark.py --users 10000     # smaller
+    python -m benchmarks.place_spark                   # 8.6M demand edges, local[2]
+    python -m benchmarks.place_spark --users 10000     # smaller
 
 The local time starts from arrays; Spark's starts from a cached DataFrame, and its two passes of
 checks are timed apart. Costs must be equal.
@@ -17,11 +17,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import social
 
 import anabranch as ab
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import pair_graph
+from papers.race import social
 
 
 def main() -> None:

@@ -33,7 +33,7 @@ def test_the_rule_can_fail():
 
 
 def test_importing_anabranch_does_not_import_spark():
-    code = "import sys, anabranch.testing, anabranch.cli; assert 'pyspark' not in sys.modules"
+    code = "import sys, anabranch.testing, anabranch.cli.main; assert 'pyspark' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

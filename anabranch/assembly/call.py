@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.assembly.closing import Closing, Learned
-from anabranch.durations import microseconds
-from anabranch.whole import is_whole
+from anabranch.calls import is_whole, microseconds
 
 __all__ = ["FIGURES", "Assembly", "plan_assembly"]
 

@@ -11,9 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.durations import Duration, describe, microseconds
+from anabranch.calls import Duration, describe, is_whole, microseconds
 from anabranch.errors import InvalidCall
-from anabranch.whole import is_whole
 
 __all__ = [
     "Closing",

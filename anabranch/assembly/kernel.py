@@ -37,8 +37,8 @@ from anabranch.assembly.loop import (
     run_loop,
 )
 from anabranch.assembly.store import BEGINNING, Entry, Store, Tables, refs_of
-from anabranch.blocks import Block, concat
 from anabranch.errors import StateMismatch
+from anabranch.flow.blocks import Block, concat
 
 __all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
 

@@ -11,8 +11,8 @@ from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, AssembleLoad
 from anabranch.assembly.loop import Column
 from anabranch.assembly.store import BEGINNING, Store
-from anabranch.blocks import Block
-from anabranch.spread import mix
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import mix
 
 __all__ = ["Assembled", "assemble_arrays"]
 

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.loop import CAUSES, Column
-from anabranch.blocks import Block
+from anabranch.flow.blocks import Block
 
 __all__ = ["FAR", "PackedInvocations", "pack_invocations", "result_batch"]
 

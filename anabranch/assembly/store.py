@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.blocks import Block, concat
 from anabranch.errors import StateMismatch
+from anabranch.flow.blocks import Block, concat
 
 __all__ = ["BEGINNING", "Entry", "Store", "Tables", "pack_piece", "refs_of", "unpack_piece"]
 

@@ -26,16 +26,15 @@ from pyspark.sql.types import (
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.packing import FAR
-from anabranch.durations import Duration, microseconds
+from anabranch.calls import Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.flow.hashing import worker_keys
 from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
 from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, refuse_others
+from anabranch.spark.lateness import late_problems
 from anabranch.spark.metrics import ASSEMBLY_PREFIX
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, setting_problems
-from anabranch.spark.upstream import late_problems
-from anabranch.spread import worker_keys
-from anabranch.whole import is_whole
 
 __all__ = ["assemble"]
 

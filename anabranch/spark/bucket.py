@@ -27,11 +27,11 @@ from anabranch.assembly.store import (
     pack_piece,
     unpack_piece,
 )
-from anabranch.blocks import Block
 from anabranch.errors import StateMismatch
-from anabranch.spark.heap import settle
-from anabranch.spark.slicecache import CACHE
-from anabranch.spread import worker_keys
+from anabranch.flow.blocks import Block
+from anabranch.flow.cache import CACHE
+from anabranch.flow.hashing import worker_keys
+from anabranch.flow.heap import settle
 
 __all__ = ["AssembleProcessor", "BatchBucket", "InvocationPacker", "Unpacker"]
 

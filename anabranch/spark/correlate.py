@@ -20,18 +20,19 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from anabranch.control import Adaptive
-from anabranch.correlation import Correlation, Side, Slot, plan_correlation
-from anabranch.durations import Duration
+from anabranch.calls import Duration
+from anabranch.correlation.call import Correlation, Side, Slot, plan_correlation
+from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
 from anabranch.errors import InvalidCall
-from anabranch.intake import hash_column, keep_column
-from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
-from anabranch.plans import LEFT, RIGHT, Plan
+from anabranch.flow.intake import hash_column, keep_column
+from anabranch.plans.controller import Adaptive
+from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
-from anabranch.spark.adaptation import PlanKeeper, begun_log, engage
 from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.keeper import PlanKeeper, begun_log, engage
+from anabranch.spark.lateness import late_problems
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
 from anabranch.spark.processor import BatchWorker, CorrelateProcessor
@@ -41,7 +42,6 @@ from anabranch.spark.settings import (
     room_problems,
     setting_problems,
 )
-from anabranch.spark.upstream import late_problems
 
 __all__ = ["correlate"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from anabranch.correlation import Correlation
-from anabranch.estimates import typical_span
-from anabranch.plans import LEFT, RIGHT, Plan, choose, keyed
+from anabranch.correlation.call import Correlation
+from anabranch.plans.costs import typical_span
+from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed
 from anabranch.spark.frames import by_name
 
 __all__ = ["default_plan"]

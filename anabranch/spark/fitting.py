@@ -8,8 +8,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from anabranch.assembly.fitting.reading import ASSEMBLED, TORN, WINDOW, resolve
 from anabranch.errors import InvalidCall
-from anabranch.fitting.reading import ASSEMBLED, TORN, WINDOW, resolve
 
 __all__ = ["narrow"]
 

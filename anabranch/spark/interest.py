@@ -22,20 +22,20 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from anabranch.blocks import Block
-from anabranch.interest import Interest
-from anabranch.kernels.homes import HomeKernel, Owners
-from anabranch.kernels.nearest import NearestKernel
-from anabranch.kernels.owners import OwnerKernel
-from anabranch.mergers import Mergers
-from anabranch.neighbours import Nearest
-from anabranch.plans import LEFT, RIGHT
-from anabranch.spark.blas import single_threaded
-from anabranch.spark.heap import settle
+from anabranch.flow.blas import single_threaded
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import worker_keys
+from anabranch.flow.heap import settle
+from anabranch.flow.slices import Window
+from anabranch.neighbours.call import Nearest
+from anabranch.neighbours.interest.homes import HomeKernel, Owners
+from anabranch.neighbours.interest.mergers import Mergers
+from anabranch.neighbours.interest.owners import OwnerKernel
+from anabranch.neighbours.interest.routing import Interest
+from anabranch.neighbours.kernel import NearestKernel
+from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.spark.nearest_worker import NearestProcessor, packed_rows, worker_of
 from anabranch.spark.processor import decode_arrivals
-from anabranch.spread import worker_keys
-from anabranch.windows import Window
 
 __all__ = ["HomePacker", "through_homes"]
 

@@ -10,10 +10,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from anabranch.durations import Duration, microseconds
+from anabranch.assembly.knowledge.store import SummaryStore, summarise
+from anabranch.assembly.knowledge.summary import Summary
+from anabranch.calls import Duration, microseconds
 from anabranch.errors import InvalidCall
-from anabranch.knowledge.store import SummaryStore, summarise
-from anabranch.knowledge.summary import Summary
 from anabranch.spark.frames import by_name
 from anabranch.spark.sla import Promises, judge, revision_problems
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from anabranch.assembly.kernel import AssembleLoad
-from anabranch.kernels.load import Load
+from anabranch.flow.load import Load
 
 __all__ = ["ASSEMBLY_PREFIX", "METRICS_PREFIX", "batch_metrics", "loads_of", "metrics"]
 

@@ -21,18 +21,19 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.blocks import Block
-from anabranch.durations import Duration
+from anabranch.calls import Duration
 from anabranch.errors import InvalidCall
-from anabranch.interest import Interest, cheaper_plan
-from anabranch.knn.zones import workers_for
-from anabranch.neighbours import MOST_K, QUERY_ID, Nearest, plan_nearest
-from anabranch.plans import Plan, Ssp, ssp
+from anabranch.flow.blocks import Block
+from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
+from anabranch.neighbours.interest.routing import Interest, cheaper_plan
+from anabranch.neighbours.lists.zones import workers_for
+from anabranch.neighbours.queries import fixed_queries
+from anabranch.plans.plan import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
-from anabranch.query_rows import fixed_queries
-from anabranch.spark.adaptation import PlanKeeper, begun_log, engage
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes
+from anabranch.spark.keeper import PlanKeeper, begun_log, engage
+from anabranch.spark.lateness import late_problems
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
 from anabranch.spark.nearest_worker import (
@@ -43,7 +44,6 @@ from anabranch.spark.nearest_worker import (
 )
 from anabranch.spark.packing import PACKED
 from anabranch.spark.settings import partitions, room_problems, setting_problems
-from anabranch.spark.upstream import late_problems
 
 __all__ = ["nearest", "top"]
 

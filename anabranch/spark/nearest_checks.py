@@ -7,7 +7,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.interest import Interest
+from anabranch.neighbours.interest.routing import Interest
 
 __all__ = ["control_problems", "kind_problems", "watermark_problems"]
 

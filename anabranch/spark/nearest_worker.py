@@ -20,21 +20,21 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
-from anabranch.blocks import Block
+from anabranch.correlation.kernel import BEGINNING
 from anabranch.errors import InvalidCall
-from anabranch.kernels.correlate import BEGINNING
-from anabranch.kernels.homes import HomeKernel
-from anabranch.kernels.nearest import NearestKernel
-from anabranch.neighbours import Nearest
-from anabranch.plans import LEFT, RIGHT, Plan, Ssp
-from anabranch.query_rows import read_queries, refuse_bad_queries
-from anabranch.routing import LivePlans
-from anabranch.spark.blas import single_threaded
-from anabranch.spark.heap import settle
+from anabranch.flow.blas import single_threaded
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import MODULUS, murmur3, worker_keys
+from anabranch.flow.heap import settle
+from anabranch.flow.slices import Window
+from anabranch.neighbours.call import Nearest
+from anabranch.neighbours.interest.homes import HomeKernel
+from anabranch.neighbours.kernel import NearestKernel
+from anabranch.neighbours.queries import read_queries, refuse_bad_queries
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Ssp
+from anabranch.plans.routing import LivePlans
 from anabranch.spark.packing import live_plans
 from anabranch.spark.processor import CorrelateProcessor, decode_arrivals
-from anabranch.spread import MODULUS, murmur3, worker_keys
-from anabranch.windows import Window
 
 __all__ = [
     "NearestBatch",

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark import TaskContext
 
-from anabranch.correlation import Correlation
-from anabranch.kernels.correlate import former_fingerprint, query_fingerprint
-from anabranch.packing import pack
-from anabranch.planlog import reader
-from anabranch.plans import Plan
-from anabranch.routing import LivePlans
-from anabranch.spark.heap import settle
-from anabranch.spread import worker_keys
+from anabranch.correlation.call import Correlation
+from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
+from anabranch.correlation.packing import pack
+from anabranch.flow.hashing import worker_keys
+from anabranch.flow.heap import settle
+from anabranch.plans.log import reader
+from anabranch.plans.plan import Plan
+from anabranch.plans.routing import LivePlans
 
 __all__ = ["PACKED", "Packer", "live_plans"]
 

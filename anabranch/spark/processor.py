@@ -18,15 +18,15 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
-from anabranch.blocks import Block
-from anabranch.correlation import Correlation
+from anabranch.correlation.call import Correlation
+from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
 from anabranch.errors import StateMismatch
-from anabranch.kernels.correlate import BEGINNING, CorrelateKernel
-from anabranch.spark.blas import single_threaded
+from anabranch.flow.blas import single_threaded
+from anabranch.flow.blocks import Block
+from anabranch.flow.cache import CACHE
+from anabranch.flow.heap import settle
+from anabranch.flow.slices import Slice, Window
 from anabranch.spark.carriage import pack_values
-from anabranch.spark.heap import settle
-from anabranch.spark.slicecache import CACHE
-from anabranch.windows import Slice, Window
 
 __all__ = ["BatchWorker", "CorrelateProcessor", "decode_arrivals"]
 

@@ -9,11 +9,11 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.control import Adaptive
+from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall
-from anabranch.plans import Plan
-from anabranch.spread import spreads
-from anabranch.whole import is_whole
+from anabranch.flow.hashing import spreads
+from anabranch.plans.controller import Adaptive
+from anabranch.plans.plan import Plan
 
 __all__ = ["configure", "has_large_types", "partitions", "room_problems", "setting_problems"]
 

@@ -9,9 +9,9 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from anabranch.assembly.call import FIGURES
-from anabranch.durations import Duration, microseconds
+from anabranch.assembly.knowledge.wilson import Z95
+from anabranch.calls import Duration, microseconds
 from anabranch.errors import InvalidCall
-from anabranch.knowledge.wilson import Z95
 from anabranch.spark.frames import ASSEMBLY_KEY, by_name
 
 __all__ = ["judge", "recommend", "revision_problems", "sla"]
@@ -293,7 +293,7 @@ def _counts() -> list[Column]:
 
 
 def _wilson(met: Column, total: Column) -> Column:
-    """See `anabranch.knowledge.wilson`."""
+    """See `anabranch.assembly.knowledge.wilson`."""
     z = Z95
     # Rounding may leave met a hair above total where weights are not whole.
     spread = z * F.sqrt(F.greatest(met * (1 - met / total), F.lit(0.0)) + z * z / 4)

@@ -15,8 +15,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from anabranch.calls import count
 from anabranch.errors import InvalidCall
-from anabranch.figures import count
 from anabranch.spark.metrics import METRICS_PREFIX, State, batch_metrics, loads_of
 
 __all__ = ["BatchTable", "Interrupt", "brief", "watch"]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.assembly.kernel import AssembleLoad
-from anabranch.figures import count
+from anabranch.calls import count
 from anabranch.spark.metrics import ASSEMBLY_PREFIX, METRICS_PREFIX, _texts
 from anabranch.spark.watch import BatchTable
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 import anabranch as ab
-from anabranch.plans import Plan
-from tests import twin
+from anabranch.plans.plan import Plan
+from tests.correlation import twin
 from tests.spark import nearest_feed as nearest_driver
 from tests.spark.feeds import SECOND, Feed
 

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.spans import Spans
-from tests import twin
+from anabranch.plans.spans import Spans
+from tests.correlation import twin
 from tests.spark.driver import asking, session
 from tests.spark.feeds import SECOND, START, Feed
 

@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tests.twin import Batch, Pairs, Row
+from tests.correlation.twin import Batch, Pairs, Row
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND

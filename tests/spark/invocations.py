@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.assembly.closing import Closing
-from tests.assembly_twin import Twin
+from tests.assembly.twin import Twin
+from tests.correlation.twin import Batch, Row
 from tests.spark.feeds import SECOND, START
-from tests.twin import Batch, Row
 
 CALL = pa.schema(
     {

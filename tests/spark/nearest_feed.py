@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from tests.nearest_runs import expected
+from tests.neighbours.runs import expected
 from tests.spark.feeds import SECOND, START, Feed
 
 OBJECT = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "v": pa.list_(pa.float32())})

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
-from tests import twin
+from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted, settings
 
 SPANS = (2 * SECOND, 2 * SECOND)

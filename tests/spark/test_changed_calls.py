@@ -10,8 +10,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
+from tests.correlation.twin import Batch
 from tests.spark.feeds import SECOND, START, Feed, figures
-from tests.twin import Batch
 
 BINS = 16
 ROW = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.kernels.load import Load
-from tests import twin
+from anabranch.flow.load import Load
+from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted
 
 BATCHES = scripted(9, rows=(8, 8), disorder=0.8, seed=7)

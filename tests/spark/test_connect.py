@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from tests import twin
+from tests.correlation import twin
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import Feed, agree, found, scripted
 from tests.spark.processes import driver

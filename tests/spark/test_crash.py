@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests import twin
+from tests.correlation import twin
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import Feed, agree, found, scripted
 from tests.spark.processes import driver, lose_an_executor, newest

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import anabranch as ab
-from anabranch.correlation import plan_correlation
-from anabranch.plans import Csp, Grid, Plan
+from anabranch.correlation.call import plan_correlation
+from anabranch.plans.plan import Csp, Grid, Plan
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import column_types
 from tests.spark.feeds import START

@@ -12,9 +12,9 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
-from anabranch.distances.emd.solve import solve
-from anabranch.spans import Spans
-from tests import twin
+from anabranch.correlation.emd.solve import solve
+from anabranch.plans.spans import Spans
+from tests.correlation import twin
 from tests.spark.emd_driver import BINS, LATE, SCHEMA, SPANS, TURNS, batches, score
 from tests.spark.feeds import Feed, agree, found, settings
 from tests.spark.processes import driver, newest

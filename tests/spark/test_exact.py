@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import anabranch as ab
-from anabranch.plans import keyed
-from tests import twin
+from anabranch.plans.plan import keyed
+from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, flat, found, scripted, settings
 
 BATCHES = scripted(10)

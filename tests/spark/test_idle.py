@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anabranch as ab
-from tests import twin
+from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, at, figures, found, row
 
 WHERE = ab.cosine("v") >= 1

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import anabranch as ab
-from tests import twin
+from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, at, figures, found, row, scripted
 
 WHERE = ab.cosine("v") >= 0.6

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from tests.nearest_runs import expected
+from tests.neighbours.runs import expected
 from tests.spark.feeds import SECOND, START, Feed
 from tests.spark.nearest_feed import (
     closing,

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans import Ssp
+from anabranch.plans.plan import Ssp
 from anabranch.spark.nearest import _chosen
-from tests.nearest_runs import call_of
+from tests.neighbours.runs import call_of
 from tests.spark.feeds import SECOND, START, settings
 from tests.spark.nearest_feed import closing, feed_of, fixed_queries, got, query_frame, want
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import anabranch as ab
-from tests.nearest_runs import expected
+from tests.neighbours.runs import expected
 from tests.spark.feeds import START, at
 from tests.spark.nearest_feed import HOUR, feed_of, got
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.blocks import Block
+from anabranch.flow.blocks import Block
 from anabranch.spark import packing
 from anabranch.testing import InProcess, prepare
 

@@ -13,8 +13,8 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
-from anabranch.story import story
-from tests import twin
+from anabranch.plans.story import story
+from tests.correlation import twin
 from tests.spark.driver import LATE, SPANS, TURNS, score
 from tests.spark.feeds import SECOND, Feed, agree, figures, found, scripted, settings
 from tests.spark.processes import driver, newest

@@ -14,7 +14,7 @@ import pytest
 from rich.console import Console
 
 import anabranch as ab
-from anabranch.tracing import generate_trace
+from papers.dssis.tracing import generate_trace
 
 KEY = ["head", "instance_ts", "client"]
 SCHEMA = "ts timestamp, head string, instance_ts long, client string, service string"

@@ -10,8 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.plans import Plan, keyed
-from tests import twin
+from anabranch.plans.plan import Plan, keyed
+from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, at, found, row, scripted
 
 WHERE = ab.cosine("v") >= 0.6

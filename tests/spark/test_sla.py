@@ -12,8 +12,8 @@ import pytest
 from pyspark.sql import functions as F
 
 import anabranch as ab
+from anabranch.assembly.knowledge.wilson import wilson_lower
 from anabranch.errors import InvalidCall
-from anabranch.knowledge.wilson import wilson_lower
 from tests.spark.feeds import SECOND, Feed
 from tests.spark.invocations import CALL, expected, invocations, micros
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from anabranch.spread import worker_keys
+from anabranch.flow.hashing import worker_keys
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 4, 6, 8, 16])

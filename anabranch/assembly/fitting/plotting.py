@@ -1,0 +1,89 @@
+"""Pictures of fits; matplotlib is needed here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from anabranch.assembly.fitting.distribution import Distribution, Floats
+from anabranch.assembly.fitting.survival import Survival
+from anabranch.errors import AnabranchError
+
+if TYPE_CHECKING:
+    from anabranch.assembly.fitting.windows import WindowFit
+
+__all__ = ["plot_distribution", "plot_windows"]
+
+
+def plot_distribution(fit: Distribution, data: ArrayLike | None = None, *, axes: Any = None) -> Any:
+    """Density and distribution side by side, over the data if it is given."""
+    if axes is None:
+        _, axes = _pyplot().subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    seen = None if data is None else Survival(data)
+    end = float(fit.ppf(0.999))
+    _density(axes[0], fit, seen, end)
+    _distribution(axes[1], fit, seen, end)
+    return axes
+
+
+def plot_windows(fit: WindowFit) -> Any:
+    """Degrees above, spans below; density left, distribution right; what was chosen is marked."""
+    figure, axes = _pyplot().subplots(2, 2, figsize=(9.5, 6.4), layout="constrained")
+    end = max(float(fit.degree.values[-1]), float(fit.degree_fit.ppf(0.999)))
+    _density(axes[0, 0], fit.degree_fit, fit.degree, end, whole=True)
+    _distribution(axes[0, 1], fit.degree_fit, fit.degree, end)
+    end = max(float(fit.span_fit.ppf(0.999)), fit.timeout * 1.1)
+    _density(axes[1, 0], fit.span_fit, fit.span, end)
+    _distribution(axes[1, 1], fit.span_fit, fit.span, end)
+    for axis, at, text in (
+        (axes[0, 1], fit.size, f"size {fit.size}"),
+        (axes[1, 1], fit.timeout, f"timeout {fit.timeout:.4g} s"),
+    ):
+        axis.axvline(at, color="tab:red", linewidth=1, label=text)
+        axis.legend(loc="lower right")
+    for axis in axes[0]:
+        axis.set_xlabel("invocations of an instance")
+    for axis in axes[1]:
+        axis.set_xlabel("seconds from first to last invocation")
+    figure.suptitle(f"{fit.instances:,} instances")
+    return figure
+
+
+def _density(
+    axis: Any, fit: Distribution, seen: Survival | None, end: float, *, whole: bool = False
+) -> None:
+    if seen is not None:
+        values, shares = seen.shares()
+        inside = values <= end
+        edges: Floats = np.arange(0, np.ceil(end) + 2) - 0.5 if whole else np.linspace(0, end, 61)
+        axis.hist(
+            values[inside], edges, weights=shares[inside] / np.diff(edges)[0], color="lightgray"
+        )
+    x = np.linspace(end / 2000, end, 500)
+    axis.plot(x, fit.pdf(x), color="black", linewidth=1.2)
+    axis.set(ylabel="density", xlim=(0, end), ylim=(0, None))
+
+
+def _distribution(axis: Any, fit: Distribution, seen: Survival | None, end: float) -> None:
+    if seen is not None:
+        axis.step(
+            np.concatenate([[0.0], seen.values]),
+            np.concatenate([[0.0], seen.probabilities]),
+            where="post",
+            color="silver",
+            linewidth=3,
+            label="seen",
+        )
+    x = np.linspace(0, end, 500)
+    axis.plot(x, fit.cdf(x), color="black", linewidth=1.2, label="fitted")
+    axis.set(ylabel="probability", xlim=(0, end), ylim=(0, 1.02))
+
+
+def _pyplot() -> Any:
+    try:
+        from matplotlib import pyplot
+    except ImportError as error:
+        raise AnabranchError("a plot needs matplotlib: pip install matplotlib") from error
+    return pyplot

@@ -1,0 +1,324 @@
+"""Window size and timeout from a sample of invocations: `ab.fit_windows`."""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from anabranch.assembly.fitting.distribution import Distribution, Floats
+from anabranch.assembly.fitting.erlang import HyperErlang
+from anabranch.assembly.fitting.hypererlang import fit_hyper_erlang
+from anabranch.assembly.fitting.reading import Instances, read_instances
+from anabranch.assembly.fitting.survival import Survival
+from anabranch.assembly.fitting.zeros import WithZeros
+from anabranch.errors import InvalidCall
+
+__all__ = ["WindowFit", "choose_window", "fit_instances", "fit_windows"]
+
+_GOOD_FIT = 0.05
+
+
+@dataclass(frozen=True)
+class WindowFit:
+    """Window parameters and what they rest on.
+
+    Attributes
+    ----------
+    size, timeout
+        Close a window at this count, or after so many seconds.
+    alpha, beta, tolerance
+        What was asked for.
+    degree, span
+        Invocations per instance and seconds from the first to the last, as seen; what was cut off
+        is accounted for.
+    degree_fit, span_fit
+        The distributions fitted to them.
+    instances, invocations
+        Number of instances used, and of their invocations.
+    rate
+        Instances per second of the sample; None if it is too short to tell.
+    unsettled, rejected, cut
+        Instances left out because they began too close to the sample's end; invocations without
+        a key or a time; instances known to be incomplete.
+    notes
+        What to know before relying on it.
+    """
+
+    size: int
+    timeout: float
+    alpha: float
+    beta: float
+    tolerance: float | None
+    degree: Survival
+    span: Survival
+    degree_fit: HyperErlang
+    span_fit: Distribution
+    instances: int
+    invocations: int
+    rate: float | None
+    unsettled: int
+    rejected: int
+    cut: int
+    notes: tuple[str, ...]
+
+    @property
+    def duration(self) -> str:
+        """The timeout as a duration, rounded up to whole milliseconds."""
+        return f"{math.ceil(self.timeout * 1000 - 1e-6)} milliseconds"
+
+    @property
+    def degrees(self) -> tuple[Floats, Floats]:
+        """Degrees and their probabilities, as the queueing models take them."""
+        return self.degree.shares()
+
+    def table(self) -> list[dict[str, Any]]:
+        """One row for degrees and one for spans: chosen value, what it covers, and the fit."""
+        rows = []
+        for name, unit, chosen, seen, fit, shift in (
+            ("degree", "invocations", self.size, self.degree, self.degree_fit, 0.5),
+            ("span", "seconds", self.timeout, self.span, self.span_fit, 0.0),
+        ):
+            rows.append(
+                {
+                    "what": name,
+                    "unit": unit,
+                    "chosen": chosen,
+                    "covers_seen": float(seen.cdf(chosen)),
+                    "covers_fitted": float(fit.cdf(chosen + shift)),
+                    "mean": seen.mean,
+                    "median": float(seen.ppf(0.5)),
+                    "p95": float(seen.ppf(0.95)),
+                    "fit": repr(fit),
+                    "distance": seen.distance(fit.cdf(seen.values + shift), counts=shift > 0),
+                }
+            )
+        return rows
+
+    def plot(self, path: Any = None) -> Any:
+        """Draw densities and distributions, seen and fitted; write them to `path` if given."""
+        from anabranch.assembly.fitting.plotting import plot_windows
+
+        figure = plot_windows(self)
+        if path is not None:
+            figure.savefig(path, dpi=110)
+        return figure
+
+    def __repr__(self) -> str:
+        asked = (
+            f"tolerance {self.tolerance:g}"
+            if self.tolerance is not None
+            else f"alpha {self.alpha:g}, beta {self.beta:g}"
+        )
+        rate = "" if self.rate is None else f", {self.rate:.4g}/s"
+        lines = [
+            f"close at {self.size} invocations or after {self.timeout:.4g} seconds  ({asked})",
+            f"from {self.instances:,} instances of {self.invocations:,} invocations{rate}",
+            "",
+            f"{'':8}{'chosen':>8}{'covers':>9}{'fitted':>9}{'mean':>9}{'median':>9}{'p95':>9}"
+            f"{'gap':>8}",
+        ]
+        for row in self.table():
+            lines.append(
+                f"{row['what']:8}{row['chosen']:>8.4g}{row['covers_seen']:>9.2%}"
+                f"{row['covers_fitted']:>9.2%}{row['mean']:>9.4g}{row['median']:>9.4g}"
+                f"{row['p95']:>9.4g}{row['distance']:>8.3f}"
+            )
+        lines += ["", f"degree  {self.degree_fit!r}", f"span    {self.span_fit!r}"]
+        lines += [f"note: {note}" for note in self.notes]
+        return "\n".join(lines)
+
+
+def fit_windows(
+    sample: Any,
+    alpha: float = 0.9,
+    beta: float = 0.05,
+    *,
+    tolerance: float | None = None,
+    key: str | Sequence[str] | None = None,
+    time: str | None = None,
+    complete: str | None = None,
+    settle: float | None = None,
+) -> WindowFit:
+    """Choose window size and timeout for `ab.assemble` from a sample of invocations.
+
+    The size is the least count that covers a share `alpha` of the instances; the timeout is the
+    span that a share ``1 - beta`` of them does not exceed, read from a fitted hyper-Erlang
+    distribution (from the sample itself where the fit is poor).
+
+    Parameters
+    ----------
+    sample
+        A batch DataFrame of Spark, a pandas DataFrame or an Arrow table. One row per invocation;
+        or rows that `ab.assemble` returned (columns ``count, first_ts, last_ts``), whose rows of
+        one key are put together again.
+    alpha, beta
+        Share of instances that the size should hold, and that the timeout may cut.
+    tolerance
+        Instead of the two: the share of instances that may be incomplete for either reason. The
+        cheapest pair is taken, by open windows.
+    key
+        Columns that tell instances apart. By default ``head``, ``instance_ts`` and ``client``, as
+        far as there are such.
+    time
+        Column of the event time: a timestamp, integer microseconds, or seconds as float. By default
+        ``event_ts``, ``ts`` or ``time``.
+    complete
+        A column that is false where an instance is known to be incomplete. Its span and count then
+        only bound the true ones from below (Kaplan-Meier, and EM for cut-off values).
+    settle
+        Instances that begin within so many seconds of the sample's end may lack their last
+        invocations and are left out. By default the longest span seen.
+
+    Examples
+    --------
+    >>> from papers.dssis.tracing import generate_trace
+    >>> fit = fit_windows(generate_trace(seed=1).table())
+    >>> fit.size, round(fit.timeout)
+    (14, 15)
+    >>> fit_windows(generate_trace(seed=1).table(), tolerance=0.05).size > fit.size
+    True
+    """
+    problems = [
+        f"{name} must be a number between 0 and 1, got {value!r}"
+        for name, value in (("alpha", alpha), ("beta", beta), ("tolerance", tolerance))
+        if value is not None and not (isinstance(value, (int, float)) and 0 < value < 1)
+    ]
+    if settle is not None and not settle >= 0:
+        problems.append(f"settle must be a number of seconds of at least 0, got {settle!r}")
+    if problems:
+        raise InvalidCall("fit_windows", problems)
+    if type(sample).__module__.split(".")[0] == "pyspark":
+        spark = importlib.import_module("anabranch.spark.fitting")
+        sample = spark.narrow(sample, key, time, complete)
+    found = read_instances(sample, key, time, complete, settle)
+    return fit_instances(found, alpha=alpha, beta=beta, tolerance=tolerance)
+
+
+def fit_instances(
+    found: Instances, *, alpha: float = 0.9, beta: float = 0.05, tolerance: float | None = None
+) -> WindowFit:
+    """Choose window parameters from degrees and spans that are known already.
+
+    Examples
+    --------
+    >>> from anabranch.assembly.fitting.reading import Instances
+    >>> rng = np.random.default_rng(1)
+    >>> seen = Instances.of(rng.integers(1, 9, 5000), rng.gamma(4, 3, 5000))
+    >>> fit = fit_instances(seen)
+    >>> fit.size, abs(fit.timeout - 23.3) < 1
+    (8, True)
+    """
+    degree = Survival(found.degrees, found.complete)
+    span = Survival(found.spans, found.complete)
+    notes = list(found.notes)
+    degree_fit = fit_hyper_erlang(found.degrees, complete=found.complete, counts=True)
+    span_fit = _fit_spans(found.spans, found.complete)
+    gap = span.distance(span_fit.cdf(span.values))
+    if tolerance is not None:
+        size, timeout = choose_window(degree.shares(), span_fit, tolerance)
+    else:
+        size = _least(degree, degree_fit, alpha, notes)
+        timeout = float(span_fit.ppf(1 - beta))
+        seen = float(span.ppf(1 - beta))
+        if gap > _GOOD_FIT and math.isfinite(seen):
+            notes.append(
+                f"spans are fitted poorly (gap {gap:.3f}): the timeout is the sample's own quantile"
+            )
+            timeout = seen
+    if found.count < 500:
+        notes.append(f"only {found.count} instances: expect other values from another sample")
+    # A window of no length would close before its second invocation.
+    timeout = max(timeout, 1e-3)
+    return WindowFit(
+        size=size,
+        timeout=timeout,
+        alpha=alpha,
+        beta=beta,
+        tolerance=tolerance,
+        degree=degree,
+        span=span,
+        degree_fit=degree_fit,
+        span_fit=span_fit,
+        instances=found.count,
+        invocations=int(found.degrees.sum()),
+        rate=found.rate,
+        unsettled=found.unsettled,
+        rejected=found.rejected,
+        cut=int((~found.complete).sum()),
+        notes=tuple(notes),
+    )
+
+
+def choose_window(
+    degrees: tuple[ArrayLike, ArrayLike], span: Distribution, tolerance: float
+) -> tuple[int, float]:
+    """The cheapest size and timeout that keep a share ``1 - tolerance`` of instances whole.
+
+    Among all pairs with ``P(degree <= size) * P(span <= timeout) >= 1 - tolerance`` the one with
+    the fewest open windows, by `anabranch.assembly.window_array`; timeouts go in round steps.
+
+    Examples
+    --------
+    The paper's pages, of which at most 5 % may be incomplete:
+
+    >>> from anabranch.assembly.fitting import Erlang, HyperErlang
+    >>> x = np.arange(1, 31)
+    >>> share = Erlang(100, 8.7963).cdf(x - 0.5) - Erlang(100, 8.7963).cdf(x - 1.5)
+    >>> span = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404, 0.3666])
+    >>> choose_window((x, share), span, 0.05)
+    (17, 22.0)
+    """
+    from anabranch.assembly.window_array import window_array
+
+    counts, shares = np.asarray(degrees[0]), np.asarray(degrees[1], dtype=np.float64)
+    shares = shares / shares.sum()
+    order = np.argsort(counts)
+    covered = np.cumsum(shares[order])
+    floor = float(span.ppf(1 - tolerance))
+    if floor <= 0:
+        return int(counts[order][np.searchsorted(covered, 1 - tolerance - 1e-12)]), 1e-3
+    step = 10.0 ** math.floor(math.log10(floor)) / 10
+    best: tuple[float, int, float] | None = None
+    for size, share in zip(counts[order], covered, strict=True):
+        if share < 1 - tolerance:
+            continue
+        needed = (1 - tolerance) / min(share, 1.0)
+        at_least = float(span.ppf(min(needed, 1.0)))
+        if not math.isfinite(at_least):
+            continue
+        timeout = round(math.ceil(at_least / step - 1e-9) * step, 9)
+        cost = window_array(1.0, int(size), timeout, (counts, shares), span).windows
+        # Windows that differ by less than the model can tell cost the same: the smaller size wins.
+        if best is None or cost < best[0] * (1 - 1e-3):
+            best = (cost, int(size), timeout)
+        if share >= 1 - 1e-9:
+            break
+    assert best is not None
+    return best[1], best[2]
+
+
+def _fit_spans(spans: Floats, complete: np.ndarray) -> Distribution:
+    positive = spans > 0
+    zeros = float(np.mean(~positive & complete))
+    if not (positive & complete).any():
+        # Nothing ever lasts: a density as good as zero keeps the rest working.
+        return WithZeros(1 - 1e-9, HyperErlang([1.0], [1], [1e6]))
+    fit = fit_hyper_erlang(spans[positive], complete=complete[positive])
+    return WithZeros(zeros, fit) if zeros else fit
+
+
+def _least(seen: Survival, fit: HyperErlang, alpha: float, notes: list[str]) -> int:
+    size = float(seen.ppf(alpha))
+    if math.isfinite(size):
+        return int(size)
+    notes.append(
+        f"so many instances were cut off that {alpha:g} of the degrees were never seen whole: "
+        "the size is the fit's"
+    )
+    return max(1, math.ceil(float(fit.ppf(alpha)) - 0.5))

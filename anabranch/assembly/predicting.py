@@ -1,0 +1,324 @@
+"""What an assembly will hold and how long it will take, before it runs: `ab.predict`."""
+
+from __future__ import annotations
+
+import math
+import reprlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from anabranch.assembly.closing import CountOrTimeout
+from anabranch.assembly.fitting.distribution import Distribution
+from anabranch.assembly.window_array import WindowArray, window_array
+from anabranch.calls import Duration, count, microseconds
+from anabranch.errors import InvalidCall
+
+if TYPE_CHECKING:
+    from anabranch.assembly.fitting.windows import WindowFit
+
+__all__ = ["Prediction", "predict"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What an assembly does in the long run.
+
+    Attributes
+    ----------
+    windows, peak
+        Open windows on average, and the number that is exceeded once in a thousand looks.
+    tuples
+        Invocations held on average.
+    storage
+        Their bytes on average; the rows themselves, not what a state store adds.
+    closes_after
+        Mean seconds from a window's first invocation to its close, as its row is due.
+    row_after
+        The same until the row comes out: lateness is waited for, and micro-batches.
+    complete, second, full
+        Share of instances whole in their first window; that open a second one; and of first
+        windows that fill up before their timeout.
+    rate
+        Instances per second.
+    array
+        The model's own figures.
+    """
+
+    windows: float
+    peak: float
+    tuples: float
+    storage: float
+    closes_after: float
+    row_after: float
+    complete: float
+    second: float
+    full: float
+    rate: float
+    array: WindowArray
+
+    def __str__(self) -> str:
+        return (
+            f"at {self.rate:.4g} instances/s this assembly holds {self.windows:,.0f} windows "
+            f"({self.peak:,.0f} at peak), {_bytes(self.storage)}, and closes a window after "
+            f"{self.closes_after:.3g} s; {self.complete:.1%} of instances are whole in their first "
+            "window"
+        )
+
+    def __repr__(self) -> str:
+        lines = [
+            str(self),
+            "",
+            f"  open windows      {self.windows:>12,.0f}   peak {self.peak:,.0f}",
+            f"  invocations held  {self.tuples:>12,.0f}   {_bytes(self.storage)}",
+            f"  window closes after {self.closes_after:>10.4g} s, its row comes after "
+            f"{self.row_after:.4g} s",
+            f"  full before timeout {self.full:>10.1%}   second windows {self.second:.1%} "
+            "of instances",
+        ]
+        return "\n".join(lines)
+
+    def beside(self, observed: Mapping[str, Any]) -> str:
+        """The prediction and what a running query reports, in one line, for `ab.watch`.
+
+        Parameters
+        ----------
+        observed
+            Figures of a batch; of ``open_windows``, ``state_rows`` (invocations held) and
+            ``state_bytes`` those that are there.
+
+        Examples
+        --------
+        >>> from anabranch.assembly.fitting import Erlang
+        >>> told = predict(10.0, size=3, timeout=5.0, degrees=([2], [1.0]), span=Erlang(2, 1.0))
+        >>> told.beside({"open_windows": 55})
+        'predicted 52 open windows, observed 55 (6% more)'
+        """
+        parts = []
+        for name, label, value in (
+            ("open_windows", "open windows", self.windows),
+            ("state_rows", "invocations held", self.tuples),
+        ):
+            if (seen := observed.get(name)) is not None:
+                parts.append(f"predicted {count(value)} {label}, observed {_compared(seen, value)}")
+        if (seen := observed.get("state_bytes")) is not None:
+            parts.append(f"predicted {_bytes(self.storage)} of rows, state {_bytes(float(seen))}")
+        return "; ".join(parts) or f"predicted {count(self.windows)} open windows"
+
+
+def predict(
+    rate: float | None = None,
+    windows: WindowFit | None = None,
+    *,
+    invocations: float | None = None,
+    close: Any = None,
+    size: int | None = None,
+    timeout: float | Duration | None = None,
+    degrees: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
+    span: Distribution | None = None,
+    late: Duration | None = None,
+    trigger: Duration | None = None,
+    arrival_scv: float = 1.0,
+    tuple_bytes: float = 135.0,
+    peak: float = 0.999,
+) -> Prediction:
+    """Predict what ``ab.assemble(..., close=ab.count_or_timeout(size, timeout))`` will hold.
+
+    Parameters
+    ----------
+    rate
+        Instances per second; by default the sample's.
+    windows
+        What `ab.fit_windows` returned: size, timeout, degrees, spans and rate, where the other
+        arguments do not say otherwise.
+    invocations
+        Invocations per second, instead of `rate`.
+    close
+        The policy as `ab.assemble` takes it, ``ab.count_or_timeout(...)``; or say
+    size, timeout
+        A window closes at this count, or after so many seconds (a number, or "22 seconds").
+    degrees
+        Invocations per instance: a list of observed ones, or counts and their probabilities.
+    span
+        Distribution of the seconds from first to last invocation.
+    late
+        Lateness that event time waits for: windows are held so much longer.
+    trigger
+        Time between micro-batches: rows wait on average for half of it.
+    arrival_scv
+        Squared coefficient of variation of the time between instances; above 1 for bursts.
+    tuple_bytes
+        Bytes kept per invocation.
+    peak
+        Probability that the peak is not exceeded.
+
+    Examples
+    --------
+    >>> from anabranch.assembly.fitting import HyperErlang
+    >>> span = HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])
+    >>> told = predict(102.27, size=13, timeout="22 seconds", degrees=([12, 13, 14], [.4, .4, .2]),
+    ...                span=span)
+    >>> print(told)
+    at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
+window after 14.7 s; 79.3% of instances are whole in their first window
+    """
+    problems = []
+    if close is not None:
+        if not isinstance(close, CountOrTimeout):
+            problems.append(
+                f"close must be ab.count_or_timeout(...), got {close}; what other policies hold "
+                "depends on each head's own calls: run them and see ab.metrics"
+            )
+        elif size is not None or timeout is not None:
+            problems.append("close says size and timeout already: leave those out")
+        else:
+            size, timeout = close.n, close.timeout / 1e6
+    if problems:
+        raise InvalidCall("predict", problems)
+    values = _gather(rate, windows, invocations, size, timeout, degrees, span)
+    problems = values.problems
+    waits = {"late": 0.0, "trigger": 0.0}
+    for name, given in (("late", late), ("trigger", trigger)):
+        if given is not None:
+            try:
+                waits[name] = microseconds(given) / 1e6
+            except ValueError as error:
+                problems.append(f"{name}: {error}")
+            if waits[name] < 0:
+                problems.append(f"{name} must not be negative, got {given!r}")
+    if problems:
+        raise InvalidCall("predict", problems)
+    array = window_array(
+        values.rate,
+        values.size,
+        values.timeout,
+        values.degrees,
+        values.span,
+        arrival_scv=arrival_scv,
+        tuple_bytes=tuple_bytes,
+        peak=peak,
+    )
+    # Event time holds every window longer, by the lateness that the watermark waits for, and the
+    # next micro-batch has to come round.
+    wait = waits["late"] + waits["trigger"] / 2
+    opened = values.rate * (1 + array.second)
+    held_more = opened * wait
+    windows_held = array.windows + held_more
+    per_window = values.mean_degree / (1 + array.second)
+    tuples = array.tuples + held_more * per_window
+    growth = windows_held / array.windows if array.windows else 1.0
+    margin = (array.peak - array.windows) * math.sqrt(growth)
+    return Prediction(
+        windows=windows_held,
+        peak=windows_held + margin,
+        tuples=tuples,
+        storage=tuples * tuple_bytes,
+        closes_after=array.life,
+        row_after=array.life + wait,
+        complete=array.complete,
+        second=array.second,
+        full=array.full,
+        rate=values.rate,
+        array=array,
+    )
+
+
+@dataclass
+class _Values:
+    rate: float
+    size: int
+    timeout: float
+    degrees: tuple[Any, Any]
+    span: Any
+    problems: list[str]
+
+    @property
+    def mean_degree(self) -> float:
+        counts, shares = self.degrees
+        return float(np.asarray(counts, dtype=float) @ np.asarray(shares, dtype=float))
+
+
+def _gather(
+    rate: float | None,
+    windows: WindowFit | None,
+    invocations: float | None,
+    size: int | None,
+    timeout: float | Duration | None,
+    degrees: Any,
+    span: Distribution | None,
+) -> _Values:
+    problems = []
+    if windows is not None:
+        size = windows.size if size is None else size
+        timeout = windows.timeout if timeout is None else timeout
+        degrees = windows.degrees if degrees is None else degrees
+        span = windows.span_fit if span is None else span
+        if rate is None and invocations is None:
+            rate = windows.rate
+    for name, value in (("size", size), ("timeout", timeout), ("degrees", degrees), ("span", span)):
+        if value is None:
+            problems.append(f"{name} is missing: say {name}=..., or windows=ab.fit_windows(sample)")
+    if degrees is not None:
+        degrees, found = _degrees(degrees)
+        problems += found
+    if span is not None and not isinstance(span, Distribution):
+        problems.append(
+            f"span must be a distribution, got {type(span).__name__}; "
+            "anabranch.assembly.fitting.fit_two_moments(mean, scv) makes one"
+        )
+    seconds = math.nan
+    if timeout is not None:
+        try:
+            plain = isinstance(timeout, (int, float))
+            seconds = float(timeout) if plain else microseconds(timeout) / 1e6  # type: ignore[arg-type]
+        except ValueError as error:
+            problems.append(f"timeout: {error}")
+    if rate is not None and invocations is not None:
+        problems.append("rate and invocations are both given: say one of them")
+    elif rate is None and invocations is None:
+        problems.append("rate is missing: say rate= instances per second, or invocations=")
+    for name, value in (("rate", rate), ("invocations", invocations)):
+        if value is not None and not (
+            isinstance(value, Real) and value > 0 and math.isfinite(value)
+        ):
+            problems.append(f"{name} must be a finite number above 0, got {value!r}")
+    if invocations is not None and degrees is not None and not problems:
+        rate = invocations / float(degrees[0] @ degrees[1])
+    return _Values(rate or 0.0, size or 0, seconds, degrees, span, problems)
+
+
+def _degrees(given: Any) -> tuple[Any, list[str]]:
+    """Counts and their probabilities, or what is wrong with them."""
+    try:
+        if isinstance(given, tuple) and len(given) == 2 and not any(map(np.isscalar, given)):
+            counts, shares = (np.asarray(part, dtype=np.float64) for part in given)
+        else:
+            counts, seen = np.unique(np.asarray(given, dtype=np.float64), return_counts=True)
+            shares = seen / max(seen.sum(), 1)
+    except (TypeError, ValueError):
+        counts = shares = np.empty(0)
+    if counts.ndim != 1 or counts.shape != shares.shape or not len(counts):
+        return None, [
+            "degrees must be a list of counts, or counts and their probabilities; got "
+            + reprlib.repr(given)
+        ]
+    if not (counts >= 1).all():
+        return None, [f"degrees must count at least 1 invocation, got {counts.min():g}"]
+    return (counts, shares), []
+
+
+def _compared(seen: float, told: float) -> str:
+    if not told:
+        return count(seen)
+    change = seen / told - 1
+    if abs(change) < 0.005:
+        return f"{count(seen)} (as predicted)"
+    return f"{count(seen)} ({abs(change):.0%} {'more' if change > 0 else 'fewer'})"
+
+
+def _bytes(number: float) -> str:
+    return f"{number / 1e6:.2g} MB" if number < 1e7 else f"{number / 1e6:,.0f} MB"

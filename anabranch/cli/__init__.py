@@ -1,0 +1,1 @@
+"""The command ``anabranch``: one file a command."""

@@ -1,0 +1,130 @@
+"""The command ``anabranch``."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from anabranch import __version__
+from anabranch.cli import place
+from anabranch.errors import AnabranchError
+
+__all__ = ["main"]
+
+app = typer.Typer(
+    help="Anabranch correlates distributed data streams over sliding windows, on PySpark.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"anabranch {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def demo(
+    seconds: Annotated[
+        float, typer.Option(min=1, help="How long the channels are on air, by the wall clock.")
+    ] = 25,
+    speed: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of stream time per second of the wall clock.")
+    ] = 8,
+    left_rate: Annotated[
+        float, typer.Option(min=1, help="Rows per second of stream time on the left channel.")
+    ] = 500,
+    right_rate: Annotated[
+        float, typer.Option(min=1, help="Rows per second of stream time on the right channel.")
+    ] = 300,
+    stories: Annotated[
+        int, typer.Option(min=0, help="Stories on both channels; two in five are traps.")
+    ] = 50,
+    seed: Annotated[int, typer.Option(help="The same seed and knobs broadcast the same rows.")] = 7,
+    workers: Annotated[int, typer.Option(min=1, help="Workers, and cores that Spark uses.")] = 2,
+    skip_comparison: Annotated[
+        bool,
+        typer.Option("--skip-comparison", help="Do not run plain Spark's join afterwards (12 s)."),
+    ] = False,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave rows, checkpoints and Spark's log behind.")
+    ] = False,
+) -> None:
+    """Watch two simulated news channels being correlated while they are on air.
+
+    Rows of 64 features are written as live parquet files; a streaming query finds the stories that
+    both channels tell within a minute. At the end every pair found is checked against what was
+    planted, and speed is compared with the join that Spark users write today.
+
+    Exit code: 0 if exactly the due stories were found, 1 if not, 130 after Ctrl-C.
+    """
+    # Spark would otherwise start its workers with the system's python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Here, not above: Spark takes a second to import, and --help and --version do without.
+    from anabranch.spark.demo.show import DemoSettings, run_demo
+
+    try:
+        code = run_demo(
+            DemoSettings(
+                seconds=seconds,
+                speed=speed,
+                left_rate=left_rate,
+                right_rate=right_rate,
+                stories=stories,
+                seed=seed,
+                workers=workers,
+                compare=not skip_comparison,
+                keep_files=keep_files,
+            )
+        )
+    except AnabranchError as error:
+        typer.echo(str(error), err=True)
+        code = 2
+    raise typer.Exit(code)
+
+
+@app.command("story")
+def tell_story(
+    path: Annotated[str, typer.Argument(help="The control directory of a correlate query.")],
+) -> None:
+    """Tell the history of a plan log: what changed, when, and because of which figures."""
+    from anabranch.plans.log import PlanLog
+    from anabranch.plans.story import story
+
+    entries = PlanLog(path).entries()
+    if not entries:
+        typer.echo(
+            f"there is no plan log in {path}: give the directory named by control=", err=True
+        )
+        raise typer.Exit(2)
+    for line in story(entries):
+        typer.echo(line)
+
+
+place.register(app)
+
+
+def main() -> None:
+    """Run the command line."""
+    app()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""``ab.emd("hist", ground=...) <= 0.5``: similar by the Earth Mover's Distance.
+
+How much mass must be moved how far to turn one histogram into the other. The measure only says
+what to compare; `anabranch.correlation.emd` computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.correlation.emd.filters import read_filters
+from anabranch.correlation.emd.ground import Ground, read_ground
+from anabranch.correlation.emd.search import EmdSearch
+from anabranch.predicates import Compared, VectorMeasure
+
+__all__ = ["EmdMeasure", "emd"]
+
+_NORMALIZE = ("mass", None)
+_SCORES = ("bound", "exact")
+
+
+@dataclass(frozen=True, repr=False)
+class EmdMeasure(VectorMeasure):
+    """The Earth Mover's Distance of two histograms."""
+
+    ground: Ground = field(default_factory=lambda: Ground("line", None))
+    filters: tuple[str, ...] = ()
+    unit: bool = False
+    exact_scores: bool = False
+    wrong: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        columns = repr(self.left)
+        if self.right != self.left:
+            columns += f", {self.right!r}"
+        return f"emd({columns}, ground={self.ground.kind!r})"
+
+    @property
+    def label(self) -> str:
+        """What stored histograms mean: the ground distance, and whether they must sum to 1."""
+        return f"emd {self.ground.digest} {'unit' if self.unit else 'mass'}"
+
+    def problems_with(self, term: Compared) -> list[str]:
+        """What is wrong with this measure in a comparison."""
+        found = [f"{term!r}: {text}" for text in self.wrong]
+        if term.threshold < 0:
+            found.append(f"{term!r}: a distance is never negative, so compare with 0 or more")
+        return found
+
+    def search(self, slot: str, term: Compared) -> EmdSearch:
+        """What finds the pairs of blocks that satisfy a comparison."""
+        return EmdSearch(
+            slot, self.ground, term.op, term.threshold, self.filters, self.exact_scores
+        )
+
+
+def emd(
+    left: str,
+    right: str | None = None,
+    *,
+    ground: Any = "line",
+    metric: str | None = None,
+    normalize: str | None = "mass",
+    scale: float | str | None = None,
+    filters: str | Sequence[str] = "default",
+    scores: str = "bound",
+    dim: int | None = None,
+) -> EmdMeasure:
+    """Earth Mover's Distance of two histograms (arrays of as many masses as there are bins).
+
+    Parameters
+    ----------
+    left, right
+        Columns; the same one of both sides if `right` is left out.
+    ground
+        How far apart bins are: ``"line"`` (in a row, 1 apart), ``"circle"`` (the same, closed), an
+        array of positions (one number or one row of coordinates per bin), or a square matrix of
+        distances, which must be a metric.
+    metric
+        For coordinates: ``"euclidean"`` (default) or ``"manhattan"``. Give it as well if there are
+        as many coordinates as bins, or the array is taken for a matrix.
+    normalize
+        ``"mass"`` divides each histogram by its sum; None demands that it is 1 already.
+    scale
+        Divides every ground distance: a number, or ``"max"`` for the greatest of them.
+    filters
+        ``"default"``, ``"paper"`` (EMD-DDSJ's chain), ``"head-sj"``, or a list of names. They
+        change the cost, never the pairs.
+    scores
+        A pair that an upper bound shows to match needs no exact distance: with ``"bound"`` its
+        score is that upper bound, with ``"exact"`` its distance, at the cost of solving it. On
+        lines and circles scores are always exact.
+    dim
+        The number of bins of a line or circle; needed for ``ab.spans`` and to drop bad rows.
+
+    Examples
+    --------
+    >>> emd("hist") <= 4
+    emd('hist', ground='line') <= 4
+    >>> emd("hist", ground=[[0, 0], [0, 1], [1, 0]], scale="max") <= 0.1
+    emd('hist', ground='points') <= 0.1
+    """
+    found, wrong = read_ground(ground, metric, scale, dim)
+    names, more = read_filters(filters, found)
+    wrong = wrong + more
+    if normalize not in _NORMALIZE:
+        wrong.append(f"normalize must be 'mass' or None, got {normalize!r}")
+    if scores not in _SCORES:
+        wrong.append(f"scores must be 'bound' or 'exact', got {scores!r}")
+    bins = found.bins if dim is None else dim
+    return EmdMeasure(
+        "emd",
+        left,
+        left if right is None else right,
+        bins,
+        found,
+        names,
+        normalize is None,
+        scores == "exact",
+        tuple(wrong),
+    )

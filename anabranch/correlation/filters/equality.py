@@ -1,0 +1,107 @@
+"""Rows of the same key: both blocks sorted by key and time, then merged.
+
+Keys are 64-bit codes: the key itself if it is an integer, else its hash, in which case a proposed
+pair is checked against the text as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch
+from anabranch.flow.blocks import Block
+
+__all__ = ["Group", "key_candidates", "shared_groups"]
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+class Group(NamedTuple):
+    """Rows of one key, in time order: positions in the left and in the right block."""
+
+    left: np.ndarray
+    right: np.ndarray
+
+
+class _Order(NamedTuple):
+    codes: np.ndarray  # distinct, rising
+    begins: np.ndarray  # of each code's run in `rows`, and the end
+    rows: np.ndarray
+
+
+def shared_groups(pair: Pair, slot: str, at_least: int) -> tuple[list[Group], np.ndarray]:
+    """Keys with at least so many pairs, and a flag for each left row that belongs to one."""
+    left, right = _order(pair.left, slot), _order(pair.right, slot)
+    _, a, b = np.intersect1d(left.codes, right.codes, assume_unique=True, return_indices=True)
+    sizes = np.diff(left.begins)[a] * np.diff(right.begins)[b]
+    big = sizes >= at_least
+    groups = [
+        Group(
+            left.rows[left.begins[i] : left.begins[i + 1]],
+            right.rows[right.begins[j] : right.begins[j + 1]],
+        )
+        for i, j in zip(a[big], b[big], strict=True)
+    ]
+    taken = np.zeros(len(pair.left), bool)
+    for group in groups:
+        taken[group.left] = True
+    return groups, taken
+
+
+def key_candidates(pair: Pair, slot: str, skip: np.ndarray) -> Iterator[Candidates]:
+    """Every pair with equal codes, apart from left rows in `skip`."""
+    order = _order(pair.right, slot)
+    run = np.searchsorted(order.codes, pair.left.columns[slot])
+    _, out_i, out_j = scratch()
+    at = np.array([0, 0], np.int64)
+    while at[0] < len(pair.left):
+        count = _merge(pair.left.columns[slot], run, skip, order, pair.stamps, at, out_i, out_j)
+        if count:
+            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+
+
+def _order(block: Block, slot: str) -> _Order:
+    def make(of: Block) -> _Order:
+        codes = of.columns[slot]
+        rows = np.argsort(codes, kind="stable").astype(np.int32)  # so a run is in time order
+        distinct, begins = np.unique(codes[rows], return_index=True)
+        return _Order(distinct, np.append(begins, len(rows)), rows)
+
+    return block.derive(("key order", slot), make)
+
+
+@numba.njit(cache=True, nogil=True)
+def _merge(codes, run, skip, order, stamps, at, out_i, out_j):  # pragma: no cover
+    """Fill the output from position `at`, which then says where to go on."""
+    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+    distinct, begins, rows = order
+    found, room = 0, len(out_i)
+    i, resume = at[0], at[1]
+    while i < len(codes):
+        if not skip[i] and run[i] < len(distinct) and distinct[run[i]] == codes[i]:
+            p, end = begins[run[i]], begins[run[i] + 1]
+            lo, hi = p, end
+            while lo < hi:  # the first row of the run that the window lets in
+                middle = (lo + hi) // 2
+                if s[rows[middle]] < t[i] - w_right:
+                    lo = middle + 1
+                else:
+                    hi = middle
+            for q in range(max(lo, resume), end):
+                j = rows[q]
+                if s[j] > t[i] + w_left:
+                    break
+                if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
+                    if found == room:
+                        at[0], at[1] = i, q
+                        return found
+                    out_i[found] = i
+                    out_j[found] = j
+                    found += 1
+        i, resume = i + 1, 0
+    at[0], at[1] = i, 0
+    return found

@@ -1,0 +1,181 @@
+"""Manhattan and Hamming distances, which no matrix product gives: compiled loops over a tile.
+
+A left row meets a run of right rows at once, element by element, so that the sums of the whole run
+are one vector and the compiler needs no sum across it; the right tile is transposed for that.
+Hamming distances are exact at once. Manhattan distances are added in float32, with fast-math and a
+safe margin; a run that is already too far after some elements is left there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.core.extending import intrinsic, overload
+
+from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
+from anabranch.flow.blocks import Block
+
+__all__ = ["loop_candidates"]
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
+
+_EPSILON = 2.0**-24
+_TILE = 512
+_LANES = 128
+_CHECK = 16
+_FLOAT32_SAFE = 1e30
+
+
+def loop_candidates(
+    pair: Pair, slot: str, kind: str, upward: bool, threshold: float
+) -> Iterator[Candidates]:
+    """Every pair whose distance may be at or beyond the threshold on the wanted side."""
+    x, y = pair.left.columns[slot], pair.right.columns[slot]
+    least, most = _counts(x, upward, threshold)
+    if kind == "manhattan":
+        bound = _manhattan_bound(pair, slot, upward, threshold)
+        x, y = _float32(pair.left, slot), _float32(pair.right, slot)
+    _, out_i, out_j = scratch()
+    for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
+        args = (top, start, pair.stamps, out_i, out_j)
+        turned = np.ascontiguousarray(y[start:stop].T)
+        if kind == "manhattan":
+            count = _manhattan(x[top:bottom], turned, upward, bound, *args)
+        else:
+            count = _hamming(x[top:bottom], turned, least, most, *args)
+        if count:
+            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+
+
+def _counts(vectors: np.ndarray, upward: bool, threshold: float) -> tuple[np.int32, np.int32]:
+    """The least and the greatest count that is wanted; counts are whole and have an end."""
+    every = vectors.shape[1] * (64 if vectors.dtype == np.uint64 else 1)
+    if upward:
+        return np.int32(math.ceil(np.clip(threshold, 0, every + 1))), np.int32(every)
+    return np.int32(0), np.int32(math.floor(np.clip(threshold, -1, every)))
+
+
+def _manhattan_bound(pair: Pair, slot: str, upward: bool, threshold: float) -> np.float32:
+    """The threshold less (or plus) what float32 may get wrong."""
+    d = pair.left.columns[slot].shape[1]
+    largest = max(_largest(pair.left, slot), _largest(pair.right, slot))
+    if max(largest, threshold) > _FLOAT32_SAFE:  # leave every pair to the exact decision
+        return np.float32(-np.inf if upward else np.inf)
+    # Relative error of the sum, of the threshold itself, and of numbers too small for float32.
+    margin = 4 * _EPSILON * ((d + 4) * d * largest + threshold) + d * 2.0**-148
+    return np.float32(threshold - margin if upward else threshold + margin)
+
+
+def _float32(block: Block, slot: str) -> np.ndarray:
+    """The vectors in float32; what is beyond its range saturates and is not relied on."""
+
+    def make(of: Block) -> np.ndarray:
+        vectors: np.ndarray = of.columns[slot]
+        if vectors.dtype == np.float32:
+            return vectors
+        clipped: np.ndarray = np.clip(vectors, -_FLOAT32_SAFE, _FLOAT32_SAFE).astype(np.float32)
+        return clipped
+
+    return block.derive(("float32", slot), make)
+
+
+def _largest(block: Block, slot: str) -> float:
+    return block.derive(
+        ("largest", slot), lambda of: float(np.abs(of.columns[slot]).max(initial=0.0))
+    )
+
+
+@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma: no cover
+    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+    found, (d, n) = 0, b.shape
+    room = np.empty(_LANES, np.float32)
+    for r in range(len(a)):
+        for begin in range(0, n, _LANES):
+            end = min(begin + _LANES, n)
+            total = room[: end - begin]
+            total[:] = 0
+            hit = True
+            for first in range(0, d, _CHECK):
+                for e in range(first, min(first + _CHECK, d)):
+                    x, line = a[r, e], b[e, begin:end]
+                    for c in range(len(total)):
+                        total[c] += abs(x - line[c])
+                hit = upward
+                if not upward:
+                    for c in range(len(total)):
+                        hit |= total[c] <= bound
+                    if not hit:
+                        break
+            if not hit:
+                continue
+            for c in range(len(total)):
+                # Written so that a sum that overflowed to infinity still counts as far.
+                near = total[c] <= bound if not upward else not (total[c] < bound)
+                i, j = top + r, start + begin + c
+                if near and admit(
+                    i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
+                ):
+                    out_i[found] = i
+                    out_j[found] = j
+                    found += 1
+    return found
+
+
+@intrinsic
+def _ones(typing_context: Any, word: Any):
+    """Number of set bits of a 64-bit word, as one instruction."""
+
+    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.ctpop(args[0])
+
+    return types.uint64(types.uint64), build
+
+
+def _unlike(u: Any, v: Any) -> Any:
+    """How many bits of two words differ, or whether two elements do; compiled as below."""
+    return np.bitwise_count(u ^ v) if isinstance(u, np.uint64) else u != v
+
+
+@overload(_unlike, inline="always")
+def _unlike_compiled(u, v):
+    if u == types.uint64:
+        return lambda u, v: np.int32(_ones(u ^ v))
+    return lambda u, v: np.int32(u != v)
+
+
+@numba.njit(cache=True, nogil=True)
+def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no cover
+    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+    found, (d, n) = 0, y.shape
+    room = np.empty(_LANES, np.int32)
+    for r in range(len(x)):
+        for begin in range(0, n, _LANES):
+            end = min(begin + _LANES, n)
+            count = room[: end - begin]
+            count[:] = 0
+            for e in range(d):
+                u, line = x[r, e], y[e, begin:end]
+                for c in range(len(count)):
+                    count[c] += _unlike(u, line[c])
+            hit = False
+            for c in range(len(count)):
+                hit |= (count[c] >= least) & (count[c] <= most)
+            if not hit:
+                continue
+            for c in range(len(count)):
+                i, j = top + r, start + begin + c
+                if (
+                    count[c] >= least
+                    and count[c] <= most
+                    and admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask)
+                ):
+                    out_i[found] = i
+                    out_j[found] = j
+                    found += 1
+    return found

@@ -1,1 +1,0 @@
-"""Kernels: the state of one worker and the steps that change it; they know nothing of Spark."""

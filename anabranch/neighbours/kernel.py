@@ -1,0 +1,373 @@
+"""The worker of a k-NN query set: holds objects until their turn, then runs the queries over them.
+
+Objects are dealt with in the order of (time, id), which no batching changes: an object waits until
+the watermark has passed it, for only then is it sure that none will come before it. So are queries
+that begin or end. One step takes what reached this worker in one micro-batch, and then goes on to
+the watermark.
+"""
+
+from __future__ import annotations
+
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import StateMismatch
+from anabranch.flow.blocks import Block, concat, take
+from anabranch.flow.load import Load
+from anabranch.flow.slices import Window
+from anabranch.neighbours.call import Nearest
+from anabranch.neighbours.groups import Group, algorithm_of, joined, parts
+from anabranch.neighbours.lengths import check_ops, check_width, settled
+from anabranch.neighbours.lists.algorithm import FOREVER, Reports
+from anabranch.neighbours.lists.ordered import Ordered
+from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
+from anabranch.neighbours.requests import Requests, appended, places_in
+from anabranch.neighbours.tenure import Tenure
+from anabranch.neighbours.tops import ended, last_words, speaking, top_rows
+from anabranch.plans.plan import LEFT, RIGHT
+
+__all__ = ["END", "NearestKernel"]
+
+END = FOREVER - 1  # the watermark of a batch query: everything is dealt with
+_HITS_AT_ONCE = 100_000
+_KINDS = ("time", "count")
+_VERSION = 2
+
+
+class NearestKernel:
+    """One worker of one `nearest`.
+
+    `step` yields Arrow batches with the columns ``query_id, object_id, object_t, entered_t,
+    distance, rank`` (hits) or ``query_id, as_of, rank, object_id, object_t, distance`` (top); times
+    are microseconds. `load` reports the step once it is exhausted.
+    """
+
+    def __init__(
+        self,
+        nearest: Nearest,
+        queries: Block | None,
+        window: Window,
+        worker: int = 0,
+        fingerprint: str | None = None,
+    ) -> None:
+        self.nearest = nearest
+        self.queries = queries
+        self.window = window
+        self.worker = worker
+        self.load = Load(worker)
+        self.reached = -FOREVER
+        self._fingerprint = fingerprint or nearest.fingerprint(queries)
+        self._groups: dict[str, Group] = {}
+        self._requests = Requests(nearest.late or 0)
+        self._objects = Ordered()
+        self._tenure = Tenure(nearest.late or 0, queries, worker)
+
+    # One micro-batch
+
+    def step(
+        self, arrivals: Sequence[tuple[int, Block]], watermark: int, whole: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in objects and queries, and deal with all there is up to the watermark.
+
+        With `whole` the arrivals are all there will ever be, and everything is dealt with.
+        """
+        load = self.load = Load(self.worker)
+        began = time.perf_counter()
+        load.watermark = watermark
+        self._check_state()
+        self._tenure_ops(arrivals, watermark)
+        self._take_objects([block for side, block in arrivals if side == RIGHT], watermark)
+        self._take_queries([block for side, block in arrivals if side == LEFT])
+        upto = max(watermark, self.reached)
+        if whole:
+            # The top-k is wanted as of the last object, not when all have expired.
+            upto = END if self.nearest.output == "hits" else self._objects.newest or 0
+        before = self.reached
+        self._apply_requests(upto)
+        for group, reports in self._advance(upto):
+            load.busy_seconds += time.perf_counter() - began
+            if self.nearest.output == "hits":
+                yield from self._told(group, reports)
+            began = time.perf_counter()
+        if self.nearest.output == "top":
+            tops = list(self._tops(before, upto))
+            load.busy_seconds += time.perf_counter() - began
+            yield from tops
+            began = time.perf_counter()
+        self._forget(upto)
+        load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
+        load.busy_seconds += time.perf_counter() - began
+
+    def due(self) -> int | None:
+        """The next time at which there may be something to do without new rows."""
+        times = [self._requests.first_waiting, self._objects.first_waiting]
+        group = self._groups.get("time")
+        if group is not None and len(group.ids):
+            if self._objects.first_past is not None:
+                times.append(self._objects.first_past + int(group.algorithm.queries.window.min()))
+            handovers = group.quiet[group.quiet >= self.reached]
+            if len(handovers):  # what the last owner told has to be told anew
+                times.append(int(handovers.min()) + 1)
+        return min((t for t in times if t is not None), default=None)
+
+    def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
+        load, good = self.load, []
+        for block in blocks:
+            load.bytes_in += block.nbytes
+            load.copies_right += len(block)
+            late = int((block.t <= watermark).sum())
+            if self.worker == 0:  # every worker has every object; one counts
+                load.rejected += int(block.meta.get("rejected", 0))
+                load.rows_right += len(block)
+                load.late += late
+            if not len(block):
+                continue
+            check_width(block, self._length(block))
+            if late:
+                block = block.take(np.flatnonzero(block.t > watermark))
+            if len(block):
+                good.append(block)
+        if good:
+            fresh = concat(good).in_time_order()
+            self.window.append(0, fresh)
+            self._objects.add(fresh)
+
+    def _length(self, block: Block) -> int:
+        """How long vectors are; those of `block` are the first if there were none."""
+        told = self.nearest.dim
+        if self.queries is not None:
+            told = self.queries.columns["v"].shape[1]
+        return settled(self.window.notes, told, block.columns["v"].shape[1])
+
+    def _take_queries(self, blocks: Sequence[Block]) -> None:
+        for block in blocks:
+            self.load.copies_left += len(block)
+            self.load.rows_left += len(block)
+            self.load.rejected += int(block.meta.get("rejected", 0))
+            if len(block):
+                self.load.late += int((block.t < self.reached).sum())
+                # At once: were it stored, one of a wrong length would stay in the checkpoint.
+                if not block.columns["cancel"].all():
+                    check_ops(block, self._length(block))
+                self._requests.add(block)
+
+    def _check_state(self) -> None:
+        notes = self.window.notes
+        mine = self._fingerprint
+        if notes.setdefault("query", mine) != mine:
+            raise StateMismatch(
+                "this checkpoint was begun by a nearest with other queries, another measure, "
+                "method or output; restart that one, or begin a new checkpoint"
+            )
+
+    # Queries that begin and end
+
+    def _tenure_ops(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> None:
+        """Queries of a fixed table that this worker gets or gives away under a new plan."""
+        for change in self._tenure.changes(arrivals, watermark, self.window.notes):
+            assert self.queries is not None
+            mine = self.queries.take(change.take)
+            if change.bound == -FOREVER and self.worker == 0:  # told once, when all begin
+                self.load.rejected += int(self.queries.meta.get("rejected", 0))
+            since = np.maximum(mine.t, change.bound)
+            quiet = np.full(len(mine), -FOREVER)
+            if change.bound > -FOREVER:
+                quiet = change.bound + 2 * mine.columns["window"]
+            for kind, counted in zip(_KINDS, (False, True), strict=True):
+                rows = np.flatnonzero(mine.columns["counted"] == counted)
+                if len(rows):
+                    self._add(kind, mine.take(rows), since[rows], quiet[rows])
+            group = self._groups.get("time")
+            if group is not None and len(change.give):
+                leaving = take(self.queries.columns["id"], change.give)
+                rows = np.flatnonzero(places_in(leaving, group.ids) >= 0)
+                ends = change.bound + 2 * group.algorithm.queries.window[rows]
+                group.algorithm.cancel(rows, ends)
+
+    def _apply_requests(self, upto: int) -> None:
+        """Begin and end queries as was asked for up to a time, though not in what is over."""
+        if upto <= self.reached:
+            # No instant follows, so it makes no difference yet; and a top-k that is told twice for
+            # one time could not be told from the one before.
+            return
+        ops = self._requests.due(upto)
+        if ops is None:
+            return
+        ids, at = ops.columns["id"], np.maximum(ops.t, self.reached)
+        for group in self._groups.values():
+            first = places_in(ids, group.ids)
+            rows = np.flatnonzero(first >= 0)
+            if len(rows):
+                group.algorithm.cancel(rows, at[first[rows]])
+        ends = _ends_among(places_in(ids, ids), at)
+        begins = ~ops.columns["cancel"] & (ends > at)
+        for kind, counted in zip(_KINDS, (False, True), strict=True):
+            rows = np.flatnonzero(begins & (ops.columns["counted"] == counted))
+            if len(rows):
+                quiet = np.full(len(rows), -FOREVER)
+                self._add(kind, ops.take(rows), at[rows], quiet, ends[rows])
+
+    def _add(
+        self,
+        kind: str,
+        block: Block,
+        since: np.ndarray,
+        quiet: np.ndarray,
+        until: np.ndarray | int = FOREVER,
+    ) -> None:
+        queries = Queries.of(
+            block.columns["v"],
+            block.columns["k"],
+            block.columns["window"],
+            since,
+            until,
+            kind == "count",
+            self.nearest.measure,
+        )
+        group = self._groups.get(kind)
+        if group is None:
+            none = np.empty(0, np.int64)
+            algorithm = self._algorithm(queries.take(none.astype(np.int64)))
+            ids = block.columns["id"][:0]
+            group = self._groups[kind] = Group(algorithm, ids, none)
+            algorithm.advance(none, none, np.empty((0, queries.points.shape[1])), self.reached)
+            algorithm.newest = (
+                self._objects.next_number - 1 if self._objects.next_number else -FOREVER
+            )
+        group.algorithm.add(queries)
+        group.ids = appended(group.ids, block.columns["id"])
+        group.quiet = np.concatenate([group.quiet, quiet])
+
+    def _algorithm(self, queries: Queries) -> Algorithm:
+        kind = self._kind()
+        if kind is Probabilistic:
+            return Probabilistic(queries, self.nearest.error)
+        made: Algorithm = kind(queries)
+        return made
+
+    def _kind(self) -> type[Any]:
+        return algorithm_of(self.nearest.method)
+
+    # Objects in their order
+
+    def _advance(self, upto: int) -> Iterator[tuple[Group, Reports]]:
+        """Deal with every instant up to a time, group by group."""
+        first = self._objects.next_number
+        fresh = self._objects.due(upto)
+        seq = np.arange(first, first + len(fresh))
+        points = np.asarray(fresh.columns["v"], np.float64) if len(fresh) else None
+        self.reached = upto
+        for group in list(self._groups.values()):
+            began = time.perf_counter()
+            algorithm = group.algorithm
+            if points is None:
+                points = np.empty((0, algorithm.queries.points.shape[1]))
+            reports = algorithm.advance(fresh.t, seq, points, upto)
+            self.load.compare_seconds += time.perf_counter() - began
+            self.load.comparisons += len(fresh) * len(algorithm.queries)
+            yield group, reports
+
+    def _told(self, group: Group, reports: Reports) -> Iterator[pa.RecordBatch]:
+        rows = np.arange(len(reports))
+        if (group.quiet > -FOREVER).any():
+            rows = np.flatnonzero(reports.entered_t > group.quiet[reports.query])
+        self.load.pairs += len(rows)
+        for at in range(0, len(rows), _HITS_AT_ONCE):
+            part = rows[at : at + _HITS_AT_ONCE]
+            ids, times = self._objects.look(reports.seq[part])
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "query_id": _array(take(group.ids, reports.query[part])),
+                    "object_id": _array(ids),
+                    "object_t": pa.array(times),
+                    "entered_t": pa.array(reports.entered_t[part]),
+                    "distance": pa.array(reports.distance[part]),
+                    "rank": pa.array(reports.rank[part].astype(np.int32)),
+                }
+            )
+
+    def _tops(self, before: int, upto: int) -> Iterator[pa.RecordBatch]:
+        """What is new in the table of tops; nothing of a query that another worker goes on with."""
+        text = self.nearest.objects.id_is_text
+        for group in self._groups.values():
+            rows = speaking(group, before, upto)
+            if self.queries is None:
+                rows = rows[group.algorithm.queries.until[rows] > upto]
+            if len(rows):
+                batch = top_rows(group, rows, self._objects, upto, text)
+                self.load.pairs += batch.num_rows
+                yield batch
+        gone = ended(list(self._groups.values()), before, upto) if self.queries is None else None
+        if gone is not None and len(gone):
+            self.load.pairs += len(gone)
+            yield last_words(gone, upto, text)
+
+    def _forget(self, upto: int) -> None:
+        """Free queries that ended and objects that no window holds."""
+        self._requests.forget(upto)
+        needed = self._objects.next_number
+        for kind, group in self._groups.items():
+            queries = group.algorithm.queries
+            over = queries.until <= upto
+            if over.any():
+                kept = np.flatnonzero(~over)
+                group.algorithm.keep(kept)
+                group.ids, group.quiet = take(group.ids, kept), group.quiet[kept]
+                queries = group.algorithm.queries
+            longest = int(queries.window.max(initial=0))
+            if kind == "count":
+                needed = min(needed, self._objects.next_number - longest)
+            else:
+                needed = min(needed, self._objects.first_after(upto - longest))
+        oldest = self._objects.drop_before(needed)
+        # Slices are kept for the window's own span beyond the time that is given.
+        floor = self.reached if oldest is None else oldest - 1
+        self.window.expire(floor + self.window.spans[0])
+        self.window.merge_small()
+
+    # State
+
+    def snapshot(self) -> bytes:
+        """Everything but the objects, which are in the window's slices."""
+        groups = [joined([kind.encode(), group.encode()]) for kind, group in self._groups.items()]
+        head = struct.pack("<Bq", _VERSION, self.reached)
+        return joined([head, self._objects.encode(), self._requests.encode(), *groups])
+
+    def restore(self, data: bytes) -> None:
+        """Take up a snapshot, reading the objects from the window."""
+        head, order, requests, *groups = parts(data)
+        version, self.reached = struct.unpack("<Bq", head)
+        if version != _VERSION:
+            raise StateMismatch(
+                f"the checkpoint's queries have layout {version}, this version reads {_VERSION}: "
+                "restart with the version that wrote it, or begin a new checkpoint"
+            )
+        self._requests = Requests.decode(requests, self.nearest.late or 0)
+        stored = self.window.reach(0, -FOREVER, FOREVER)
+        self._objects = Ordered.decode(order, stored, self.reached)
+        past = self._objects.past()
+        for part in groups:
+            name, state = parts(part)
+            group = Group.decode(state, self._kind())
+            self._groups[name.decode()] = group
+            if isinstance(group.algorithm, ListWithRepair) and past is not None:
+                block, seq = past
+                group.algorithm.attach(block.t, seq, np.asarray(block.columns["v"], np.float64))
+
+
+def _ends_among(ids: np.ndarray, t: np.ndarray) -> np.ndarray:
+    """For each op, in time order, the time of the next op on the same query."""
+    ends = np.full(len(ids), FOREVER)
+    order = np.lexsort((np.arange(len(ids)), ids))
+    same = ids[order[1:]] == ids[order[:-1]]
+    ends[order[:-1][same]] = t[order[1:][same]]
+    return ends
+
+
+def _array(values: Any) -> pa.Array:
+    return pa.array(values) if isinstance(values, np.ndarray) else values

@@ -1,0 +1,60 @@
+"""How long the vectors of one `nearest` are, and who is named when one is not.
+
+The call says it, or the fixed queries do; else it is what came first, and stays in the worker's
+state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import BadRow, StateMismatch
+from anabranch.flow.blocks import Block
+
+__all__ = ["check_ops", "check_width", "settled"]
+
+_REMEDY = "repair the input, or fix the length with dim= and pass bad_rows='drop'"
+
+
+def settled(notes: dict[str, Any], told: int | None, width: int) -> int:
+    """The length that holds from now on, where the next to come has `width`.
+
+    Examples
+    --------
+    >>> notes = {}
+    >>> settled(notes, told=None, width=3), settled(notes, told=None, width=2)
+    (3, 3)
+    """
+    expected = int(notes.setdefault("dim", told or width))
+    if told is not None and told != expected:
+        raise StateMismatch(
+            f"this checkpoint was begun with vectors of length {expected}, and the call says "
+            f"{told}: name the length that it was begun with, or begin a new checkpoint"
+        )
+    return expected
+
+
+def check_width(block: Block, expected: int) -> None:
+    """Stop at objects whose vectors are not as long as those of queries and earlier objects."""
+    width = block.columns["v"].shape[1]
+    if width != expected:
+        ident = pa.array(block.columns["id"][:1])[0].as_py()
+        raise BadRow(
+            f"object with id {ident!r} cannot be compared: its vector has length {width} where "
+            f"queries and earlier objects have {expected}; {_REMEDY}"
+        )
+
+
+def check_ops(block: Block, expected: int) -> None:
+    """Stop at queries that begin with vectors of another length than what came before."""
+    width = block.columns["v"].shape[1]
+    if width != expected:
+        first = int(np.argmin(block.columns["cancel"]))
+        ident = pa.array(block.columns["id"][first : first + 1])[0].as_py()
+        raise BadRow(
+            f"query {ident!r} cannot be compared: its vector has length {width} where objects and "
+            f"earlier queries have {expected}; {_REMEDY}"
+        )

@@ -1,0 +1,330 @@
+"""What every algorithm for k-NN queries over sliding windows looks like.
+
+An object arrives at ``t`` and is in the window of a query just after every instant ``e`` with
+``t <= e < t + window`` (the paper's ``t < time <= t + window``). An instant is an arrival or an
+expiry; what happens at one instant is applied together. A query sees the objects and instants that
+lie after `since` and not after `until`. Objects rank by (distance, arrival number): ties go to the
+older, and never more than k are in the top-k. An object is reported once for each query, at the
+instant at which it first is among the k best.
+
+With `counted` windows the clock is the arrival number: a window holds the last `window` objects,
+and each arrival is an instant of its own. `since` and `until` remain times.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+
+from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.neighbours.lists.arrivals import examine
+
+__all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
+
+METRICS = ("euclidean", "manhattan", "cosine")
+"""Distances, in the order of the compiled code. Cosine distance is one less the cosine."""
+
+FOREVER = 2**62
+"""A time that no object reaches: `until` of a query that is not cancelled."""
+
+_VERSION = 1
+_A = TypeVar("_A", bound="Algorithm")
+
+
+@dataclass(frozen=True, eq=False)
+class Queries:
+    """A set of queries; row q of every array belongs to query q.
+
+    Parameters
+    ----------
+    points
+        A matrix of float64, one row for each query.
+    k
+        How many neighbours.
+    window
+        Microseconds, or objects where `counted`.
+    since, until
+        Microseconds: objects and instants in ``since < t <= until`` count.
+    counted
+        Windows hold so many objects, not so much time.
+    metric
+        One of `METRICS`.
+
+    Examples
+    --------
+    >>> queries = Queries.of([[0.0, 0.0], [1.0, 1.0]], k=3, window=1_000_000)
+    >>> len(queries), queries.k.tolist(), queries.until.tolist() == [FOREVER, FOREVER]
+    (2, [3, 3], True)
+    """
+
+    points: np.ndarray
+    k: np.ndarray
+    window: np.ndarray
+    since: np.ndarray
+    until: np.ndarray
+    counted: bool = False
+    metric: str = "euclidean"
+
+    @classmethod
+    def of(
+        cls,
+        points: Any,
+        k: Any,
+        window: Any,
+        since: Any = -FOREVER,
+        until: Any = FOREVER,
+        counted: bool = False,
+        metric: str = "euclidean",
+    ) -> Queries:
+        """Queries from anything array-like; a single number holds for all of them."""
+        rows = np.array(points, np.float64, order="C")
+        if rows.ndim != 2:
+            raise InvalidCall("nearest", [f"query points must be a matrix, got shape {rows.shape}"])
+
+        def column(values: Any) -> np.ndarray:
+            return np.array(np.broadcast_to(np.asarray(values, np.int64), len(rows)))
+
+        return cls(rows, column(k), column(window), column(since), column(until), counted, metric)
+
+    def __post_init__(self) -> None:
+        problems = []
+        if self.metric not in METRICS:
+            problems.append(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
+        if not np.isfinite(self.points).all():
+            problems.append(
+                "query points must be finite numbers; drop or repair those that are not"
+            )
+        else:
+            with np.errstate(over="ignore"):
+                norms = np.einsum("ij,ij->i", self.points, self.points)
+            if not np.isfinite(norms).all():
+                problems.append("a query's squared norm overflows; drop it, or scale all points")
+            if self.metric == "cosine" and (norms == 0).any():
+                problems.append("a query at the origin, or nearly, has no direction; drop it")
+        for name in ("k", "window"):
+            values = getattr(self, name)
+            if (values < 1).any():
+                problems.append(f"{name} must be at least 1, got {int(values.min())}")
+        if problems:
+            raise InvalidCall("nearest", problems)
+
+    def __len__(self) -> int:
+        return len(self.points)
+
+    @property
+    def metric_code(self) -> int:
+        """The metric's place in `METRICS`, as compiled code takes it."""
+        return METRICS.index(self.metric)
+
+    def take(self, rows: np.ndarray) -> Queries:
+        """Some of the queries, by place or mask."""
+        names = ("points", "k", "window", "since", "until")
+        return replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+    def followed_by(self, others: Queries) -> Queries:
+        """These queries and then others of the same kind."""
+        if (self.counted, self.metric, self.points.shape[1]) != (
+            others.counted,
+            others.metric,
+            others.points.shape[1],
+        ):
+            raise InvalidCall(
+                "nearest",
+                [
+                    f"queries of one set must agree: had {self._kind()}, got {others._kind()}; "
+                    "run different kinds as separate sets"
+                ],
+            )
+        names = ("points", "k", "window", "since", "until")
+        joined: dict[str, Any] = {
+            n: np.concatenate([getattr(self, n), getattr(others, n)]) for n in names
+        }
+        return replace(self, **joined)
+
+    def _kind(self) -> str:
+        unit = "objects" if self.counted else "time"
+        return f"{self.metric} in {self.points.shape[1]} dimensions, windows of {unit}"
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """Objects that entered a top-k for the first time; row i of every array is report i.
+
+    `query` is the place in the set of queries, `seq` the object's arrival number, `entered_t` the
+    time of the instant, `rank` the place in the top-k then, from 1. In the order of queries,
+    instants and ranks.
+    """
+
+    query: np.ndarray
+    seq: np.ndarray
+    entered_t: np.ndarray
+    distance: np.ndarray
+    rank: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.query)
+
+    @classmethod
+    def none(cls) -> Reports:
+        """No reports."""
+        whole = np.empty(0, np.int64)
+        return cls(whole, whole, whole, np.empty(0), whole)
+
+    def rows(self) -> list[tuple[int, int, int, float, int]]:
+        """The reports as tuples, for tests and people."""
+        columns = (getattr(self, field.name).tolist() for field in fields(self))
+        return list(zip(*columns, strict=True))
+
+
+class Algorithm(ABC):
+    """One way of answering a set of queries.
+
+    The state is that of the instance: numpy arrays and plain numbers, so it can be pickled, and
+    `to_bytes` gives a compact form without pickle, with a version, for checkpoints.
+
+    Attributes
+    ----------
+    queries
+        The queries.
+    reached
+        Every instant up to this time has been dealt with.
+    """
+
+    name: ClassVar[str]
+    exact: ClassVar[bool]
+
+    def __init__(self, queries: Queries) -> None:
+        self.queries = queries
+        self.reached = -FOREVER
+        self.newest = -FOREVER
+        """Number of the newest object."""
+
+    def advance(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int) -> Reports:
+        """Take in arrivals and deal with every instant up to `upto`.
+
+        Parameters
+        ----------
+        t
+            Times, int64, ascending; later than `reached` (or equal to it, with counted windows).
+        seq
+            Arrival numbers, ascending; consecutive with counted windows.
+        points
+            One row for each, float64.
+        upto
+            The time that is reached: the caller promises that nothing later will arrive at or
+            before it.
+        """
+        # Writable even if nothing writes: compiled code is compiled anew for read-only arrays.
+        t, seq = (np.require(column, np.int64, ["C", "W"]) for column in (t, seq))
+        points = np.require(points, np.float64, ["C", "W"]).reshape(
+            len(t), self.queries.points.shape[1]
+        )
+        self._check(t, seq, points, upto)
+        reports = self._run(seq if self.queries.counted else t, t, seq, points, upto)
+        self.reached = upto
+        if len(seq):
+            self.newest = int(seq[-1])
+        return reports
+
+    def add(self, queries: Queries) -> int:
+        """Add queries; they see nothing at or before `reached`. Returns the first one's place."""
+        first = len(self.queries)
+        late = replace(queries, since=np.maximum(queries.since, self.reached))
+        self.queries = self.queries.followed_by(late)
+        self._added(len(queries))
+        return first
+
+    def cancel(self, rows: np.ndarray, at: np.ndarray | int) -> None:
+        """Let some queries end at a time, or each at its own; `keep` then frees their state."""
+        until = self.queries.until.copy()
+        until[rows] = np.minimum(until[rows], at)
+        self.queries = replace(self.queries, until=until)
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Forget all queries but these (places, ascending, or a mask); places are renumbered."""
+        places = np.arange(len(self.queries))[rows]
+        self.queries = self.queries.take(places)
+        self._kept(places)
+
+    @abstractmethod
+    def _run(
+        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
+    ) -> Reports:
+        """`advance`, after all checks; `clock` is what windows are measured on."""
+
+    @abstractmethod
+    def _added(self, count: int) -> None:
+        """Make room for so many new queries at the end."""
+
+    @abstractmethod
+    def _kept(self, places: np.ndarray) -> None:
+        """Drop the state of all queries but these."""
+
+    def _check(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int) -> None:
+        counted = self.queries.counted
+        if upto < self.reached:
+            raise ValueError(f"time cannot go back: {self.reached} is reached, upto is {upto}")
+        if not len(t):
+            return
+        unsorted, back, gap, not_finite, origin = examine(t, seq, points)
+        early = t[0] < self.reached if counted else t[0] <= self.reached
+        if early or t[-1] > upto or unsorted:
+            raise ValueError(
+                f"arrivals must be sorted, after {self.reached} and not after {upto}; "
+                f"got {t.min()} to {t.max()}"
+            )
+        if seq[0] <= self.newest or back:
+            raise ValueError("arrival numbers must ascend over all calls")
+        if counted:
+            follows = self.newest == -FOREVER or seq[0] == self.newest + 1
+            if not follows or gap:
+                raise ValueError("with counted windows, arrival numbers must have no gaps")
+        if not_finite:
+            raise ValueError("points must be finite numbers; drop bad rows before")
+        if self.queries.metric == "cosine" and origin:
+            raise ValueError("a point at the origin has no cosine distance; drop it before")
+
+    def to_bytes(self) -> bytes:
+        """The whole state, with a version, without pickle."""
+        state: dict[str, Any] = {**vars(self), **vars(self.queries)}
+        del state["queries"]
+        plain = {k: v for k, v in state.items() if not isinstance(v, np.ndarray)}
+        arrays = {k: np.ascontiguousarray(v) for k, v in state.items() if k not in plain}
+        shapes = {k: (v.dtype.str, v.shape) for k, v in arrays.items()}
+        head = json.dumps({"algorithm": self.name, "plain": plain, "arrays": shapes}).encode()
+        parts = [struct.pack("<BI", _VERSION, len(head)), head]
+        return b"".join([*parts, *(array.tobytes() for array in arrays.values())])
+
+    @classmethod
+    def from_bytes(cls: type[_A], data: bytes) -> _A:
+        """The algorithm that `to_bytes` was called on."""
+        version, length = struct.unpack_from("<BI", data)
+        if version != _VERSION:
+            raise StateMismatch(
+                f"k-NN state has version {version}, this release reads {_VERSION}; "
+                "start with a new checkpoint"
+            )
+        at = struct.calcsize("<BI")
+        head = json.loads(data[at : at + length])
+        if head["algorithm"] != cls.name:
+            raise StateMismatch(
+                f"the state is that of {head['algorithm']}, not of {cls.name}; keep the method "
+                "of a checkpoint, or start with a new one"
+            )
+        at += length
+        state: dict[str, Any] = dict(head["plain"])
+        for key, (kind, shape) in head["arrays"].items():
+            dtype = np.dtype(kind)
+            count = int(np.prod(shape))
+            state[key] = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
+            at += count * dtype.itemsize
+        made = cls.__new__(cls)
+        names = [field.name for field in fields(Queries)]
+        made.queries = Queries(**{name: state.pop(name) for name in names})
+        vars(made).update(state)
+        return made

@@ -1,0 +1,176 @@
+"""Pairs of queries and new objects that are close enough to matter, with their exact scores."""
+
+from __future__ import annotations
+
+import math
+
+import numba
+import numpy as np
+
+from anabranch.neighbours.lists.scoring import score
+
+__all__ = ["beyond", "group", "look_up", "rescore"]
+
+# The functions below are compiled; mypy and coverage do not see their insides.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+_FEW = 4
+_BLOCK = 128
+
+
+@numba.njit(cache=True, boundscheck=False)
+def beyond(measure, centre, points, at, limit):  # pragma: no cover
+    """Whether a point is surely farther than the limit; cheaper than its exact score."""
+    if measure != 0:
+        return False
+    total = 0.0
+    for a in range(len(centre)):
+        gap = centre[a] - points[at, a]
+        total += gap * gap
+    return total > limit * limit * 1.000001
+
+
+@numba.njit(cache=True, boundscheck=False)
+def look_up(
+    measure, points, units, centres, tau, low, scale, per_axis, starts, listed, room
+):  # pragma: no cover
+    """Candidates (query, object, score) of a grid: what each object finds in its cell."""
+    cells = _cells(units, low, scale, per_axis)
+    if measure != 2 and points.shape[1] <= _FEW:
+        return _meet_few(measure, points, centres, tau, cells, starts, listed, room)
+    out_q = np.empty(room, np.int32)
+    out_i = np.empty(room, np.int32)
+    out_s = np.empty(room, np.float64)
+    found = 0
+    for i in range(len(points)):
+        begin, end = starts[cells[i]], starts[cells[i] + 1]
+        if found + end - begin > room:
+            room = 2 * (found + end - begin)
+            out_q = _wider(out_q, found, room)
+            out_i = _wider(out_i, found, room)
+            out_s = _wider(out_s, found, room)
+        for e in range(begin, end):
+            q = listed[e]
+            if beyond(measure, centres[q], points, i, tau[q]):
+                continue
+            s = score(measure, centres[q], points[i])
+            if s < tau[q]:
+                out_q[found] = q
+                out_i[found] = i
+                out_s[found] = s
+                found += 1
+    return out_q[:found], out_i[:found], out_s[:found]
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _cells(units, low, scale, per_axis):  # pragma: no cover
+    """The cell of each object; what lies outside belongs to the border."""
+    cells = np.empty(len(units), np.int64)
+    for i in range(len(units)):
+        cell = 0
+        for a in range(units.shape[1]):
+            at = min(max((units[i, a] - low[a]) * scale[a], 0.0), per_axis - 1.0)
+            cell = cell * per_axis + np.int64(at)
+        cells[i] = cell
+    return cells
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _meet_few(measure, points, centres, tau, cells, starts, listed, room):  # pragma: no cover
+    """`look_up` where vectors are short: nothing hangs on a comparison hard to foresee.
+
+    Scores are added up in the order of `anabranch.neighbours.lists.scoring`.
+    """
+    n, dim = points.shape
+    city = measure == 1
+    # Columns that are missing are zero for queries and objects alike, and add nothing.
+    padded = np.zeros((len(centres), _FEW))
+    padded[:, :dim] = centres
+    limits = tau.copy()
+    if not city:
+        for q in range(len(limits)):
+            limits[q] = tau[q] if tau[q] < 0 else tau[q] * tau[q] * 1.000001
+    out_q = np.empty(room, np.int32)
+    out_i = np.empty(room, np.int32)
+    out_s = np.empty(room, np.float64)
+    found = 0
+    for first in range(0, n, _BLOCK):
+        last = min(first + _BLOCK, n)
+        most = found
+        for i in range(first, last):
+            most += starts[cells[i] + 1] - starts[cells[i]]
+        if most > room:
+            room = 2 * most
+            out_q = _wider(out_q, found, room)
+            out_i = _wider(out_i, found, room)
+            out_s = _wider(out_s, found, room)
+        found = _meet_block(
+            city, points, padded, limits, cells, starts, listed, first, last, out_q, out_i, out_s,
+            found,
+        )  # fmt: skip
+    kept = 0
+    for c in range(found):
+        s = out_s[c] if city else math.sqrt(out_s[c])
+        out_q[kept], out_i[kept], out_s[kept] = out_q[c], out_i[c], s
+        kept += s < tau[out_q[c]]
+    return out_q[:kept], out_i[:kept], out_s[:kept]
+
+
+@numba.njit(cache=True, boundscheck=False)
+def _meet_block(
+    city, points, padded, limits, cells, starts, listed, first, last, out_q, out_i, out_s, found
+):  # pragma: no cover
+    """Objects first..last; scores are squared unless `city`."""
+    dim = points.shape[1]
+    for i in range(first, last):
+        p0 = points[i, 0]
+        p1 = points[i, 1] if dim > 1 else 0.0
+        p2 = points[i, 2] if dim > 2 else 0.0
+        p3 = points[i, 3] if dim > 3 else 0.0
+        for e in range(starts[cells[i]], starts[cells[i] + 1]):
+            q = listed[e]
+            a, b = padded[q, 0] - p0, padded[q, 1] - p1
+            c, d = padded[q, 2] - p2, padded[q, 3] - p3
+            straight = (a * a + b * b) + (c * c + d * d)
+            total = (abs(a) + abs(b)) + (abs(c) + abs(d)) if city else straight
+            out_q[found] = q
+            out_i[found] = i
+            out_s[found] = total
+            found += total <= limits[q]
+    return found
+
+
+@numba.njit(cache=True)
+def _wider(values, used, room):  # pragma: no cover
+    """The same values with room for more."""
+    wide = np.empty(room, values.dtype)
+    wide[:used] = values[:used]
+    return wide
+
+
+@numba.njit(cache=True, boundscheck=False)
+def rescore(measure, centres, points, q, i):  # pragma: no cover
+    """Exact scores of pairs that a filter proposed."""
+    out = np.empty(len(q))
+    for n in range(len(q)):
+        out[n] = score(measure, centres[q[n]], points[i[n]])
+    return out
+
+
+@numba.njit(cache=True, boundscheck=False)
+def group(count, q, i, s):  # pragma: no cover
+    """Candidates by query, in the order in which they were found."""
+    starts = np.zeros(count + 1, np.int64)
+    for n in range(len(q)):
+        starts[q[n] + 1] += 1
+    for n in range(count):
+        starts[n + 1] += starts[n]
+    at = starts[:-1].copy()
+    by_i = np.empty(len(q), np.int32)
+    by_s = np.empty(len(q), np.float64)
+    for n in range(len(q)):
+        by_i[at[q[n]]] = i[n]
+        by_s[at[q[n]]] = s[n]
+        at[q[n]] += 1
+    return starts, by_i, by_s

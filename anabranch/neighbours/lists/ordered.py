@@ -1,0 +1,190 @@
+"""Objects in the order of (time, id): those that wait for their turn, and those that had it.
+
+Objects are numbered as their turn comes. The numbers and the order depend on times and ids alone,
+not on when objects arrived, so stored objects can be put in order again from where they lie.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.flow.blocks import Block, concat, take
+
+__all__ = ["Ordered"]
+
+
+class Ordered:
+    """Waiting and past objects of one worker.
+
+    Examples
+    --------
+    >>> objects = Ordered()
+    >>> objects.add(Block.of([5, 3, 9], {"id": np.array([50, 30, 90])}))
+    >>> objects.due(upto=5).columns["id"].tolist()
+    [30, 50]
+    >>> objects.next_number, objects.look(np.array([1]))[0].tolist()
+    (2, [50])
+    """
+
+    def __init__(self) -> None:
+        self._waiting: list[Block] = []
+        self._past: list[Block] = []
+        self._base = 0  # number of the first past object
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next object whose turn comes."""
+        return self._base + sum(len(block) for block in self._past)
+
+    @property
+    def first_past(self) -> int | None:
+        """The time of the oldest past object."""
+        return int(self._past[0].t[0]) if self._past else None
+
+    @property
+    def first_waiting(self) -> int | None:
+        """The time of the oldest object that waits."""
+        return min((int(block.t.min()) for block in self._waiting), default=None)
+
+    @property
+    def newest(self) -> int | None:
+        """The greatest time among all."""
+        return max((int(block.t.max()) for block in self._waiting + self._past), default=None)
+
+    def past(self) -> tuple[Block, np.ndarray] | None:
+        """All past objects and their numbers."""
+        if not self._past:
+            return None
+        self._past = [concat(self._past)]
+        return self._past[0], np.arange(self._base, self.next_number)
+
+    def add(self, block: Block) -> None:
+        """Let objects wait."""
+        if len(block):
+            self._waiting.append(block)
+
+    def due(self, upto: int) -> Block:
+        """The objects up to a time whose turn has now come."""
+        if not self._waiting:
+            return Block.of([], {})
+        waiting = concat(self._waiting)
+        waiting = waiting.take(_order(waiting))
+        cut = int(np.searchsorted(waiting.t, upto, "right"))
+        self._waiting = [waiting.slice(cut, len(waiting))] if cut < len(waiting) else []
+        fresh = waiting.slice(0, cut)
+        if cut:
+            self._past.append(fresh)
+        return fresh
+
+    def insert(self, block: Block) -> tuple[Block, np.ndarray, np.ndarray]:
+        """Put belated objects among the past, whose numbers move up.
+
+        Returns the objects in order, the numbers so far that they come before, and their own.
+
+        Examples
+        --------
+        >>> objects = Ordered()
+        >>> objects.add(Block.of([3, 9], {"id": np.array([30, 90])}))
+        >>> _ = objects.due(upto=9)
+        >>> _, before, numbers = objects.insert(Block.of([5, 4], {"id": np.array([50, 40])}))
+        >>> before.tolist(), numbers.tolist(), objects.next_number
+        ([1, 1], [1, 2], 4)
+        """
+        joined = concat([*self._past, block])
+        order = _order(joined)
+        places = np.flatnonzero(order >= len(joined) - len(block))
+        self._past = [joined.take(order)]
+        numbers = self._base + places
+        return joined.take(order[places]), numbers - np.arange(len(places)), numbers
+
+    def look(self, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
+        """Ids and times of past objects."""
+        ends = self._base + np.cumsum([len(block) for block in self._past])
+        place = np.searchsorted(ends, numbers, "right")
+        order = np.argsort(place, kind="stable")
+        counts = np.bincount(place, minlength=len(ends))
+        ids, times, at = [], [], 0
+        for number in np.flatnonzero(counts):
+            block = self._past[number]
+            mine = order[at : at + counts[number]]
+            rows = numbers[mine] - (ends[number] - len(block))
+            ids.append(take(block.columns["id"], rows))
+            times.append(block.t[rows])
+            at += counts[number]
+        back = np.argsort(order, kind="stable")
+        joined = ids[0] if len(ids) == 1 else _together(ids)
+        return take(joined, back), np.concatenate(times)[back]
+
+    def first_after(self, t: int) -> int:
+        """The number of the first past object later than a time."""
+        number = self._base
+        for block in self._past:
+            found = int(np.searchsorted(block.t, t, "right"))
+            number += found
+            if found < len(block):
+                break
+        return number
+
+    def drop_before(self, number: int) -> int | None:
+        """Forget past objects below a number; the oldest time that is still needed."""
+        while self._past and self._base + len(self._past[0]) <= number:
+            self._base += len(self._past.pop(0))
+        cut = number - self._base
+        if self._past and cut > len(self._past[0]) // 2:
+            self._past[0] = self._past[0].slice(cut, len(self._past[0]))
+            self._base = number
+        times = [t for t in (self.first_past, self.first_waiting) if t is not None]
+        return min(times, default=None)
+
+    def encode(self) -> bytes:
+        """Where the order begins; the objects themselves are stored elsewhere."""
+        if not self._past:
+            return struct.pack("<q", self._base)
+        oldest = self._past[0].slice(0, 1)
+        return struct.pack("<q", self._base) + oldest.encode()
+
+    @classmethod
+    def decode(cls, data: bytes, blocks: Iterable[Block], reached: int) -> Ordered:
+        """The order of stored objects, of which those up to `reached` have had their turn."""
+        made = cls()
+        (made._base,) = struct.unpack_from("<q", data)
+        oldest = Block.decode(data[8:]) if len(data) > 8 else None
+        found = list(blocks)
+        if not found:
+            return made
+        stored = concat(found)
+        stored = stored.take(_order(stored))
+        cut = int(np.searchsorted(stored.t, reached, "right"))
+        if oldest is not None:
+            begin = int(np.searchsorted(stored.t, oldest.t[0], "left"))
+            tied = stored.columns["id"][begin : np.searchsorted(stored.t, oldest.t[0], "right")]
+            begin += pa.array(tied).to_pylist().index(pa.array(oldest.columns["id"])[0].as_py())
+            made._past = [stored.slice(begin, cut)]
+        if cut < len(stored):
+            made._waiting = [stored.slice(cut, len(stored))]
+        return made
+
+
+def _together(columns: list[Any]) -> Any:
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    return pa.concat_arrays(columns)
+
+
+def _order(block: Block) -> np.ndarray:
+    """The order of (time, id)."""
+    if len(block) < 2 or bool((block.t[1:] > block.t[:-1]).all()):
+        return np.arange(len(block))
+    ids = block.columns["id"]
+    if isinstance(ids, np.ndarray):
+        return np.lexsort((ids, block.t))
+    table = pa.table({"t": block.t, "id": ids})
+    keys = [("t", "ascending"), ("id", "ascending")]
+    found: np.ndarray = pc.sort_indices(table, sort_keys=keys).to_numpy()
+    return found

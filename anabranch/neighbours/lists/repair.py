@@ -1,0 +1,379 @@
+"""The list with repair: exact whatever the data, and fast where arrivals come in random order.
+
+Each query keeps the objects of its window up to a threshold, a few more than k. Few arrivals pass
+it, and an index over the queries finds them: a grid in few dimensions, else a blocked scan. The
+window itself is kept once for all queries and is read only when a list runs short.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.candidates import group, look_up, rescore
+from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
+from anabranch.neighbours.lists.lists import NEVER, run, still_remembered
+from anabranch.neighbours.lists.reach import directions, radii
+from anabranch.neighbours.lists.scan import scan, scan_limits
+from anabranch.neighbours.lists.stretches import LONG, room_for_changes
+from anabranch.neighbours.methods.probabilistic import reserve
+
+__all__ = ["ListWithRepair"]
+
+_CHUNK = 16384  # lists and their part of the window stay in the processor's cache
+_FIRST_CHUNK = 512  # while windows fill, thresholds fall quickly
+_RARE = 0.01
+_ARRAYS = ("_spare", "_start", "_size", "_tau", "_oldest", "_head")
+
+
+class ListWithRepair(Algorithm):
+    """Exact top-k lists of many queries over one stream.
+
+    Parameters
+    ----------
+    queries
+        The queries.
+    spare
+        How many objects beyond k a list keeps after a cut or a repair; any number from 1 is
+        exact. By default so many that on a stream in random order a list rarely runs short.
+    index
+        ``"grid"``, ``"scan"``, or ``"auto"``: the grid up to four dimensions.
+
+    Examples
+    --------
+    >>> lists = ListWithRepair(Queries.of([[0.0]], k=1, window=10))
+    >>> lists.advance([0, 4], [0, 1], [[1.0], [2.0]], upto=9).rows()
+    [(0, 0, 0, 1.0, 1)]
+    >>> lists.advance([], [], [], upto=10).rows()
+    [(0, 1, 10, 2.0, 1)]
+    """
+
+    name: ClassVar[str] = "exact"
+    exact: ClassVar[bool] = True
+
+    def __init__(self, queries: Queries, spare: int | None = None, index: str = "auto") -> None:
+        super().__init__(queries)
+        if index not in ("auto", "grid", "scan"):
+            raise ValueError(f"index must be 'auto', 'grid' or 'scan', got {index!r}")
+        if spare is not None and spare < 1:
+            raise ValueError(f"spare must be at least 1, got {spare}")
+        self._fixed_spare = 0 if spare is None else spare
+        self._index = index
+        self.repairs = 0
+        self.chunks = 0
+        none = np.empty(0, np.int64)
+        self._spare = self._start = self._size = self._oldest = self._head = none
+        self._tau = self._scores = np.empty(0)
+        self._codes = self._log_number = self._log_next = none
+        self._log_used = self._log_kept = 0
+        self.changed = np.empty(0, bool)
+        dim = queries.points.shape[1]
+        self._w_clock, self._w_times, self._w_seq = none, none, none
+        self._w_points = np.empty((0, dim))
+        self._lo = self._hi = self._base = 0
+        self._grid: Grid | None = None
+        self._radii_at_build = np.empty(0)
+        self._centres = np.empty((0, dim))
+        self._added(len(queries))
+
+    # What callers may ask for
+
+    def top(self, query: int) -> tuple[np.ndarray, np.ndarray]:
+        """Arrival numbers and distances of a query's current k best, best first."""
+        begin = self._start[query]
+        end = begin + min(self._size[query], self.queries.k[query])
+        places = (self._codes[begin:end] >> 1) - self._base
+        return self._w_seq[self._lo : self._hi][places], self._scores[begin:end].copy()
+
+    @property
+    def window_size(self) -> int:
+        """Objects held for repairs."""
+        return self._hi - self._lo
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of lists and window."""
+        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
+        return sum(array.nbytes for array in arrays)
+
+    def tops(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """The current k best of some queries: query, arrival number, distance and rank from 1.
+
+        A query without any has one row, of rank 0.
+        """
+        counts = np.minimum(self._size[queries], self.queries.k[queries])
+        rows = np.maximum(counts, 1)
+        query = np.repeat(queries, rows)
+        place = np.arange(rows.sum()) - np.repeat(np.cumsum(rows) - rows, rows)
+        at = self._start[query] + place
+        some = np.repeat(counts > 0, rows)
+        seq, distance = np.full(len(query), -1), np.full(len(query), np.nan)
+        held = self._w_seq[self._lo : self._hi]
+        seq[some] = held[(self._codes[at[some]] >> 1) - self._base]
+        distance[some] = self._scores[at[some]]
+        return query, seq, distance, np.where(some, place + 1, 0)
+
+    def detach(self) -> tuple[Any, ...]:
+        """Leave the window out, which the caller keeps; `reattach` what this gives."""
+        held = (self._w_clock, self._w_times, self._w_seq, self._w_points)
+        places = (self._lo, self._hi, self._base)
+        self._base = self._ends
+        self._w_clock = self._w_times = self._w_seq = np.empty(0, np.int64)
+        self._w_points = np.empty((0, self._w_points.shape[1]))
+        self._lo = self._hi = 0
+        return held, places
+
+    def reattach(self, detached: tuple[Any, ...]) -> None:
+        """Undo `detach`."""
+        (self._w_clock, self._w_times, self._w_seq, self._w_points), places = detached
+        self._lo, self._hi, self._base = places
+
+    def attach(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray) -> None:
+        """Give back at least the window that was detached: the newest objects up to `reached`."""
+        ends = self._ends
+        self._append(seq if self.queries.counted else t, t, seq, points)
+        self._base = ends - len(t)
+
+    @property
+    def _ends(self) -> int:
+        return self._base + self._hi - self._lo
+
+    # What `Algorithm` asks for
+
+    def _added(self, count: int) -> None:
+        queries = self.queries
+        k = queries.k[len(queries) - count :]
+        spare = np.full(count, self._fixed_spare) if self._fixed_spare else reserve(k, _RARE)
+        room = k + 2 * spare + 2
+        starts = len(self._scores) + np.concatenate([[0], np.cumsum(room)])
+        fresh = {
+            "_spare": spare,
+            "_start": starts[:-1],
+            "_size": np.zeros(count, np.int64),
+            "_tau": np.full(count, np.inf),
+            "_oldest": np.full(count, NEVER),
+            "_head": np.full(count, -1),
+        }
+        for name, values in fresh.items():
+            setattr(self, name, np.concatenate([getattr(self, name), values]))
+        more = int(room.sum())
+        self._scores = np.concatenate([self._scores, np.empty(more)])
+        self._codes = np.concatenate([self._codes, np.zeros(more, np.int64)])
+        self._reindex()
+
+    def _kept(self, places: np.ndarray) -> None:
+        room = self.queries.k + 2 * self._spare[places] + 2
+        old = self._start[places]
+        for name in _ARRAYS:
+            setattr(self, name, getattr(self, name)[places])
+        self._start = np.concatenate([[0], np.cumsum(room)])[:-1].astype(np.int64)
+        total = int(room.sum())
+        rows = np.repeat(old - self._start, room) + np.arange(total)
+        self._scores, self._codes = self._scores[rows], self._codes[rows]
+        self._forget()
+        self._reindex()
+
+    def _run(
+        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
+    ) -> Reports:
+        self.changed[:] = False
+        found = []
+        at = 0
+        while True:
+            size = min(_CHUNK, _FIRST_CHUNK << min(self.chunks, 10))
+            left = len(t) - at
+            end = at + -(-left // max(1, round(left / size)))
+            if end < len(t):
+                # What arrives at one instant stays together.
+                end = int(np.searchsorted(clock, clock[end - 1], "right"))
+            stop = upto if end == len(t) else int(t[end - 1])
+            part = slice(at, end)
+            self._append(clock[part], t[part], seq[part], points[part])
+            found.append(self._chunk(end - at, stop))
+            self._expire(stop)
+            at = end
+            if at == len(t):
+                break
+        if len(found) == 1:
+            return Reports(*found[0])
+        # Chunks follow each other in time, and each is in the order of queries.
+        columns = [np.concatenate(parts) for parts in zip(*found, strict=True)]
+        order = np.argsort(columns[0], kind="stable")
+        return Reports(*(column[order] for column in columns))
+
+    def _chunk(self, fresh: int, stop: int) -> tuple[np.ndarray, ...]:
+        """Carry all lists through the newest objects and on to a time."""
+        queries, measure = self.queries, self.queries.metric_code
+        lo, hi = self._lo, self._hi
+        clock, times = self._w_clock[lo:hi], self._w_times[lo:hi]
+        points = self._w_points[lo:hi]
+        offset = len(clock) - fresh
+        direct = self._tau == np.inf
+        if fresh:
+            q, i, s = self._candidates(points[offset:], direct)
+            self.chunks += 1
+        else:
+            q = i = np.empty(0, np.int32)
+            s = np.empty(0)
+        starts, by_i, by_s = group(len(queries), q, i, s)
+        longest = int((queries.k + 2 * self._spare).max(initial=0))
+        told, score, self._log_number, self._log_next, used, repairs = run(
+            measure,
+            queries.points,
+            queries.k,
+            self._spare,
+            queries.window,
+            queries.since,
+            queries.until,
+            self._start,
+            self._size,
+            self._tau,
+            self._oldest,
+            self.changed,
+            self._scores,
+            self._codes,
+            clock,
+            times,
+            points,
+            self._base,
+            offset,
+            stop,
+            queries.counted,
+            direct,
+            starts,
+            by_i,
+            by_s,
+            self._head,
+            self._log_number,
+            self._log_next,
+            self._log_used,
+            room_for_changes() if longest >= LONG else None,
+        )
+        self.repairs += repairs
+        self._log_used = int(used)
+        query, number, instant, rank = np.ascontiguousarray(told.T)
+        if queries.counted and len(told):
+            instant = times[instant - clock[0]]
+        return query, self._w_seq[lo:hi][number - self._base], instant, score, rank
+
+    def _candidates(
+        self, points: np.ndarray, direct: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs closer than the threshold; sets `direct` for queries that no index covers."""
+        queries, measure = self.queries, self.queries.metric_code
+        units = directions(measure, points)
+        reach = radii(measure, self._tau)
+        room = max(1024, 2 * len(points))
+        dim = points.shape[1]
+        if self._index == "grid" or (self._index == "auto" and dim <= GRID_DIMENSIONS):
+            grid = self._grid_for(units, reach)
+            direct |= reach > grid.limit
+            q, i, s = look_up(
+                measure,
+                points,
+                units,
+                queries.points,
+                np.where(direct, -1.0, self._tau),
+                grid.low,
+                grid.scale,
+                grid.per_axis,
+                grid.starts,
+                grid.queries,
+                room,
+            )
+            return q, i, s
+        which = np.flatnonzero(~direct & (self._tau > 0))
+        largest = max(float(np.abs(units).max()), float(np.abs(self._centres).max(initial=0)))
+        limits = scan_limits(measure, reach[which], largest, dim)
+        if limits is None:
+            direct[:] = True
+            return np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
+        columns = np.ascontiguousarray(units.T, np.float32)
+        centres = self._centres[which].astype(np.float32)
+        q, i = scan(measure, columns, centres, which.astype(np.int32), limits, room)
+        return q, i, rescore(measure, queries.points, points, q, i)
+
+    def _grid_for(self, units: np.ndarray, reach: np.ndarray) -> Grid:
+        """The grid, made again if too many queries outgrew it or became much smaller."""
+        grid = self._grid
+        if grid is not None:
+            finite = reach < np.inf
+            strays = int((finite & (reach > grid.limit)).sum())
+            shrunk = int((reach < 0.55 * self._radii_at_build).sum())
+            if strays <= 4 + len(reach) // 50 and shrunk <= len(reach) // 5:
+                return grid
+        which = np.flatnonzero((reach < np.inf) & (self._tau > 0))
+        self._grid = Grid.of(
+            self.queries.metric_code, self._centres, reach, which.astype(np.int64), units
+        )
+        self._radii_at_build = np.where(reach < np.inf, reach, 0.0)
+        return self._grid
+
+    # The window and what is remembered
+
+    def _append(
+        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray
+    ) -> None:
+        count = len(t)
+        if self._hi + count > len(self._w_clock):
+            size = self._hi - self._lo
+            room = max(4096, 2 * (size + count))
+            for name in ("_w_clock", "_w_times", "_w_seq", "_w_points"):
+                old = getattr(self, name)
+                # Fresh memory costs more than moving the window to the front of what there is.
+                new = old if len(old) >= room else np.empty((2 * room, *old.shape[1:]), old.dtype)
+                new[:size] = old[self._lo : self._hi]
+                setattr(self, name, new)
+            self._lo, self._hi = 0, size
+        part = slice(self._hi, self._hi + count)
+        self._w_clock[part], self._w_times[part] = clock, t
+        self._w_seq[part], self._w_points[part] = seq, points
+        self._hi += count
+
+    def _expire(self, stop: int) -> None:
+        """Drop objects that are in no window any more."""
+        clock = self._w_clock[self._lo : self._hi]
+        now = stop
+        if self.queries.counted:
+            now = int(clock[-1]) if len(clock) else 0
+        longest = int(self.queries.window.max(initial=0))
+        gone = int(np.searchsorted(clock, now - longest, "right"))
+        self._lo += gone
+        self._base += gone
+        if self._log_used > 2 * self._log_kept + 4096:
+            self._forget(now)
+
+    def _forget(self, now: int = -FOREVER) -> None:
+        clock = self._w_clock[self._lo : self._hi]
+        first = self._base + np.searchsorted(clock, now - self.queries.window, "right")
+        self._log_number, self._log_next, used = still_remembered(
+            self._head, self._log_number, self._log_next, first
+        )
+        self._log_used = self._log_kept = int(used)
+
+    def _reindex(self) -> None:
+        self._grid = None
+        self.changed = np.zeros(len(self.queries), bool)
+        self._centres = directions(self.queries.metric_code, self.queries.points)
+
+    # Checkpoints
+
+    def to_bytes(self) -> bytes:
+        """The whole state, with a version; the index is made again from it."""
+        grid, self._grid = self._grid, None
+        saved = {name: vars(self).pop(name) for name in ("_grid", "_centres", "_radii_at_build")}
+        try:
+            return super().to_bytes()
+        finally:
+            vars(self).update(saved)
+            self._grid = grid
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> ListWithRepair:
+        """The lists that `to_bytes` was called on."""
+        made = super().from_bytes(data)
+        made._radii_at_build = np.empty(0)
+        made._reindex()
+        return made

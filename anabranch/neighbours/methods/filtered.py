@@ -1,0 +1,243 @@
+"""RAPF: a k-skyband behind a filter of the best recent objects (paper, section 4.3).
+
+An object enters the skyband when it arrives, if fewer than k objects of the filter are better, and
+otherwise gets a second chance when it leaves the buffer of recent objects: then all in the filter
+are younger, and with k better ones among them it can never be among the nearest. That is exact
+whatever the filter has forgotten, as long as the k better ones outlive its stay in the buffer:
+they are at most one buffer older, so **twice the buffer must fit into the window**.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+
+from anabranch.errors import InvalidCall
+from anabranch.neighbours.lists.algorithm import FOREVER, Queries, Reports
+from anabranch.neighbours.lists.scoring import CHUNK, fill, root
+from anabranch.neighbours.methods.probabilistic import reserve
+from anabranch.neighbours.methods.ranked import (
+    better,
+    oldest,
+    place,
+    take_out,
+    tell,
+    whole_reports,
+    whole_rows,
+)
+from anabranch.neighbours.methods.relaxed import Skybands, reported, runs
+from anabranch.neighbours.methods.skyband import expire, holds, limit, load, offer, prune, unload
+
+__all__ = ["Filtered"]
+
+
+class Filtered(Skybands):
+    """RAPF, exact on any stream.
+
+    Parameters
+    ----------
+    queries
+        The queries; windows of at least 2.
+    buffer
+        How long an object counts as recent, in the unit of the windows: at most half a window.
+        One number, one for each query, or by default half of each window.
+    error
+        Sets the size of the filter; it changes speed, not results.
+    gamma
+        How far the candidates may outgrow the skyband before they are pruned.
+
+    Examples
+    --------
+    >>> algorithm = Filtered(Queries.of([[0.0]], k=1, window=10), buffer=5)
+    >>> algorithm.advance([0, 4], [0, 1], [[1.0], [2.0]], upto=20).rows()
+    [(0, 0, 0, 1.0, 1), (0, 1, 10, 2.0, 1)]
+    """
+
+    name: ClassVar[str] = "filtered"
+    exact: ClassVar[bool] = True
+
+    def __init__(
+        self, queries: Queries, buffer: Any = None, error: float = 1e-3, gamma: float = 0.2
+    ) -> None:
+        super().__init__(queries, gamma)
+        self.error = error
+        self.shared_buffer = None if buffer is None or np.ndim(buffer) else int(buffer)
+        self.buffer = _buffers(queries, buffer)
+        self.sizes = queries.k + reserve(queries.k, error)
+        self.filter_offsets = np.zeros(len(queries) + 1, np.int64)
+        self.filter_scores = np.empty(0)
+        self.filter_ints = np.empty((0, 3), np.int64)
+        self.recent_t = np.empty(0, np.int64)
+        self.recent_seq = np.empty(0, np.int64)
+        self.recent_points = np.empty((0, queries.points.shape[1]))
+
+    def _added(self, count: int) -> None:
+        super()._added(count)
+        new = self.queries.take(np.arange(len(self.queries) - count, len(self.queries)))
+        self.buffer = np.append(self.buffer, _buffers(new, self.shared_buffer))
+        self.sizes = np.append(self.sizes, new.k + reserve(new.k, self.error))
+        self.filter_offsets = np.append(
+            self.filter_offsets, np.full(count, self.filter_offsets[-1])
+        )
+
+    def _kept(self, places: np.ndarray) -> None:
+        super()._kept(places)
+        self.filter_offsets, rows = runs(self.filter_offsets, places)
+        self.filter_scores, self.filter_ints = self.filter_scores[rows], self.filter_ints[rows]
+        self.buffer, self.sizes = self.buffer[places], self.sizes[places]
+
+    def _run(
+        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
+    ) -> Reports:
+        of = self.queries
+        reached = self.newest if of.counted else self.reached
+        last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
+        before = len(self.recent_t)
+        t = np.concatenate([self.recent_t, t])
+        seq = np.concatenate([self.recent_seq, seq])
+        points = np.concatenate([self.recent_points, points])
+        clock = seq if of.counted else t
+        found = _filtered(
+            *(of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted),
+            *(self.offsets, self.tops, self.limit, self.scores, self.ints, self.gamma),
+            *(self.filter_offsets, self.sizes, self.filter_scores, self.filter_ints, self.buffer),
+            *(clock, t, seq, points, before, reached, last, upto),
+        )
+        self.offsets, self.scores, self.ints = found[:3]
+        self.filter_offsets, self.filter_scores, self.filter_ints = found[3:6]
+        longest = int(self.buffer.max()) if len(self.buffer) else 0
+        old = int(np.searchsorted(clock, last - longest, side="right"))
+        self.recent_t, self.recent_seq = t[old:].copy(), seq[old:].copy()
+        self.recent_points = points[old:].copy()
+        return reported(*found[6:])
+
+
+def _buffers(queries: Queries, buffer: Any) -> np.ndarray:
+    given = queries.window // 2 if buffer is None else np.asarray(buffer, np.int64)
+    wanted = np.array(np.broadcast_to(given, len(queries)))
+    wrong = np.flatnonzero((2 * wanted > queries.window) | (wanted < 1))
+    if len(wrong):
+        q = int(wrong[0])
+        raise InvalidCall(
+            "filtered",
+            [
+                f"buffer {wanted[q]} does not suit the window {queries.window[q]} of query {q}: it "
+                f"must be at least 1 and at most half the window, {queries.window[q] // 2}, or "
+                "nearest objects would be lost; make the buffer smaller or the window longer"
+            ],
+        )
+    return wanted
+
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+@numba.njit(cache=True, nogil=True)
+def _filtered(
+    metric, centres, ks, windows, since, until, counted,
+    offsets, tops, limits, scores, ints, gamma,
+    filter_offsets, sizes, filter_scores, filter_ints, buffers,
+    clock, t, seq, points, before, reached, last, upto,
+):  # pragma: no cover  # fmt: skip
+    m, total = len(ks), len(t)
+    out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
+    kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
+    spare = len(filter_scores) + 256
+    held, held_ints, held_at = np.empty(spare), np.empty((spare, 3), np.int64), 0
+    new_offsets, new_filter = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
+    n = np.zeros(3, np.int64)
+    cand, cand_ints = np.empty(256), np.empty((256, 3), np.int64)
+    columns, filled = points.T.copy(), np.empty(total)
+    lanes = np.empty((8, CHUNK))
+    for q in range(m):
+        buffer, full = buffers[q], sizes[q]
+        had = offsets[q + 1] - offsets[q]
+        seen = np.searchsorted(t, since[q], side="right")
+        i = max(before, seen)
+        leaving = max(seen, np.searchsorted(clock, reached - buffer, side="right"))
+        leave = max(leaving, np.searchsorted(clock, last - buffer, side="right"))
+        fill(metric, centres[q], points, columns, leaving, leave, filled, lanes)
+        fill(metric, centres[q], points, columns, max(i, leave), total, filled, lanes)
+        extra = had + total - i + leave - leaving
+        out, far = whole_reports(out, far, count, extra)
+        cand, cand_ints = whole_rows(cand, cand_ints, 0, extra + 2)
+        top, top_ints = np.empty(ks[q] + 1), np.empty((ks[q] + 1, 3), np.int64)
+        load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
+        best, best_ints = np.empty(full + 1), np.empty((full + 1, 3), np.int64)
+        f = filter_offsets[q + 1] - filter_offsets[q]
+        best[:f] = filter_scores[filter_offsets[q] : filter_offsets[q + 1]]
+        best_ints[:f] = filter_ints[filter_offsets[q] : filter_offsets[q + 1]]
+        count, limits[q], f = _one(
+            q, metric, ks[q], windows[q], buffer, full, until[q], counted,
+            top, top_ints, cand, cand_ints, n, limits[q], gamma, best, best_ints, f,
+            clock, t, seq, filled, i, leaving, last, out, far, count,
+        )  # fmt: skip
+        if upto >= until[q]:
+            n[:] = 0
+            f = 0
+        kept, kept_ints = whole_rows(kept, kept_ints, at, n[0] + n[2] - n[1])
+        at = unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at)
+        new_offsets[q + 1] = at
+        tops[q] = n[0]
+        held, held_ints = whole_rows(held, held_ints, held_at, f)
+        held[held_at : held_at + f] = best[:f]
+        held_ints[held_at : held_at + f] = best_ints[:f]
+        held_at += f
+        new_filter[q + 1] = held_at
+    return (
+        new_offsets, kept[:at].copy(), kept_ints[:at].copy(),
+        new_filter, held[:held_at].copy(), held_ints[:held_at].copy(),
+        out[:count].copy(), far[:count].copy(),
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(
+    q, metric, k, window, buffer, full, until, counted,
+    top, top_ints, cand, cand_ints, n, most, gamma, best, best_ints, f,
+    clock, t, seq, filled, i, leaving, last, out, far, count,
+):  # pragma: no cover  # fmt: skip
+    """One query through all instants up to `last`."""
+    total = len(t)
+    order, heap = np.empty(k, np.int64), np.empty(k)
+    first, eldest = oldest(top_ints, n[0], FOREVER), oldest(best_ints, f, FOREVER)
+    while True:
+        e = min(clock[i] if i < total else FOREVER, first + window)
+        if leaving < i:
+            e = min(e, clock[leaving] + buffer)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            expire(top, top_ints, cand, cand_ints, n, k, e - window)
+        while leaving < i and clock[leaving] + buffer <= e:
+            off, o = root(metric, filled[leaving]), seq[leaving]
+            # With k better ones in the filter, none of them older, it can never be nearest.
+            barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
+            if not barred and not holds(top_ints, cand_ints, n, o):
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
+            leaving += 1
+        if eldest + buffer <= e:
+            f = take_out(best, best_ints, f, e - buffer)
+            eldest = oldest(best_ints, f, FOREVER)
+        while i < total and clock[i] == e:
+            off = root(metric, filled[i])
+            if f < k or off < best[k - 1]:
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+            if f < full or off < best[full - 1]:
+                place(best, best_ints, f, off, seq[i], clock[i], 0)
+                f = min(f + 1, full)
+                eldest = oldest(best_ints, f, FOREVER)
+            i += 1
+        if n[2] - n[1] > most:
+            prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+            most = limit(n[2] - n[1], gamma)
+        if changed:
+            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+            first = oldest(top_ints, n[0], FOREVER)
+    return count, most, f

@@ -1,0 +1,187 @@
+"""PA: each query keeps the k + c best objects and forgets the rest (paper, section 4.2).
+
+What is not among the k + c best when it arrives, or falls out of them, is forgotten although it
+might have entered the top-k later. With objects in random order an arrival of rank r ever does so
+with probability about ``2 Φ(-√2 (√r - √k))``, whatever the window, and `reserve` puts that at the
+error allowed. That counts on as many arriving in an object's life as in the window before it: where
+the rate falls by a factor within a window, those that are nearer leave so much faster than others
+come, and an object at place r gets as far as one at r divided by that factor would. No reserve is
+enough for any rate, since the future is not known: if arrivals cease, the whole k-skyband enters.
+
+A list that lost members to expiry takes whatever comes until it is full again;
+keeping to the old threshold, as the paper can be read, starves it.
+"""
+
+from __future__ import annotations
+
+from statistics import NormalDist
+from typing import Any, ClassVar
+
+import numba
+import numpy as np
+
+from anabranch.errors import InvalidCall
+from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
+from anabranch.neighbours.methods.ranked import (
+    oldest,
+    place,
+    take_out,
+    tell,
+    whole_reports,
+    whole_rows,
+)
+from anabranch.neighbours.methods.relaxed import reported, runs
+
+__all__ = ["Probabilistic", "reserve"]
+
+
+def reserve(k: Any, error: float) -> np.ndarray:
+    """How many objects beyond k must be kept for a given probability of error.
+
+    Examples
+    --------
+    >>> reserve([1, 9, 81], 0.001).tolist(), reserve(9, 0.1).tolist()
+    ([11, 20, 48], 9)
+    """
+    if not 0 < error < 1:
+        raise InvalidCall(
+            "nearest", [f"error must lie between 0 and 1, got {error}; 0.001 is usual"]
+        )
+    z = NormalDist().inv_cdf(1 - error / 2)
+    beyond: np.ndarray = np.ceil(z * np.sqrt(2 * np.asarray(k)) + z * z / 2).astype(np.int64)
+    return beyond
+
+
+class Probabilistic(Algorithm):
+    """PA: misses about as few as `error` says where the order of objects is random.
+
+    Where distances to a query drift, the bound does not hold: if they grow, objects are forgotten
+    that are among the nearest later. Nor does it where many objects are equally far: ties go to the
+    older, so that the younger of equals follow one after another, and those beyond k + c are
+    forgotten. Nor, with windows of time, where far fewer objects come in one window than in the one
+    before.
+
+    Parameters
+    ----------
+    queries
+        The queries.
+    error
+        Probability with which an object may be missed.
+
+    Examples
+    --------
+    >>> algorithm = Probabilistic(Queries.of([[0.0]], k=1, window=10), error=0.01)
+    >>> algorithm.advance([0, 4], [0, 1], [[1.0], [2.0]], upto=20).rows()
+    [(0, 0, 0, 1.0, 1), (0, 1, 10, 2.0, 1)]
+    """
+
+    name: ClassVar[str] = "probabilistic"
+    exact: ClassVar[bool] = False
+
+    def __init__(self, queries: Queries, error: float = 1e-3) -> None:
+        super().__init__(queries)
+        self.error = error
+        self.sizes = queries.k + reserve(queries.k, error)
+        self.offsets = np.zeros(len(queries) + 1, np.int64)
+        self.scores = np.empty(0)
+        self.ints = np.empty((0, 3), np.int64)
+
+    @property
+    def held(self) -> np.ndarray:
+        """How many objects each query keeps."""
+        return np.diff(self.offsets)
+
+    def _added(self, count: int) -> None:
+        self.offsets = np.append(self.offsets, np.full(count, self.offsets[-1]))
+        self.sizes = self.queries.k + reserve(self.queries.k, self.error)
+
+    def _kept(self, places: np.ndarray) -> None:
+        self.offsets, rows = runs(self.offsets, places)
+        self.scores, self.ints = self.scores[rows], self.ints[rows]
+        self.sizes = self.sizes[places]
+
+    def _run(
+        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
+    ) -> Reports:
+        of = self.queries
+        last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
+        state = (self.offsets, self.sizes, self.scores, self.ints)
+        query = (of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted)
+        found = _probabilistic(*query, *state, clock, t, seq, points, last, upto)
+        self.offsets, self.scores, self.ints, out, far = found
+        return reported(out, far)
+
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+@numba.njit(cache=True, nogil=True)
+def _probabilistic(
+    metric, centres, ks, windows, since, until, counted,
+    offsets, sizes, scores, ints, clock, t, seq, points, last, upto,
+):  # pragma: no cover  # fmt: skip
+    m, arriving = len(ks), len(t)
+    out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
+    kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
+    new_offsets = np.zeros(m + 1, np.int64)
+    columns, filled = points.T.copy(), np.empty(arriving)
+    lanes = np.empty((8, CHUNK))
+    for q in range(m):
+        best, best_ints = np.empty(sizes[q] + 1), np.empty((sizes[q] + 1, 3), np.int64)
+        n = offsets[q + 1] - offsets[q]
+        out, far = whole_reports(out, far, count, n + arriving)
+        best[:n] = scores[offsets[q] : offsets[q + 1]]
+        best_ints[:n] = ints[offsets[q] : offsets[q + 1]]
+        i = np.searchsorted(t, since[q], side="right")
+        fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        n, count = _one(
+            q, metric, ks[q], windows[q], sizes[q], until[q], counted, best, best_ints, n,
+            clock, t, seq, filled, i, last, out, far, count,
+        )  # fmt: skip
+        if upto >= until[q]:
+            n = 0
+        kept, kept_ints = whole_rows(kept, kept_ints, at, n)
+        kept[at : at + n] = best[:n]
+        kept_ints[at : at + n] = best_ints[:n]
+        at += n
+        new_offsets[q + 1] = at
+    return (
+        new_offsets, kept[:at].copy(), kept_ints[:at].copy(), out[:count].copy(), far[:count].copy()
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(
+    q, metric, k, window, full, until, counted, best, best_ints, n,
+    clock, t, seq, filled, i, last, out, far, count,
+):  # pragma: no cover  # fmt: skip
+    """One query through all instants up to `last`."""
+    arriving = len(t)
+    first = oldest(best_ints, n, FOREVER)
+    while True:
+        if n == full:
+            # Passing over what changes nothing: before the next expiry, no better than the tail.
+            tail = beyond(metric, best[full - 1])
+            while i < arriving and clock[i] < first + window and filled[i] >= tail:
+                i += 1
+        e = min(clock[i] if i < arriving else FOREVER, first + window)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            n = take_out(best, best_ints, n, e - window)
+        while i < arriving and clock[i] == e:
+            off = root(metric, filled[i])
+            if n < full or off < best[full - 1]:  # the younger of equals comes after
+                place(best, best_ints, n, off, seq[i], clock[i], 0)
+                n = min(n + 1, full)
+                changed = True
+            i += 1
+        if changed:
+            count = tell(best, best_ints, n, k, out, far, count, q, time)
+            first = oldest(best_ints, n, FOREVER)
+    return n, count

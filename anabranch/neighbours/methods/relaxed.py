@@ -1,0 +1,174 @@
+"""RA: each query keeps a relaxed k-skyband of everything that arrives (paper, section 4.1)."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numba
+import numpy as np
+
+from anabranch.errors import InvalidCall
+from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.scoring import CHUNK, fill, root
+from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
+from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload
+
+__all__ = ["Relaxed", "Skybands"]
+
+
+class Skybands(Algorithm):
+    """State shared by the algorithms that keep k-skybands.
+
+    The skybands lie one after another: of each query first the best, in rank order, then the
+    candidates, in arrival order.
+    """
+
+    def __init__(self, queries: Queries, gamma: float = 0.2) -> None:
+        if not gamma >= 0:
+            raise InvalidCall(self.name, [f"gamma must not be negative, got {gamma}"])
+        super().__init__(queries)
+        self.gamma = gamma
+        m = len(queries)
+        self.offsets = np.zeros(m + 1, np.int64)
+        self.tops = np.zeros(m, np.int64)
+        self.limit = np.zeros(m, np.int64)
+        self.scores = np.empty(0)
+        self.ints = np.empty((0, 3), np.int64)
+
+    @property
+    def held(self) -> np.ndarray:
+        """How many objects each query keeps."""
+        return np.diff(self.offsets)
+
+    def _added(self, count: int) -> None:
+        self.offsets = np.append(self.offsets, np.full(count, self.offsets[-1]))
+        self.tops = np.append(self.tops, np.zeros(count, np.int64))
+        self.limit = np.append(self.limit, np.zeros(count, np.int64))
+
+    def _kept(self, places: np.ndarray) -> None:
+        self.offsets, rows = runs(self.offsets, places)
+        self.scores, self.ints = self.scores[rows], self.ints[rows]
+        self.tops, self.limit = self.tops[places], self.limit[places]
+
+
+class Relaxed(Skybands):
+    """RA, exact on any stream: every query looks at every object.
+
+    Parameters
+    ----------
+    queries
+        The queries.
+    gamma
+        How far the candidates may outgrow the skyband before they are pruned.
+
+    Examples
+    --------
+    >>> algorithm = Relaxed(Queries.of([[0.0]], k=1, window=10))
+    >>> algorithm.advance([0, 4], [0, 1], [[1.0], [2.0]], upto=20).rows()
+    [(0, 0, 0, 1.0, 1), (0, 1, 10, 2.0, 1)]
+    """
+
+    name: ClassVar[str] = "relaxed"
+    exact: ClassVar[bool] = True
+
+    def _run(
+        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
+    ) -> Reports:
+        of = self.queries
+        last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
+        state = (self.offsets, self.tops, self.limit, self.scores, self.ints)
+        query = (of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted)
+        found = _relaxed(*query, *state, self.gamma, clock, t, seq, points, last, upto)
+        self.offsets, self.scores, self.ints, out, far = found
+        return reported(out, far)
+
+
+def reported(out: np.ndarray, far: np.ndarray) -> Reports:
+    """Reports from what compiled code has written."""
+    query, seq, time, rank = out.T.copy()
+    return Reports(query, seq, time, far, rank)
+
+
+def runs(offsets: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Offsets of some of the runs laid one after another, and the rows they consist of.
+
+    Examples
+    --------
+    >>> runs(np.array([0, 2, 3, 5]), np.array([0, 2]))
+    (array([0, 2, 4]), array([0, 1, 3, 4]))
+    """
+    lengths = np.diff(offsets)[places]
+    kept = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+    rows = np.arange(kept[-1]) + np.repeat(offsets[:-1][places] - kept[:-1], lengths)
+    return kept, rows
+
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+@numba.njit(cache=True, nogil=True)
+def _relaxed(
+    metric, centres, ks, windows, since, until, counted,
+    offsets, tops, limits, scores, ints, gamma, clock, t, seq, points, last, upto,
+):  # pragma: no cover  # fmt: skip
+    m, arriving = len(ks), len(t)
+    out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
+    kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
+    new_offsets = np.zeros(m + 1, np.int64)
+    n = np.zeros(3, np.int64)
+    cand, cand_ints = np.empty(256), np.empty((256, 3), np.int64)
+    columns, filled = points.T.copy(), np.empty(arriving)
+    lanes = np.empty((8, CHUNK))
+    for q in range(m):
+        before = offsets[q + 1] - offsets[q]
+        out, far = whole_reports(out, far, count, before + arriving)
+        cand, cand_ints = whole_rows(cand, cand_ints, 0, before + arriving + 2)
+        top, top_ints = np.empty(ks[q] + 1), np.empty((ks[q] + 1, 3), np.int64)
+        load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
+        i = np.searchsorted(t, since[q], side="right")
+        fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        count, limits[q] = _one(
+            q, metric, ks[q], windows[q], until[q], counted, top, top_ints, cand, cand_ints, n,
+            limits[q], gamma, clock, t, seq, filled, i, last, out, far, count,
+        )  # fmt: skip
+        if upto >= until[q]:
+            n[:] = 0
+        kept, kept_ints = whole_rows(kept, kept_ints, at, n[0] + n[2] - n[1])
+        at = unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at)
+        new_offsets[q + 1] = at
+        tops[q] = n[0]
+    return (
+        new_offsets, kept[:at].copy(), kept_ints[:at].copy(), out[:count].copy(), far[:count].copy()
+    )  # fmt: skip
+
+
+@numba.njit(cache=True, nogil=True)
+def _one(
+    q, metric, k, window, until, counted, top, top_ints, cand, cand_ints, n,
+    most, gamma, clock, t, seq, filled, i, last, out, far, count,
+):  # pragma: no cover  # fmt: skip
+    """One query through all instants up to `last`."""
+    arriving = len(t)
+    order, heap = np.empty(k, np.int64), np.empty(k)
+    first = oldest(top_ints, n[0], FOREVER)
+    while True:
+        e = min(clock[i] if i < arriving else FOREVER, first + window)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            expire(top, top_ints, cand, cand_ints, n, k, e - window)
+        while i < arriving and clock[i] == e:
+            off = root(metric, filled[i])
+            changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+            if n[2] - n[1] > most:
+                prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+                most = limit(n[2] - n[1], gamma)
+            i += 1
+        if changed:
+            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+            first = oldest(top_ints, n[0], FOREVER)
+    return count, most

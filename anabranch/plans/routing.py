@@ -1,0 +1,188 @@
+"""From rows and live plans to copies, each stamped so that a pair is compared exactly once.
+
+Plans are numbered. A row is stamped with the newest plan its router knows (its *epoch*) and sent
+wherever *any live plan* sends it; the copy's *mask* says which of them did: bit i stands for plan
+``epoch - i``. A pair belongs to the older epoch of its two rows, and a worker compares it iff both
+copies hold that plan's bit. Under that plan the two maps meet in one worker, and both rows were
+routed under it, so exactly one worker owns the pair, however often plans change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from anabranch.flow.blocks import Block
+from anabranch.plans.plan import Plan, Routes
+
+__all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "route"]
+
+# A mask is a signed 64-bit integer whose sign bit stays clear.
+MAX_LIVE = 63
+
+
+@dataclass(frozen=True)
+class LivePlans:
+    """The plans under which rows are sent now, by number; the newest stamps the rows.
+
+    Examples
+    --------
+    >>> from anabranch.plans.plan import ssp, grid
+    >>> live = LivePlans({3: ssp(4), 5: grid(2, 2)})
+    >>> live.epoch, bin(live.bits)
+    (5, '0b101')
+    """
+
+    plans: Mapping[int, Plan]
+
+    def __post_init__(self) -> None:
+        if not self.plans:
+            raise ValueError("at least one plan must be live")
+        if max(self.plans) - min(self.plans) >= MAX_LIVE:
+            raise ValueError(
+                f"plans {min(self.plans)} and {max(self.plans)} are both live: masks hold "
+                f"{MAX_LIVE} plans, so retire the oldest before adding another"
+            )
+
+    @property
+    def epoch(self) -> int:
+        """The newest plan's number."""
+        return max(self.plans)
+
+    @property
+    def bits(self) -> int:
+        """Bit i is set iff plan ``epoch - i`` is live."""
+        return sum(1 << (self.epoch - number) for number in self.plans)
+
+    @property
+    def workers(self) -> int:
+        """How many workers the live plans reach together."""
+        return max(plan.workers for plan in self.plans.values())
+
+
+class Copies(NamedTuple):
+    """Row i has copies ``offsets[i]:offsets[i + 1]``; each has a worker and a mask."""
+
+    offsets: np.ndarray
+    workers: np.ndarray
+    masks: np.ndarray
+
+
+def route(
+    live: LivePlans,
+    side: int,
+    t: np.ndarray,
+    h: np.ndarray,
+    window: tuple[int, int],
+    key: np.ndarray | None = None,
+    value: np.ndarray | None = None,
+) -> Copies:
+    """Where each row goes under every live plan, by hashes of its id and of its key, or by value.
+
+    Examples
+    --------
+    >>> from anabranch.plans.plan import ssp
+    >>> from anabranch.flow.hashing import mix
+    >>> live = LivePlans({0: ssp(2, "left"), 1: ssp(2, "right")})
+    >>> copies = route(live, 0, np.array([10]), mix(np.array([1])), (5, 5))
+    >>> copies.workers.tolist(), copies.masks.tolist()
+    ([0, 1], [3, 1])
+    """
+    epoch = live.epoch
+    keys = h if key is None else key
+
+    def routes(plan: Plan) -> Routes:
+        if plan.by_value:
+            if value is None:
+                raise ValueError(f"{plan} routes by value, and these rows have none")
+            return plan.route_values(side, value, h)
+        return plan.route(side, t, keys if plan.by_key else h, window)
+
+    offsets, workers = routes(live.plans[epoch])
+    masks = np.ones(len(workers), np.int64)
+    for number, plan in sorted(live.plans.items()):
+        if number != epoch:
+            more = routes(plan)
+            offsets, workers, masks = _merge(
+                live.workers,
+                offsets,
+                workers,
+                masks,
+                more.offsets,
+                more.workers,
+                np.int64(1 << (epoch - number)),
+            )
+    return Copies(offsets, workers, masks)
+
+
+def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Block]]:
+    """The rows of `block` that each worker gets, stamped, with a column `lead`.
+
+    `lead` marks one copy of each row, so that a thing counted on leads is counted once per row.
+    """
+    counts = np.diff(copies.offsets)
+    rows = np.repeat(np.arange(len(block)), counts)
+    lead = np.zeros(len(rows), bool)
+    lead[copies.offsets[:-1][counts > 0]] = True
+    order = np.argsort(copies.workers, kind="stable")
+    sizes = np.bincount(copies.workers)
+    stop = 0
+    for worker in np.flatnonzero(sizes):
+        start, stop = stop, stop + sizes[worker]
+        mine = order[start:stop]
+        # Copies are in row order, so a worker that gets every row gets the block as it is.
+        part = block if len(mine) == len(block) else block.take(rows[mine])
+        columns = {**part.columns, "lead": lead[mine]}
+        stamps = np.full(len(mine), epoch, np.int64)
+        yield int(worker), Block(part.t, stamps, copies.masks[mine], columns)
+
+
+def owned(
+    left_epoch: np.ndarray, left_mask: np.ndarray, right_epoch: np.ndarray, right_mask: np.ndarray
+) -> np.ndarray:
+    """Whether this worker compares each pair of copies.
+
+    Examples
+    --------
+    >>> one = np.array([1])
+    >>> owned(np.array([4]), np.array([0b10]), np.array([3]), one).tolist()
+    [True]
+    """
+    older = np.minimum(left_epoch, right_epoch)
+    bits = (left_mask >> (left_epoch - older)) & (right_mask >> (right_epoch - older)) & 1
+    result: np.ndarray = bits == 1
+    return result
+
+
+@numba.njit(cache=True)
+def _merge(k, offsets, workers, masks, more_offsets, more_workers, bit):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the copies of one more plan: a new copy, or one more bit on a copy that is there."""
+    n = len(offsets) - 1
+    at = np.full(k, -1, np.int64)
+    out_offsets = np.empty(n + 1, np.int64)
+    out_workers = np.empty(len(workers) + len(more_workers), np.int32)
+    out_masks = np.empty(len(workers) + len(more_workers), np.int64)
+    out = 0
+    for row in range(n):
+        start = out
+        out_offsets[row] = start
+        for c in range(offsets[row], offsets[row + 1]):
+            at[workers[c]] = out
+            out_workers[out] = workers[c]
+            out_masks[out] = masks[c]
+            out += 1
+        for c in range(more_offsets[row], more_offsets[row + 1]):
+            w = more_workers[c]
+            if at[w] >= start:
+                out_masks[at[w]] |= bit
+            else:
+                at[w] = out
+                out_workers[out] = w
+                out_masks[out] = bit
+                out += 1
+    out_offsets[n] = out
+    return out_offsets, out_workers[:out], out_masks[:out]

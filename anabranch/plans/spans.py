@@ -1,0 +1,271 @@
+"""The plan ``spans``: rows go where rows with similar keys go, so that few copies are made.
+
+A *key* is one number per row such that rows further apart than `reach` in it cannot match; for the
+Earth Mover's Distance it is the mean, or more generally the sum of masses times a potential. The
+range of keys is cut into equal *spans*. Each worker owns a run of neighbouring spans; *cuts* say
+where runs end. A left row goes to the owner of its key, a right row to the owners of all keys
+within reach. A *hot* span, too much for one worker, has several: a left row goes to one of them by
+hash, each in proportion to its share, a right row to all.
+
+The two maps meet in exactly one worker for every pair that can match: a left row has one worker,
+owners rise with keys, and a right row reaches every key that its partners can have. Pairs that
+cannot match need not meet.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from anabranch.calls import is_whole
+from anabranch.errors import InvalidCall
+from anabranch.plans.plan import LEFT, Plan, Routes, fingerprint_of
+
+__all__ = ["Spans", "balance", "even_cuts", "imbalance", "span_of", "spans"]
+
+COUNT = 64
+# A span is dealt out if giving it to one worker would misplace this share of a worker's due.
+_MISPLACED = 0.05
+# Shares of a hot span are multiples of one in so many times the workers.
+_TICKETS = 4
+
+
+@dataclass(frozen=True)
+class Spans(Plan):
+    """Workers own runs of spans of the key; see `spans`.
+
+    `cuts` are numbers of spans: worker w owns those from ``cuts[w - 1]`` up to ``cuts[w]``. `hot`
+    lists spans with several workers, each named as often as it has shares. `low`, `high`, `reach`
+    and `slot` are known once the plan is bound to a predicate.
+
+    Routers bind every plan to the predicate of their own run, also one from a log. Rows routed
+    under two reaches still meet once at most, since a left row has one worker whatever the reach;
+    they are sure to meet where the reach of the right row's router lets them.
+    """
+
+    count: int
+    spans: int = COUNT
+    low: float | None = None
+    high: float | None = None
+    reach: float | None = None
+    cuts: tuple[int, ...] = ()
+    hot: tuple[tuple[int, tuple[int, ...]], ...] = ()
+    slot: str | None = field(default=None, compare=False)
+    kind: ClassVar[str] = "spans"
+    by_value: ClassVar[bool] = True
+    _owner: np.ndarray = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.cuts) != self.count - 1:
+            object.__setattr__(self, "cuts", even_cuts(self.count, self.spans))
+        owner = np.searchsorted(np.array(self.cuts, np.int64), np.arange(self.spans), "right")
+        object.__setattr__(self, "_owner", owner.astype(np.int32))
+
+    @property
+    def workers(self) -> int:
+        return self.count
+
+    @property
+    def bound(self) -> bool:
+        """Whether the plan knows the range of keys."""
+        return self.reach is not None
+
+    def bind(self, slot: str, key_range: tuple[float, float], reach: float) -> Spans:
+        """The same plan for the keys of a predicate."""
+        low, high = key_range
+        return replace(self, low=low, high=high, reach=reach, slot=slot)
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells this plan from others; the reach is left out, for the threshold may change.
+
+        Where keys come from is in it: stored rows that went by another column are of no use.
+        """
+        return fingerprint_of({**self.to_dict(), "range": [self.low, self.high, self.slot]})
+
+    def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
+        raise TypeError("spans route rows by their keys: use route_values")
+
+    def route_values(self, side: int, values: np.ndarray, h: np.ndarray) -> Routes:
+        """The workers of each row, by key and by hash."""
+        if self.low is None or self.high is None or self.reach is None:
+            raise TypeError(f"{self} is not bound to a predicate")
+        if side == LEFT:
+            at = span_of(values, self.low, self.high, self.spans)
+            workers = self._owner[at]
+            for span, several in self.hot:
+                here = np.flatnonzero(at == span)
+                deal = (h[here].view(np.uint64) >> np.uint64(33)) % np.uint64(len(several))
+                workers[here] = np.array(several, np.int32)[deal.astype(np.int64)]
+            return Routes(np.arange(len(values) + 1), workers)
+        first = span_of(values - self.reach, self.low, self.high, self.spans)
+        last = span_of(values + self.reach, self.low, self.high, self.spans)
+        # A row of `reached` says which workers own something between the first and the last span.
+        lines = np.arange(self.count)
+        reached = (lines >= self._owner[first][:, None]) & (lines <= self._owner[last][:, None])
+        reached &= self._owning()[None, :]
+        for span, several in self.hot:
+            met = np.flatnonzero((first <= span) & (span <= last))
+            reached[np.ix_(met, np.array(several))] = True
+        offsets = np.zeros(len(values) + 1, np.int64)
+        np.cumsum(reached.sum(axis=1), out=offsets[1:])
+        return Routes(offsets, np.nonzero(reached)[1].astype(np.int32))
+
+    def _owning(self) -> np.ndarray:
+        """Which workers own a span that is not hot."""
+        cold = np.ones(self.spans, bool)
+        cold[[span for span, _ in self.hot]] = False
+        return np.bincount(self._owner[cold], minlength=self.count) > 0
+
+    def shares(self, load: np.ndarray) -> np.ndarray:
+        """The load of each worker if spans have this load."""
+        cold = load.astype(np.float64).copy()
+        for span, _ in self.hot:
+            cold[span] = 0.0
+        workers = np.bincount(self._owner, cold, self.count)
+        for span, several in self.hot:
+            np.add.at(workers, list(several), load[span] / len(several))
+        return workers
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "plan": self.kind,
+            "workers": self.count,
+            "spans": self.spans,
+            "range": [self.low, self.high, self.reach],
+            "cuts": list(self.cuts),
+            "hot": [[span, list(several)] for span, several in self.hot],
+        }
+
+    @classmethod
+    def from_dict(cls, form: dict[str, Any]) -> Spans:
+        """The plan that `to_dict` wrote."""
+        hot = tuple((span, tuple(several)) for span, several in form["hot"])
+        low, high, reach = form["range"]
+        cuts = tuple(form["cuts"])
+        return cls(form["workers"], form["spans"], low, high, reach, cuts, hot)
+
+    def __str__(self) -> str:
+        parts = [str(self.count), f"count={self.spans}"]
+        if self.cuts != even_cuts(self.count, self.spans):
+            parts.append("cuts " + " ".join(map(str, self.cuts)))
+        if self.hot:
+            parts.append("hot " + " ".join(str(span) for span, _ in self.hot))
+        return f"spans({', '.join(parts)})"
+
+
+def spans(workers: int, *, count: int = COUNT) -> Spans:
+    """Cut the keys of an Earth Mover's Distance into spans; neighbours share a worker.
+
+    Needs ``ab.emd(...) <= x`` in the predicate, with a known number of bins. Cuts are even at
+    first; ``ab.adaptive(workers, start=ab.spans(workers))`` moves them with the load.
+
+    Parameters
+    ----------
+    workers
+        How many workers.
+    count
+        How many spans: the grain of cuts and of load reports.
+
+    Examples
+    --------
+    >>> print(spans(4), spans(4).cuts)
+    spans(4, count=64) (16, 32, 48)
+    """
+    problems = [
+        f"{name} must be a whole number of at least 1, got {value!r}"
+        for name, value in (("workers", workers), ("count", count))
+        if not is_whole(value)
+    ]
+    if not problems and count < workers:
+        problems.append(f"count={count} spans are too few for {workers} workers")
+    if problems:
+        raise InvalidCall("spans", problems)
+    return Spans(int(workers), int(count))
+
+
+def even_cuts(workers: int, count: int) -> tuple[int, ...]:
+    """Cuts that give every worker as many spans."""
+    return tuple(round(count * worker / workers) for worker in range(1, workers))
+
+
+def balance(
+    load: np.ndarray, workers: int, waiting: np.ndarray | None = None
+) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
+    """Cuts and hot spans that even out a load by span (EMD-DDSJ, algorithm 2, repaired).
+
+    Every worker is due the mean, less what is already `waiting` for it. The load of all spans is
+    laid end to end and dealt out in that order, so that each worker gets one stretch of it. A span
+    that a stretch ends in goes to whoever gets most of it; if that would misplace too much it is
+    hot, and its workers are named as often as they get a share of it. The paper's own pass starts
+    again at the first span for every worker and so cuts near the beginning only, and it deals any
+    hot span evenly to two workers; its other slips are listed in the documentation.
+
+    Examples
+    --------
+    >>> balance(np.array([1, 1, 1, 1, 4, 4]), 3)
+    ((4, 5), ())
+    >>> balance(np.array([1, 1, 10, 1, 1]), 2)
+    ((2,), ((2, (0, 0, 0, 0, 1, 1, 1, 1)),))
+    """
+    count = len(load)
+    load = np.maximum(np.asarray(load, np.float64), 0.0)
+    waiting = np.zeros(workers) if waiting is None else np.asarray(waiting, np.float64)
+    total = float(load.sum())
+    if workers == 1 or not total > 0:
+        return even_cuts(workers, count), ()
+    due = np.maximum((total + waiting.sum()) / workers - waiting, 0.0)
+    due = due / due.sum() if due.sum() > 0 else np.full(workers, 1 / workers)
+    running = np.concatenate([[0.0], np.cumsum(load / total)])
+    ends = np.concatenate([[0.0], np.cumsum(due)])
+    # How much of each span (a row) lies in the stretch of each worker (a column).
+    shared = np.minimum(running[1:, None], ends[None, 1:]) - np.maximum(
+        running[:-1, None], ends[None, :-1]
+    )
+    shared = np.maximum(shared, 0.0)
+    owner = np.where(
+        load > 0,
+        shared.argmax(axis=1),
+        np.clip(np.searchsorted(ends, running[:-1], "right") - 1, 0, workers - 1),
+    )
+    owner = np.maximum.accumulate(owner)
+    misplaced = load / total - shared.max(axis=1)
+    hot = []
+    for span in np.flatnonzero(misplaced > _MISPLACED / workers):
+        tickets = _TICKETS * workers * shared[span] / shared[span].sum()
+        named = np.diff(np.round(np.concatenate([[0.0], np.cumsum(tickets)]))).astype(int)
+        if np.count_nonzero(named) > 1:
+            hot.append((int(span), tuple(np.repeat(np.arange(workers), named).tolist())))
+    cuts = np.searchsorted(owner, np.arange(1, workers), "left")
+    return tuple(int(cut) for cut in cuts), tuple(hot)
+
+
+def imbalance(shares: np.ndarray) -> float:
+    """How far the most loaded worker is above the mean, as a share of it.
+
+    Examples
+    --------
+    >>> imbalance(np.array([3.0, 1.0]))
+    0.5
+    """
+    mean = float(np.mean(shares))
+    return float(np.max(shares)) / mean - 1 if mean > 0 else 0.0
+
+
+def span_of(keys: np.ndarray, low: float, high: float, count: int) -> np.ndarray:
+    """The number of the span that each key falls into; keys outside belong to the ends.
+
+    Examples
+    --------
+    >>> span_of(np.array([-1.0, 0.0, 4.9, 5.0, 10.0]), 0.0, 10.0, 2).tolist()
+    [0, 0, 0, 1, 1]
+    """
+    width = (high - low) / count
+    if not width > 0:
+        return np.zeros(len(keys), np.int64)
+    with np.errstate(over="ignore"):  # infinity belongs to an end too
+        places = np.clip(np.floor((keys - low) / width), 0, count - 1)
+    found: np.ndarray = places.astype(np.int64)
+    return found

@@ -1,0 +1,66 @@
+"""The plan log told as sentences: what changed, when, and because of which figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from anabranch.plans.log import Entry
+
+__all__ = ["story"]
+
+
+def story(entries: Iterable[Entry]) -> list[str]:
+    """One sentence per entry.
+
+    Examples
+    --------
+    >>> from anabranch.plans.plan import grid, ssp
+    >>> first = Entry(0, 0, ssp(4), 0, (0,), {"rule": "start", "new": "ssp(4, master=left)"})
+    >>> cause = {"rule": "shape", "why": "a grid makes fewer copies",
+    ...          "figures": {"left rate": 120.0, "right rate": 110.5}}
+    >>> second = Entry(1, 1, grid(2, 2), 7, (0, 1), cause)
+    >>> for line in story([first, second]): print(line)
+    batch 0: starts with plan 0, ssp(4, master=left).
+    batch 7: plan 1, grid(2, 2), replaces plan 0, ssp(4, master=left) (shape: a grid makes fewer \
+copies; left rate 120, right rate 110.5); 2 plans are live.
+    """
+    lines: list[str] = []
+    before: Entry | None = None
+    for entry in entries:
+        lines.append(f"batch {entry.first}: {_told(entry, before)}")
+        before = entry
+    return lines
+
+
+def _told(entry: Entry, before: Entry | None) -> str:
+    if before is None:
+        return f"starts with plan {entry.epoch}, {entry.plan}."
+    parts = []
+    if entry.epoch != before.epoch:
+        parts.append(
+            f"plan {entry.epoch}, {entry.plan}, replaces plan {before.epoch}, {before.plan}"
+            f"{_because(entry)}"
+        )
+    gone = sorted(set(before.live) - set(entry.live))
+    if gone:
+        plural = "plans" if len(gone) > 1 else "plan"
+        parts.append(f"{plural} {', '.join(map(str, gone))} retired")
+    closed = sorted(set(entry.marks) - set(before.marks) - set(gone))
+    if closed and not parts:
+        parts.append(f"the last row of plan {', '.join(map(str, closed))} is known")
+    many = f"{len(entry.live)} plans are live" if len(entry.live) > 1 else "one plan is live"
+    return "; ".join([*parts, many]) + "."
+
+
+def _because(entry: Entry) -> str:
+    cause = entry.cause
+    reasons = [str(cause[key]) for key in ("why",) if cause.get(key)]
+    figures = ", ".join(
+        f"{name} {_number(value)}" for name, value in cause.get("figures", {}).items()
+    )
+    text = "; ".join([*reasons, *([figures] if figures else [])])
+    return f" ({cause.get('rule', 'by hand')}: {text})" if text else f" ({cause.get('rule')})"
+
+
+def _number(value: object) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,5 +1,0 @@
-"""Traces of service invocations, made to order, for assembling, fitting and queueing."""
-
-from anabranch.tracing.generator import LITERAL, Trace, TraceSettings, generate_trace
-
-__all__ = ["LITERAL", "Trace", "TraceSettings", "generate_trace"]

@@ -1,0 +1,167 @@
+"""Calls of `assemble` that cannot run say why, all at once; rows are packed by key or head."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.assembly.call import plan_assembly
+from anabranch.assembly.kernel import AssembleKernel
+from anabranch.assembly.packing import pack_invocations, result_batch
+from anabranch.assembly.store import BEGINNING, Store
+from anabranch.errors import InvalidCall
+from anabranch.flow.blocks import Block
+
+SCHEMA = {"head": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
+GOOD = {"key": ["head", "client"], "time": "ts", "close": ab.session("8 seconds")}
+
+WRONG = {
+    "key must name at least one column, got []": {"key": []},
+    "no column 'hed' for key; the inputs have head, client, ts": {"key": ["hed"]},
+    "no column 'x' for collect": {"collect": ["x"]},
+    "collect must be a list of columns, got 5": {"collect": 5},
+    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
+    "key must name columns by their names, strings, got ['head']": {"key": [["head"], "client"]},
+    "collect must name columns by their names, strings, got ['ms']": {"collect": ["ts", ["ms"]]},
+    "response must name columns by their names, strings, got ['ms']": {"response": ["ms"]},
+    "key names 'head' twice": {"key": ["head", "head"]},
+    "time column 'ms' is double; cast it to timestamp": {"time": "ms"},
+    "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
+    "response column 'head' is string; it must be a number": {"response": "head"},
+    "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
+    "head='client' is not one of the key columns 'head'": {
+        "key": "head",
+        "close": ab.learned(head="client"),
+    },
+    "'soon' is not a duration": {"late": "soon"},
+    "late must not be negative": {"late": "-1 seconds"},
+    "max_open must be a whole number of at least 1": {"max_open": 0},
+    "clock must be 'event' or 'processing', got 'wall'": {"clock": "wall"},
+    "late= is about event time": {"clock": "processing", "late": "1 second"},
+}
+
+
+@pytest.mark.parametrize("message", WRONG)
+def test_wrong_calls(message: str) -> None:
+    found, problems = plan_assembly([SCHEMA], **{**GOOD, **WRONG[message]})
+    assert found is None
+    assert any(message in problem for problem in problems), problems
+
+
+def test_all_problems_are_told_at_once() -> None:
+    wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
+    _, problems = plan_assembly([SCHEMA], **wrong)
+    assert len(problems) == 5
+
+
+def test_inputs_must_be_alike() -> None:
+    _, problems = plan_assembly([SCHEMA, {**SCHEMA, "client": "int", "extra": "int"}], **GOOD)
+    assert "column 'client' is int in input 1 but bigint in input 0; cast it" in problems
+    assert "input 1 has column 'extra', which input 0 lacks" in problems
+    assert plan_assembly([], **GOOD)[1] == [
+        "there is no input: give one DataFrame or a list of them"
+    ]
+
+
+def test_a_result_column_is_no_key() -> None:
+    _, problems = plan_assembly([{**SCHEMA, "seq": "int"}], **{**GOOD, "key": ["seq"]})
+    assert problems == ["key column 'seq' is also a column of the result: rename it"]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: ab.count_or_timeout(0, "1 s"), "n must be a whole number from 1 to 2**40, got 0"),
+        (lambda: ab.session("never"), "'never' is not a duration"),
+        (lambda: ab.wait("0 seconds"), "must be longer than nothing"),
+        (lambda: ab.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
+        (lambda: ab.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
+        (lambda: ab.wait("1 s", linger="-1 s"), "linger must not be negative, got '-1 s'"),
+        (lambda: ab.session("30000000 weeks"), "the duration must be at most 30 years"),
+        (lambda: ab.learned(cap=2**70), "cap must be a whole number from 1 to 2**40"),
+        (lambda: ab.learned(linger="0 s"), "linger must be longer than nothing"),
+        (lambda: ab.learned(head=3), "head must be the name of a column, got 3"),
+    ],
+)
+def test_wrong_policies(make: object, message: str) -> None:
+    with pytest.raises(InvalidCall) as error:
+        make()  # type: ignore[operator]
+    assert message in str(error.value)
+
+
+def batch(n: int, nulls: int = 0) -> pa.RecordBatch:
+    t = np.arange(1000, 1000 + n)
+    heads = [None if i < nulls else f"page {i % 7}" for i in range(n)]
+    return pa.RecordBatch.from_pydict(
+        {
+            "t": t,
+            "end": pa.array([None if i % 3 else int(x) + 50 for i, x in enumerate(t)], pa.int64()),
+            "h1": np.array([hash((i % 7, i % 5)) for i in range(n)], np.int64),
+            "h2": np.arange(n) % 35,
+            "head": np.array([hash(("h", i % 7)) for i in range(n)], np.int64),
+            "tie": t,
+            "k0": heads,
+            "k1": np.arange(n) % 5,
+            "c0": t * 1.5,
+        }
+    )
+
+
+@pytest.mark.parametrize("learned", [False, True])
+def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> None:
+    close = ab.learned() if learned else ab.session("8 seconds")
+    call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
+    assert call is not None
+    packed = pack_invocations(call, 1, 4, batch(400, nulls=9))
+    assert packed.newest == 1399
+    blocks = {number: Block.decode(data) for number, data in packed.blocks.items()}
+    assert sum(map(len, blocks.values())) == 391
+    assert [b.meta.get("rejected", 0) for b in blocks.values()].count(9) == 1
+    homes: dict[int, set[int]] = {}
+    for number, block in blocks.items():
+        assert block.meta["worker"] == number
+        assert (np.diff(block.t) >= 0).all()
+        for value in block.columns["w"][:, 2 if learned else 0].tolist():
+            homes.setdefault(value, set()).add(number)
+    assert all(len(home) == 1 for home in homes.values())
+    assert len(blocks) > 1
+
+
+def test_rejected_rows_are_reported_even_if_there_are_no_others() -> None:
+    call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
+    assert call is not None
+    packed = pack_invocations(call, 0, 4, batch(5, nulls=5))
+    assert packed.newest == 0
+    assert {n: Block.decode(b).meta["rejected"] for n, b in packed.blocks.items()} == {0: 5}
+
+
+def test_the_result_as_arrow() -> None:
+    close = ab.count_or_timeout(20, "1 second")
+    call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
+    assert call is not None
+    kernel = AssembleKernel(close, Store())
+    for stream in (0, 1):
+        for data in pack_invocations(call, stream, 1, batch(70)).blocks.values():
+            kernel.step([Block.decode(data)], BEGINNING)
+    rows = result_batch(call, kernel.step([], 10_000_000)).to_pylist()
+    assert len(rows) == 35 and sum(row["count"] for row in rows) == 140
+    one = next(row for row in rows if (row["k0"], row["k1"]) == ("page 0", 0))
+    assert one["streams"] == [0, 1] and one["reason"] == "timeout"
+    assert one["expected"] == 20 and one["completeness"] == pytest.approx(4 / 20)
+    assert [item["ms"] for item in one["items"]] == [1500.0, 1500.0, 1552.5, 1552.5]
+    assert one["first_ts"] == 1000 and one["last_ts"] == 1035
+    assert one["duration"] == pytest.approx(50e-6)  # row 0 took 50 µs, row 35 nothing
+
+
+def test_times_beyond_all_reason_are_rejected() -> None:
+    call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
+    assert call is not None
+    rows = batch(5)
+    t = pa.array([1000, 1 << 62, -(1 << 62), None, 2000], pa.int64())
+    rows = rows.set_column(rows.schema.get_field_index("t"), "t", t)
+    packed = pack_invocations(call, 0, 1, rows)
+    assert packed.newest == 2000
+    block = Block.decode(packed.blocks[0])
+    assert block.meta["rejected"] == 3 and block.t.tolist() == [1000, 2000]

@@ -1,0 +1,125 @@
+"""``anabranch place`` on an application of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from anabranch.cli import place as placing_cli
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    made = typer.Typer()
+    made.callback()(lambda: None)  # so that `place` stays a command of its own
+    placing_cli.register(made)
+    return made
+
+
+@pytest.fixture
+def views(tmp_path: Path) -> Path:
+    rows = [("near_1", "ann", 10.0), ("near_1", "bob", 2.0), ("near_2", "bob", 1.0)]
+    rows += [("near_2", "cy", 1.0)]
+    path = tmp_path / "views.parquet"
+    pd.DataFrame(rows, columns=["view", "input", "rate"]).to_parquet(path)
+    return path
+
+
+def test_plans_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
+    out, plot = tmp_path / "plan.parquet", tmp_path / "cost.png"
+    options = ["--up", "1", "--down", "0.5", "--out", str(out), "--plot", str(plot)]
+    run = CliRunner().invoke(app, ["place", str(views), *options, "--explain", "near_1"])
+    assert run.exit_code == 0, run.output
+    assert "proved" in run.output and "near_1 runs on ann" in run.output
+    table = pd.read_parquet(out).set_index("view")
+    assert table["location"].to_dict() == {"near_1": "ann", "near_2": "cy"}
+    assert [dict(x) for x in table.loc["near_1", "downloads"]] == [{"stream": "bob", "rate": 2.0}]
+    assert plot.stat().st_size > 1000
+
+
+def test_homes_come_from_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
+    homes = tmp_path / "homes.csv"
+    homes.write_text("source,device\nann,cloud\nbob,phone\ncy,phone\n")
+    out = tmp_path / "plan.parquet"
+    run = CliRunner().invoke(app, ["place", str(views), "--homes", str(homes), "--out", str(out)])
+    assert run.exit_code == 0, run.output
+    table = pd.read_parquet(out).set_index("view")
+    assert table["location"].to_dict() == {"near_1": "cloud", "near_2": "phone"}
+
+
+def test_files_that_cannot_be_read_are_told_in_a_sentence(app: typer.Typer, tmp_path: Path) -> None:
+    (tmp_path / "empty.csv").touch()
+    (tmp_path / "bad.parquet").write_text("this is no Parquet")
+    (tmp_path / "bad.arrow").write_text("this is no Arrow")
+    (tmp_path / "ragged.csv").write_text("view,input,rate\nw,p\n")
+    (tmp_path / "hollow.csv").mkdir()
+    (tmp_path / "hollow.csv" / "_SUCCESS").touch()
+    for name in ("empty.csv", "bad.parquet", "bad.arrow", "ragged.csv", "hollow.csv"):
+        run = CliRunner().invoke(app, ["place", str(tmp_path / name)])
+        assert run.exit_code == 2 and isinstance(run.exception, SystemExit), run.output
+        told = "holds no data" if name == "hollow.csv" else f"{name} as {name.split('.')[1]}: "
+        assert told in run.output
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet", "feather"])
+def test_a_folder_of_parts_is_read(app: typer.Typer, tmp_path: Path, suffix: str) -> None:
+    folder = tmp_path / f"views.{suffix}"
+    folder.mkdir()
+    (folder / "_SUCCESS").touch()
+    (folder / ".part.crc").write_text("crc")
+    if suffix == "csv":
+        (folder / "part-2.csv").touch()  # Spark's for a partition without rows
+    rows = [("w", "ann", 10.0), ("w", "bob", 2.0), ("x", "bob", 1.0)]
+    for k, part in enumerate((rows[:2], rows[2:])):
+        frame = pd.DataFrame(part, columns=["view", "input", "rate"])
+        path = folder / f"part-{k}.{suffix}"
+        write = {"csv": frame.to_csv, "parquet": frame.to_parquet, "feather": frame.to_feather}
+        write[suffix](path, **({"index": False} if suffix == "csv" else {}))
+    out = tmp_path / "plan.parquet"
+    run = CliRunner().invoke(app, ["place", str(folder), "--out", str(out)])
+    assert run.exit_code == 0, run.output
+    assert pd.read_parquet(out)["location"].tolist() == ["ann", "cloud"]
+
+
+@pytest.mark.parametrize("first", ["csv", "parquet"])
+def test_ids_may_be_numbers_in_one_file_and_text_in_the_other(
+    app: typer.Typer, tmp_path: Path, first: str
+) -> None:
+    views, homes = tmp_path / f"views.{first}", tmp_path / "homes.csv"
+    table = pd.DataFrame({"view": [7, 7], "input": [1, 2], "rate": [10.0, 2.0]})
+    if first == "csv":
+        table.to_csv(views, index=False)
+    else:
+        table.to_parquet(views)
+    homes.write_text("source,device\n1,P\n2,Q\nx,cloud\n")
+    run = CliRunner().invoke(app, ["place", str(views), "--homes", str(homes), "--explain", "7"])
+    assert run.exit_code == 0, run.output
+    assert "7 runs on P" in run.output
+
+
+def test_ids_are_as_they_are_written(app: typer.Typer, tmp_path: Path) -> None:
+    views, out = tmp_path / "views.csv", tmp_path / "plan.parquet"
+    views.write_text("view,input,rate\nNA,007,10\nNA,08,2\n")
+    run = CliRunner().invoke(app, ["place", str(views), "--out", str(out)])
+    assert run.exit_code == 0, run.output
+    plan = pd.read_parquet(out)
+    assert plan["view"].tolist() == ["NA"] and plan["location"].tolist() == ["007"]
+    views.write_text("view,input,rate\nw,,10\n")
+    run = CliRunner().invoke(app, ["place", str(views)])
+    assert run.exit_code == 2 and "views with no input: 'w'" in run.output
+
+
+def test_problems_are_told_and_nothing_is_written(app: typer.Typer, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.csv"
+    bad.write_text("view,input,rate\nw,p,-3\nw,w,1\n")
+    out = tmp_path / "plan.parquet"
+    run = CliRunner().invoke(app, ["place", str(bad), "--out", str(out)])
+    assert run.exit_code == 2
+    assert "view 'w' for input 'p' (-3.0)" in run.output
+    assert not out.exists()
+    run = CliRunner().invoke(app, ["place", str(tmp_path / "none.csv"), "--plot", "cost.txt"])
+    assert run.exit_code == 2 and "2 problems" in run.output

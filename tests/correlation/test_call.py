@@ -1,0 +1,224 @@
+"""Wrong calls: every problem at once, each with what was got and what to do."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import numpy as np
+import pytest
+
+import anabranch as ab
+from anabranch.calls import describe, microseconds
+from anabranch.correlation.call import plan_correlation
+from anabranch.plans.plan import keyed
+
+SCHEMA = {
+    "id": "bigint",
+    "ts": "timestamp",
+    "v": "array<float>",
+    "words": "array<string>",
+    "counts": "array<int>",
+    "x": "double",
+    "n": "int",
+    "key": "string",
+    "day": "date",
+    "price": "decimal(10,2)",
+    "raw": "binary",
+}
+
+
+def problems(**changes):
+    call = {"where": ab.cosine("v") >= 0.9, "window": "1 minute", **changes}
+    left = call.pop("left", SCHEMA)
+    right = call.pop("right", SCHEMA)
+    return plan_correlation(left, right, **call)[1]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        (
+            {"window": "-1 second"},
+            ["window must not be negative, got '-1 second'; 0 seconds is allowed"],
+        ),
+        ({"window": "often"}, ["window: 'often' is not a duration"]),
+        ({"window": ("1 s", "1 s", "1 s")}, ["window must be one duration or a pair"]),
+        ({"window": 60}, ["window: 60 is not a duration"]),
+        ({"late": "-1 second"}, ["late must not be negative"]),
+        (
+            {"window": timedelta.max, "late": "200000000 days"},
+            [
+                "window must be at most 3650000 days, got datetime.timedelta(days=999999999",
+                "late must be at most 3650000 days, got '200000000 days'",
+            ],
+        ),
+        ({"time": ""}, ["time must be a column name or a pair of them, got ''"]),
+        ({"id": ("id", "")}, ["id must be a column name or a pair of them, got ('id', '')"]),
+        ({"keep": [""]}, ["keep must be a list of column names"]),
+        ({"where": ab.dot("v") >= 10**400}, ["the threshold must be a finite number, got 1000"]),
+        ({"time": "when"}, ["left has no column 'when'", "right has no column 'when'"]),
+        ({"time": "day"}, ["left column 'day' is date, not timestamp", "right column 'day'"]),
+        (
+            {"id": "x"},
+            ["left column 'x' is double, not bigint or int or string", "right column 'x'"],
+        ),
+        ({"id": ("id", "uid")}, ["right has no column 'uid' (needed by id); it has id, ts, v"]),
+        ({"id": 7}, ["id must be a column name or a pair of them, got 7"]),
+        ({"keep": "title"}, ["keep must be a list of column names"]),
+        ({"keep": (["x"], ["z"])}, ["right has no column 'z' (needed by keep)"]),
+        ({"keep": ["x", "x"]}, ["two columns named 'left_x'", "two columns named 'right_x'"]),
+        ({"where": ab.cosine("v")}, ["where=cosine('v') is not compared with anything"]),
+        (
+            {"where": "v > 3"},
+            ["where must be a predicate such as ab.cosine('v') >= 0.9, got 'v > 3'"],
+        ),
+        ({"where": ab.cosine("v") >= 90}, ["a cosine lies between -1 and 1"]),
+        ({"where": ab.cosine("v") >= "0.9"}, ["the threshold must be a finite number, got '0.9'"]),
+        ({"where": ab.cosine("v") >= True}, ["the threshold must be a finite number, got True"]),
+        (
+            {"where": ab.dot("v") >= float("nan")},
+            ["the threshold must be a finite number, got nan"],
+        ),
+        ({"where": ab.euclidean("v") <= -1}, ["a distance is never negative"]),
+        ({"where": ab.dot("v", dim=0) >= 1}, ["dim must be a whole number of at least 1, got 0"]),
+        ({"where": ab.cosine("words") >= 0.9}, ["left is array<string>, right is array<string>"]),
+        (
+            {"where": ab.cosine("v", "counts") >= 0.9},
+            ["right is array<int>; cast it, F.col('counts').cast('array<double>')"],
+        ),
+        (
+            {"where": ab.emd("key") <= 0.9},
+            ["compares array<float> or array<double>, or arrays of whole numbers; left is string"],
+        ),
+        ({"where": ab.emd("v", scale=np.ones(2)) <= 1}, ["scale must be a number above 0"]),
+        ({"where": ab.emd("v", ground=[1, 2], metric=[]) <= 1}, ["metric must be 'euclidean'"]),
+        (
+            {"where": ab.cosine("x") >= 0.9},
+            ["compares array<float> or array<double>; left is double"],
+        ),
+        (
+            {"where": ab.hamming("raw", "id") <= 1},
+            ["binary or bigint on both sides; left is binary"],
+        ),
+        ({"where": ab.within("key", 1)}, ["compares numbers, dates or timestamps; left is string"]),
+        ({"where": ab.within("price", 1)}, ["cast, for example decimal to double"]),
+        ({"where": ab.within("x", "1 hour")}, ["for numbers the limit must be a number"]),
+        ({"where": ab.within("ts", 5)}, ["write the limit as a duration such as '5 minutes'"]),
+        ({"where": ab.within("ts", "day", "1 day")}, ["needs the same type on both sides"]),
+        ({"where": ab.within("x", -1)}, ["the limit must not be negative"]),
+        ({"where": ab.within("x", "soon")}, ["'soon' is not a duration", "limit must be a number"]),
+        ({"where": ab.same("x")}, ["equality of floating-point numbers"]),
+        ({"where": ab.same("key", "n")}, ["left is string, right is int: cast one"]),
+        (
+            {"where": ab.custom("f", ["x"], ["x"])},
+            ["the first argument must be a function, got 'f'"],
+        ),
+        ({"where": ab.custom(len, [], ["x"])}, ["name at least one column of each side"]),
+        ({"where": ab.custom(len, ["z"], ["x"])}, ["left has no column 'z'"]),
+        ({"where": ab.custom(len, "words", "z")}, ["right has no column 'z'"]),
+        (
+            {"plan": "grid"},
+            [
+                "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), "
+                "got 'grid'"
+            ],
+        ),
+        ({"plan": keyed(2)}, ["spreads by key: add ab.same(...)"]),
+        ({"bad_rows": "drop"}, ["bad_rows='drop' needs the length of 'v', ab.cosine(..., dim=64)"]),
+        ({"bad_rows": "ignore"}, ["bad_rows must be 'fail' or 'drop', got 'ignore'"]),
+    ],
+)
+def test_a_wrong_call_is_explained(changes, says):
+    found = problems(**changes)
+    assert len(found) == len(says), found
+    for problem, part in zip(found, says, strict=True):
+        assert part in problem
+
+
+def test_all_problems_are_reported_together():
+    found = problems(window="-1 s", late="-1 s", id="uid", where=ab.cosine("w") >= 7, plan=3)
+    assert len(found) == 8
+    error = ab.InvalidCall("correlate", found)
+    assert str(error).startswith("correlate cannot start, 8 problems:\n  1. window")
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        ab.cosine("v") >= 0.9,
+        (ab.hamming("raw") <= 3) & ab.same("key"),
+        ab.within("n", 3) & ab.within("x", "n", 0.5) & ab.within("day", "2 days"),
+        ab.within("ts", timedelta(seconds=5)),
+        ab.custom(len, ["key"], ["words"]) >= 0,
+        ab.emd("counts", "v", dim=np.int64(4)) <= np.int32(1),
+        ab.within("n", np.int64(3)) & ab.within("x", np.float32(0.5)),
+    ],
+)
+def test_right_calls_have_no_problems(where):
+    assert problems(where=where, window=(timedelta(seconds=1), "0 seconds"), keep=["key"]) == []
+
+
+@pytest.mark.parametrize("column", [["v"], 5, None, "", object()])
+def test_columns_are_named(column):
+    for make in (ab.cosine, ab.emd, ab.same, lambda name: ab.within(name, 1)):
+        with pytest.raises(ab.InvalidCall, match="columns are given by name, for example ab"):
+            make(column)
+
+
+def test_whole_numbers_of_numpy_are_taken_as_pythons():
+    two = np.int64(2)
+    for plan, same in (
+        (ab.ssp(two), ab.ssp(2)),
+        (ab.csp(two), ab.csp(2)),
+        (ab.grid(two, two), ab.grid(2, 2)),
+        (ab.spans(two, count=np.uint8(4)), ab.spans(2, count=4)),
+        (keyed(two), keyed(2)),
+        (ab.interest(two), ab.interest(2)),
+    ):
+        assert plan.fingerprint == same.fingerprint
+    assert ab.adaptive(two) == ab.adaptive(2)
+    assert ab.count_or_timeout(two, "1 s") == ab.count_or_timeout(2, "1 s")
+    assert repr(ab.cosine("v", dim=two).dim) == repr(ab.emd("v", dim=two).ground.bins) == "2"
+
+
+def test_predicates_that_python_would_misread_are_refused():
+    with pytest.raises(ab.InvalidCall, match="brackets"):
+        _ = ab.cosine("v") >= 0.9 & ab.same("key")
+    with pytest.raises(ab.InvalidCall, match="two comparisons"):
+        _ = 0.5 <= ab.cosine("v") <= 0.9
+    with pytest.raises(ab.InvalidCall, match="not 'and'"):
+        ab.same("key") and ab.same("n")
+    with pytest.raises(ab.InvalidCall, match="not compared with anything yet"):
+        ab.same("key") & ab.cosine("v")
+    with pytest.raises(ab.InvalidCall, match="not compared with anything yet"):
+        ab.cosine("v") & ab.same("key")
+    with pytest.raises(ab.InvalidCall, match=r"write within\(column, limit\)"):
+        ab.within("x")
+
+
+def test_a_typo_lists_what_exists():
+    with pytest.raises(AttributeError, match=r"no attribute 'corelate'; it has .*correlate"):
+        ab.corelate  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("text", "us"),
+    [("1 day", 86_400_000_000), ("1.5 s", 1_500_000), ("2 hours 3 min", 7_380_000_000), ("7us", 7)],
+)
+def test_durations(text, us):
+    assert microseconds(text) == us
+    assert microseconds(describe(us)) == us
+
+
+@pytest.mark.parametrize(
+    "text", ["", "5", "five seconds", "1.5 us", "1 fortnight", "seconds", None]
+)
+def test_bad_durations(text):
+    with pytest.raises(ValueError, match="is not a duration"):
+        microseconds(text)
+
+
+@pytest.mark.parametrize("columns", [None, "", 3, [None], ["x", ""]])
+def test_columns_of_a_custom_function_are_names(columns):
+    with pytest.raises(ab.InvalidCall, match=r"columns are given by name, .* got (None|''|3)"):
+        ab.custom(len, columns, "x")

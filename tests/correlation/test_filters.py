@@ -1,0 +1,214 @@
+"""Filters propose every pair that the float64 decision accepts, at any scale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.correlation.filters.bands import Band, band_candidates
+from anabranch.correlation.filters.exact import measure
+from anabranch.correlation.filters.loops import loop_candidates
+from anabranch.correlation.filters.products import product_candidates
+from anabranch.correlation.filters.tiles import Pair
+from anabranch.flow.blocks import Block
+from anabranch.testing import InProcess
+
+BASE = 1_700_000_000_000_000
+PRODUCTS = ("cosine", "dot", "euclidean")
+# Of the largest element, as powers of two; a squared norm must not overflow.
+EXPONENTS = {"f4": (-149, 120), "f8": (-1074, 505)}
+
+
+def block(values: np.ndarray) -> Block:
+    return Block.of(np.zeros(len(values)), {"s": values})
+
+
+def every(pair: Pair) -> tuple[np.ndarray, np.ndarray]:
+    grid = np.indices((len(pair.left), len(pair.right)))
+    return grid[0].ravel(), grid[1].ravel()
+
+
+def proposed(found: Any) -> set[tuple[int, int]]:
+    return {(int(i), int(j)) for part in found for i, j in zip(*part, strict=True)}
+
+
+def vectors(seed: int, d: int, dtype: str, exponent: int, spread: int) -> np.ndarray:
+    """A few rows about 2**exponent, some smaller by up to 2**spread, whole and other numbers."""
+    random = np.random.default_rng(seed)
+    rows = random.normal(size=(6, d))
+    rows = np.where(random.random((6, 1)) < 0.3, np.round(rows * 4), rows)
+    shift = random.integers(-spread, 1, (6, 1)) + exponent
+    return np.ldexp(rows, shift).astype(dtype)
+
+
+@st.composite
+def operands(draw: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:
+    d = draw(st.sampled_from([1, 2, 3, 8, 17, 64]))
+    found = []
+    for _ in range(2):
+        dtype = draw(st.sampled_from(["f4", "f8"]))
+        exponent = draw(st.sampled_from([0, 30, 39, -39]) | st.integers(*EXPONENTS[dtype]))
+        spread, seed = draw(st.sampled_from([0, 0, 20, 200])), draw(st.integers(0, 2**32))
+        found.append(vectors(seed, d, dtype, exponent, spread))
+    a, b = found
+    if draw(st.booleans()):
+        with np.errstate(over="ignore", under="ignore"):
+            alike = a.astype(b.dtype)
+        if np.isfinite(alike).all():
+            b = np.concatenate([alike[:3], b[:3]])
+    return a, b
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    operands=operands(),
+    kind=st.sampled_from(["cosine", "dot", "euclidean", "manhattan", "hamming"]),
+    upward=st.booleans(),
+    which=st.integers(0, 35),
+    factor=st.sampled_from([1, 1, 0, 2, 1e6, 1e-6, -1]),
+)
+@example((np.full((1, 2), 2e9, "f4"),) * 2, "dot", False, 0, 2)
+@example((np.full((1, 2), 2e9, "f4"), np.full((1, 2), -2e9, "f4")), "dot", True, 0, 2)
+@example((np.full((1, 2), 1e-170),) * 2, "dot", False, 0, 0)
+@example((np.full((1, 2), 1e-170), np.full((1, 2), 1e150)), "dot", True, 0, 1)
+@example((np.full((1, 1), 9e153), np.full((1, 1), -9e153)), "euclidean", False, 0, 1)
+def test_filters_propose_what_the_decision_accepts(
+    operands: tuple[np.ndarray, np.ndarray], kind: str, upward: bool, which: int, factor: float
+):
+    if kind == "cosine":  # the intake gives it vectors that have a direction in float64
+        operands = tuple(_directed(rows) for rows in operands)  # type: ignore[assignment]
+    if not all(map(len, operands)):
+        return
+    pair = Pair(*map(block, operands), (0, 0))
+    i, j = every(pair)
+    values = measure(kind, "s", pair.left, pair.right, i, j)
+    assert np.isfinite(values).all()
+    threshold = float(values[which % len(values)]) * factor
+    if not np.isfinite(threshold):
+        return
+    if kind not in ("cosine", "dot"):
+        threshold = abs(threshold)  # a call with a negative distance is refused
+    good = values >= threshold if upward else values <= threshold
+    propose = product_candidates if kind in PRODUCTS else loop_candidates
+    found = proposed(propose(pair, "s", kind, upward, threshold))
+    assert set(zip(i[good].tolist(), j[good].tolist(), strict=True)) <= found
+
+
+def _directed(rows: np.ndarray) -> np.ndarray:
+    largest = np.abs(rows).max(axis=1).astype(float)
+    return rows[(largest > 1e-60) & (largest < 1e60)]
+
+
+numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.5, -0.5, 0.0, 1.0])
+
+
+@settings(max_examples=400, deadline=None)
+@given(
+    st.lists(numbers, min_size=1, max_size=6),
+    st.lists(numbers, min_size=1, max_size=6),
+    st.floats(0, allow_infinity=False) | st.sampled_from([0.5, 1.0]),
+    st.booleans(),
+    st.booleans(),
+)
+@example([0.5], [-2.7e-17], 0.5, False, False)
+@example([0.5], [-2.7e-17], 0.5, False, True)
+def test_bands_of_floats_propose_what_the_decision_accepts(left, right, limit, touching, scan):
+    if touching:  # right rows about the edge of what the left ones may meet
+        with np.errstate(over="ignore"):
+            edges = [np.nextafter(x - limit, way) for x in left for way in (-np.inf, x, np.inf)]
+        right = [float(x) for x in edges if np.isfinite(x)] or right
+    pair = Pair(block(np.array(left)), block(np.array(right)), (0, 0))
+    i, j = every(pair)
+    with np.errstate(over="ignore"):
+        good = np.abs(np.array(left)[i] - np.array(right)[j]) <= limit
+    found = proposed(band_candidates(pair, [Band("s", limit)], scan))
+    assert set(zip(i[good].tolist(), j[good].tolist(), strict=True)) <= found
+
+
+whole = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
+    [-(2**63), -(2**63) + 1, -(2**53) - 1, -1, 0, 1, 2**53, 2**53 + 1, 2**63 - 1]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(whole, min_size=1, max_size=6),
+    st.lists(whole, min_size=1, max_size=6),
+    st.integers(0, 2**65) | st.sampled_from([2**53, 2**53 + 1, 2**63 - 1, 2**63, 2**64 - 1]),
+    st.booleans(),
+)
+def test_whole_numbers_are_compared_as_such(left, right, limit, keyed):
+    where = ab.within("n", limit) & ab.same("k") if keyed else ab.within("n", limit)
+    got = pairs(rows(n=pa.array(left, pa.int64())), rows(n=pa.array(right, pa.int64())), where)
+    expected = [(i, j) for i, a in enumerate(left) for j, b in enumerate(right)]
+    assert got == [(i, j) for i, j in expected if abs(left[i] - right[j]) <= limit]
+
+
+@pytest.mark.parametrize("limit", [np.int64(2**53 + 1), 2**53 + 1, 2.0**53 + 2, np.float64(1e300)])
+def test_a_limit_may_be_any_number(limit: Any):
+    zero, far = rows(n=pa.array([0])), rows(n=pa.array([2**53 + 1]))
+    assert pairs(zero, far, ab.within("n", limit)) == [(0, 0)]
+    assert pairs(zero, far, ab.within("n", 2**53)) == []
+    assert pairs(zero, far, ab.within("n", 2.0**53) & ab.same("k")) == []
+
+
+def test_whole_numbers_beside_doubles_are_rounded_to_doubles():
+    whole, double = rows(n=pa.array([2**53 + 1])), rows(n=pa.array([2.0**53]))
+    assert pairs(whole, double, ab.within("n", 0)) == [(0, 0)]
+
+
+@pytest.mark.parametrize("others", [0, 1, 4, 49, 399])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_other_rows_of_a_block_do_not_decide_a_band(others: int, keyed: bool):
+    def side(x: float) -> pa.Table:
+        apart = [1e6 + 1e3 * n for n in range(others)]
+        return rows(x=pa.array([x, *apart]), v=pa.array([[1.0] * 64] * (others + 1)))
+
+    where = (ab.dot("v") >= 0) & ab.within("x", 0.5)
+    assert (0, 0) in pairs(side(0.5), side(-2.7e-17), where & ab.same("k") if keyed else where)
+
+
+@pytest.mark.parametrize("keyed", [False, True])
+@pytest.mark.parametrize("type_", [pa.float32(), pa.float64()])
+@pytest.mark.parametrize("element", [5e8, 2e9, 1e11])
+def test_dot_products_of_large_vectors(element: float, type_: Any, keyed: bool):
+    def side(sign: int) -> pa.Table:
+        return rows(v=pa.array([[sign * element] * 2], pa.list_(type_)))
+
+    for sign in (1, -1):
+        value = 2 * element**2
+        where = ab.dot("v") <= 2 * value if sign > 0 else ab.dot("v") >= -2 * value
+        assert pairs(side(1), side(sign), where & ab.same("k") if keyed else where) == [(0, 0)]
+
+
+@pytest.mark.parametrize("scale", [1e-145, 1e-80, 1e-20, 1e150])
+def test_a_vector_of_any_size_is_exactly_alike_to_itself(scale: float):
+    random = np.random.default_rng(8)
+    side = rows(v=pa.array((random.normal(size=(50, 3)) * scale).tolist()))
+    assert {(n, n) for n in range(50)} <= set(pairs(side, side, ab.cosine("v") >= 1))
+
+
+def test_distances_whose_squares_overflow():
+    left, right = rows(v=pa.array([[9e153]])), rows(v=pa.array([[-9e153]]))
+    assert pairs(left, right, ab.euclidean("v") <= 1.8e154) == [(0, 0)]
+    assert pairs(left, right, ab.euclidean("v") >= 1.8e154) == [(0, 0)]
+    assert pairs(left, right, ab.euclidean("v") >= 1.9e154) == []
+
+
+def rows(**columns: pa.Array) -> pa.Table:
+    count = len(next(iter(columns.values())))
+    stamps = pa.array([BASE] * count, pa.timestamp("us", "UTC"))
+    return pa.table({"id": range(count), "ts": stamps, "k": [1] * count, **columns})
+
+
+def pairs(left: pa.Table, right: pa.Table, where: Any) -> list[tuple[int, int]]:
+    run = InProcess(left.schema, right.schema, where=where, window="1 second", workers=1)
+    run.step(left, right)
+    return sorted((pair["left_id"], pair["right_id"]) for pair in run.pairs)

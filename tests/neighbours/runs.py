@@ -1,0 +1,202 @@
+"""`nearest` without Spark: workers fed micro-batch by micro-batch, their state kept as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import InvalidCall
+from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import mix
+from anabranch.flow.load import Load
+from anabranch.flow.slices import Slice, Window
+from anabranch.neighbours.call import Nearest, plan_nearest
+from anabranch.neighbours.kernel import NearestKernel
+from anabranch.neighbours.lists.algorithm import FOREVER
+from anabranch.neighbours.queries import fixed_queries, read_queries
+from anabranch.plans.plan import LEFT, RIGHT
+from tests.neighbours import twin as knn_twin
+
+OBJECTS = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
+QUERIES = {"query_id": "bigint", "v": "array<double>", "k": "bigint", "rows": "bigint"}
+START = 1_700_000_000_000_000
+
+
+def call_of(ops: bool = False, **more: Any) -> Nearest:
+    """A checked call with the columns of `OBJECTS` and `QUERIES`."""
+    columns = {**QUERIES, "window": "interval day to second"}
+    columns |= {"op": "string", "ts": "timestamp"} if ops else {"since": "timestamp"}
+    found, problems = plan_nearest(OBJECTS, columns, **{"by": "v", **more})
+    if found is None:
+        raise InvalidCall("nearest", problems)
+    return found
+
+
+def query_table(queries: Sequence[dict[str, Any]]) -> pa.Table:
+    """Queries, or things that happen to them, as `read_queries` takes them."""
+    names = {"id": pa.int64(), "v": pa.list_(pa.float64()), "t": pa.int64(), "k": pa.int64()}
+    names |= {"span": pa.int64(), "rows": pa.int64(), "op": pa.string()}
+    return pa.table(
+        {name: pa.array([q.get(name) for q in queries], kind) for name, kind in names.items()}
+    )
+
+
+class Run:
+    """One query set on some workers; every step goes through stored bytes."""
+
+    def __init__(
+        self, call: Nearest, fixed: Sequence[dict[str, Any]] | None, late: int, workers: int
+    ) -> None:
+        self.call = call
+        self.fixed = None if fixed is None else fixed_queries(call, query_table(fixed))[0]
+        self.late = late
+        self.plans = {"0": [workers, None]}
+        self.rows: list[dict[str, Any]] = []
+        self.loads: list[Load] = []
+        self.newest = 0
+        self.heads: dict[int, bytes] = {}
+        self.lists: dict[int, bytes] = {}
+        self.slices: dict[tuple[int, int], bytes] = {}
+
+    @property
+    def watermark(self) -> int:
+        """What Spark's would be."""
+        if not self.newest:
+            return 0
+        return max(0, (self.newest // 1000 - -(-self.late // 1000)) * 1000)
+
+    def step(
+        self,
+        objects: Sequence[tuple[int, int, Sequence[float]]],
+        ops: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """One micro-batch of objects (t, id, point) and of things that happen to queries."""
+        watermark = self.watermark
+        inbox: dict[int, list[tuple[int, Block]]] = {}
+        workers = max(plan[0] for plan in self.plans.values())
+        if objects:
+            t, ids, points = zip(*objects, strict=True)
+            columns = {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)}
+            coded = Block.of(t, columns).encode(side=RIGHT, nearest=self.plans)
+            for worker in range(workers):
+                inbox.setdefault(worker, []).append((RIGHT, Block.decode(coded)))
+            self.newest = max(self.newest, *t)
+        if ops:
+            block = read_queries(self.call, query_table(ops))[0]
+            homes = mix(block.columns["id"]) % workers
+            for worker in np.unique(homes):
+                part = block.take(np.flatnonzero(homes == worker))
+                coded = part.encode(side=LEFT, nearest=self.plans)
+                inbox.setdefault(int(worker), []).append((LEFT, Block.decode(coded)))
+        for worker in sorted({*self.heads, *inbox}):
+            self._work(worker, inbox.get(worker, []), watermark)
+
+    def finish(self) -> None:
+        """Let time pass until nothing is left to say."""
+        self.newest = max(self.newest, START) + 10**9
+        self.step([])
+
+    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
+        def fetch(entry: Slice) -> Block:
+            return Block.decode(self.slices[worker, entry.number])
+
+        window = Window.open((50, 50), self.heads.get(worker), fetch)
+        kernel = self._kernel(window, worker)
+        if worker in self.lists:
+            kernel.restore(self.lists[worker])
+        for batch in kernel.step(arrivals, watermark):
+            self.rows += batch.to_pylist()
+        for number in window.dropped:
+            del self.slices[worker, number]
+        for number, (_, block) in window.added.items():
+            self.slices[worker, number] = block.encode()
+        self._after(kernel, worker)
+        self.heads[worker] = window.head()
+        self.lists[worker] = kernel.snapshot()
+        self.loads.append(kernel.load)
+
+    def _kernel(self, window: Window, worker: int) -> NearestKernel:
+        return NearestKernel(self.call, self.fixed, window, worker)
+
+    def _after(self, kernel: NearestKernel, worker: int) -> None:
+        """What a test adds to a step."""
+
+    def hits(self) -> list[tuple[int, int, int, int, float, int]]:
+        """What came out, in order: query, object, its time, the instant, distance, rank."""
+        names = ("query_id", "object_id", "object_t", "entered_t", "distance", "rank")
+        return sorted(tuple(row[name] for name in names) for row in self.rows)
+
+    @property
+    def state_rows(self) -> int:
+        """Objects stored in all workers after the last step."""
+        return sum({load.worker: load.state_rows for load in self.loads}.values())
+
+
+class Timed(Run):
+    """Workers that are called as Spark calls them: for rows, or when what is due has come."""
+
+    def __init__(self, *call: Any) -> None:
+        super().__init__(*call)
+        self.due: dict[int, int | None] = {}
+
+    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
+        due = self.due.get(worker)
+        if arrivals or (due is not None and due <= watermark):
+            super()._work(worker, arrivals, watermark)
+
+    def _after(self, kernel: NearestKernel, worker: int) -> None:
+        self.due[worker] = kernel.due()
+
+
+def expected(
+    objects: Sequence[tuple[int, int, Sequence[float]]],
+    queries: Sequence[dict[str, Any]],
+    metric: str = "euclidean",
+) -> list[tuple[int, int, int, int, float, int]]:
+    """What must come out, by brute force; a query may have `until`."""
+    ordered = sorted((t, ident) for t, ident, _ in objects)
+    number = {key: n for n, key in enumerate(ordered)}
+    things = sorted((number[t, ident], t, ident, list(point)) for t, ident, point in objects)
+    stream = [(t, n, point) for n, t, _, point in things]
+    found = []
+    for query in queries:
+        counted = bool(query.get("rows"))
+        asked = {
+            "point": query["v"],
+            "k": query["k"],
+            "window": query["rows"] if counted else query["span"],
+            "since": -FOREVER if query.get("t") is None else query["t"],
+            "until": query.get("until", FOREVER),
+        }
+        for _, n, entered, distance, rank in knn_twin.reports(stream, [asked], counted, metric):
+            _, t, ident, _ = things[n]
+            found.append((query["id"], ident, t, entered, distance, rank))
+    return sorted(found)
+
+
+def top_of(
+    objects: Sequence[tuple[int, int, Sequence[float]]], query: dict[str, Any], now: int
+) -> list[int]:
+    """The ids of a query's top-k at a time, best first, by brute force."""
+    seen = sorted(o for o in objects if o[0] <= now)
+    if query.get("rows"):
+        seen = seen[-query["rows"] :]
+    else:
+        seen = [o for o in seen if now < o[0] + query["span"]]
+    seen = [o for o in seen if o[0] > query.get("t", -FOREVER)]
+    far = lambda o: (knn_twin.distance("euclidean", o[2], query["v"]), o[0], o[1])  # noqa: E731
+    return [o[1] for o in sorted(seen, key=far)[: query["k"]]]
+
+
+def table(rows: list[Any], ident: int) -> list[int]:
+    """What `ab.top` makes of the rows so far."""
+    mine = [row for row in rows if row["query_id"] == ident]
+    latest = max((row["as_of"] for row in mine), default=0)
+    now = [row for row in mine if row["as_of"] == latest]
+    # One rank 0 and nothing else, or ranks from 1 on.
+    ranks = [row["rank"] for row in now]
+    assert sorted(ranks) in ([], [0], list(range(1, len(ranks) + 1)))
+    return [row["object_id"] for row in sorted(now, key=lambda row: row["rank"]) if row["rank"]]

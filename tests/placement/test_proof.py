@@ -1,0 +1,278 @@
+"""Every plan costs what the best of all placements costs, and is viable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.placement import Placement
+from tests.placement import twin
+
+Case = dict[str, Any]
+
+whole = st.integers(0, 8).map(float)
+real = st.floats(0, 10, allow_nan=False, width=32)
+examples = settings(max_examples=250, deadline=None)
+
+
+@st.composite
+def cases(
+    draw: st.DrawFn,
+    deep: bool | None = None,
+    widest: int = 3,
+    costs: str = "any",
+    feeds: bool | None = None,
+    limits: bool = False,
+    shared: bool = True,
+) -> Case:
+    """A small instance: up to 4 devices, 6 views."""
+    devices = [f"D{k}" for k in range(draw(st.integers(1, 4)))]
+    if draw(st.booleans()) if feeds is None else feeds:
+        homes = {f"s{k}": draw(st.sampled_from(devices)) for k in range(draw(st.integers(1, 5)))}
+    else:
+        homes = {f"s{d}": d for d in devices}
+    if draw(st.booleans()):
+        homes["news"] = "cloud"
+    levels = draw(st.booleans()) if deep is None else deep
+    rate = draw(st.sampled_from([whole, real]))
+    nodes = list(homes)
+    inputs = []
+    count = draw(st.integers(1, 6))
+    for k in range(count):
+        size = draw(st.integers(1, min(widest, len(nodes))))
+        chosen = draw(st.permutations(nodes))[:size]
+        inputs += [(f"v{k}", u, draw(rate)) for u in chosen]
+        if levels:
+            nodes.append(f"v{k}")
+    case: Case = {"inputs": inputs, "homes": homes}
+    if costs == "equal":
+        case["up"] = case["down"] = 1.0
+    elif costs == "dear down":
+        case["up"], case["down"] = 1.0, draw(st.sampled_from([1.0, 1.5, 3.0]))
+    elif costs == "cheap down":
+        case["up"], case["down"] = draw(st.sampled_from([1.4186, 2.0, 5.0])), 1.0
+    else:
+        price = st.sampled_from([0.0, 0.5, 1.0, 2.0, 4.0])
+        case["up"] = {d: draw(price) for d in devices}
+        case["down"] = {d: draw(price) for d in devices}
+        # `homes` may leave a device without a source; costs for it are allowed.
+    if limits:
+        used = sorted(set(homes.values()) - {"cloud"})
+        case["capacity"] = {d: draw(whole) for d in used if draw(st.booleans())}
+        case["load"] = {f"v{k}": float(draw(st.integers(1, 3))) for k in range(count)}
+    if not shared:
+        case["shared"] = False
+    return case
+
+
+def check(case: Case, plan: Placement | None = None) -> Placement:
+    plan = ab.place(**case) if plan is None else plan
+    inputs, homes = case["inputs"], case["homes"]
+    best = twin.least_cost(**case)
+    at = plan.location
+    shared = case.get("shared", True)
+    assert twin.is_viable(inputs, homes, at)
+    if case.get("capacity"):
+        assert twin.fits(at, case["capacity"], case["load"])
+    assert twin.cost(inputs, homes, at, case["up"], case["down"], shared) == pytest.approx(
+        best, rel=1e-7, abs=1e-7
+    )
+    assert plan.cost == pytest.approx(best, rel=1e-7, abs=1e-7)
+    assert plan.bound == pytest.approx(best, rel=1e-7, abs=1e-7)
+    assert plan.optimal
+    everything_up = dict.fromkeys(at, "cloud")
+    assert plan.baseline_cost == pytest.approx(
+        twin.cost(inputs, homes, everything_up, case["up"], case["down"], shared)
+    )
+    traffic = plan.traffic().to_pydict()["cost"]
+    assert sum(traffic) == pytest.approx(plan.cost)
+    return plan
+
+
+@given(cases(deep=False, widest=2, costs="dear down", feeds=False))
+@examples
+def test_one_level_pairs(case: Case) -> None:
+    check(case)
+
+
+@given(cases(deep=False, widest=2, costs="cheap down", feeds=False))
+@examples
+def test_one_level_pairs_with_cheap_downloads(case: Case) -> None:
+    check(case)
+
+
+@given(cases(deep=True, costs="equal"))
+@examples
+def test_many_levels_equal_costs_never_conflict(case: Case) -> None:
+    plan = check(case)
+    assert not plan.components or "device milp" in plan.methods
+
+
+@given(cases(costs="cheap down"))
+@examples
+def test_anything_with_cheap_downloads(case: Case) -> None:
+    check(case)
+
+
+@given(cases())
+@examples
+def test_anything_with_costs_per_device(case: Case) -> None:
+    check(case)
+
+
+@given(cases(limits=True))
+@examples
+def test_capacities(case: Case) -> None:
+    check(case)
+
+
+@given(cases(shared=False))
+@examples
+def test_streams_of_one_operator_each(case: Case) -> None:
+    check(case)
+
+
+@given(cases(limits=True, shared=False))
+@settings(max_examples=100, deadline=None)
+def test_capacities_without_sharing(case: Case) -> None:
+    check(case)
+
+
+@given(st.data())
+@settings(max_examples=60, deadline=None)
+def test_conflicts_in_cycles(data: st.DataObject) -> None:
+    """Rings and cliques with equal rates, where the linear program alone does not decide."""
+    devices = data.draw(st.integers(3, 5))
+    pairs = [(i, j) for i in range(devices) for j in range(i)]
+    chosen = data.draw(st.lists(st.sampled_from(pairs), min_size=3, max_size=7, unique=True))
+    inputs = [
+        (f"v{i}{j}", f"s{k}", float(data.draw(st.integers(2, 4))))
+        for i, j in chosen
+        for k in (i, j)
+    ]
+    homes = {f"s{k}": f"D{k}" for k in range(devices)}
+    check({"inputs": inputs, "homes": homes, "up": 5.0, "down": 1.0})
+
+
+@given(cases(), st.data())
+@examples
+def test_replanning_equals_planning_from_scratch(case: Case, data: st.DataObject) -> None:
+    plan = ab.place(**case)
+    for _ in range(2):
+        count = data.draw(st.integers(0, len(case["inputs"])))
+        rows = data.draw(st.permutations(range(len(case["inputs"]))))[:count]
+        changed = list(case["inputs"])
+        for k in rows:
+            view, node, _ = changed[k]
+            changed[k] = (view, node, data.draw(whole))
+        case = {**case, "inputs": changed}
+        plan = check(case, plan.replan([changed[k] for k in rows]))
+
+
+@given(cases(limits=True), st.data())
+@settings(max_examples=120, deadline=None)
+def test_replanning_with_capacities(case: Case, data: st.DataObject) -> None:
+    plan = ab.place(**case)
+    k = data.draw(st.integers(0, len(case["inputs"]) - 1))
+    view, node, _ = case["inputs"][k]
+    changed = list(case["inputs"])
+    changed[k] = (view, node, data.draw(whole))
+    check({**case, "inputs": changed}, plan.replan([changed[k]]))
+
+
+@given(cases(), st.data())
+@examples
+def test_failure_equals_planning_what_is_left(case: Case, data: st.DataObject) -> None:
+    plan = ab.place(**case)
+    devices = sorted(set(case["homes"].values()) - {"cloud"})
+    if not devices:
+        return
+    failed = data.draw(st.sampled_from(devices))
+    after = plan.without(failed)
+    lost = {s for s, d in case["homes"].items() if d == failed}
+    while more := {w for w, u, _ in case["inputs"] if u in lost and w not in lost}:
+        lost |= more
+    left = [row for row in case["inputs"] if row[0] not in lost]
+    assert set(after.location) == {w for w, _, _ in left}
+    if left:
+        check({**case, "inputs": left}, after)
+    # Views over other devices that shared nothing with the failed one stay where they were.
+    touched = plan.graph.devices_below(plan.graph.views_over(_numbers(plan, [failed])))
+    kept = {plan.graph.device_name(int(d)) for d in touched} | {failed}
+    for view, place in plan.location.items():
+        if (
+            view in after.location
+            and not {
+                plan.graph.device_name(int(d))
+                for d in plan.graph.devices_below(_view_numbers(plan, [view]))
+            }
+            & kept
+        ):
+            assert after.location[view] == place or not plan.components
+
+
+def _numbers(plan: Placement, names: list[str]) -> np.ndarray:
+    return np.array([list(plan.graph.device_ids).index(n) for n in names])
+
+
+def _view_numbers(plan: Placement, names: list[str]) -> np.ndarray:
+    return np.array([list(plan.graph.view_ids).index(n) for n in names])
+
+
+@st.composite
+def cores(draw: st.DrawFn, costs: str) -> tuple[Case, ab.CoreNetwork]:
+    case = draw(cases(costs=costs))
+    views = list(dict.fromkeys(w for w, _, _ in case["inputs"]))[:4]
+    case["inputs"] = [row for row in case["inputs"] if row[0] in views]
+    shape = draw(
+        st.sampled_from([[("a", "b")], [("a", "b"), ("b", "c")], [("a", "c"), ("b", "c")]])
+    )
+    links = [(x, y, draw(st.sampled_from([0.5, 1.0, 3.0]))) for x, y in shape]
+    sites = sorted({n for x, y, _ in links for n in (x, y)})
+    devices = set(case["homes"].values()) - {"cloud"}
+    attached = {d: draw(st.sampled_from(sites)) for d in sorted(devices)}
+    places = {s: draw(st.sampled_from(sites)) for s, d in case["homes"].items() if d == "cloud"}
+    return case, ab.CoreNetwork(links, attached, places)
+
+
+def core_optimum(case: Case, core: ab.CoreNetwork) -> float:
+    return twin.least_cost_with_core(
+        case["inputs"],
+        case["homes"],
+        case["up"],
+        case["down"],
+        list(core.links),
+        dict(core.attached),
+        dict(core.sites),
+    )
+
+
+@given(cores(costs="equal"))
+@settings(max_examples=150, deadline=None)
+def test_core_network_is_optimal_for_equal_costs(given_: tuple[Case, ab.CoreNetwork]) -> None:
+    case, core = given_
+    plan = ab.place(**case, core=core)
+    assert plan.cost == pytest.approx(core_optimum(case, core), rel=1e-7, abs=1e-7)
+    if plan.optimal is False:  # only where a device's set had to be held down by a program
+        assert "device milp" in plan.methods
+
+
+@given(cores(costs="cheap down"))
+@settings(max_examples=150, deadline=None)
+def test_core_network_says_when_it_may_not_be_optimal(
+    given_: tuple[Case, ab.CoreNetwork],
+) -> None:
+    case, core = given_
+    plan = ab.place(**case, core=core)
+    best = core_optimum(case, core)
+    assert plan.bound <= best * (1 + 1e-7) + 1e-7
+    assert plan.cost >= best * (1 - 1e-7) - 1e-7
+    if plan.optimal:
+        assert plan.cost == pytest.approx(best, rel=1e-7, abs=1e-7)
+    else:
+        assert plan.gap > 0

@@ -1,0 +1,162 @@
+"""Every plan obeys the law, for any window and weights; a plan that does not is caught."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch import InvalidCall, csp, grid, ssp
+from anabranch.plans.costs import typical_span
+from anabranch.plans.plan import LEFT, Csp, Grid, Plan, Routes, Ssp, choose, keyed, plan_from_dict
+from anabranch.testing import check_plan
+
+SECOND = 1_000_000
+sides = st.sampled_from(["left", "right"])
+lengths = st.one_of(st.just(0), st.integers(1, 100 * SECOND))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> Plan:
+    k = draw(st.integers(1, 9))
+
+    def shares(count: int) -> list[float] | None:
+        weights = draw(st.lists(st.integers(0, 5), min_size=count, max_size=count))
+        return [float(w) for w in weights] if any(weights) else None
+
+    kind = draw(st.sampled_from(["ssp", "csp", "grid", "keyed"]))
+    if kind == "ssp":
+        return ssp(k, draw(sides), weights=shares(k))
+    if kind == "csp":
+        segment = draw(st.integers(1, 50 * SECOND))
+        return Csp(k, segment, draw(sides), tuple(shares(k) or [1.0] * k))
+    if kind == "keyed":
+        return keyed(k, weights=shares(k))
+    rows, cols = shares(k), shares(3)
+    return grid(k, 3, weights=(rows, cols) if rows and cols else None)
+
+
+@given(plans(), st.tuples(lengths, lengths), st.integers(0, 1000))
+def test_every_plan_obeys_the_law(plan: Plan, window: tuple[int, int], seed: int):
+    check_plan(plan, window, rows=80, seed=seed)
+
+
+@dataclass(frozen=True)
+class ForgetsTheFuture(Csp):
+    """A segment plan whose slave rows reach back in time but not ahead."""
+
+    def route(self, side, t, h, window):
+        return super().route(side, t, h, (window[0], 0) if side == 1 else (0, window[1]))
+
+
+@dataclass(frozen=True)
+class Everywhere(Ssp):
+    """Both sides to all workers: every pair meets k times."""
+
+    def route(self, side, t, h, window):
+        return super().route(1, t, h, window)
+
+
+@dataclass(frozen=True)
+class Moody(Grid):
+    """Sends a row elsewhere when it comes in other company."""
+
+    def route(self, side, t, h, window):
+        offsets, workers = super().route(side, t, h, window)
+        moved = (workers + (len(t) < 100)) % self.workers
+        return Routes(offsets, moved)
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [ForgetsTheFuture(4, 60 * SECOND), Everywhere(3), Moody(2, 2)],
+    ids=lambda p: type(p).__name__,
+)
+def test_the_law_suite_catches_broken_plans(broken: Plan):
+    with pytest.raises(AssertionError):
+        check_plan(broken)
+
+
+def test_weights_decide_the_shares():
+    h = np.random.default_rng(0).integers(-(2**63), 2**63, 100_000)
+    t = np.zeros(len(h), np.int64)
+    workers = ssp(3, weights=[1, 2, 1]).route(0, t, h, (0, 0)).workers
+    assert np.allclose(np.bincount(workers) / len(h), [0.25, 0.5, 0.25], atol=0.01)
+
+
+def test_copies_are_as_the_formulas_say():
+    t = np.arange(0, 1000 * SECOND, SECOND)
+    h = np.arange(len(t)) << 40
+    window = (60 * SECOND, 60 * SECOND)
+
+    def copies(plan, side):
+        return len(plan.route(side, t, h, window).workers) / len(t)
+
+    assert copies(ssp(8), 0) == 1 and copies(ssp(8), 1) == 8
+    assert copies(grid(4, 2), 0) == 2 and copies(grid(4, 2), 1) == 4
+    # A slave row touches (W1 + W2) / T segments and the one it is in.
+    assert copies(csp(16, "10 seconds"), 0) == 1
+    assert copies(csp(16, "10 seconds"), 1) == pytest.approx(12 + 1, abs=0.2)
+    assert copies(csp(4, "10 seconds"), 1) == 4
+
+
+def test_the_choice_follows_rows_and_span():
+    assert choose(1) == Grid(1, 1)
+    assert choose(8) == Grid(4, 2)
+    assert choose(6, rows=(10, 10_000)) == Grid(1, 6)
+    assert isinstance(choose(4, rows=(10, 10), span=10**12, window=(1000, 1000)), Csp)
+
+
+def test_fingerprints_tell_plans_apart():
+    some = [
+        ssp(4),
+        ssp(4, "right"),
+        ssp(5),
+        grid(4, 1),
+        grid(2, 2),
+        csp(4),
+        keyed(4),
+        ssp(2, weights=[1, 2]),
+    ]
+    assert len({plan.fingerprint for plan in some}) == len(some)
+    assert all(plan_from_dict(plan.to_dict()).fingerprint == plan.fingerprint for plan in some)
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: ssp(0), "workers must be a whole number of at least 1, got 0"),
+        (lambda: ssp(2, "middle"), "master must be 'left' or 'right'"),
+        (lambda: csp(2, "-1 second"), "segment must be longer than zero"),
+        (lambda: csp(2, "soon"), "not a duration"),
+        (lambda: grid(2, 2.5), "cols must be a whole number"),
+        (lambda: ssp(2, weights=[1]), "one share for each of 2"),
+        (lambda: ssp(2, weights=[0, 0]), "one of them above 0"),
+    ],
+)
+def test_bad_plans_are_refused(make, says):
+    with pytest.raises(InvalidCall, match=says):
+        make()
+
+
+def test_a_time_far_off_does_not_put_all_rows_on_one_worker():
+    """Segments cut from the first to the last time would be of 62 years, and one would hold all."""
+    minute, day = 60_000_000, 86_400_000_000
+    t = np.sort(np.random.default_rng(0).integers(0, 30 * day, 100_000)) + 1_700_000_000_000_000
+    t[-1] = 253_402_214_400_000_000  # 9999-12-31
+    span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
+    assert 0.9 * 30 * day < span <= 30 * day
+    plan = choose(8, (len(t), len(t)), span, (minute, minute))
+    assert plan.kind == "csp"
+    workers = plan.route(LEFT, t, np.zeros_like(t), (minute, minute)).workers
+    assert np.bincount(workers, minlength=8).max() < 1.1 * len(t) / 8
+
+
+def test_rows_of_one_moment_are_not_cut_by_time():
+    day, minute = 86_400_000_000, 60_000_000
+    t = [*range(0, 5 * day, day // 2), *[5 * day] * 90]
+    span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
+    assert span == 0 and choose(8, (100, 100), span, (minute, minute)).kind == "grid"
