@@ -9,7 +9,6 @@ order) to the block itself, so that it is computed once for as long as the block
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, is_dataclass
 from typing import Any, TypeVar
@@ -17,15 +16,12 @@ from typing import Any, TypeVar
 import numpy as np
 import pyarrow as pa
 
-from anabranch.errors import StateMismatch
+from anabranch.flow.container import pack, unpack
 
-__all__ = ["Block", "Column", "concat"]
+__all__ = ["Block", "Column", "concat", "decode_batch", "encode_batch", "take"]
 
 Column = Any  # np.ndarray (1-D or 2-D) or pa.Array; numpy's and Arrow's stubs do not meet.
 T = TypeVar("T")
-
-# Eight bytes, so that what follows stays aligned; the last is the version of the layout.
-_MAGIC = b"anabra\x00\x01"
 
 
 @dataclass(eq=False)
@@ -127,8 +123,11 @@ class Block:
             found.update(f"{name} {head} {len(data)} ".encode() + data)
         return found.hexdigest()
 
-    def encode(self, **meta: Any) -> bytes:
-        """Bytes that `decode` reads; stamps that are alike in all rows are stored once."""
+    def encode(self, *, small: bool = False, **meta: Any) -> bytes:
+        """Bytes that `decode` reads, compressed if they are to be `small`.
+
+        Stamps that are alike in all rows are stored once.
+        """
         stamps, arrays, names = {}, [pa.array(self.t)], ["t"]
         for name, stamp in (("epoch", self.epoch), ("mask", self.mask)):
             if len(stamp) and not bool((stamp == stamp[0]).all()):
@@ -143,32 +142,19 @@ class Block:
                 column = _to_arrow(column)
             arrays.append(column)
             names.append("c." + name)
-        notes = {"stamps": stamps, "numpy": numpy_columns, "meta": meta}
-        batch = pa.RecordBatch.from_arrays(arrays, names).replace_schema_metadata(
-            {"anabranch": json.dumps(notes)}
-        )
-        sink = pa.BufferOutputStream()
-        sink.write(_MAGIC)
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        return sink.getvalue().to_pybytes()  # type: ignore[no-any-return]
+        rows = encode_batch(pa.RecordBatch.from_arrays(arrays, names))
+        return pack({"rows": rows}, {"stamps": stamps, "numpy": numpy_columns, **meta}, small=small)
 
     @classmethod
-    def decode(cls, data: bytes) -> Block:
+    def decode(cls, data: Any) -> Block:
         """The block that `encode` wrote; its arrays are read-only views of `data`."""
-        if data[: len(_MAGIC)] != _MAGIC:
-            raise StateMismatch(
-                f"a stored block begins with {data[:8]!r}, this version reads {_MAGIC!r}: it was "
-                "written by another version of anabranch; restart with that one, or begin a new "
-                "checkpoint"
-            )
-        batch = pa.ipc.open_stream(pa.py_buffer(data).slice(len(_MAGIC))).read_next_batch()
-        notes = json.loads(batch.schema.metadata[b"anabranch"])
-        numpy_columns = set(notes["numpy"])
+        parts, meta = unpack(data)
+        batch = decode_batch(parts["rows"])
+        numpy_columns = set(meta.pop("numpy"))
         columns: dict[str, Column] = {}
         stamps: dict[str, np.ndarray] = {
             name: np.full(batch.num_rows, value, np.int64)
-            for name, value in notes["stamps"].items()
+            for name, value in meta.pop("stamps").items()
         }
         for name, array in zip(batch.schema.names, batch.columns, strict=True):
             if not name.startswith("c."):
@@ -177,7 +163,21 @@ class Block:
                 columns[name[2:]] = _to_numpy(array)
             else:
                 columns[name[2:]] = array
-        return cls(stamps["t"], stamps["epoch"], stamps["mask"], columns, notes["meta"])
+        return cls(stamps["t"], stamps["epoch"], stamps["mask"], columns, meta)
+
+
+def encode_batch(batch: pa.RecordBatch) -> pa.Buffer:
+    """A batch as one buffer, which `decode_batch` reads."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    return sink.getvalue()
+
+
+def decode_batch(data: Any) -> pa.RecordBatch:
+    """The batch that `encode_batch` wrote, as views of `data`."""
+    buffer = data if isinstance(data, pa.Buffer) else pa.py_buffer(data)
+    return pa.ipc.open_stream(buffer).read_next_batch()
 
 
 def take(column: Column, rows: np.ndarray) -> Column:
