@@ -9,26 +9,29 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation, Side, plan_correlation
-from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
-from anabranch.correlation.packing import pack
+from anabranch.correlation.kernel import CorrelateJob
+from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.intake import hash_column, keep_column
+from anabranch.flow.kernel import Job, Kernel, Task, check_settings
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Slice, Window
+from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
 from anabranch.plans.routing import LivePlans
 from anabranch.plans.spans import Spans
 
-__all__ = ["InProcess", "check_plan", "simple_types"]
+__all__ = ["InProcess", "Workers", "check_plan", "simple_types"]
+
+_SNAPSHOT = -1
 
 
 def check_plan(
@@ -111,6 +114,78 @@ def _homes(
     return homes
 
 
+class Workers:
+    """The workers of a job in one process, their state kept as bytes from step to step.
+
+    It does what the operator does on Spark, without Spark: opens a kernel from what is stored,
+    runs a step, stores what the step added, and remembers when the worker is next due.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.heads: dict[int, bytes] = {}
+        self.pieces: dict[tuple[int, int], bytes] = {}
+        self.timers: dict[int, int | None] = {}
+        self.loads: list[Any] = []
+
+    def kernel(self, worker: int, task: Task | None = None) -> Kernel:
+        """The kernel of a worker, as stored."""
+
+        def fetch(entry: Slice) -> Block:
+            return Block.decode(self.pieces[worker, entry.number])
+
+        head = self.heads.get(worker)
+        slices = Slices.open(self.job.stays, self.job.notes, head, fetch)
+        settings = dict(self.job.settings)
+        if head is None:
+            slices.notes.settings = settings
+        check_settings(self.job.verb, slices.notes.settings, settings)
+        kernel = self.job.kernel(slices, task or Task(worker))
+        if (worker, _SNAPSHOT) in self.pieces:
+            kernel.restore(self.pieces[worker, _SNAPSHOT])
+        return kernel
+
+    def step(
+        self, worker: int, arrivals: Sequence[Block], now: int, task: Task | None = None
+    ) -> list[pa.RecordBatch]:
+        """One step of one worker; what it yields."""
+        kernel = self.kernel(worker, task)
+        found = list(kernel.step(arrivals, now))
+        self.store(worker, kernel)
+        return found
+
+    def store(self, worker: int, kernel: Kernel) -> None:
+        """Keep what a step has left."""
+        slices = kernel.slices
+        for entry in slices.dropped:
+            del self.pieces[worker, entry.number]
+        for entry, block in slices.added.values():
+            self.pieces[worker, entry.number] = block.encode(small=self.job.small)
+        snapshot = kernel.snapshot()
+        if snapshot is not None:
+            self.pieces[worker, _SNAPSHOT] = snapshot
+        self.timers[worker] = kernel.due()
+        self.heads[worker] = slices.head()
+        self.loads.append(kernel.load)
+
+    def is_due(self, worker: int, now: int) -> bool:
+        """Whether a timer of the worker fires at a watermark or clock."""
+        due = self.timers.get(worker)
+        return due is not None and due <= now
+
+    def copy(self) -> Workers:
+        """The same state, to go on from twice."""
+        twin = Workers(self.job)
+        twin.heads, twin.pieces = dict(self.heads), dict(self.pieces)
+        twin.timers, twin.loads = dict(self.timers), list(self.loads)
+        return twin
+
+    @property
+    def state_rows(self) -> int:
+        """Rows stored in all workers after the last step."""
+        return sum({load.worker: load.state_rows for load in self.loads}.values())
+
+
 class InProcess:
     """A correlation in one process.
 
@@ -143,10 +218,8 @@ class InProcess:
         self.plan = found.plan or (keyed(workers) if found.has_key else choose(workers))
         self.streaming = streaming
         self.pairs: list[dict[str, Any]] = []
-        self.loads: list[Load] = []
+        self.workers = Workers(CorrelateJob(found))
         self._newest = BEGINNING
-        self._heads: dict[int, bytes] = {}
-        self._stored: dict[tuple[int, int], bytes] = {}
 
     @property
     def watermark(self) -> int:
@@ -167,56 +240,42 @@ class InProcess:
         `watermark` is that of the inputs, of a call without `late`.
         """
         routers = live or (LivePlans({0: self.plan}),) * 2
-        inbox: dict[int, list[tuple[int, Block]]] = {}
+        inbox: dict[int, list[Block]] = {}
         newest = self._newest
         for side, table in ((LEFT, left), (RIGHT, right)):
             if table is None or table.num_rows == 0:
                 continue
             batch = prepare(self.correlation.sides[side], table)
-            packed = pack(self.correlation, side, routers[side], batch)
+            packing = SidePacking(self.correlation, side, self.streaming)
+            packed = packing.pack(batch, routers[side])
             newest = max(newest, packed.newest or newest)
-            for worker, coded in packed.blocks.items():
-                inbox.setdefault(worker, []).append((side, Block.decode(coded)))
+            for worker, cell in packed.cells.items():
+                inbox.setdefault(worker, []).append(Block.decode(cell))
         watermark = self.watermark if watermark is None else watermark
-        before = len(self.loads)
-        for worker in sorted(set(self._heads) | set(inbox)):
+        before = len(self.workers.loads)
+        for worker in sorted(set(self.workers.heads) | set(inbox)):
             # As in Spark: a worker runs if it has rows, or if its timer is due.
-            if worker in inbox or self._due(worker, watermark):
-                self._work(worker, inbox.get(worker, []), watermark)
+            if worker in inbox or self.workers.is_due(worker, watermark):
+                for found in self.workers.step(worker, inbox.get(worker, []), watermark):
+                    self.pairs += found.to_pylist()
         self._newest = newest
-        return self.loads[before:]
+        return self.workers.loads[before:]
 
-    def _due(self, worker: int, watermark: int) -> bool:
-        window = Window.open(self.correlation.window, self._heads[worker], _nowhere)
-        if self.streaming and self.correlation.late is None:
-            return int(window.notes["freed"]) < watermark
-        due = window.next_expiry()
-        return due is not None and due <= watermark
+    def take_up(self, other: InProcess) -> None:
+        """Go on with the state of another run, as a restarted query does."""
+        found = other.workers.copy()
+        found.job = self.workers.job
+        self.workers = found
 
-    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
-        def fetch(entry: Slice) -> Block:
-            return Block.decode(self._stored[worker, entry.number])
-
-        window = Window.open(self.correlation.window, self._heads.get(worker), fetch)
-        kernel = CorrelateKernel(self.correlation, window, worker)
-        for batch in kernel.step(arrivals, watermark):
-            self.pairs += batch.to_pylist()
-        for number in window.dropped:
-            del self._stored[worker, number]
-        for number, (_, block) in window.added.items():
-            self._stored[worker, number] = block.encode()
-        self._heads[worker] = window.head()
-        self.loads.append(kernel.load)
+    @property
+    def loads(self) -> list[Load]:
+        """The reports of all steps."""
+        return self.workers.loads
 
     @property
     def state_rows(self) -> int:
         """Rows stored in all workers after the last step."""
-        latest = {load.worker: load.state_rows for load in self.loads}
-        return sum(latest.values())
-
-
-def _nowhere(entry: Slice) -> Block:
-    raise LookupError(f"slice {entry.number} is not to be read")
+        return self.workers.state_rows
 
 
 def prepare(side: Side, table: pa.Table) -> pa.RecordBatch:

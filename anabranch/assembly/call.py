@@ -48,6 +48,16 @@ class Assembly:
     max_open: int | None
     by_arrival: bool
 
+    @property
+    def settings(self) -> dict[str, str]:
+        """What must stay the same for open windows to keep their meaning, by name."""
+        return {
+            "key": ", ".join(self.key),
+            "collect": ", ".join(self.collect),
+            "time": self.time,
+            "clock": "processing" if self.by_arrival else "event",
+        }
+
     def open_per_bucket(self, buckets: int) -> int | None:
         """The share of `max_open` that each bucket gets.
 

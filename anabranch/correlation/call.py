@@ -103,6 +103,23 @@ class Correlation:
     kept_types: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
 
     @property
+    def settings(self) -> dict[str, str]:
+        """What must stay the same for stored rows to keep their meaning, by name."""
+        found = {"window": f"{describe(self.window[0])} and {describe(self.window[1])}"}
+        for side, types in zip(self.sides, self.kept_types, strict=True):
+            found[f"{side.label} time"] = side.time
+            found[f"{side.label} id"] = f"{side.id} ({'text' if side.id_is_text else 'number'})"
+            for slot in side.slots:
+                found[f"{side.label} column {slot.name[1:]}"] = (
+                    f"{slot.column} ({slot.stored_type}, as {slot.kind} {slot.measure}".strip()
+                    + ")"
+                )
+            found[f"{side.label} keep"] = ", ".join(
+                f"{name} ({type_})" for name, type_ in zip(side.keep, types, strict=True)
+            )
+        return found
+
+    @property
     def locality(self) -> Locality | None:
         """Where the keys of a plan by value come from; None if the predicate has none."""
         for number, term in enumerate(self.where.terms):

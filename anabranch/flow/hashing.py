@@ -76,6 +76,17 @@ def worker_keys(workers: int) -> tuple[int, ...]:
     return tuple(found[worker] for worker in range(workers))
 
 
+def worker_of(key: int) -> int:
+    """The worker that a key of `worker_keys` stands for.
+
+    Examples
+    --------
+    >>> [worker_of(key) for key in worker_keys(4)]
+    [0, 1, 2, 3]
+    """
+    return int(murmur3(np.array([key])).astype(np.int32).astype(np.int64)[0] % MODULUS)
+
+
 def spreads(partitions: int) -> bool:
     """Whether worker keys are sure to fall one per task with this many partitions."""
     return partitions > 0 and MODULUS % partitions == 0

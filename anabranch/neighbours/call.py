@@ -5,7 +5,6 @@ The check needs two schemas and nothing else. `query_rows` reads the queries the
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -78,18 +77,21 @@ class Nearest:
         """How long vectors are, if the call says it."""
         return self.objects.slots[0].dim
 
-    def fingerprint(self, queries: Block | None) -> str:
-        """What must stay the same for stored state to keep its meaning.
+    def settings(self, queries: Block | None) -> dict[str, str]:
+        """What must stay the same for stored state to keep its meaning, by name.
 
         The length of vectors is not part of it: to name it is a way out when one of another length
         has come.
         """
         objects = replace(self.objects, slots=(replace(self.objects.slots[0], dim=None),))
-        parts = [self.measure, self.method, self.error, self.output, objects]
-        parts += [self.k, self.window, self.rows, sorted(self.query_columns)]
-        if queries is not None:
-            parts += [queries.digest()]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        return {
+            "measure": self.measure,
+            "method": f"{self.method} {self.error}",
+            "output": self.output,
+            "objects": repr(objects),
+            "queries": repr([self.k, self.window, self.rows, sorted(self.query_columns)]),
+            "fixed queries": "" if queries is None else queries.digest(),
+        }
 
 
 def plan_nearest(

@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall
 
-__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "refuse_others"]
+__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "hashable", "refuse_others"]
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
@@ -55,3 +55,30 @@ def column_types(frame: DataFrame) -> dict[str, str]:
     {'id': 'bigint'}
     """
     return {field.name: field.dataType.simpleString() for field in frame.schema}
+
+
+_JSON = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def hashable(column: Column, kind: str) -> Column:
+    """The column in a form whose hash tells different values apart.
+
+    Spark's hash leaves nulls inside arrays and structs out, and has none of maps; their text as
+    JSON shows everything.
+
+    Examples
+    --------
+    >>> rows = spark.sql("SELECT array('x', null) AS a UNION ALL SELECT array(null, 'x')")
+    >>> rows.select(F.xxhash64("a")).distinct().count()
+    1
+    >>> rows.select(F.xxhash64(hashable(F.col("a"), "array<string>"))).distinct().count()
+    2
+    """
+    if any(part in kind for part in ("array<", "struct<", "map<", "variant")):
+        return F.to_json(F.struct(column.alias("c")), _JSON)
+    return column

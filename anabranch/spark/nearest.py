@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-import secrets
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    BinaryType,
     DataType,
     DoubleType,
     IntegerType,
@@ -25,25 +22,22 @@ from anabranch.calls import Duration
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
+from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.routing import Interest, cheaper_plan
+from anabranch.neighbours.kernel import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
+from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
 from anabranch.plans.plan import Plan, Ssp, ssp
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.interest import HomePacker, through_homes
 from anabranch.spark.keeper import PlanKeeper, begun_log, engage
-from anabranch.spark.lateness import late_problems
-from anabranch.spark.metrics import METRICS_PREFIX
-from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
-from anabranch.spark.nearest_worker import (
-    NearestBatch,
-    NearestProcessor,
-    ObjectPacker,
-    QueryPacker,
-)
-from anabranch.spark.packing import PACKED
+from anabranch.spark.lateness import has_watermark, lateness_problems, with_watermark
+from anabranch.spark.metrics import metrics_name
+from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
+
+_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 __all__ = ["nearest", "top"]
 
@@ -162,11 +156,9 @@ def nearest(
         bad_rows=bad_rows,
     )
     problems += setting_problems(spark, objects.isStreaming)
-    problems += kind_problems(objects, queries)
-    problems += watermark_problems(objects, queries, time, late) or late_problems(
-        {"objects": objects}, late
-    )
-    problems += control_problems(control, objects, queries, late, rows, types[1], plan)
+    problems += _kind_problems(objects, queries)
+    problems += _watermark_problems(objects, queries, time, late)
+    problems += _control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
@@ -243,99 +235,83 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
 
 def _run(
     call: Nearest,
-    plan: Plan,
+    plan: Plan | Interest,
     objects: DataFrame,
     queries: DataFrame,
     fixed: Block | None,
     control: str | None,
 ) -> DataFrame:
-    side = call.objects
-    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
-    nothing = F.lit(0).cast("bigint")
-    routed = isinstance(plan, Interest)
-    packer = HomePacker(call, plan) if isinstance(plan, Interest) else None
-    packed = objects.select(
-        F.unix_micros(by_name(side.time)).alias("t"),
-        ident.alias("id"),
-        by_name(side.slots[0].column).alias("v"),
-        (F.xxhash64(ident) if routed else nothing).alias("h"),
-        nothing.alias("key"),
-    ).mapInArrow(packer or ObjectPacker(call, plan, control, call.fingerprint(fixed)), PACKED)
-    if fixed is None:
-        asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
-        packed = packed.union(asked)
     table = None if fixed is None else fixed.encode(**fixed.meta)
-    fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
-    other = StringType() if side.id_is_text else LongType()
-    if call.output == "hits":
-        fields.add("object_id", other).add("object_t", LongType()).add("entered_t", LongType())
-        fields.add("distance", DoubleType()).add("rank", IntegerType())
-    else:
-        fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
-        fields.add("object_t", LongType()).add("distance", DoubleType())
+    job = NearestJob(call, table)
+    rows, fields = _objects(call, objects), _fields(call)
+    if isinstance(plan, Interest):
+        assert table is not None and control is not None
+        packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
+        result = _through_homes(call, plan.workers, packed, table, control)
+        return result.select(*_result(call, objects, queries))
+    packer = Packer(ObjectPacking(call), plan, control, operator_of(job))
+    packed = rows.mapInArrow(packer, PACKED)
+    if fixed is None:
+        asked = _prepared(call, queries).mapInArrow(Packer(QueryPacking(call), plan), PACKED)
+        packed = packed.union(asked)
     if objects.isStreaming:
-        name = METRICS_PREFIX + secrets.token_hex(4)
-        packed = _with_watermark(call, packed)
-        if isinstance(plan, Interest):
-            assert table is not None and control is not None
-            result = through_homes(call, plan, packed, table, fields, name, control)
-        else:
-            if control is not None:
-                assert fixed is not None
-                _keep_log(call, plan, fixed, control, objects, name)
-            result = _streaming(call, packed, table, fields, name)
+        name = metrics_name("nearest")
+        if control is not None:
+            assert fixed is not None
+            _keep_log(call, plan, fixed, control, objects, name, operator_of(job))
+        # Hits come when the watermark has passed them, so their times cannot carry it on.
+        blocks = with_watermark(packed, call.late)
+        result = over_stream(job, blocks, fields, name, carries=False)
     else:
-        result = _batch(call, packed, table, fields, partitions(objects.sparkSession))
+        result = over_batch(job, packed, fields)
     return result.select(*_result(call, objects, queries))
 
 
-def _with_watermark(call: Nearest, blocks: DataFrame) -> DataFrame:
-    if call.late is None:
-        return blocks
-    delay = f"{-(-call.late // 1000)} milliseconds"
-    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
-
-
-def _streaming(
-    call: Nearest, blocks: DataFrame, queries: bytes | None, fields: StructType, name: str
-) -> DataFrame:
-    schema = StructType([*fields.fields]).add("load", StringType())
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    # Hits are told when the watermark has passed them, so their times cannot carry it on.
-    result = (
-        blocks.select("worker", "block")
-        .groupBy("worker")
-        .transformWithStateInPandas(
-            NearestProcessor(call, queries, arrow),
-            outputStructType=schema,
-            outputMode="Append",
-            timeMode="EventTime",
-        )
+def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
+    """What the packer reads of objects."""
+    side = call.objects
+    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
+    return objects.select(
+        F.unix_micros(by_name(side.time)).alias("t"),
+        ident.alias("id"),
+        by_name(side.slots[0].column).alias("v"),
+        F.xxhash64(ident).alias("h"),
+        F.lit(0).cast("bigint").alias("key"),
     )
-    return result.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
 
 
-def _batch(
-    call: Nearest, blocks: DataFrame, queries: bytes | None, schema: StructType, tasks: int
+def _fields(call: Nearest) -> StructType:
+    """The columns of a kernel's results, as Spark knows them."""
+    fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
+    other = StringType() if call.objects.id_is_text else LongType()
+    if call.output == "hits":
+        fields.add("object_id", other).add("object_t", LongType()).add("entered_t", LongType())
+        return fields.add("distance", DoubleType()).add("rank", IntegerType())
+    fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
+    return fields.add("object_t", LongType()).add("distance", DoubleType())
+
+
+def _through_homes(
+    call: Nearest, workers: int, packed: DataFrame, table: bytes, control: str
 ) -> DataFrame:
-    worker = NearestBatch(call, queries, to_arrow_schema(schema, timezone="UTC"))
-
-    def run(
-        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        return worker.run(key[0].as_py(), batches)
-
-    # The annotations, which Spark reads to tell an iterator function, must be objects.
-    run.__annotations__ = {
-        "key": tuple[pa.Scalar, ...],
-        "batches": Iterator[pa.RecordBatch],
-        "return": Iterator[pa.RecordBatch],
-    }
-    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
+    """Packed objects through two operators: homes of objects, then owners of queries."""
+    name = metrics_name("nearest")
+    cells = StructType().add("worker", IntegerType()).add("block", BinaryType())
+    homes = HomeJob(call, table, workers, control)
+    blocks = with_watermark(packed, call.late)
+    sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)
+    owners = OwnerJob(call, table, control)
+    return over_stream(owners, sent, _fields(call), name, carries=False)
 
 
 def _keep_log(
-    call: Nearest, plan: Plan, fixed: Block, control: str, objects: DataFrame, name: str
+    call: Nearest,
+    plan: Plan,
+    fixed: Block,
+    control: str,
+    objects: DataFrame,
+    name: str,
+    operator: str,
 ) -> None:
     """Begin the plan log if it is new, and have it kept."""
     log = begun_log(control, plan, call.plan is not None)
@@ -352,7 +328,7 @@ def _keep_log(
         None,
         partitions(spark),
         _only_ssp,
-        call.fingerprint(fixed),
+        operator,
     )
     engage(spark, keeper)
 
@@ -408,3 +384,77 @@ def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Colum
         return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
     entered = F.timestamp_micros("entered_t").alias("entered_ts")
     return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
+
+
+def _kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
+    """What does not fit between streams and tables."""
+    ops = "op" in queries.columns
+    if queries.isStreaming and not objects.isStreaming:
+        return ["queries are streaming and objects are not: read both with spark.readStream"]
+    if queries.isStreaming and not ops:
+        return [
+            "queries are streaming but have no column 'op': add one that says 'add' or 'cancel', "
+            "and a time"
+        ]
+    if ops and objects.isStreaming and not queries.isStreaming:
+        return [
+            "queries have a column 'op' but are not streaming as objects are: read them with "
+            "spark.readStream, or drop the column if all of them hold for the whole run"
+        ]
+    return []
+
+
+def _watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: Any) -> list[str]:
+    """What is wrong with the bound on lateness.
+
+    Of several watermarks Spark takes the least, unless it is told otherwise. A stream of queries is
+    silent most of the time, so with one of its own it would hold all hits back, without a word.
+    """
+    if not objects.isStreaming:
+        return []
+    column = time[0] if isinstance(time, (tuple, list)) else time
+    if queries.isStreaming and has_watermark(queries):
+        if objects.sparkSession.conf.get(_POLICY, "min") != "max":
+            return [
+                "queries have a watermark of their own, which stands still while none is added or "
+                "cancelled and would hold back all hits: remove withWatermark from the queries, "
+                "and either from the objects too, with late='10 seconds' in the call, or let time "
+                "go by the watermark of the objects alone"
+            ]
+        if late is None and has_watermark(objects, column):
+            return []
+    return lateness_problems({"objects": objects}, {"objects": column}, late)
+
+
+def _control_problems(
+    control: Any,
+    objects: DataFrame,
+    queries: DataFrame,
+    late: Any,
+    rows: Any,
+    schema: Any,
+    plan: Any,
+) -> list[str]:
+    """What stands in the way of a control directory, or of a plan that needs one."""
+    problems = []
+    routed = isinstance(plan, Interest)
+    if routed and not objects.isStreaming:
+        problems.append(f"plan {plan} is for streaming: use ab.ssp(workers) in a batch")
+    elif routed and control is None:
+        problems.append(
+            f"plan {plan} needs control=, a directory that driver and workers share, through which "
+            "owners of queries tell homes of objects what cannot matter; or use ab.ssp(workers)"
+        )
+    if control is None:
+        return problems
+    if not isinstance(control, (str, os.PathLike)):
+        problems.append(f"control must be the path of a directory, got {control!r}")
+    if not objects.isStreaming:
+        problems.append("control= is for streaming; a batch query has one plan")
+    elif late is None and not routed:
+        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
+    if "op" in queries.columns:
+        problems.append("control= needs fixed queries; those with 'op' stay where they began")
+    if rows is not None or "rows" in schema:
+        problems.append("control= needs windows of time, given by window and not by rows")
+    return problems

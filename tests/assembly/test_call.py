@@ -9,10 +9,11 @@ import pytest
 import anabranch as ab
 from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.kernel import AssembleKernel
-from anabranch.assembly.packing import pack_invocations, result_batch
-from anabranch.assembly.store import BEGINNING, Store
+from anabranch.assembly.packing import InvocationPacking, result_batch
+from anabranch.assembly.store import AssembleNotes
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
+from anabranch.flow.slices import BEGINNING, Slices
 
 SCHEMA = {"head": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
 GOOD = {"key": ["head", "client"], "time": "ts", "close": ab.session("8 seconds")}
@@ -114,14 +115,13 @@ def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> 
     close = ab.learned() if learned else ab.session("8 seconds")
     call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
     assert call is not None
-    packed = pack_invocations(call, 1, 4, batch(400, nulls=9))
+    packed = InvocationPacking(call, 1, 4).pack(batch(400, nulls=9))
     assert packed.newest == 1399
-    blocks = {number: Block.decode(data) for number, data in packed.blocks.items()}
+    blocks = {number: Block.decode(data) for number, data in packed.cells.items()}
     assert sum(map(len, blocks.values())) == 391
     assert [b.meta.get("rejected", 0) for b in blocks.values()].count(9) == 1
     homes: dict[int, set[int]] = {}
     for number, block in blocks.items():
-        assert block.meta["worker"] == number
         assert (np.diff(block.t) >= 0).all()
         for value in block.columns["w"][:, 2 if learned else 0].tolist():
             homes.setdefault(value, set()).add(number)
@@ -132,20 +132,21 @@ def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> 
 def test_rejected_rows_are_reported_even_if_there_are_no_others() -> None:
     call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
     assert call is not None
-    packed = pack_invocations(call, 0, 4, batch(5, nulls=5))
+    packed = InvocationPacking(call, 0, 4).pack(batch(5, nulls=5))
     assert packed.newest == 0
-    assert {n: Block.decode(b).meta["rejected"] for n, b in packed.blocks.items()} == {0: 5}
+    assert {n: Block.decode(b).meta["rejected"] for n, b in packed.cells.items()} == {0: 5}
 
 
 def test_the_result_as_arrow() -> None:
     close = ab.count_or_timeout(20, "1 second")
     call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
     assert call is not None
-    kernel = AssembleKernel(close, Store())
+    kernel = AssembleKernel(close, Slices((0, 0), AssembleNotes()))
     for stream in (0, 1):
-        for data in pack_invocations(call, stream, 1, batch(70)).blocks.values():
-            kernel.step([Block.decode(data)], BEGINNING)
-    rows = result_batch(call, kernel.step([], 10_000_000)).to_pylist()
+        for data in InvocationPacking(call, stream, 1).pack(batch(70)).cells.values():
+            kernel.advance([Block.decode(data)], BEGINNING)
+    (emitted,) = kernel.advance([], 10_000_000)
+    rows = result_batch(call, emitted).to_pylist()
     assert len(rows) == 35 and sum(row["count"] for row in rows) == 140
     one = next(row for row in rows if (row["k0"], row["k1"]) == ("page 0", 0))
     assert one["streams"] == [0, 1] and one["reason"] == "timeout"
@@ -161,7 +162,7 @@ def test_times_beyond_all_reason_are_rejected() -> None:
     rows = batch(5)
     t = pa.array([1000, 1 << 62, -(1 << 62), None, 2000], pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("t"), "t", t)
-    packed = pack_invocations(call, 0, 1, rows)
+    packed = InvocationPacking(call, 0, 1).pack(rows)
     assert packed.newest == 2000
-    block = Block.decode(packed.blocks[0])
+    block = Block.decode(packed.cells[0])
     assert block.meta["rejected"] == 3 and block.t.tolist() == [1000, 2000]

@@ -238,7 +238,7 @@ class TestMutations:
         real = kernel.CorrelateKernel._take_in
 
         def evict_early(self, side, arrivals, watermark):
-            self.window.expire(watermark + 40_000)
+            self.slices.expire(watermark + 40_000)
             return real(self, side, arrivals, watermark)
 
         monkeypatch.setattr(kernel.CorrelateKernel, "_take_in", evict_early)

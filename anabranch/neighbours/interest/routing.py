@@ -44,6 +44,10 @@ class Interest(Plan):
         """The home of each object, whatever `side` says: queries do not travel."""
         return self._homes.route(LEFT, t, h, window)
 
+    def homes(self, h: np.ndarray) -> np.ndarray:
+        """The home of each object, by the hash of its id."""
+        return self._homes.route(LEFT, h, h, (0, 0)).workers
+
     def to_dict(self) -> dict[str, Any]:
         return {"plan": self.kind, "workers": self.count}
 
