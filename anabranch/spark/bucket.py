@@ -31,7 +31,7 @@ from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import CACHE
 from anabranch.flow.hashing import worker_keys
-from anabranch.flow.heap import settle
+from anabranch.flow.process import freeze_imports
 
 __all__ = ["AssembleProcessor", "BatchBucket", "InvocationPacker", "Unpacker"]
 
@@ -49,7 +49,7 @@ class InvocationPacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per bucket that gets rows, for each input batch."""
-        settle()
+        freeze_imports()
         keys = worker_keys(self.buckets)
         for batch in batches:
             if batch.num_rows == 0:
@@ -78,7 +78,7 @@ class AssembleProcessor(StatefulProcessor):
         self._slices = handle.getMapState("slices", "number long", "block binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
-        settle()
+        freeze_imports()
         cells = [bytes(cell) for frame in rows for cell in frame["block"] if cell is not None]
         return self._step(key, [Block.decode(cell) for cell in cells if cell], timerValues)
 
@@ -169,7 +169,7 @@ class Unpacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of each cell."""
-        settle()
+        freeze_imports()
         for batch in batches:
             for cell in batch.column("block"):
                 yield _cast(pa.ipc.open_stream(cell.as_buffer()).read_next_batch(), self.schema)

@@ -22,10 +22,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
-from anabranch.flow.blas import single_threaded
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import worker_keys
-from anabranch.flow.heap import settle
+from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.slices import Window
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.homes import HomeKernel, Owners
@@ -49,7 +48,7 @@ class HomePacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per home for each input batch: a home that gets nothing is called too."""
-        settle()
+        freeze_imports()
         keys = worker_keys(self.plan.workers)
         for batch in batches:
             if batch.num_rows == 0:

@@ -22,10 +22,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 
 from anabranch.correlation.kernel import BEGINNING
 from anabranch.errors import InvalidCall
-from anabranch.flow.blas import single_threaded
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import MODULUS, murmur3, worker_keys
-from anabranch.flow.heap import settle
+from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.slices import Window
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.homes import HomeKernel
@@ -61,7 +60,7 @@ class ObjectPacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker for each input batch."""
-        settle()
+        freeze_imports()
         live = live_plans(self.plan, self.control, self.operator)
         keys = worker_keys(live.workers)
         about = _about(live)
@@ -159,7 +158,7 @@ class NearestProcessor(CorrelateProcessor):
         self._lists = handle.getValueState("lists", "lists binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
-        settle()
+        freeze_imports()
         cells = [cell for frame in rows for cell in frame["block"]]
         return self._work(key, cells, timerValues.getCurrentWatermarkInMs() * 1000)
 

@@ -17,7 +17,7 @@ from anabranch.correlation.call import Correlation
 from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
 from anabranch.correlation.packing import pack
 from anabranch.flow.hashing import worker_keys
-from anabranch.flow.heap import settle
+from anabranch.flow.process import freeze_imports
 from anabranch.plans.log import reader
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
@@ -41,7 +41,7 @@ class Packer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
-        settle()
+        freeze_imports()
         names = query_fingerprint(self.correlation), former_fingerprint(self.correlation)
         live = live_plans(self.plan, self.control, *names)
         # A plan of the log may be bound to the threshold of an earlier run.

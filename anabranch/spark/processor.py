@@ -21,10 +21,9 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
 from anabranch.errors import StateMismatch
-from anabranch.flow.blas import single_threaded
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import CACHE
-from anabranch.flow.heap import settle
+from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.slices import Slice, Window
 from anabranch.spark.carriage import pack_values
 
@@ -50,7 +49,7 @@ class CorrelateProcessor(StatefulProcessor):
         self._slices = handle.getMapState("slices", "number long", "block binary")
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
-        settle()
+        freeze_imports()
         cells = [cell for frame in rows for cell in frame["block"]]
         return self._step(cells, timerValues.getCurrentWatermarkInMs() * 1000)
 
