@@ -7,10 +7,7 @@ plan no compiler.
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from anabranch.flow.compiled import forget_stale
 
 if TYPE_CHECKING:
     from anabranch.assembly.closing import count_or_timeout, learned, session, wait
@@ -45,8 +42,6 @@ if TYPE_CHECKING:
     from anabranch.spark.watch import watch
 
 __version__ = "0.1.0"
-
-forget_stale(Path(__file__).parent)
 
 __all__ = [
     # set up

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.placement.graph import ViewGraph
 
 __all__ = ["Traffic", "all_upload_cost", "link_costs", "node_locations", "simple_costs", "traffic"]
@@ -94,7 +94,7 @@ def traffic(graph: ViewGraph, location: np.ndarray, at: np.ndarray | None = None
     return Traffic(node, at[node], top[node], *down)
 
 
-@numba.njit(cache=True)
+@njit
 def _simple(offsets, inputs, rates, home, location, up, down):
     sent = np.zeros(len(home))
     top = np.zeros(len(home))
@@ -117,7 +117,7 @@ def _simple(offsets, inputs, rates, home, location, up, down):
     return cost, whole
 
 
-@numba.njit(cache=True)
+@njit
 def _uploads(offsets, inputs, rates, at, sources):
     top = np.zeros(len(at))
     for v in range(len(offsets) - 1):
@@ -129,7 +129,7 @@ def _uploads(offsets, inputs, rates, at, sources):
     return top
 
 
-@numba.njit(cache=True)
+@njit
 def _downloads(offsets, inputs, rates, at, sources, devices):
     # Views by the device they are on, so that one stamp per node finds shared downloads.
     views = len(offsets) - 1

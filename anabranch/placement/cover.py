@@ -16,12 +16,12 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from scipy.optimize import LinearConstraint, linprog
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
+from anabranch.flow.process import njit
 from anabranch.placement.program import solve_binary
 
 __all__ = ["Cover", "Ladder", "ladders", "levelled_cover"]
@@ -272,7 +272,7 @@ def _lower(choices: _Choices, chosen: np.ndarray, time_limit: float) -> np.ndarr
     return chosen
 
 
-@numba.njit(cache=True)
+@njit
 def _extras(unit, rate, price, up, value):
     # Rows are sorted by unit and rising rate. cost(t) for t = a row's rate keeps what is above it.
     extra = np.empty(len(unit))
@@ -295,7 +295,7 @@ def _extras(unit, rate, price, up, value):
     return extra, best
 
 
-@numba.njit(cache=True)
+@njit
 def _tree(offsets, extra, unit_a, unit_b, entry_a, entry_b, on_tree, taken):
     units = len(offsets) - 1
     starts = np.zeros(units + 1, np.int64)

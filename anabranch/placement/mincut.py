@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.placement.candidates import Seats, seat_externals
 from anabranch.placement.graph import ViewGraph
 
@@ -145,7 +145,7 @@ def smallest_side(
     )
 
 
-@numba.njit(cache=True)
+@njit
 def _dinic(nodes, tail, head, capacity, tiny):
     arcs = len(tail)
     starts = np.zeros(nodes + 1, np.int64)

@@ -15,9 +15,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.placement.graph import ViewGraph
 
 __all__ = ["Levels", "prefix_rule", "source_levels", "sharing_devices"]
@@ -108,7 +108,7 @@ def sharing_devices(graph: ViewGraph) -> np.ndarray:
     return found
 
 
-@numba.njit(cache=True)
+@njit
 def _bars(unit, rate, price, up):
     bar = np.zeros(len(up))
     for k in range(len(unit)):
@@ -118,7 +118,7 @@ def _bars(unit, rate, price, up):
     return bar
 
 
-@numba.njit(cache=True)
+@njit
 def _choose(unit, rate, price, up, bar):
     units = len(up)
     starts = np.zeros(units + 1, np.int64)
@@ -139,7 +139,7 @@ def _choose(unit, rate, price, up, bar):
     return _best(starts, rates, prices, none, up, np.full(units, np.inf), bar)
 
 
-@numba.njit(cache=True)
+@njit
 def _best(starts, rates, prices, loads, up, limit, bar):
     units = len(up)
     threshold = bar.copy()
@@ -173,12 +173,12 @@ def _best(starts, rates, prices, loads, up, limit, bar):
     return threshold, value
 
 
-@numba.njit(cache=True)
+@njit
 def _total(rates, first, last):
     return rates[first:last].sum() if last - first > _WIDE else 0.0
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def _others(rates, first, last, own, whole):
     # Added up rather than subtracted from the total, so that equal rates compare as equal; but
     # not for views so wide that it would take quadratic time.
@@ -193,7 +193,7 @@ def _others(rates, first, last, own, whole):
     return total
 
 
-@numba.njit(cache=True)
+@njit
 def _source_bars(offsets, inputs, rates, home, up, down, skip):
     bar = np.zeros(len(home))
     for v in range(len(offsets) - 1):
@@ -209,7 +209,7 @@ def _source_bars(offsets, inputs, rates, home, up, down, skip):
     return bar
 
 
-@numba.njit(cache=True)
+@njit
 def _source_choose(offsets, inputs, rates, home, up, down, skip, bar, limit, load):
     sources = len(home)
     starts = np.zeros(sources + 1, np.int64)
@@ -245,7 +245,7 @@ def _source_choose(offsets, inputs, rates, home, up, down, skip, bar, limit, loa
     return _best(starts, kept_rates, kept_prices, kept_loads, unit_up, unit_limit, bar)
 
 
-@numba.njit(cache=True)
+@njit
 def _sharing(offsets, inputs, row_view, home, of_starts, of_sources, read_starts, read_rows):
     devices, views = len(of_starts) - 1, len(offsets) - 1
     found = np.zeros(devices, np.bool_)
@@ -288,7 +288,7 @@ def _sharing(offsets, inputs, row_view, home, of_starts, of_sources, read_starts
     return found
 
 
-@numba.njit(cache=True)
+@njit
 def _meeting_twice(offsets, inputs, home, devices):
     sources, views = len(home), len(offsets) - 1
     starts = np.zeros(sources + 1, np.int64)

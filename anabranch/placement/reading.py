@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import numba
 import numpy as np
 import pandas as pd
 import pyarrow as pa
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.process import njit
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 
 __all__ = ["is_cost", "listed", "read_changes", "read_graph"]
@@ -339,7 +339,7 @@ def _structure(graph: ViewGraph, problems: list[str]) -> None:
         )
 
 
-@numba.njit(cache=True)
+@njit
 def _repeated(offsets, inputs, nodes):
     stamp = np.full(nodes, -1, np.int32)
     found = []

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from anabranch.flow.process import njit
 from anabranch.placement.candidates import seats
 from anabranch.placement.cover import ladders, levelled_cover
 from anabranch.placement.graph import CLOUD, ViewGraph, spread_rows
@@ -243,7 +243,7 @@ def _pairs_within(group: np.ndarray, member: np.ndarray) -> tuple[np.ndarray, np
     return np.concatenate(a), np.concatenate(b)
 
 
-@numba.njit(cache=True)
+@njit
 def _claim(offsets, inputs, rates, home, threshold):
     views = len(offsets) - 1
     location = np.full(views, -1, np.int32)

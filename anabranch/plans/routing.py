@@ -13,10 +13,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 from anabranch.plans.plan import Plan, Routes
 
 __all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "route"]
@@ -158,7 +158,7 @@ def owned(
     return result
 
 
-@numba.njit(cache=True)
+@njit
 def _merge(k, offsets, workers, masks, more_offsets, more_workers, bit):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add the copies of one more plan: a new copy, or one more bit on a copy that is there."""
     n = len(offsets) - 1

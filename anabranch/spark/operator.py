@@ -29,13 +29,12 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 from pyspark.sql.types import StructType
 
 from anabranch.errors import StateMismatch
-from anabranch.flow.blas import single_threaded
 from anabranch.flow.blocks import Block, decode_batch, encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
 from anabranch.flow.hashing import worker_keys, worker_of
-from anabranch.flow.heap import settle
 from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fingerprint_of
+from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.log import reader
 from anabranch.plans.plan import Plan
@@ -71,7 +70,7 @@ class Packer:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
-        settle()
+        freeze_imports()
         live = None if self.plan is None else self._live(self.plan)
         for batch in batches:
             if batch.num_rows == 0:
@@ -132,7 +131,7 @@ class Processor(StatefulProcessor):
         self._owner = f"{query} {operator_of(self.job)}"
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
-        settle()
+        freeze_imports()
         cells = [cell for frame in rows for cell in frame["block"] if cell is not None]
         return self._step(key, cells, timerValues, None)
 
@@ -242,7 +241,7 @@ class Unpacker:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of each cell."""
-        settle()
+        freeze_imports()
         for batch in batches:
             for cell in batch.column("block"):
                 yield _as(decode_batch(cell.as_buffer()), self.schema)
@@ -258,7 +257,7 @@ class BatchWorker:
 
     def run(self, key: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of one worker."""
-        settle()
+        freeze_imports()
         cells = [cell for batch in batches for cell in batch.column("block").to_pylist()]
         slices = Slices(self.job.stays, self.job.notes())
         kernel = self.job.kernel(slices, Task(worker_of(key)))

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
+from anabranch.flow.process import njit
 
 __all__ = [
     "Routes",
@@ -72,7 +72,7 @@ def routes_of(ground: Ground) -> Routes:
     return _KNOWN[ground]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cancel(p, q, supply, demand):  # pragma: no cover
     """What must leave and what must arrive; the mass to move."""
     total = 0.0
@@ -84,7 +84,7 @@ def _cancel(p, q, supply, demand):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def cheapest_first(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost of moving mass over the cheapest way left; infinity if it will exceed `limit`."""
     costs, sources, targets, _ = routes
@@ -109,7 +109,7 @@ def cheapest_first(p, q, routes, limit, supply, demand):  # pragma: no cover
     return spent + max(left, 0.0) * costs[sources[-1], targets[-1]] if len(sources) else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def exchanged(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost of the flow of `cheapest_first` once no two of its parts gain by swapping targets.
 
@@ -143,7 +143,7 @@ def exchanged(p, q, routes, limit, supply, demand):  # pragma: no cover
     return _mended(spent, n, begins, ends, flows, costs, limit, _PASSES)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def regretted(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost of the flow of Vogel's approximation, mended; infinity if it ends beyond `limit`.
 
@@ -200,7 +200,7 @@ def regretted(p, q, routes, limit, supply, demand):  # pragma: no cover
     return _mended(spent, n, begins, ends, flows, costs, limit, _PATIENT)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _mended(spent, n, begins, ends, flows, costs, limit, passes):  # pragma: no cover
     """The cost of a flow of n parts once two of them swap targets where that helps."""
     most = len(flows)
@@ -235,7 +235,7 @@ def _mended(spent, n, begins, ends, flows, costs, limit, passes):  # pragma: no 
     return spent if spent <= limit else np.inf
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def source_order(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost if each source in turn fills the nearest bins that have room."""
     costs, sources, targets, nearest = routes
@@ -260,7 +260,7 @@ def source_order(p, q, routes, limit, supply, demand):  # pragma: no cover
     return spent + max(left, 0.0) * costs[sources[-1], targets[-1]] if len(sources) else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def independent(p, q, routes, limit, cancelled, supply, demand):  # pragma: no cover
     """The cost if each source, or each target, had all the others to itself: the greater.
 
@@ -274,7 +274,7 @@ def independent(p, q, routes, limit, cancelled, supply, demand):  # pragma: no c
     return max(_one_way(supply, demand, routes, limit), _one_way(demand, supply, routes, limit))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _one_way(supply, room, routes, limit):  # pragma: no cover
     costs, _, _, nearest = routes
     spent = 0.0
@@ -295,7 +295,7 @@ def _one_way(supply, room, routes, limit):  # pragma: no cover
     return spent
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def compact(p, q, costs):  # pragma: no cover
     """The cancelled problem: bins and masses that leave, bins and masses that arrive, costs."""
     n = len(p)

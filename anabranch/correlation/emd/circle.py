@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
@@ -21,6 +20,7 @@ from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.emd.verdict import Limit
 from anabranch.correlation.filters.tiles import Pair, admit, comparisons
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["circle_distances", "circle_matches"]
 
@@ -111,7 +111,7 @@ def _block_sums(table: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return sums
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _select(values, n, k):  # pragma: no cover
     """The k-th smallest of the first n values, which change places."""
     low, high = 0, n - 1
@@ -136,7 +136,7 @@ def _select(values, n, k):  # pragma: no cover
     return values[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _round(u, v, n, room):  # pragma: no cover
     """The least sum of ``|u - v - c|`` over c."""
     for c in range(n):
@@ -148,7 +148,7 @@ def _round(u, v, n, room):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _round_blocks(u, v, sizes):  # pragma: no cover
     """The least sum of ``|u_b - v_b - size_b c|`` over c, from below."""
     n = len(sizes)
@@ -164,14 +164,14 @@ def _round_blocks(u, v, sizes):  # pragma: no cover
     return best
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _distances(x, y, i, j, bins, step, out):  # pragma: no cover
     room = np.empty(bins, np.int64)
     for p in range(len(i)):
         out[p] = _round(x[i[p]], y[j[p]], bins, room) * step
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _search(
     a, b, first, last, use, sizes, bins, step, slack, near, low, high, stamps, at, work, counts,
     out_i, out_j, value,

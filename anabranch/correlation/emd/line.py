@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
@@ -22,6 +21,7 @@ from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.emd.verdict import Limit
 from anabranch.correlation.filters.tiles import Pair, admit, comparisons
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Found", "line_distances", "line_matches"]
 
@@ -137,7 +137,7 @@ def _block_sums(table: np.ndarray, blocks: int, step: float) -> np.ndarray:
     return sums
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _area(u, v):  # pragma: no cover
     total = np.int64(0)
     for c in range(len(u)):
@@ -145,13 +145,13 @@ def _area(u, v):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _distances(x, y, i, j, step, out):  # pragma: no cover
     for p in range(len(i)):
         out[p] = _area(x[i[p]], y[j[p]]) * step
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _apart(u, v):  # pragma: no cover
     total = np.float32(0)
     for c in range(len(u)):
@@ -159,7 +159,7 @@ def _apart(u, v):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _search(
     a, b, first, last, use, near, far, upward, low, high, free, stamps, at, work, counts,
     step, out_i, out_j, value,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.bounds import Routes, cheapest_first
@@ -12,6 +11,7 @@ from anabranch.correlation.emd.ground import Ground
 from anabranch.correlation.emd.masses import keys_of, masses
 from anabranch.correlation.emd.potentials import Learnt, Lessons, directions
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Known", "Profile", "profile"]
 
@@ -141,7 +141,7 @@ def _shadows(sorted_: np.ndarray, ground: Ground) -> np.ndarray:
     return np.ascontiguousarray(np.concatenate(tables, axis=1).astype(np.float32))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _legs(table, references, routes, out):  # pragma: no cover
     n = table.shape[1]
     supply, demand = np.empty(n), np.empty(n)

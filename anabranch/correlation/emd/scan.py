@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.bounds import (
@@ -23,6 +22,7 @@ from anabranch.correlation.emd.ground import Ground
 from anabranch.correlation.emd.profile import Profile, axis_of
 from anabranch.correlation.emd.verdict import Limit
 from anabranch.correlation.filters.tiles import admit
+from anabranch.flow.process import njit
 
 __all__ = ["SCANNED", "scan", "settle"]
 
@@ -91,7 +91,7 @@ def settle(
     return value, state, {"im": int(cut[0]), "im-cancelled": int(cut[1])}
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma: no cover
     n = x.shape[1]
     supply, demand = np.empty(n), np.empty(n)
@@ -133,7 +133,7 @@ def _settle(x, y, left, right, routes, high, near, use, value, state):  # pragma
     return cut
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _beyond(u, v, count, near):  # pragma: no cover
     """Whether any of the first `count` keys are too far apart, eight at a time."""
     for begin in range(0, count, _BLOCK):
@@ -145,7 +145,7 @@ def _beyond(u, v, count, near):  # pragma: no cover
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cross(u, v, edges):  # pragma: no cover
     """A lower bound by the signed area left and right of where two fitted normals cross.
 
@@ -165,7 +165,7 @@ def _cross(u, v, edges):  # pragma: no cover
     return best
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _shadow(u, v, directions, manhattan, near):  # pragma: no cover
     """Whether the distance along one direction (Manhattan: all axes together) is too great."""
     width = len(u) // directions
@@ -180,7 +180,7 @@ def _shadow(u, v, directions, manhattan, near):  # pragma: no cover
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _scan(
     a, b, learnt, first, last, flags, near, near32, manhattan, directions, edges,
     stamps, at, most, counts, work, out_i, out_j,

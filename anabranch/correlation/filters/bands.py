@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.filters.tiles import COLS, ROWS, Candidates, Pair, admit, scratch, tiles
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Band", "band_candidates", "band_size"]
 
@@ -131,7 +131,7 @@ def _by_scan(pair, lows, highs, values) -> Iterator[Candidates]:
             yield Candidates(out_i[:count].copy(), out_j[:count].copy())
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _runs(
     first, last, rows, second, other, low, high, stamps, at, out_i, out_j
 ):  # pragma: no cover
@@ -170,7 +170,7 @@ def _runs(
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _scan_one(low, high, values, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found, n = 0, len(values)
@@ -192,7 +192,7 @@ def _scan_one(low, high, values, top, start, stamps, out_i, out_j):  # pragma: n
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _scan_two(
     low, high, values, low2, high2, values2, top, start, stamps, out_i, out_j
 ):  # pragma: no cover

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Group", "key_candidates", "shared_groups"]
 
@@ -74,7 +74,7 @@ def _order(block: Block, slot: str) -> _Order:
     return block.derive(("key order", slot), make)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _merge(codes, run, skip, order, stamps, at, out_i, out_j):  # pragma: no cover
     """Fill the output from position `at`, which then says where to go on."""
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["measure", "squared_norms"]
 
@@ -20,12 +20,12 @@ __all__ = ["measure", "squared_norms"]
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def _tree(a):  # pragma: no cover
     return ((a[0] + a[1]) + (a[2] + a[3])) + ((a[4] + a[5]) + (a[6] + a[7]))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _dots(x, y, i, j, out):  # pragma: no cover
     d = x.shape[1]
     whole = d - d % 8
@@ -41,7 +41,7 @@ def _dots(x, y, i, j, out):  # pragma: no cover
         out[p] = _tree(lanes)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _squares(x, y, i, j, out):  # pragma: no cover
     d = x.shape[1]
     whole = d - d % 8
@@ -59,7 +59,7 @@ def _squares(x, y, i, j, out):  # pragma: no cover
         out[p] = _tree(lanes)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _absolutes(x, y, i, j, out):  # pragma: no cover
     d = x.shape[1]
     whole = d - d % 8
@@ -75,7 +75,7 @@ def _absolutes(x, y, i, j, out):  # pragma: no cover
         out[p] = _tree(lanes)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _unequal(x, y, i, j, out):  # pragma: no cover
     for p in range(len(i)):
         u, v = x[i[p]], y[j[p]]
@@ -85,7 +85,7 @@ def _unequal(x, y, i, j, out):  # pragma: no cover
         out[p] = count
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cosines(dots, left, right, i, j):  # pragma: no cover
     for p in range(len(i)):
         a, b = left[i[p]], right[j[p]]
@@ -101,7 +101,7 @@ def _cosines(dots, left, right, i, j):  # pragma: no cover
         dots[p] = min(1.0, max(-1.0, value))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _norms(x, out):  # pragma: no cover
     d = x.shape[1]
     whole = d - d % 8

@@ -12,13 +12,13 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import types
 from numba.core.extending import intrinsic, overload
 
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["loop_candidates"]
 
@@ -90,7 +90,7 @@ def _largest(block: Block, slot: str) -> float:
     )
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found, (d, n) = 0, b.shape
@@ -149,7 +149,7 @@ def _unlike_compiled(u, v):
     return lambda u, v: np.int32(u != v)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found, (d, n) = 0, y.shape

@@ -11,12 +11,12 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.filters.exact import squared_norms
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["product_candidates"]
 
@@ -127,7 +127,7 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
     return block.derive(("product operand", slot, kind == "cosine"), make)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _normalise(vectors, norms, out):  # pragma: no cover
     """Vectors of length 1, rounded once: no float64 copy of the block in between."""
     for r in range(len(vectors)):
@@ -136,7 +136,7 @@ def _normalise(vectors, norms, out):  # pragma: no cover
             out[r, c] = np.float32(np.float64(vectors[r, c]) * inverse)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _scan(values, low, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found = 0
@@ -160,7 +160,7 @@ def _scan(values, low, top, start, stamps, out_i, out_j):  # pragma: no cover
     return found
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _scan_norms(values, row, col, low, top, start, stamps, out_i, out_j):  # pragma: no cover
     t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
     found = 0

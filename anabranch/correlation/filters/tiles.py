@@ -11,10 +11,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Candidates", "Pair", "Tile", "comparisons", "scratch", "tiles"]
 
@@ -137,7 +137,7 @@ def _owns(left: Block, right: Block, i: int, j: int) -> bool:
     return bool((int(left.mask[i]) >> (a - older)) & (int(right.mask[j]) >> (b - older)) & 1)
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):  # pragma: no cover
     """Whether left row i and right row j may join here: window and ownership."""
     apart = t[i] - s[j]

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.lists import NEVER, remember_told
@@ -120,7 +120,7 @@ class BelatedLists(ListWithRepair):
         )
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _insert_all(  # pragma: no cover
     measure, centres, k, spare, span, since, until, start, size, tau, oldest, scores, codes,
     clock, points, base, places, reached, head, log_number, log_next, log_used,

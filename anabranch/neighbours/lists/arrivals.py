@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-import numba
+from anabranch.flow.process import njit
 
 __all__ = ["examine"]
 
@@ -12,7 +12,7 @@ __all__ = ["examine"]
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def examine(t, seq, points):  # pragma: no cover
     """What is wrong, each as a bool.
 

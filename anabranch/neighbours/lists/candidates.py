@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import score
 
 __all__ = ["beyond", "group", "look_up", "rescore"]
@@ -19,7 +19,7 @@ _FEW = 4
 _BLOCK = 128
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def beyond(measure, centre, points, at, limit):  # pragma: no cover
     """Whether a point is surely farther than the limit; cheaper than its exact score."""
     if measure != 0:
@@ -31,7 +31,7 @@ def beyond(measure, centre, points, at, limit):  # pragma: no cover
     return total > limit * limit * 1.000001
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def look_up(
     measure, points, units, centres, tau, low, scale, per_axis, starts, listed, room
 ):  # pragma: no cover
@@ -63,7 +63,7 @@ def look_up(
     return out_q[:found], out_i[:found], out_s[:found]
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _cells(units, low, scale, per_axis):  # pragma: no cover
     """The cell of each object; what lies outside belongs to the border."""
     cells = np.empty(len(units), np.int64)
@@ -76,7 +76,7 @@ def _cells(units, low, scale, per_axis):  # pragma: no cover
     return cells
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _meet_few(measure, points, centres, tau, cells, starts, listed, room):  # pragma: no cover
     """`look_up` where vectors are short: nothing hangs on a comparison hard to foresee.
 
@@ -117,7 +117,7 @@ def _meet_few(measure, points, centres, tau, cells, starts, listed, room):  # pr
     return out_q[:kept], out_i[:kept], out_s[:kept]
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _meet_block(
     city, points, padded, limits, cells, starts, listed, first, last, out_q, out_i, out_s, found
 ):  # pragma: no cover
@@ -141,7 +141,7 @@ def _meet_block(
     return found
 
 
-@numba.njit(cache=True)
+@njit
 def _wider(values, used, room):  # pragma: no cover
     """The same values with room for more."""
     wide = np.empty(room, values.dtype)
@@ -149,7 +149,7 @@ def _wider(values, used, room):  # pragma: no cover
     return wide
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def rescore(measure, centres, points, q, i):  # pragma: no cover
     """Exact scores of pairs that a filter proposed."""
     out = np.empty(len(q))
@@ -158,7 +158,7 @@ def rescore(measure, centres, points, q, i):  # pragma: no cover
     return out
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def group(count, q, i, s):  # pragma: no cover
     """Candidates by query, in the order in which they were found."""
     starts = np.zeros(count + 1, np.int64)

@@ -11,8 +11,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["Grid", "GRID_DIMENSIONS", "cells_per_axis"]
 
@@ -81,7 +82,7 @@ class Grid:
         return cls(low, scale, per_axis, starts, queries, limit)
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _register(city, centres, which, reach, low, scale, per_axis, cells):  # pragma: no cover
     """For each cell, the queries whose ball meets it; counted first, then filled in."""
     dim = centres.shape[1]

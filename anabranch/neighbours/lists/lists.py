@@ -8,9 +8,9 @@ code, ``2 * number + told``: the arrival's number, and whether it has been repor
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.candidates import beyond
 from anabranch.neighbours.lists.refill import insert, repair_list
 from anabranch.neighbours.lists.scoring import score
@@ -24,7 +24,7 @@ __all__ = ["NEVER", "remember_told", "run", "still_remembered"]
 NEVER = int(np.iinfo(np.int64).max) // 4
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _delete(scores, codes, begin, size, s, number):  # pragma: no cover
     """Take an arrival out of a list if it is there; its position or -1."""
     at = first_above(scores, s, begin, begin + size) - 1
@@ -40,7 +40,7 @@ def _delete(scores, codes, begin, size, s, number):  # pragma: no cover
     return at - begin
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma: no cover
     """Entries with a number below `before`, sorted by it; how many."""
     found = 0
@@ -59,7 +59,7 @@ def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma:
     return found
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _next(
     direct, ci, c_end, di, n, end, limit, c_pos, c_score, offset, clock, points, centre, measure
 ):  # pragma: no cover
@@ -84,7 +84,7 @@ def _next(
     return ci, di, -1, 0.0
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def remember_told(codes, begin, end, head, q, log_number, log_next, log_used):  # pragma: no cover
     """Add the entries of a list that have been told to the query's log."""
     for j in range(begin, end):
@@ -103,7 +103,7 @@ def remember_told(codes, begin, end, head, q, log_number, log_next, log_used):  
     return log_number, log_next, log_used
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def run(  # pragma: no cover
     measure, centres, k, spare, span, since, until, start, size, tau, oldest, changed,
     scores, codes, clock, times, points, base, offset, upto, counted, direct,
@@ -291,14 +291,14 @@ def run(  # pragma: no cover
     return told[:reports], t_score[:reports], log_number, log_next, log_used, repairs
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def _wider(told, t_score, reports, room):  # pragma: no cover
     wide, w_score = np.empty((room, 4), np.int64), np.empty(room)
     wide[:reports], w_score[:reports] = told[:reports], t_score[:reports]
     return wide, w_score
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def still_remembered(head, log_number, log_next, first):  # pragma: no cover
     """The log without numbers below each query's `first`, made afresh."""
     kept = 0

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.lists.stretches import first_above
 
@@ -16,7 +16,7 @@ __all__ = ["insert", "repair_list"]
 _BLOCK = 128
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def insert(scores, codes, begin, size, s, code):  # pragma: no cover
     """Put an arrival, younger than all there, into a list; its position."""
     at = first_above(scores, s, begin, begin + size)
@@ -35,7 +35,7 @@ def insert(scores, codes, begin, size, s, code):  # pragma: no cover
     return at - begin
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _squares(centre, points, first, last, out):  # pragma: no cover
     """Squares of Euclidean distances of some points, good enough to pass over what is far."""
     if len(centre) == 4:
@@ -54,7 +54,7 @@ def _squares(centre, points, first, last, out):  # pragma: no cover
             out[j] += a * a
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def repair_list(
     measure,
     centre,

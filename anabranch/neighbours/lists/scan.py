@@ -7,8 +7,9 @@ scores them again in float64.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["BLOCK", "scan_limits", "scan"]
 
@@ -45,7 +46,7 @@ def scan_limits(measure: int, radii: np.ndarray, largest: float, dim: int) -> np
     return found
 
 
-@numba.njit(cache=True, fastmath={"reassoc", "nsz"}, boundscheck=False)
+@njit(fastmath={"reassoc", "nsz"}, boundscheck=False)
 def scan(measure, columns, queries, ids, limits, room):  # pragma: no cover
     """Pairs (query, object) within the limits, object block by object block.
 

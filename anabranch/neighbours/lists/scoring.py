@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["CHUNK", "beyond", "distances", "fill", "root", "score"]
 
@@ -19,7 +20,7 @@ CHUNK = 256
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _tree(kind, u, v):  # pragma: no cover
     """Sum of the terms of `kind`: 0 squares of differences, 1 their sizes, 2 products."""
     d = len(u)
@@ -51,7 +52,7 @@ def _tree(kind, u, v):  # pragma: no cover
     return ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def score(metric, u, v):  # pragma: no cover
     """The distance of two vectors; `metric` is a place in `METRICS`."""
     if metric == 0:
@@ -66,7 +67,7 @@ def score(metric, u, v):  # pragma: no cover
     return 1.0 - min(1.0, max(-1.0, _tree(2, u, v) / norm))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fill(metric, centre, points, columns, begin, end, out, lanes):  # pragma: no cover
     """`out[i]` of the objects from `begin` to `end`: scores, or Euclidean ones squared.
 
@@ -110,19 +111,19 @@ def fill(metric, centre, points, columns, begin, end, out, lanes):  # pragma: no
                     part[i] += b
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def root(metric, filled):  # pragma: no cover
     """The score of an entry that `fill` has made."""
     return math.sqrt(filled) if metric == 0 else filled
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def beyond(metric, tail):  # pragma: no cover
     """An entry of `fill` at least as great surely has a score of at least `tail`."""
     return tail * tail * (1 + 1e-15) + 1e-300 if metric == 0 else tail
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _all(metric, queries, points, columns, out):  # pragma: no cover
     lanes = np.empty((8, CHUNK))
     for q in range(len(queries)):

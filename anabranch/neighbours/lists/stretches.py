@@ -7,8 +7,9 @@ those few, and in the end every entry moves once, or not at all where as many le
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["DONE", "LONG", "MORE", "MOST", "OTHER", "first_above", "room_for_changes", "stretch"]
 
@@ -26,7 +27,7 @@ DONE, MORE, OTHER = 0, 1, 2
 _NEVER = int(np.iinfo(np.int64).max) // 4
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def first_above(values, limit, begin, end):  # pragma: no cover
     """The first position between begin and end whose value exceeds the limit."""
     # Without a branch on the values, which no processor could foresee.
@@ -38,7 +39,7 @@ def first_above(values, limit, begin, end):  # pragma: no cover
     return begin
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _expiring(codes, begin, length, before, x_place):  # pragma: no cover
     """Places of entries with a number below `before`, by number; how many."""
     found = 0
@@ -63,7 +64,7 @@ def room_for_changes() -> tuple[np.ndarray, ...]:
     return (*whole, np.empty(MOST))
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def stretch(
     q, kq, most, limit, span, end, before, begin, length, scores, codes, clock, base, offset,
     ci, c_stop, c_pos, c_score, x_place, changes, told, t_score, reports,
@@ -182,14 +183,14 @@ def stretch(
     return now, ci, reports, changed, left
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _left(values, begin, end, by):  # pragma: no cover
     # Unsigned positions need no look whether they count from the end, and so many move at a time.
     for j in range(np.uint64(begin), np.uint64(end)):
         values[j - by] = values[j]
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _right(values, begin, end, by):  # pragma: no cover
     last, one = np.uint64(end), np.uint64(1)
     for j in range(np.uint64(end - begin)):
@@ -197,7 +198,7 @@ def _right(values, begin, end, by):  # pragma: no cover
         values[at + by] = values[at]
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _carry_out(scores, codes, begin, length, gone, n_gone, put_place, n_put):  # pragma: no cover
     """Move what stays to where it belongs; places for arrivals are left open."""
     # What moves left is moved from left to right, and then what moves right from right to left; a

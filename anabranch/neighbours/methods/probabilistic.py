@@ -17,10 +17,10 @@ from __future__ import annotations
 from statistics import NormalDist
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
 from anabranch.neighbours.methods.ranked import (
@@ -116,7 +116,7 @@ class Probabilistic(Algorithm):
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _probabilistic(
     metric, centres, ks, windows, since, until, counted,
     offsets, sizes, scores, ints, clock, t, seq, points, last, upto,
@@ -151,7 +151,7 @@ def _probabilistic(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _one(
     q, metric, k, window, full, until, counted, best, best_ints, n,
     clock, t, seq, filled, i, last, out, far, count,
