@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Compiling a kernel or a busy machine may take seconds; what is proved does not depend on it.
-settings.register_profile("anabranch", deadline=None)
-settings.load_profile("anabranch")
+from tests.examples import PROFILE
+
+settings.load_profile(PROFILE)
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
