@@ -66,6 +66,7 @@ class Cache:
         if entry is None:
             return None
         self._entries.move_to_end(token)
+        self._heard[entry.owner] = time.monotonic()
         # Weighed anew: kernels attach what they derive, for some measures several times as much.
         self._weigh(entry)
         return entry.what
@@ -87,7 +88,7 @@ class Cache:
         self.forget(token)
         entry = self._entries[token] = _Entry(what, 0, owner, expires, last_batch)
         self._weigh(entry)
-        self._heard.setdefault(owner, time.monotonic())
+        self._heard[owner] = time.monotonic()
         while self.nbytes > self.budget and len(self._entries) > 1:
             self.forget(next(iter(self._entries)))
 
@@ -102,6 +103,11 @@ class Cache:
         entry = self._entries.pop(token, None)
         if entry is not None:
             self.nbytes -= entry.size
+
+    def disown(self, owner: str) -> None:
+        """Drop all that an owner has here."""
+        for token in [token for token, entry in self._entries.items() if entry.owner == owner]:
+            self.forget(token)
 
     def hear(self, owner: str, watermark: int, batch: int = 0) -> None:
         """How far an owner is: what has expired by then goes, and who is silent for long."""

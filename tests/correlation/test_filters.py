@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -12,11 +14,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.correlation.emd.ground import Ground
+from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates
+from anabranch.correlation.filters.equality import key_candidates
 from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.products import product_candidates
-from anabranch.correlation.filters.tiles import Pair
+from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.flow.blocks import Block
 from anabranch.testing import InProcess
 
@@ -82,7 +87,7 @@ def operands(draw: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:
 def test_filters_propose_what_the_decision_accepts(
     operands: tuple[np.ndarray, np.ndarray], kind: str, upward: bool, which: int, factor: float
 ):
-    if kind == "cosine":  # the intake gives it vectors that have a direction in float64
+    if kind == "cosine":  # the intake gives it vectors that have a squared norm in float64
         operands = tuple(_directed(rows) for rows in operands)  # type: ignore[assignment]
     if not all(map(len, operands)):
         return
@@ -102,8 +107,8 @@ def test_filters_propose_what_the_decision_accepts(
 
 
 def _directed(rows: np.ndarray) -> np.ndarray:
-    largest = np.abs(rows).max(axis=1).astype(float)
-    return rows[(largest > 1e-60) & (largest < 1e60)]
+    norms = np.square(rows, dtype=float).sum(axis=1)
+    return rows[(norms > 0) & np.isfinite(norms)]
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.5, -0.5, 0.0, 1.0])
@@ -193,6 +198,99 @@ def test_a_vector_of_any_size_is_exactly_alike_to_itself(scale: float):
     random = np.random.default_rng(8)
     side = rows(v=pa.array((random.normal(size=(50, 3)) * scale).tolist()))
     assert {(n, n) for n in range(50)} <= set(pairs(side, side, ab.cosine("v") >= 1))
+
+
+@pytest.mark.parametrize("where", [ab.cosine("v") >= 0.99, ab.same("k") & (ab.cosine("v") >= 0.99)])
+@pytest.mark.parametrize("element", [2e-162, 3e-162, 1e-160, 1e-155, 1e150])
+def test_a_cosine_does_not_depend_on_who_proposes_the_pair(element: float, where: Any):
+    alone = rows(v=pa.array([[element, 0.0]]))
+    beside = rows(v=pa.array([[element, 0.0]] + [[0.0, 1.0]] * 200))
+    assert pairs(alone, alone, where) == [(0, 0)]
+    assert (0, 0) in pairs(beside, beside, where)
+
+
+@pytest.mark.parametrize("others", [0, 200])
+def test_other_rows_of_a_block_do_not_decide_a_cosine(others: int):
+    """With many others a band proposes the pair, alone a matrix product does."""
+    values = [[3e-162, 0.0], *[[1.0, 0.0]] * others]
+    side = rows(x=pa.array([1000.0 * n for n in range(others + 1)]), v=pa.array(values))
+    assert (0, 0) in pairs(side, side, (ab.cosine("v") >= 0.99) & ab.within("x", 1.0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 2, 3, 8, 17]),
+    st.lists(st.integers(-538, 505), min_size=2, max_size=2),
+)
+def test_cosines_at_any_scale_equal_exact_rationals(seed: int, d: int, exponents: list[int]):
+    """The smallest have a squared norm of one bit, the largest one that is just finite."""
+    a, b = (vectors(seed + k, d, "f8", e, 0) for k, e in enumerate(exponents))
+    a, b = (side[(side * side).sum(axis=1) > 0] for side in (a, b))
+    pair = Pair(block(a), block(b), (0, 0))
+    i, j = every(pair)
+    got = measure("cosine", "s", pair.left, pair.right, i, j)
+    for value, u, v in zip(got, a[i], b[j], strict=True):
+        dot, uu, vv = (_dot(*two) for two in ((u, v), (u, u), (v, v)))
+        # Squares of rationals are compared, so that no root is needed.
+        truth = math.copysign(float(dot * dot / (uu * vv)) ** 0.5, dot)
+        scale = float(_dot(abs(u), abs(v)) ** 2 / (uu * vv)) ** 0.5
+        assert abs(value - truth) <= 1e-14 * max(scale, abs(truth))
+
+
+def _dot(u: np.ndarray, v: np.ndarray) -> Fraction:
+    return sum((Fraction(x) * Fraction(y) for x, y in zip(u, v, strict=True)), Fraction(0))
+
+
+END = 2**63 - 1
+BOUND = 2**61  # rows with later or earlier times are bad rows
+PROPOSERS: dict[str, Callable[[Pair], Any]] = {
+    "cosine": lambda pair: product_candidates(pair, "v", "cosine", True, 0.5),
+    "euclidean": lambda pair: product_candidates(pair, "v", "euclidean", False, 9.0),
+    "manhattan": lambda pair: loop_candidates(pair, "v", "manhattan", False, 9.0),
+    "hamming": lambda pair: loop_candidates(pair, "v", "hamming", False, 9.0),
+    "band": lambda pair: band_candidates(pair, [Band("x", 9.0)], False),
+    "scanned band": lambda pair: band_candidates(pair, [Band("x", 9.0)], True),
+    "two bands": lambda pair: band_candidates(pair, [Band("x", 9.0)] * 2, False),
+    "two scanned bands": lambda pair: band_candidates(pair, [Band("x", 9.0)] * 2, True),
+    "key": lambda pair: key_candidates(pair, "k", np.zeros(len(pair.left), bool)),
+    "line": lambda pair: _found("line", "mean", pair),
+    "circle": lambda pair: _found("circle", "mean", pair),
+    "chain": lambda pair: _found("line", "key", pair),
+}
+
+
+def _found(kind: str, name: str, pair: Pair) -> Any:
+    search = EmdSearch("v", Ground(kind, 2), "<=", 9.0, (name,))
+    return (found[:2] for found in search.matches(pair))
+
+
+def at_times(times: list[int]) -> Block:
+    n = len(times)
+    columns = {"v": np.ones((n, 2)), "x": np.ones(n), "k": np.ones(n, np.int64)}
+    return Block.of(sorted(times), columns)
+
+
+@pytest.mark.parametrize("name", PROPOSERS)
+@pytest.mark.parametrize("window", [(5, 5), (0, 0), (5, 2**61), (2**62, 2**70)])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([BASE + n for n in range(20)] + [END], [BASE + n for n in range(20)]),
+        ([BASE], [BASE, END - 1, END]),
+        ([END - 7, END - 3, END], [END - 4, END]),
+        ([-END - 1, -END, 0], [-END - 1, -END + 9]),
+        ([-BOUND, -BOUND + 9, BOUND], [-BOUND, BOUND - 9, BOUND]),
+    ],
+)
+def test_times_at_the_ends_lose_no_pair(name, window, left, right):
+    pair = Pair(at_times(left), at_times(right), window)
+    due = [-window[0] <= t - s <= window[1] for t in sorted(left) for s in sorted(right)]
+    i, j = every(pair)
+    assert proposed(PROPOSERS[name](pair)) == set(
+        zip(i[due].tolist(), j[due].tolist(), strict=True)
+    )
+    assert comparisons(pair) == sum(due)
 
 
 def test_distances_whose_squares_overflow():

@@ -13,6 +13,7 @@ import hashlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -49,6 +50,15 @@ class Ground:
         if self.bins == bins:
             return self
         return Ground(self.kind, bins, self.table, self.metric, self.scale)
+
+    def shared(self) -> Ground:
+        """The one equal ground distance that all searches of this process use and derive from."""
+        return _SHARED.setdefault((self.digest, self.bins), self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was given and of what has been derived so far."""
+        return sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
 
     @cached_property
     def digest(self) -> str:
@@ -164,7 +174,7 @@ class Ground:
             return float(self._round.max())
         return float(self._distances.max(initial=0.0))
 
-    @cached_property
+    @property
     def _distances(self) -> np.ndarray:
         if self.kind == "matrix":
             assert self.table is not None
@@ -182,6 +192,9 @@ class Ground:
             return total
         length: np.ndarray = np.sqrt((apart**2).sum(axis=2))
         return length
+
+
+_SHARED: WeakValueDictionary[tuple[str, int | None], Ground] = WeakValueDictionary()
 
 
 def read_ground(

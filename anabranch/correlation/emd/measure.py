@@ -12,7 +12,6 @@ from typing import Any
 
 from anabranch.correlation.emd.filters import read_filters
 from anabranch.correlation.emd.ground import Ground, read_ground
-from anabranch.correlation.emd.search import EmdSearch
 from anabranch.predicates import Compared, VectorMeasure
 
 __all__ = ["EmdMeasure", "emd"]
@@ -48,12 +47,6 @@ class EmdMeasure(VectorMeasure):
         if term.threshold < 0:
             found.append(f"{term!r}: a distance is never negative, so compare with 0 or more")
         return found
-
-    def search(self, slot: str, term: Compared) -> EmdSearch:
-        """What finds the pairs of blocks that satisfy a comparison."""
-        return EmdSearch(
-            slot, self.ground, term.op, term.threshold, self.filters, self.exact_scores
-        )
 
 
 def emd(

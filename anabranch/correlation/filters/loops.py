@@ -16,7 +16,7 @@ import numpy as np
 from numba.core import types
 from numba.core.extending import intrinsic, overload
 
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
+from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, tiles
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
@@ -36,20 +36,17 @@ def loop_candidates(
 ) -> Iterator[Candidates]:
     """Every pair whose distance may be at or beyond the threshold on the wanted side."""
     x, y = pair.left.columns[slot], pair.right.columns[slot]
-    least, most = _counts(x, upward, threshold)
+    limits: tuple[Any, Any] = _counts(x, upward, threshold)
+    search = _hamming
     if kind == "manhattan":
-        bound = _manhattan_bound(pair, slot, upward, threshold)
+        limits = upward, _manhattan_bound(pair, slot, upward, threshold)
+        search = _manhattan
         x, y = _float32(pair.left, slot), _float32(pair.right, slot)
-    _, out_i, out_j = scratch()
+    _, out = scratch()
     for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
-        args = (top, start, pair.stamps, out_i, out_j)
         turned = np.ascontiguousarray(y[start:stop].T)
-        if kind == "manhattan":
-            count = _manhattan(x[top:bottom], turned, upward, bound, *args)
-        else:
-            count = _hamming(x[top:bottom], turned, least, most, *args)
-        if count:
-            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+        if count := search(x[top:bottom], turned, *limits, top, start, pair.stamps, out):
+            yield out.first(count)
 
 
 def _counts(vectors: np.ndarray, upward: bool, threshold: float) -> tuple[np.int32, np.int32]:
@@ -91,8 +88,7 @@ def _largest(block: Block, slot: str) -> float:
 
 
 @njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+def _manhattan(a, b, upward, bound, top, start, stamps, out):  # pragma: no cover
     found, (d, n) = 0, b.shape
     room = np.empty(_LANES, np.float32)
     for r in range(len(a)):
@@ -118,12 +114,8 @@ def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma
                 # Written so that a sum that overflowed to infinity still counts as far.
                 near = total[c] <= bound if not upward else not (total[c] < bound)
                 i, j = top + r, start + begin + c
-                if near and admit(
-                    i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-                ):
-                    out_i[found] = i
-                    out_j[found] = j
-                    found += 1
+                if near and admit(i, j, stamps):
+                    found = put(out, found, i, j)
     return found
 
 
@@ -150,8 +142,7 @@ def _unlike_compiled(u, v):
 
 
 @njit(nogil=True)
-def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+def _hamming(x, y, least, most, top, start, stamps, out):  # pragma: no cover
     found, (d, n) = 0, y.shape
     room = np.empty(_LANES, np.int32)
     for r in range(len(x)):
@@ -170,12 +161,6 @@ def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no
                 continue
             for c in range(len(count)):
                 i, j = top + r, start + begin + c
-                if (
-                    count[c] >= least
-                    and count[c] <= most
-                    and admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask)
-                ):
-                    out_i[found] = i
-                    out_j[found] = j
-                    found += 1
+                if count[c] >= least and count[c] <= most and admit(i, j, stamps):
+                    found = put(out, found, i, j)
     return found
