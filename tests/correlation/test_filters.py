@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -82,7 +84,7 @@ def operands(draw: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:
 def test_filters_propose_what_the_decision_accepts(
     operands: tuple[np.ndarray, np.ndarray], kind: str, upward: bool, which: int, factor: float
 ):
-    if kind == "cosine":  # the intake gives it vectors that have a direction in float64
+    if kind == "cosine":  # the intake gives it vectors that have a squared norm in float64
         operands = tuple(_directed(rows) for rows in operands)  # type: ignore[assignment]
     if not all(map(len, operands)):
         return
@@ -102,8 +104,8 @@ def test_filters_propose_what_the_decision_accepts(
 
 
 def _directed(rows: np.ndarray) -> np.ndarray:
-    largest = np.abs(rows).max(axis=1).astype(float)
-    return rows[(largest > 1e-60) & (largest < 1e60)]
+    norms = np.square(rows, dtype=float).sum(axis=1)
+    return rows[(norms > 0) & np.isfinite(norms)]
 
 
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.5, -0.5, 0.0, 1.0])
@@ -193,6 +195,48 @@ def test_a_vector_of_any_size_is_exactly_alike_to_itself(scale: float):
     random = np.random.default_rng(8)
     side = rows(v=pa.array((random.normal(size=(50, 3)) * scale).tolist()))
     assert {(n, n) for n in range(50)} <= set(pairs(side, side, ab.cosine("v") >= 1))
+
+
+@pytest.mark.parametrize("where", [ab.cosine("v") >= 0.99, ab.same("k") & (ab.cosine("v") >= 0.99)])
+@pytest.mark.parametrize("element", [2e-162, 3e-162, 1e-160, 1e-155, 1e150])
+def test_a_cosine_does_not_depend_on_who_proposes_the_pair(element: float, where: Any):
+    alone = rows(v=pa.array([[element, 0.0]]))
+    beside = rows(v=pa.array([[element, 0.0]] + [[0.0, 1.0]] * 200))
+    assert pairs(alone, alone, where) == [(0, 0)]
+    assert (0, 0) in pairs(beside, beside, where)
+
+
+@pytest.mark.parametrize("others", [0, 200])
+def test_other_rows_of_a_block_do_not_decide_a_cosine(others: int):
+    """With many others a band proposes the pair, alone a matrix product does."""
+    values = [[3e-162, 0.0], *[[1.0, 0.0]] * others]
+    side = rows(x=pa.array([1000.0 * n for n in range(others + 1)]), v=pa.array(values))
+    assert (0, 0) in pairs(side, side, (ab.cosine("v") >= 0.99) & ab.within("x", 1.0))
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 2, 3, 8, 17]),
+    st.lists(st.integers(-538, 505), min_size=2, max_size=2),
+)
+def test_cosines_at_any_scale_equal_exact_rationals(seed: int, d: int, exponents: list[int]):
+    """The smallest have a squared norm of one bit, the largest one that is just finite."""
+    a, b = (vectors(seed + k, d, "f8", e, 0) for k, e in enumerate(exponents))
+    a, b = (side[(side * side).sum(axis=1) > 0] for side in (a, b))
+    pair = Pair(block(a), block(b), (0, 0))
+    i, j = every(pair)
+    got = measure("cosine", "s", pair.left, pair.right, i, j)
+    for value, u, v in zip(got, a[i], b[j], strict=True):
+        dot, uu, vv = (_dot(*two) for two in ((u, v), (u, u), (v, v)))
+        # Squares of rationals are compared, so that no root is needed.
+        truth = math.copysign(float(dot * dot / (uu * vv)) ** 0.5, dot)
+        scale = float(_dot(abs(u), abs(v)) ** 2 / (uu * vv)) ** 0.5
+        assert abs(value - truth) <= 1e-14 * max(scale, abs(truth))
+
+
+def _dot(u: np.ndarray, v: np.ndarray) -> Fraction:
+    return sum((Fraction(x) * Fraction(y) for x, y in zip(u, v, strict=True)), Fraction(0))
 
 
 def test_distances_whose_squares_overflow():

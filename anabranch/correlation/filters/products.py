@@ -14,9 +14,10 @@ from typing import NamedTuple
 import numba
 import numpy as np
 
-from anabranch.correlation.filters.exact import squared_norms
+from anabranch.correlation.filters.exact import directed
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
 from anabranch.flow.blocks import Block
+from anabranch.flow.lanes import squared_norms
 
 __all__ = ["product_candidates"]
 
@@ -103,12 +104,12 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
     """The float32 operand of a block; computed once."""
 
     def make(of: Block) -> _Operand:
-        vectors, norms = of.columns[slot], squared_norms(of, slot)
+        vectors = of.columns[slot]
         if len(vectors) == 0:
-            return _Operand(np.zeros(vectors.shape, np.float32), 0, norms, 0.0)
+            return _Operand(np.zeros(vectors.shape, np.float32), 0, np.zeros(0), 0.0)
         if kind == "cosine":
             matrix = np.empty(vectors.shape, np.float32)
-            _normalise(vectors, norms, matrix)
+            _normalise(*directed(of, slot), matrix)
             return _Operand(matrix, 0, np.ones(len(vectors)), 1.0 + 1e-6)
         # A power of two brings the largest element to about 1: float32 neither overflows nor
         # loses what float64 input held.
@@ -117,7 +118,7 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
             exponent = 0
         matrix = np.ldexp(vectors, -exponent) if exponent else vectors
         if exponent > _TINY:
-            scaled = norms * 4.0**-exponent
+            scaled = squared_norms(vectors) * 4.0**-exponent
         else:  # the squares of such numbers vanish in float64; those of the scaled ones do not
             scaled = np.square(matrix, dtype=np.float64).sum(axis=1)
         return _Operand(
