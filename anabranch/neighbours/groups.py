@@ -24,7 +24,7 @@ class Group:
     @property
     def nbytes(self) -> int:
         """Bytes in memory."""
-        return weigh(vars(self.algorithm)) + weigh(self.ids) + self.quiet.nbytes
+        return self.algorithm.nbytes + weigh(self.ids) + self.quiet.nbytes
 
     def encode(self) -> bytes:
         """Bytes that `decode` reads, without the window of objects."""

@@ -146,10 +146,8 @@ def expected(
     metric: str = "euclidean",
 ) -> list[tuple[int, int, int, int, float, int]]:
     """What must come out, by brute force; a query may have `until`."""
-    ordered = sorted((t, ident) for t, ident, _ in objects)
-    number = {key: n for n, key in enumerate(ordered)}
-    things = sorted((number[t, ident], t, ident, list(point)) for t, ident, point in objects)
-    stream = [(t, n, point) for n, t, _, point in things]
+    things = sorted((t, ident, list(point)) for t, ident, point in objects)
+    stream = [(t, n, point) for n, (t, _, point) in enumerate(things)]
     found = []
     for query in queries:
         counted = bool(query.get("rows"))
@@ -161,7 +159,7 @@ def expected(
             "until": query.get("until", FOREVER),
         }
         for _, n, entered, distance, rank in knn_twin.reports(stream, [asked], counted, metric):
-            _, t, ident, _ = things[n]
+            t, ident, _ = things[n]
             found.append((query["id"], ident, t, entered, distance, rank))
     return sorted(found)
 

@@ -37,13 +37,27 @@ def distance(metric: str, u: Sequence[float], v: Sequence[float]) -> float:
     0.040000000000000036
     """
     if metric == "euclidean":
-        return math.sqrt(added([(a - b) * (a - b) for a, b in zip(u, v, strict=True)]))
+        apart = [a - b for a, b in zip(u, v, strict=True)]
+        square = added([a * a for a in apart])
+        if 2.0**-960 < square < math.inf:
+            return math.sqrt(square)
+        near, exponent = near_one(apart)
+        return math.ldexp(math.sqrt(added([a * a for a in near])), exponent)
     if metric == "manhattan":
         return added([abs(a - b) for a, b in zip(u, v, strict=True)])
+    u, v = (
+        x if 2.0**-450 <= added([a * a for a in x]) <= 2.0**450 else near_one(x)[0] for x in (u, v)
+    )
     dot, uu, vv = (
         added([a * b for a, b in zip(x, y, strict=True)]) for x, y in ((u, v), (u, u), (v, v))
     )
     return 1.0 - min(1.0, max(-1.0, dot / math.sqrt(uu * vv)))
+
+
+def near_one(x: Sequence[float]) -> tuple[list[float], int]:
+    """A vector divided by a power of two, so that its squares stay in range; and which power."""
+    exponent = math.frexp(max(abs(a) for a in x))[1]
+    return [math.ldexp(a, -exponent) for a in x], exponent
 
 
 def reports(
@@ -53,7 +67,7 @@ def reports(
     metric: str = "euclidean",
     upto: float = math.inf,
 ) -> list[Report]:
-    """What every query must be told, instant after instant up to `upto`.
+    """What every query must be given, instant after instant up to `upto`.
 
     An object is in the window just after instant e iff ``clock <= e < clock + window``, the clock
     being its time, or its number if windows are counted. With counted windows an instant has the

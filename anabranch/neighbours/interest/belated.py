@@ -3,6 +3,8 @@
 An object that could not be among the k nearest up to an instant may be left out until then without
 changing any answer. When it comes, it takes the place that it would have had: the numbers of those
 after it in the order of (time, id) move up, and it enters the lists that it belongs to.
+
+Letters of the compiled part: q a query, s a score, n objects of the window.
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import numpy as np
 from anabranch.flow.process import njit
 from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
-from anabranch.neighbours.lists.lists import NEVER, remember_told
+from anabranch.neighbours.lists.lists import remember_emitted
 from anabranch.neighbours.lists.refill import repair_list
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.lists.stretches import first_above
+from anabranch.neighbours.lists.tables import NEVER
 
 __all__ = ["BelatedLists"]
 
@@ -65,119 +68,89 @@ class BelatedLists(ListWithRepair):
         """
         if not len(t):
             return
-        held = self._w_seq[self._lo : self._hi]
-        places = np.searchsorted(held, before, "left")
-        times = np.insert(self._w_times[self._lo : self._hi], places, t)
-        numbers = np.insert(held + np.searchsorted(before, held, "right"), places, seq)
-        everything = np.insert(self._w_points[self._lo : self._hi], places, points, axis=0)
-        self._lo = self._hi = 0
-        self._append(times, times, numbers, everything)
+        places = self._objects.insert(before, t, seq, points)
         self.newest += len(t)
-        firsts = self._base + places
+        firsts = self._objects.base + places
         for name in ("_oldest", "_log_number"):
             values = getattr(self, name)
             moved = values + np.searchsorted(firsts, values, "right")
             setattr(self, name, np.where(values < NEVER, moved, values))
         known = self._codes >> 1
         self._codes = self._codes + 2 * np.searchsorted(firsts, known, "right")
-        queries = self.queries
-        self._log_number, self._log_next, self._log_used, repairs = _insert_all(
-            queries.metric_code,
-            queries.points,
-            queries.k,
-            self._spare,
-            queries.window,
-            queries.since,
-            queries.until,
-            self._start,
-            self._size,
-            self._tau,
-            self._oldest,
-            self._scores,
-            self._codes,
-            times,
-            everything,
-            self._base,
+        log, repairs = _insert_all(
+            self._asked(),
+            self._lists(),
+            self._held(0),
+            self._log(),
             places + np.arange(len(places)),
             self.reached,
-            self._head,
-            self._log_number,
-            self._log_next,
-            self._log_used,
         )
-        self._log_used = int(self._log_used)
+        self._remember(log)
         self.repairs += repairs
 
     def merger(self) -> Merger:
         """What these queries can promise now, by all objects that they hold."""
         if len(self._usual) != len(self.queries):
             self._usual = np.zeros(len(self.queries))
-        held = slice(self._lo, self._hi)
-        times = self._w_times[held]
-        self._began = min([self._began, *times[:1].tolist()])
+        held = self._objects
+        self._began = min([self._began, *held.times[:1].tolist()])
         return Merger.of(
-            self.queries, self.reached, times, self._w_points[held], self._usual, self._began
+            self.queries, self.reached, held.times, held.points, self._usual, self._began
         )
 
 
 @njit(boundscheck=False)
-def _insert_all(  # pragma: no cover
-    measure, centres, k, spare, span, since, until, start, size, tau, oldest, scores, codes,
-    clock, points, base, places, reached, head, log_number, log_next, log_used,
-):  # fmt: skip
+def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
     """Make the lists what they would be, had the objects at `places` come in time."""
-    n = len(clock)
+    tau, size, oldest, lanes = lists.tau, lists.size, lists.oldest, np.empty(8)
+    clock, points, n = held.clock, held.points, len(held.clock)
     repairs = 0
-    for q in range(len(k)):
-        if until[q] <= reached:
+    for q in range(len(asked.k)):
+        if asked.until[q] <= reached:
             continue
-        begin, length, limit = start[q], size[q], tau[q]
-        centre = centres[q]
+        begin, keep, span = lists.start[q], asked.k[q] + asked.spare[q], asked.span[q]
         tied = False
         for at in places:
-            if clock[at] <= since[q] or clock[at] + span[q] <= reached:
+            if clock[at] <= asked.since[q] or clock[at] + span <= reached:
                 continue
-            s = score(measure, centre, points[at])
-            if s > limit:
+            s = score(asked.measure, asked.centres[q], points[at], lanes)
+            if s > tau[q]:
                 continue
-            if s == limit and limit < np.inf:
+            if s == tau[q] and tau[q] < np.inf:
                 # Which of those at the threshold the list holds depended on who came first.
                 tied = True
                 continue
-            number = base + at
-            place = first_above(scores, s, begin, begin + length)
-            while place > begin and scores[place - 1] == s and codes[place - 1] >> 1 > number:
-                place -= 1
-            for j in range(begin + length, place, -1):
-                scores[j] = scores[j - 1]
-                codes[j] = codes[j - 1]
-            scores[place], codes[place] = s, number << 1
-            length += 1
-            oldest[q] = min(oldest[q], number)
-            if length > k[q] + 2 * spare[q]:
-                keep = k[q] + spare[q]
-                log_number, log_next, log_used = remember_told(
-                    codes, begin + keep, begin + length, head, q, log_number, log_next, log_used
-                )
-                length = keep
-                limit = scores[begin + keep - 1]
+            _put(lists, q, s, held.base + at)
+            if size[q] > keep + asked.spare[q]:
+                log = remember_emitted(lists, q, begin + keep, begin + size[q], log)
+                size[q], tau[q] = keep, lists.scores[begin + keep - 1]
         if tied:
-            # The list may shrink by this, and what was told must stay known.
-            log_number, log_next, log_used = remember_told(
-                codes, begin, begin + length, head, q, log_number, log_next, log_used
-            )
+            # The list may shrink by this, and what was reported must stay known.
+            log = remember_emitted(lists, q, begin, begin + size[q], log)
             first = max(
-                first_above(clock, reached - span[q], 0, n), first_above(clock, since[q], 0, n)
+                first_above(clock, reached - span, 0, n), first_above(clock, asked.since[q], 0, n)
             )
-            length = repair_list(
-                measure, centre, clock, points, base, first, n, k[q] + spare[q], scores, codes,
-                begin, length, head[q], log_number, log_next,
-            )  # fmt: skip
-            limit = scores[begin + length - 1] if length == k[q] + spare[q] else np.inf
+            size[q] = repair_list(q, size[q], first, n, asked, lists, held, log, lanes)
+            tau[q] = lists.scores[begin + keep - 1] if size[q] == keep else np.inf
             least = NEVER
-            for code in codes[begin : begin + length]:
+            for code in lists.codes[begin : begin + size[q]]:
                 least = min(least, code >> 1)
             oldest[q] = least
             repairs += 1
-        size[q], tau[q] = length, limit
-    return log_number, log_next, log_used, repairs
+    return log, repairs
+
+
+@njit(boundscheck=False)
+def _put(lists, q, s, number):  # pragma: no cover
+    """Put an object into a list, after those as near that are older."""
+    scores, codes, begin, end = lists.scores, lists.codes, lists.start[q], lists.start[q]
+    end += lists.size[q]
+    place = first_above(scores, s, begin, end)
+    while place > begin and scores[place - 1] == s and codes[place - 1] >> 1 > number:
+        place -= 1
+    for j in range(end, place, -1):
+        scores[j] = scores[j - 1]
+        codes[j] = codes[j - 1]
+    scores[place], codes[place] = s, number << 1
+    lists.size[q] += 1
+    lists.oldest[q] = min(lists.oldest[q], number)

@@ -14,22 +14,20 @@ without this an owner holds hardly more than its k best, which all leave in time
 
 from __future__ import annotations
 
-import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.errors import StateMismatch
+from anabranch.flow.container import pack, unpack
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.candidates import look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
 from anabranch.neighbours.lists.reach import directions, radii
+from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scan import scan, scan_limits
 from anabranch.neighbours.lists.scoring import score
-from anabranch.neighbours.methods.probabilistic import reserve
 
 __all__ = ["STEPS", "Merger", "horizons_of"]
 
@@ -39,7 +37,6 @@ __all__ = ["STEPS", "Merger", "horizons_of"]
 STEPS = 8
 """Horizons in the shortest window."""
 
-_VERSION = 1
 _LARGEST = 1e300
 # Measured: with fewer objects beyond k, or a shorter memory, owners run out of objects that stay
 # and a query then lets through far more than these few; with more of either, these are too many.
@@ -181,30 +178,15 @@ class Merger:
         return out
 
     def encode(self) -> bytes:
-        """Bytes that `decode` reads: a version, then compressed numbers."""
-        form = {"reached": self.reached, "shape": self.scores.shape, "heard": dict(self.heard)}
-        head = json.dumps(form).encode()
-        arrays = (self.ends, self.wanted, self.scores)
-        body = zlib.compress(b"".join(array.tobytes() for array in arrays), 1)
-        return bytes([_VERSION]) + len(head).to_bytes(4, "little") + head + body
+        """Bytes that `decode` reads, compressed."""
+        parts = {"ends": self.ends, "wanted": self.wanted, "scores": self.scores}
+        return pack(parts, {"reached": self.reached, "heard": dict(self.heard)}, small=True)
 
     @classmethod
     def decode(cls, data: bytes) -> Merger:
         """The merger that `encode` was called on."""
-        if data[0] != _VERSION:
-            raise StateMismatch(
-                f"a merger has version {data[0]}, this release reads {_VERSION}: remove the "
-                "'mergers' folder of the control directory; they are made again"
-            )
-        at = 5 + int.from_bytes(data[1:5], "little")
-        head = json.loads(data[5:at])
-        rows, count = head["shape"]
-        body = zlib.decompress(data[at:])
-        ends = np.frombuffer(body, np.int64, count).copy()
-        wanted = np.frombuffer(body, np.float64, rows, ends.nbytes).copy()
-        scores = np.frombuffer(body, np.float64, offset=ends.nbytes + wanted.nbytes)
-        heard = head.get("heard", {})
-        return cls(head["reached"], ends, scores.reshape(rows, count).copy(), wanted, heard)
+        parts, meta = unpack(data)
+        return cls(**{name: part.copy() for name, part in parts.items()}, **meta)
 
 
 def _power(queries: Queries) -> float:
@@ -258,18 +240,13 @@ class _Balls:
         units = directions(measure, points)
         room = max(1024, 2 * len(points))
         if self.grid is not None:
-            grid = self.grid
             found: tuple[np.ndarray, np.ndarray, np.ndarray] = look_up(
                 measure,
                 points,
                 units,
                 queries.points,
                 self.limit,
-                grid.low,
-                grid.scale,
-                grid.per_axis,
-                grid.starts,
-                grid.queries,
+                self.grid,
                 room,
             )
             return found
@@ -292,6 +269,7 @@ class _Balls:
 def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma: no cover
     """For each query and horizon, the k-th best score of objects in its window just after it."""
     count = len(ends)
+    lanes = np.empty(8)
     out = np.full((len(k), count), np.inf)
     for q in range(len(k)):
         best = np.empty(0)
@@ -305,7 +283,7 @@ def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma:
                 more = np.empty(held + last - first)
                 more[:held] = best
                 for j in range(first, last):
-                    more[held + j - first] = score(measure, centres[q], points[j])
+                    more[held + j - first] = score(measure, centres[q], points[j], lanes)
                 best = np.partition(more, k[q] - 1)[: k[q]] if len(more) > k[q] else more
                 last = first
             if len(best) == k[q]:

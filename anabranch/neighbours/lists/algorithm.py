@@ -13,8 +13,7 @@ and each arrival is an instant of its own. `since` and `until` remain times.
 
 from __future__ import annotations
 
-import json
-import struct
+import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
@@ -22,7 +21,8 @@ from typing import Any, ClassVar, TypeVar
 import numpy as np
 
 from anabranch.errors import InvalidCall, StateMismatch
-from anabranch.neighbours.lists.arrivals import examine
+from anabranch.flow.container import pack, unpack
+from anabranch.flow.process import njit
 
 __all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
 
@@ -32,7 +32,6 @@ METRICS = ("euclidean", "manhattan", "cosine")
 FOREVER = 2**62
 """A time that no object reaches: `until` of a query that is not cancelled."""
 
-_VERSION = 1
 _A = TypeVar("_A", bound="Algorithm")
 
 
@@ -104,8 +103,8 @@ class Queries:
                 norms = np.einsum("ij,ij->i", self.points, self.points)
             if not np.isfinite(norms).all():
                 problems.append("a query's squared norm overflows; drop it, or scale all points")
-            if self.metric == "cosine" and (norms == 0).any():
-                problems.append("a query at the origin, or nearly, has no direction; drop it")
+            if self.metric == "cosine" and not self.points.any(axis=1).all():
+                problems.append("a query at the origin has no direction; drop it")
         for name in ("k", "window"):
             values = getattr(self, name)
             if (values < 1).any():
@@ -271,7 +270,7 @@ class Algorithm(ABC):
             raise ValueError(f"time cannot go back: {self.reached} is reached, upto is {upto}")
         if not len(t):
             return
-        unsorted, back, gap, not_finite, origin = examine(t, seq, points)
+        unsorted, back, gap, not_finite, origin = _examine(t, seq, points)
         early = t[0] < self.reached if counted else t[0] <= self.reached
         if early or t[-1] > upto or unsorted:
             raise ValueError(
@@ -289,42 +288,83 @@ class Algorithm(ABC):
         if self.queries.metric == "cosine" and origin:
             raise ValueError("a point at the origin has no cosine distance; drop it before")
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all that is held: queries, their state and what was made from them."""
+        return _weigh([vars(self), vars(self.queries)], set())
+
     def to_bytes(self) -> bytes:
         """The whole state, with a version, without pickle."""
-        state: dict[str, Any] = {**vars(self), **vars(self.queries)}
-        del state["queries"]
-        plain = {k: v for k, v in state.items() if not isinstance(v, np.ndarray)}
-        arrays = {k: np.ascontiguousarray(v) for k, v in state.items() if k not in plain}
-        shapes = {k: (v.dtype.str, v.shape) for k, v in arrays.items()}
-        head = json.dumps({"algorithm": self.name, "plain": plain, "arrays": shapes}).encode()
-        parts = [struct.pack("<BI", _VERSION, len(head)), head]
-        return b"".join([*parts, *(array.tobytes() for array in arrays.values())])
+        state = self._state()
+        arrays = {name: value for name, value in state.items() if isinstance(value, np.ndarray)}
+        plain = {name: value for name, value in state.items() if name not in arrays}
+        return pack(arrays, {"algorithm": self.name, "plain": plain})
 
     @classmethod
     def from_bytes(cls: type[_A], data: bytes) -> _A:
         """The algorithm that `to_bytes` was called on."""
-        version, length = struct.unpack_from("<BI", data)
-        if version != _VERSION:
+        arrays, meta = unpack(data)
+        if meta["algorithm"] != cls.name:
             raise StateMismatch(
-                f"k-NN state has version {version}, this release reads {_VERSION}; "
-                "start with a new checkpoint"
-            )
-        at = struct.calcsize("<BI")
-        head = json.loads(data[at : at + length])
-        if head["algorithm"] != cls.name:
-            raise StateMismatch(
-                f"the state is that of {head['algorithm']}, not of {cls.name}; keep the method "
+                f"the state is that of {meta['algorithm']}, not of {cls.name}; keep the method "
                 "of a checkpoint, or start with a new one"
             )
-        at += length
-        state: dict[str, Any] = dict(head["plain"])
-        for key, (kind, shape) in head["arrays"].items():
-            dtype = np.dtype(kind)
-            count = int(np.prod(shape))
-            state[key] = np.frombuffer(data, dtype, count, at).reshape(shape).copy()
-            at += count * dtype.itemsize
         made = cls.__new__(cls)
-        names = [field.name for field in fields(Queries)]
-        made.queries = Queries(**{name: state.pop(name) for name in names})
-        vars(made).update(state)
+        # Copies, for algorithms write into what they hold.
+        made._take_up(meta["plain"] | {name: array.copy() for name, array in arrays.items()})
         return made
+
+    def _state(self) -> dict[str, Any]:
+        """Arrays and plain values by name, from which `_take_up` makes the algorithm again."""
+        state: dict[str, Any] = {**vars(self), **vars(self.queries)}
+        del state["queries"]
+        return state
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        names = [field.name for field in fields(Queries)]
+        self.queries = Queries(**{name: state.pop(name) for name in names})
+        vars(self).update(state)
+
+
+def _weigh(held: Any, seen: set[int]) -> int:
+    """Bytes of the arrays in nested dicts, lists, tuples and objects, each counted once."""
+    if isinstance(held, np.ndarray):
+        while isinstance(held.base, np.ndarray):  # a view keeps all of its owner
+            held = held.base
+        if id(held) in seen:
+            return 0
+        seen.add(id(held))
+        return int(held.nbytes)
+    if isinstance(held, (list, tuple)):
+        return sum(_weigh(value, seen) for value in held)
+    if isinstance(held, dict):
+        return sum(_weigh(value, seen) for value in held.values())
+    return _weigh(vars(held), seen) if hasattr(held, "__dict__") else 0
+
+
+# Compiled; mypy and coverage do not see its inside.
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+@njit(boundscheck=False)
+def _examine(t, seq, points):  # pragma: no cover
+    """What is wrong with arrivals, each as a bool.
+
+    Times descend; numbers do not ascend; or not by one; values are not finite; a point is at the
+    origin.
+    """
+    n, dim = points.shape
+    unsorted = back = gap = 0
+    for i in range(1, n):
+        unsorted += t[i] < t[i - 1]
+        back += seq[i] <= seq[i - 1]
+        gap += seq[i] != seq[i - 1] + 1
+    bad = 0
+    origin = 0
+    for i in range(n):
+        zeros = 0
+        for a in range(dim):
+            bad += not math.isfinite(points[i, a])
+            zeros += points[i, a] == 0.0
+        origin += zeros == dim
+    return unsorted > 0, back > 0, gap > 0, bad > 0, origin > 0

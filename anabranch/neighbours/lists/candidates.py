@@ -1,13 +1,17 @@
-"""Pairs of queries and new objects that are close enough to matter, with their exact scores."""
+"""Pairs of queries and new objects that are close enough to matter, with their exact scores.
+
+Letters: q a query, i an object, s their score; e an entry of a cell; a an axis (and a, b, c, d the
+differences along four of them).
+"""
 
 from __future__ import annotations
 
-import math
+from typing import NamedTuple
 
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.scoring import score
+from anabranch.neighbours.lists.scoring import FAINT, score, straight
 
 __all__ = ["beyond", "group", "look_up", "rescore"]
 
@@ -19,6 +23,14 @@ _FEW = 4
 _BLOCK = 128
 
 
+class Pairs(NamedTuple):
+    """Queries and objects that may matter, with scores; more rows than are used."""
+
+    q: np.ndarray
+    i: np.ndarray
+    s: np.ndarray
+
+
 @njit(boundscheck=False)
 def beyond(measure, centre, points, at, limit):  # pragma: no cover
     """Whether a point is surely farther than the limit; cheaper than its exact score."""
@@ -28,44 +40,40 @@ def beyond(measure, centre, points, at, limit):  # pragma: no cover
     for a in range(len(centre)):
         gap = centre[a] - points[at, a]
         total += gap * gap
-    return total > limit * limit * 1.000001
+    return total > limit * limit * 1.000001 + FAINT
 
 
 @njit(boundscheck=False)
-def look_up(
-    measure, points, units, centres, tau, low, scale, per_axis, starts, listed, room
-):  # pragma: no cover
+def look_up(measure, points, units, centres, tau, grid, room):  # pragma: no cover
     """Candidates (query, object, score) of a grid: what each object finds in its cell."""
-    cells = _cells(units, low, scale, per_axis)
+    cells = _cells(units, grid)
     if measure != 2 and points.shape[1] <= _FEW:
-        return _meet_few(measure, points, centres, tau, cells, starts, listed, room)
-    out_q = np.empty(room, np.int32)
-    out_i = np.empty(room, np.int32)
-    out_s = np.empty(room, np.float64)
+        return _meet_few(measure, points, centres, tau, cells, grid, room)
+    starts, listed = grid.starts, grid.queries
+    out = Pairs(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room))
+    lanes = np.empty(8)
     found = 0
     for i in range(len(points)):
         begin, end = starts[cells[i]], starts[cells[i] + 1]
-        if found + end - begin > room:
-            room = 2 * (found + end - begin)
-            out_q = _wider(out_q, found, room)
-            out_i = _wider(out_i, found, room)
-            out_s = _wider(out_s, found, room)
+        if found + end - begin > len(out.s):
+            out = _wider(out, found, 2 * (found + end - begin))
         for e in range(begin, end):
             q = listed[e]
             if beyond(measure, centres[q], points, i, tau[q]):
                 continue
-            s = score(measure, centres[q], points[i])
+            s = score(measure, centres[q], points[i], lanes)
             if s < tau[q]:
-                out_q[found] = q
-                out_i[found] = i
-                out_s[found] = s
+                out.q[found] = q
+                out.i[found] = i
+                out.s[found] = s
                 found += 1
-    return out_q[:found], out_i[:found], out_s[:found]
+    return out.q[:found], out.i[:found], out.s[:found]
 
 
 @njit(boundscheck=False)
-def _cells(units, low, scale, per_axis):  # pragma: no cover
+def _cells(units, grid):  # pragma: no cover
     """The cell of each object; what lies outside belongs to the border."""
+    low, scale, per_axis = grid.low, grid.scale, grid.per_axis
     cells = np.empty(len(units), np.int64)
     for i in range(len(units)):
         cell = 0
@@ -77,51 +85,50 @@ def _cells(units, low, scale, per_axis):  # pragma: no cover
 
 
 @njit(boundscheck=False)
-def _meet_few(measure, points, centres, tau, cells, starts, listed, room):  # pragma: no cover
+def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no cover
     """`look_up` where vectors are short: nothing hangs on a comparison hard to foresee.
 
-    Scores are added up in the order of `anabranch.neighbours.lists.scoring`.
+    Scores are added up in the order of `flow.lanes`.
     """
     n, dim = points.shape
     city = measure == 1
+    starts = grid.starts
     # Columns that are missing are zero for queries and objects alike, and add nothing.
     padded = np.zeros((len(centres), _FEW))
     padded[:, :dim] = centres
     limits = tau.copy()
     if not city:
         for q in range(len(limits)):
-            limits[q] = tau[q] if tau[q] < 0 else tau[q] * tau[q] * 1.000001
-    out_q = np.empty(room, np.int32)
-    out_i = np.empty(room, np.int32)
-    out_s = np.empty(room, np.float64)
+            limits[q] = tau[q] if tau[q] < 0 else tau[q] * tau[q] * 1.000001 + FAINT
+    out = Pairs(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room))
     found = 0
     for first in range(0, n, _BLOCK):
         last = min(first + _BLOCK, n)
         most = found
         for i in range(first, last):
             most += starts[cells[i] + 1] - starts[cells[i]]
-        if most > room:
-            room = 2 * most
-            out_q = _wider(out_q, found, room)
-            out_i = _wider(out_i, found, room)
-            out_s = _wider(out_s, found, room)
-        found = _meet_block(
-            city, points, padded, limits, cells, starts, listed, first, last, out_q, out_i, out_s,
-            found,
-        )  # fmt: skip
+        if most > len(out.s):
+            out = _wider(out, found, 2 * most)
+        found = _meet_block(city, points, padded, limits, cells, grid, first, last, out, found)
+    lanes = np.empty(8)
     kept = 0
+    out_q, out_i, out_s = out
     for c in range(found):
-        s = out_s[c] if city else math.sqrt(out_s[c])
-        out_q[kept], out_i[kept], out_s[kept] = out_q[c], out_i[c], s
-        kept += s < tau[out_q[c]]
+        q, i, s = out_q[c], out_i[c], out_s[c]
+        if not city:
+            s = straight(s, centres[q], points[i], lanes)
+        out_q[kept], out_i[kept], out_s[kept] = q, i, s
+        kept += s < tau[q]
     return out_q[:kept], out_i[:kept], out_s[:kept]
 
 
 @njit(boundscheck=False)
 def _meet_block(
-    city, points, padded, limits, cells, starts, listed, first, last, out_q, out_i, out_s, found
+    city, points, padded, limits, cells, grid, first, last, out, found
 ):  # pragma: no cover
     """Objects first..last; scores are squared unless `city`."""
+    starts, listed = grid.starts, grid.queries
+    out_q, out_i, out_s = out
     dim = points.shape[1]
     for i in range(first, last):
         p0 = points[i, 0]
@@ -132,8 +139,8 @@ def _meet_block(
             q = listed[e]
             a, b = padded[q, 0] - p0, padded[q, 1] - p1
             c, d = padded[q, 2] - p2, padded[q, 3] - p3
-            straight = (a * a + b * b) + (c * c + d * d)
-            total = (abs(a) + abs(b)) + (abs(c) + abs(d)) if city else straight
+            square = (a * a + b * b) + (c * c + d * d)
+            total = (abs(a) + abs(b)) + (abs(c) + abs(d)) if city else square
             out_q[found] = q
             out_i[found] = i
             out_s[found] = total
@@ -142,19 +149,20 @@ def _meet_block(
 
 
 @njit
-def _wider(values, used, room):  # pragma: no cover
-    """The same values with room for more."""
-    wide = np.empty(room, values.dtype)
-    wide[:used] = values[:used]
-    return wide
+def _wider(out, used, room):  # pragma: no cover
+    """The same pairs with room for more."""
+    q, i, s = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room)
+    q[:used], i[:used], s[:used] = out.q[:used], out.i[:used], out.s[:used]
+    return Pairs(q, i, s)
 
 
 @njit(boundscheck=False)
 def rescore(measure, centres, points, q, i):  # pragma: no cover
     """Exact scores of pairs that a filter proposed."""
     out = np.empty(len(q))
+    lanes = np.empty(8)
     for n in range(len(q)):
-        out[n] = score(measure, centres[q[n]], points[i[n]])
+        out[n] = score(measure, centres[q[n]], points[i[n]], lanes)
     return out
 
 

@@ -4,16 +4,19 @@ An object looks into one cell and meets only queries that may want it. Cells at 
 infinity, so objects outside the grid's box are found as well. Balls are registered larger than
 needed, so that a query whose radius grows a little stays findable; one that outgrows its ball has
 to be looked after elsewhere until the grid is made again.
+
+Letters: q a query, r its reach, c a cell, a an axis.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.scoring import FAINT
 
 __all__ = ["Grid", "GRID_DIMENSIONS", "cells_per_axis"]
 
@@ -24,6 +27,7 @@ GRID_DIMENSIONS = 4  # beyond, a ball meets far more cells than its share of the
 ROOM = 1.3  # on the squared radius
 _CELLS = 1 << 16
 _ENTRIES = 40_000_000
+_NARROW = 1e-290  # cells of a narrower box would be too small to count
 
 
 def cells_per_axis(dim: int) -> int:
@@ -37,11 +41,11 @@ def cells_per_axis(dim: int) -> int:
     return {1: 1024, 2: 128, 3: 28, 4: 10}.get(dim, max(1, int(_CELLS ** (1 / dim))))
 
 
-@dataclass(eq=False)
-class Grid:
-    """Queries by cell.
+class Grid(NamedTuple):
+    """Queries by cell: those of cell c are ``queries[starts[c] : starts[c + 1]]``.
 
-    `limit` is the radius up to which a query is sure to be found; 0 for one that is not here.
+    Axis a is divided into `per_axis` cells of ``1 / scale[a]``, from ``low[a]`` on. `limit` is the
+    radius up to which a query is sure to be found; 0 for one that is not here.
     """
 
     low: np.ndarray
@@ -63,7 +67,7 @@ class Grid:
         """The grid of the queries `which`, over the box of `sample`, which are typical objects."""
         dim = centres.shape[1]
         low, high = sample.min(axis=0), sample.max(axis=0)
-        extent = np.where(high > low, high - low, 1.0)
+        extent = np.where(high - low > _NARROW, high - low, 1.0)
         limit = np.zeros(len(centres))
         limit[which] = radii[which] * math.sqrt(ROOM)
         # An object may be put into a cell beside its own by rounding; balls are that much larger.
@@ -76,15 +80,16 @@ class Grid:
             if boxes.sum() <= _ENTRIES or per_axis <= 2:
                 break
             per_axis = max(2, int(per_axis * 0.8))
-        starts, queries = _register(
-            measure == 1, centres, which, reach, low, scale, per_axis, per_axis**dim
-        )
-        return cls(low, scale, per_axis, starts, queries, limit)
+        none = np.empty(0, np.int64), np.empty(0, np.int32)
+        empty = cls(low, scale, per_axis, *none, limit)
+        starts, queries = _register(measure == 1, centres, which, reach, empty, per_axis**dim)
+        return empty._replace(starts=starts, queries=queries)
 
 
 @njit(boundscheck=False)
-def _register(city, centres, which, reach, low, scale, per_axis, cells):  # pragma: no cover
+def _register(city, centres, which, reach, grid, cells):  # pragma: no cover
     """For each cell, the queries whose ball meets it; counted first, then filled in."""
+    low, scale, per_axis = grid.low, grid.scale, grid.per_axis
     dim = centres.shape[1]
     starts = np.zeros(cells + 1, np.int64)
     queries = np.empty(0, np.int32)
@@ -104,7 +109,7 @@ def _register(city, centres, which, reach, low, scale, per_axis, cells):  # prag
         for n in range(len(which)):
             q = which[n]
             r = reach[n]
-            most = r if city else r * r
+            most = r if city else r * r + FAINT
             for a in range(dim):
                 below = (centres[q, a] - r - low[a]) * scale[a]
                 above = (centres[q, a] + r - low[a]) * scale[a]

@@ -1,7 +1,7 @@
 """Objects in the order of (time, id): those that wait for their turn, and those that had it.
 
-Objects are numbered as their turn comes. The numbers and the order depend on times and ids alone,
-not on when objects arrived, so stored objects can be put in order again from where they lie.
+Objects are numbered as their turn comes. The numbers and the order depend on the objects alone, not
+on when they arrived, so stored objects can be put in order again from where they lie.
 """
 
 from __future__ import annotations
@@ -144,28 +144,22 @@ class Ordered:
 
     def encode(self) -> bytes:
         """Where the order begins; the objects themselves are stored elsewhere."""
-        if not self._past:
-            return struct.pack("<q", self._base)
-        oldest = self._past[0].slice(0, 1)
-        return struct.pack("<q", self._base) + oldest.encode()
+        return struct.pack("<qq", self._base, self.next_number - self._base)
 
     @classmethod
     def decode(cls, data: bytes, blocks: Iterable[Block], reached: int) -> Ordered:
         """The order of stored objects, of which those up to `reached` have had their turn."""
         made = cls()
-        (made._base,) = struct.unpack_from("<q", data)
-        oldest = Block.decode(data[8:]) if len(data) > 8 else None
+        made._base, count = struct.unpack("<qq", data)
         found = list(blocks)
         if not found:
             return made
         stored = concat(found)
         stored = stored.take(_order(stored))
         cut = int(np.searchsorted(stored.t, reached, "right"))
-        if oldest is not None:
-            begin = int(np.searchsorted(stored.t, oldest.t[0], "left"))
-            tied = stored.columns["id"][begin : np.searchsorted(stored.t, oldest.t[0], "right")]
-            begin += pa.array(tied).to_pylist().index(pa.array(oldest.columns["id"])[0].as_py())
-            made._past = [stored.slice(begin, cut)]
+        # More may be stored than is still past, but none that came after what is.
+        if count:
+            made._past = [stored.slice(cut - count, cut)]
         if cut < len(stored):
             made._waiting = [stored.slice(cut, len(stored))]
         return made
@@ -178,13 +172,26 @@ def _together(columns: list[Any]) -> Any:
 
 
 def _order(block: Block) -> np.ndarray:
-    """The order of (time, id)."""
-    if len(block) < 2 or bool((block.t[1:] > block.t[:-1]).all()):
+    """The order of (time, id); of those delivered twice with different vectors, by these."""
+    t, ids, vectors = block.t, block.columns["id"], block.columns.get("v")
+    if len(block) < 2 or bool((t[1:] > t[:-1]).all()):
         return np.arange(len(block))
-    ids = block.columns["id"]
     if isinstance(ids, np.ndarray):
-        return np.lexsort((ids, block.t))
-    table = pa.table({"t": block.t, "id": ids})
-    keys = [("t", "ascending"), ("id", "ascending")]
-    found: np.ndarray = pc.sort_indices(table, sort_keys=keys).to_numpy()
-    return found
+        order = np.lexsort((ids, t))
+    else:
+        keys = [("t", "ascending"), ("id", "ascending")]
+        order = np.array(pc.sort_indices(pa.table({"t": t, "id": ids}), sort_keys=keys))
+    ordered, times = take(ids, order), t[order]
+    same = times[1:] == times[:-1]
+    if isinstance(ordered, np.ndarray):
+        same &= ordered[1:] == ordered[:-1]
+    elif same.any():
+        same &= np.asarray(pc.equal(ordered[1:], ordered[:-1]))
+    if vectors is None or not same.any():
+        return order
+    # Restoring must not depend on the order in which equals are stored.
+    alike = np.concatenate([[False], same]) | np.concatenate([same, [False]])
+    run = np.cumsum(np.concatenate([[True], ~same]))[alike]
+    rows = order[alike]
+    order[alike] = rows[np.lexsort((*vectors[rows].T[::-1], run))]
+    return order

@@ -1,11 +1,14 @@
-"""A list that ran short, filled anew from the window."""
+"""A list that ran short, filled anew from the window.
+
+Letters: q a query, s a score; the tables are those of `tables`.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.scoring import score
+from anabranch.neighbours.lists.scoring import FAINT, score
 from anabranch.neighbours.lists.stretches import first_above
 
 __all__ = ["insert", "repair_list"]
@@ -17,8 +20,9 @@ _BLOCK = 128
 
 
 @njit(boundscheck=False)
-def insert(scores, codes, begin, size, s, code):  # pragma: no cover
+def insert(lists, begin, size, s, code):  # pragma: no cover
     """Put an arrival, younger than all there, into a list; its position."""
+    scores, codes = lists.scores, lists.codes
     at = first_above(scores, s, begin, begin + size)
     # Of unsigned positions in a slice, compiled code knows that none is negative, and so moves many
     # at a time.
@@ -55,40 +59,12 @@ def _squares(centre, points, first, last, out):  # pragma: no cover
 
 
 @njit(boundscheck=False)
-def repair_list(
-    measure,
-    centre,
-    clock,
-    points,
-    base,
-    first,
-    last,
-    most,
-    scores,
-    codes,
-    begin,
-    size,
-    head,
-    log_number,
-    log_next,
-):  # pragma: no cover
-    """The best `most` of window positions first..last as the new list; its size."""
-    known = 0
-    at = head
-    while at >= 0:
-        known += 1
-        at = log_next[at]
-    told = np.empty(known + size, np.int64)
-    known = 0
-    while head >= 0:
-        told[known] = log_number[head]
-        head = log_next[head]
-        known += 1
-    for j in range(begin, begin + size):
-        if codes[j] & 1:
-            told[known] = codes[j] >> 1
-            known += 1
-    told = np.sort(told[:known])
+def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma: no cover
+    """The best of window positions first..last as the new list of a query; its size."""
+    scores, codes, begin, most = lists.scores, lists.codes, lists.start[q], asked.k[q]
+    most += asked.spare[q]
+    emitted = _emitted(q, size, lists, log)
+    measure, centre, points, base = asked.measure, asked.centres[q], held.points, held.base
     size = 0
     squares = np.zeros(_BLOCK)
     farthest = np.inf
@@ -104,17 +80,40 @@ def repair_list(
         for pos in range(block, stop):
             if squares[pos - block] > farthest:
                 continue
-            s = score(measure, centre, points[pos])
+            s = score(measure, centre, points[pos], lanes)
             if size < most:
-                insert(scores, codes, begin, size, s, (base + pos) << 1)
+                insert(lists, begin, size, s, (base + pos) << 1)
                 size += 1
             elif s < scores[begin + size - 1]:
-                insert(scores, codes, begin, size - 1, s, (base + pos) << 1)
+                insert(lists, begin, size - 1, s, (base + pos) << 1)
             if size == most:
                 tail = scores[begin + size - 1]
-                farthest = tail * tail * 1.000001
+                farthest = tail * tail * 1.000001 + FAINT
     for j in range(begin, begin + size):
-        at = first_above(told, codes[j] >> 1, 0, known) - 1
-        if at >= 0 and told[at] == codes[j] >> 1:
+        at = first_above(emitted, codes[j] >> 1, 0, len(emitted)) - 1
+        if at >= 0 and emitted[at] == codes[j] >> 1:
             codes[j] |= 1
     return size
+
+
+@njit(boundscheck=False)
+def _emitted(q, size, lists, log):  # pragma: no cover
+    """The numbers of a query, in the log or its list, that have been reported; sorted."""
+    codes, begin, following = lists.codes, lists.start[q], log.following
+    known = 0
+    at = lists.head[q]
+    while at >= 0:
+        known += 1
+        at = following[at]
+    found = np.empty(known + size, np.int64)
+    known = 0
+    at = lists.head[q]
+    while at >= 0:
+        found[known] = log.number[at]
+        at = following[at]
+        known += 1
+    for j in range(begin, begin + size):
+        if codes[j] & 1:
+            found[known] = codes[j] >> 1
+            known += 1
+    return np.sort(found[:known])

@@ -14,11 +14,13 @@ import numpy as np
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
-from anabranch.neighbours.lists.lists import NEVER, run, still_remembered
+from anabranch.neighbours.lists.lists import run, still_remembered
+from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.reach import directions, radii
+from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scan import scan, scan_limits
 from anabranch.neighbours.lists.stretches import LONG, room_for_changes
-from anabranch.neighbours.methods.probabilistic import reserve
+from anabranch.neighbours.lists.tables import NEVER, Asked, Held, Lists, Log, Near
 
 __all__ = ["ListWithRepair"]
 
@@ -69,34 +71,18 @@ class ListWithRepair(Algorithm):
         self._codes = self._log_number = self._log_next = none
         self._log_used = self._log_kept = 0
         self.changed = np.empty(0, bool)
-        dim = queries.points.shape[1]
-        self._w_clock, self._w_times, self._w_seq = none, none, none
-        self._w_points = np.empty((0, dim))
-        self._lo = self._hi = self._base = 0
+        self._objects = Objects(queries.points.shape[1])
         self._grid: Grid | None = None
         self._radii_at_build = np.empty(0)
-        self._centres = np.empty((0, dim))
+        self._centres = np.empty((0, queries.points.shape[1]))
         self._added(len(queries))
 
     # What callers may ask for
 
     def top(self, query: int) -> tuple[np.ndarray, np.ndarray]:
         """Arrival numbers and distances of a query's current k best, best first."""
-        begin = self._start[query]
-        end = begin + min(self._size[query], self.queries.k[query])
-        places = (self._codes[begin:end] >> 1) - self._base
-        return self._w_seq[self._lo : self._hi][places], self._scores[begin:end].copy()
-
-    @property
-    def window_size(self) -> int:
-        """Objects held for repairs."""
-        return self._hi - self._lo
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of lists and window."""
-        arrays = [value for value in vars(self).values() if isinstance(value, np.ndarray)]
-        return sum(array.nbytes for array in arrays)
+        _, seq, distance, rank = self.tops(np.array([query]))
+        return seq[rank > 0], distance[rank > 0]
 
     def tops(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """The current k best of some queries: query, arrival number, distance and rank from 1.
@@ -110,35 +96,24 @@ class ListWithRepair(Algorithm):
         at = self._start[query] + place
         some = np.repeat(counts > 0, rows)
         seq, distance = np.full(len(query), -1), np.full(len(query), np.nan)
-        held = self._w_seq[self._lo : self._hi]
-        seq[some] = held[(self._codes[at[some]] >> 1) - self._base]
+        seq[some] = self._objects.seq[(self._codes[at[some]] >> 1) - self._objects.base]
         distance[some] = self._scores[at[some]]
         return query, seq, distance, np.where(some, place + 1, 0)
 
-    def detach(self) -> tuple[Any, ...]:
+    def detach(self) -> Objects:
         """Leave the window out, which the caller keeps; `reattach` what this gives."""
-        held = (self._w_clock, self._w_times, self._w_seq, self._w_points)
-        places = (self._lo, self._hi, self._base)
-        self._base = self._ends
-        self._w_clock = self._w_times = self._w_seq = np.empty(0, np.int64)
-        self._w_points = np.empty((0, self._w_points.shape[1]))
-        self._lo = self._hi = 0
-        return held, places
+        held = self._objects
+        self._objects = Objects(held.points.shape[1], held.ends)
+        return held
 
-    def reattach(self, detached: tuple[Any, ...]) -> None:
+    def reattach(self, detached: Objects) -> None:
         """Undo `detach`."""
-        (self._w_clock, self._w_times, self._w_seq, self._w_points), places = detached
-        self._lo, self._hi, self._base = places
+        self._objects = detached
 
     def attach(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray) -> None:
         """Give back at least the window that was detached: the newest objects up to `reached`."""
-        ends = self._ends
-        self._append(seq if self.queries.counted else t, t, seq, points)
-        self._base = ends - len(t)
-
-    @property
-    def _ends(self) -> int:
-        return self._base + self._hi - self._lo
+        self._objects = Objects(points.shape[1], self._objects.ends - len(t))
+        self._objects.append(t, seq, points)
 
     # What `Algorithm` asks for
 
@@ -190,7 +165,7 @@ class ListWithRepair(Algorithm):
                 end = int(np.searchsorted(clock, clock[end - 1], "right"))
             stop = upto if end == len(t) else int(t[end - 1])
             part = slice(at, end)
-            self._append(clock[part], t[part], seq[part], points[part])
+            self._objects.append(t[part], seq[part], points[part])
             found.append(self._chunk(end - at, stop))
             self._expire(stop)
             at = end
@@ -205,58 +180,49 @@ class ListWithRepair(Algorithm):
 
     def _chunk(self, fresh: int, stop: int) -> tuple[np.ndarray, ...]:
         """Carry all lists through the newest objects and on to a time."""
-        queries, measure = self.queries, self.queries.metric_code
-        lo, hi = self._lo, self._hi
-        clock, times = self._w_clock[lo:hi], self._w_times[lo:hi]
-        points = self._w_points[lo:hi]
-        offset = len(clock) - fresh
+        queries, held = self.queries, self._held(fresh)
         direct = self._tau == np.inf
+        q, i, s = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
         if fresh:
-            q, i, s = self._candidates(points[offset:], direct)
+            q, i, s = self._candidates(held.points[held.fresh :], direct)
             self.chunks += 1
-        else:
-            q = i = np.empty(0, np.int32)
-            s = np.empty(0)
-        starts, by_i, by_s = group(len(queries), q, i, s)
+        starts, place, score = group(len(queries), q, i, s)
+        near = Near(starts, place, score, direct)
         longest = int((queries.k + 2 * self._spare).max(initial=0))
-        told, score, self._log_number, self._log_next, used, repairs = run(
-            measure,
-            queries.points,
-            queries.k,
-            self._spare,
-            queries.window,
-            queries.since,
-            queries.until,
-            self._start,
-            self._size,
-            self._tau,
-            self._oldest,
-            self.changed,
-            self._scores,
-            self._codes,
-            clock,
-            times,
-            points,
-            self._base,
-            offset,
-            stop,
-            queries.counted,
-            direct,
-            starts,
-            by_i,
-            by_s,
-            self._head,
-            self._log_number,
-            self._log_next,
-            self._log_used,
-            room_for_changes() if longest >= LONG else None,
+        changes = room_for_changes() if longest >= LONG else None
+        rows, scores, log, repairs = run(
+            self._asked(), self._lists(), held, near, self._log(), changes, stop
         )
+        self._remember(log)
         self.repairs += repairs
-        self._log_used = int(used)
-        query, number, instant, rank = np.ascontiguousarray(told.T)
-        if queries.counted and len(told):
-            instant = times[instant - clock[0]]
-        return query, self._w_seq[lo:hi][number - self._base], instant, score, rank
+        query, number, instant, rank = np.ascontiguousarray(rows.T)
+        if queries.counted and len(rows):
+            instant = held.times[instant - held.clock[0]]
+        return query, self._objects.seq[number - held.base], instant, scores, rank
+
+    # What compiled code takes
+
+    def _asked(self) -> Asked:
+        of = self.queries
+        spans = (of.window, of.since, of.until)
+        return Asked(of.metric_code, of.points, of.k, self._spare, *spans, of.counted)
+
+    def _lists(self) -> Lists:
+        places = (self._start, self._size, self._tau, self._oldest, self._head)
+        return Lists(*places, self.changed, self._scores, self._codes)
+
+    def _held(self, fresh: int) -> Held:
+        of = self._objects
+        clock = of.seq if self.queries.counted else of.times
+        return Held(clock, of.times, of.points, of.base, len(of) - fresh)
+
+    def _log(self) -> Log:
+        return Log(self._log_number, self._log_next, self._log_used)
+
+    def _remember(self, log: Log) -> None:
+        self._log_number, self._log_next, self._log_used = log.number, log.following, int(log.used)
+
+    # The index
 
     def _candidates(
         self, points: np.ndarray, direct: np.ndarray
@@ -276,11 +242,7 @@ class ListWithRepair(Algorithm):
                 units,
                 queries.points,
                 np.where(direct, -1.0, self._tau),
-                grid.low,
-                grid.scale,
-                grid.per_axis,
-                grid.starts,
-                grid.queries,
+                grid,
                 room,
             )
             return q, i, s
@@ -311,69 +273,45 @@ class ListWithRepair(Algorithm):
         self._radii_at_build = np.where(reach < np.inf, reach, 0.0)
         return self._grid
 
-    # The window and what is remembered
-
-    def _append(
-        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray
-    ) -> None:
-        count = len(t)
-        if self._hi + count > len(self._w_clock):
-            size = self._hi - self._lo
-            room = max(4096, 2 * (size + count))
-            for name in ("_w_clock", "_w_times", "_w_seq", "_w_points"):
-                old = getattr(self, name)
-                # Fresh memory costs more than moving the window to the front of what there is.
-                new = old if len(old) >= room else np.empty((2 * room, *old.shape[1:]), old.dtype)
-                new[:size] = old[self._lo : self._hi]
-                setattr(self, name, new)
-            self._lo, self._hi = 0, size
-        part = slice(self._hi, self._hi + count)
-        self._w_clock[part], self._w_times[part] = clock, t
-        self._w_seq[part], self._w_points[part] = seq, points
-        self._hi += count
-
-    def _expire(self, stop: int) -> None:
-        """Drop objects that are in no window any more."""
-        clock = self._w_clock[self._lo : self._hi]
-        now = stop
-        if self.queries.counted:
-            now = int(clock[-1]) if len(clock) else 0
-        longest = int(self.queries.window.max(initial=0))
-        gone = int(np.searchsorted(clock, now - longest, "right"))
-        self._lo += gone
-        self._base += gone
-        if self._log_used > 2 * self._log_kept + 4096:
-            self._forget(now)
-
-    def _forget(self, now: int = -FOREVER) -> None:
-        clock = self._w_clock[self._lo : self._hi]
-        first = self._base + np.searchsorted(clock, now - self.queries.window, "right")
-        self._log_number, self._log_next, used = still_remembered(
-            self._head, self._log_number, self._log_next, first
-        )
-        self._log_used = self._log_kept = int(used)
-
     def _reindex(self) -> None:
         self._grid = None
         self.changed = np.zeros(len(self.queries), bool)
         self._centres = directions(self.queries.metric_code, self.queries.points)
 
+    # What is forgotten
+
+    def _expire(self, stop: int) -> None:
+        """Drop objects that are in no window any more."""
+        clock = self._held(0).clock
+        now = stop
+        if self.queries.counted:
+            now = int(clock[-1]) if len(clock) else 0
+        longest = int(self.queries.window.max(initial=0))
+        self._objects.drop(int(np.searchsorted(clock, now - longest, "right")))
+        if self._log_used > 2 * self._log_kept + 4096:
+            self._forget(now)
+
+    def _forget(self, now: int = -FOREVER) -> None:
+        held = self._held(0)
+        first = held.base + np.searchsorted(held.clock, now - self.queries.window, "right")
+        self._remember(still_remembered(self._head, self._log(), first))
+        self._log_kept = self._log_used
+
     # Checkpoints
 
-    def to_bytes(self) -> bytes:
-        """The whole state, with a version; the index is made again from it."""
-        grid, self._grid = self._grid, None
-        saved = {name: vars(self).pop(name) for name in ("_grid", "_centres", "_radii_at_build")}
-        try:
-            return super().to_bytes()
-        finally:
-            vars(self).update(saved)
-            self._grid = grid
+    def _state(self) -> dict[str, Any]:
+        """The index is made again from the rest."""
+        state = super()._state()
+        for name in ("_grid", "_centres", "_radii_at_build", "_objects"):
+            del state[name]
+        held = self._objects
+        window = {"times": held.times, "seq": held.seq, "points_held": held.points}
+        return state | window | {"base": held.base}
 
-    @classmethod
-    def from_bytes(cls, data: bytes) -> ListWithRepair:
-        """The lists that `to_bytes` was called on."""
-        made = super().from_bytes(data)
-        made._radii_at_build = np.empty(0)
-        made._reindex()
-        return made
+    def _take_up(self, state: dict[str, Any]) -> None:
+        window = state.pop("times"), state.pop("seq"), state.pop("points_held")
+        self._objects = Objects(window[2].shape[1], state.pop("base"))
+        self._objects.append(*window)
+        super()._take_up(state)
+        self._radii_at_build = np.empty(0)
+        self._reindex()

@@ -3,6 +3,8 @@
 The filter may propose pairs that are too far apart but never misses one: the threshold is widened
 by the worst rounding of float32 at the size of the numbers at hand. Whoever takes the candidates
 scores them again in float64.
+
+Letters: q a query, j an object of the block, a an axis.
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ import numpy as np
 
 from anabranch.flow.process import njit
 
-__all__ = ["BLOCK", "scan_limits", "scan"]
+__all__ = ["scan", "scan_limits"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-BLOCK = 128
+_BLOCK = 128
 _ROUNDING = 2.0**-24
 _LARGEST = 1e18  # squares beyond it overflow float32
 
@@ -56,9 +58,9 @@ def scan(measure, columns, queries, ids, limits, room):  # pragma: no cover
     out_q = np.empty(room, np.int32)
     out_i = np.empty(room, np.int32)
     found = 0
-    sums = np.empty(128, np.float32)
-    for start in range(0, n, 128):
-        size = min(128, n - start)
+    sums = np.empty(_BLOCK, np.float32)
+    for start in range(0, n, _BLOCK):
+        size = min(_BLOCK, n - start)
         if found + size * len(ids) > len(out_q):
             more = max(2 * len(out_q), found + size * len(ids))
             wide_q = np.empty(more, np.int32)

@@ -1,7 +1,11 @@
 """The distance of a query and an object, in float64 and one fixed order of addition.
 
-Eight lanes summed as a fixed tree, as in `correlation.filters.exact`, so that a pair has the same
-score to the last bit whatever algorithm, batch or worker looks at it.
+Sums are those of `flow.lanes`, so that a pair has the same score to the last bit whatever
+algorithm, batch or worker looks at it. Where squares would overflow or vanish, vectors are first
+multiplied by a power of two, which changes no digit: a score is right whatever the scale.
+
+Letters: u, v two vectors; d their length; c a coordinate, i an object, s a score. ``lanes`` is
+scratch: eight numbers for one sum, or eight rows of `CHUNK` for many side by side.
 """
 
 from __future__ import annotations
@@ -10,74 +14,98 @@ import math
 
 import numpy as np
 
+from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, summed
 from anabranch.flow.process import njit
 
-__all__ = ["CHUNK", "beyond", "distances", "fill", "root", "score"]
+__all__ = ["CHUNK", "FAINT", "beyond", "distances", "fill", "root", "score", "straight"]
 
 CHUNK = 256
+FAINT = 1e-300
+"""More than squares can be wrong by that are near the least number."""
+
+_LEAST_SQUARE = 2.0**-960
+_LEAST, _MOST = 2.0**-450, 2.0**450  # squared norms, as in `flow.lanes`
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 @njit(nogil=True)
-def _tree(kind, u, v):  # pragma: no cover
-    """Sum of the terms of `kind`: 0 squares of differences, 1 their sizes, 2 products."""
-    d = len(u)
-    whole = d - d % 8
-    a0 = a1 = a2 = a3 = a4 = a5 = a6 = a7 = 0.0
-    for c in range(d):
-        if kind == 2:
-            term = u[c] * v[c]
-        else:
-            e = u[c] - v[c]
-            term = e * e if kind == 0 else abs(e)
-        lane = c % 8 if c < whole else c - whole
-        if lane == 0:
-            a0 += term
-        elif lane == 1:
-            a1 += term
-        elif lane == 2:
-            a2 += term
-        elif lane == 3:
-            a3 += term
-        elif lane == 4:
-            a4 += term
-        elif lane == 5:
-            a5 += term
-        elif lane == 6:
-            a6 += term
-        else:
-            a7 += term
-    return ((a0 + a1) + (a2 + a3)) + ((a4 + a5) + (a6 + a7))
+def score(metric, u, v, lanes):  # pragma: no cover
+    """The distance of two vectors; `metric` is a place in `METRICS`."""
+    if metric == 0:
+        return straight(summed(SQUARES, u, v, lanes), u, v, lanes)
+    if metric == 1:
+        return summed(SIZES, u, v, lanes)
+    a, b = summed(PRODUCTS, u, u, lanes), summed(PRODUCTS, v, v, lanes)
+    dot = summed(PRODUCTS, u, v, lanes)
+    if not (_LEAST <= a <= _MOST and _LEAST <= b <= _MOST):
+        return _extreme_cosine(u, v, a, b, lanes)
+    # sqrt(a * b) makes the distance of a vector to itself exactly 0.
+    return 1.0 - min(1.0, max(-1.0, dot / math.sqrt(a * b)))
+
+
+@njit(nogil=True, inline="always")
+def straight(square, u, v, lanes):  # pragma: no cover
+    """The Euclidean distance of two vectors, given its square unless that is out of range."""
+    if _LEAST_SQUARE < square < np.inf:
+        return math.sqrt(square)
+    return _extreme_distance(u, v, lanes)
 
 
 @njit(nogil=True)
-def score(metric, u, v):  # pragma: no cover
-    """The distance of two vectors; `metric` is a place in `METRICS`."""
-    if metric == 0:
-        return math.sqrt(_tree(0, u, v))
-    if metric == 1:
-        return _tree(1, u, v)
-    a, b = _tree(2, u, u), _tree(2, v, v)
-    product = a * b
-    # sqrt(a * b) makes the distance of a vector to itself exactly 0.
-    plain = 1e-290 < product < 1e290
-    norm = math.sqrt(product) if plain else math.sqrt(a) * math.sqrt(b)
-    return 1.0 - min(1.0, max(-1.0, _tree(2, u, v) / norm))
+def _extreme_distance(u, v, lanes):  # pragma: no cover
+    """The Euclidean distance of vectors, by way of differences near 1."""
+    apart = u - v
+    largest = np.abs(apart).max()
+    if largest == 0:
+        return 0.0
+    scale = _exponent(largest)
+    for c in range(len(apart)):
+        apart[c] = math.ldexp(apart[c], -scale)
+    return math.ldexp(math.sqrt(summed(PRODUCTS, apart, apart, lanes)), scale)
+
+
+@njit(nogil=True)
+def _extreme_cosine(u, v, a, b, lanes):  # pragma: no cover
+    """The cosine distance, with vectors of extreme length (squared: a, b) brought near 1."""
+    if not _LEAST <= a <= _MOST:
+        u = _near_one(u)
+    if not _LEAST <= b <= _MOST:
+        v = _near_one(v)
+    a, b = summed(PRODUCTS, u, u, lanes), summed(PRODUCTS, v, v, lanes)
+    dot = summed(PRODUCTS, u, v, lanes)
+    return 1.0 - min(1.0, max(-1.0, dot / math.sqrt(a * b)))
+
+
+@njit(nogil=True)
+def _near_one(u):  # pragma: no cover
+    near = u.copy()
+    scale = _exponent(np.abs(u).max())
+    for c in range(len(near)):
+        near[c] = math.ldexp(near[c], -scale)
+    return near
+
+
+@njit(nogil=True)
+def _exponent(value):  # pragma: no cover
+    """The power of two that makes a value lie between a half and one."""
+    _, exponent = math.frexp(value)
+    return exponent
 
 
 @njit(nogil=True)
 def fill(metric, centre, points, columns, begin, end, out, lanes):  # pragma: no cover
     """`out[i]` of the objects from `begin` to `end`: scores, or Euclidean ones squared.
 
-    `columns` is `points` turned, so that all objects of a chunk are added up side by side; `lanes`
-    is scratch of 8 by a chunk. `root` makes the score of an entry, the same as `score` gives.
+    Euclidean ones whose squares are out of range are there themselves, negated. `columns` is
+    `points` turned, so that all objects of a chunk are added up side by side. `root` makes the
+    score of an entry, the same as `score` gives.
     """
     d = len(centre)
     if metric == 2:
         for i in range(begin, end):
-            out[i] = score(metric, centre, points[i])
+            out[i] = score(metric, centre, points[i], lanes[0, :8])
         return
     whole = d - d % 8
     used = min(d, 8)
@@ -109,18 +137,33 @@ def fill(metric, centre, points, columns, begin, end, out, lanes):  # pragma: no
                 for i in range(n):
                     b = (lanes[4, i] + lanes[5, i]) + (lanes[6, i] + lanes[7, i])
                     part[i] += b
+        if metric == 0:
+            _mend(centre, points, low, part, lanes[0, :8])
+
+
+@njit(nogil=True)
+def _mend(centre, points, low, part, lanes):  # pragma: no cover
+    """Put distances, negated, where squares are out of range."""
+    extreme = 0
+    for i in range(len(part)):
+        extreme += (part[i] <= _LEAST_SQUARE) | (part[i] == np.inf)
+    if extreme == 0:
+        return
+    for i in range(len(part)):
+        if not _LEAST_SQUARE < part[i] < np.inf:
+            part[i] = -_extreme_distance(centre, points[low + i], lanes)
 
 
 @njit(nogil=True, inline="always")
 def root(metric, filled):  # pragma: no cover
     """The score of an entry that `fill` has made."""
-    return math.sqrt(filled) if metric == 0 else filled
+    return math.sqrt(filled) if metric == 0 and filled > 0 else abs(filled)
 
 
 @njit(nogil=True, inline="always")
 def beyond(metric, tail):  # pragma: no cover
     """An entry of `fill` at least as great surely has a score of at least `tail`."""
-    return tail * tail * (1 + 1e-15) + 1e-300 if metric == 0 else tail
+    return tail * tail * (1 + 1e-15) + FAINT if metric == 0 else tail
 
 
 @njit(nogil=True)

@@ -3,15 +3,31 @@
 Most lists see a few arrivals and a few expiries in a batch. To move a list's tail for each of them
 costs more than to remember which places fall free and which arrivals go where: ranks follow from
 those few, and in the end every entry moves once, or not at all where as many left as came.
+
+Letters: c a candidate, x an entry that expires, s a score; ``ci`` and ``xi`` are the next of each.
+A *place* counts entries as they lay before the stretch, a *rank* as they are by now.
 """
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.tables import NEVER
 
-__all__ = ["DONE", "LONG", "MORE", "MOST", "OTHER", "first_above", "room_for_changes", "stretch"]
+__all__ = [
+    "DONE",
+    "LONG",
+    "MORE",
+    "MOST",
+    "OTHER",
+    "Changes",
+    "first_above",
+    "room_for_changes",
+    "stretch",
+]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -24,8 +40,6 @@ LONG = 48
 
 DONE, MORE, OTHER = 0, 1, 2
 
-_NEVER = int(np.iinfo(np.int64).max) // 4
-
 
 @njit(inline="always")
 def first_above(values, limit, begin, end):  # pragma: no cover
@@ -37,6 +51,26 @@ def first_above(values, limit, begin, end):  # pragma: no cover
         begin += half * (values[begin + half - 1] <= limit)
         left -= half
     return begin
+
+
+class Changes(NamedTuple):
+    """What a stretch has decided: places that fall free, in order, and arrivals, best first.
+
+    An arrival has the `place` of the old entry that it comes before, a `rank` in the list as it is
+    by then, a `code` and a `score`. Unused rows lie beyond everything.
+    """
+
+    gone: np.ndarray
+    place: np.ndarray
+    rank: np.ndarray
+    code: np.ndarray
+    score: np.ndarray
+
+
+def room_for_changes() -> Changes:
+    """Scratch for `stretch`."""
+    gone, place, rank, code = np.empty((4, MOST), np.int64)
+    return Changes(gone, place, rank, code, np.empty(MOST))
 
 
 @njit(boundscheck=False, inline="always")
@@ -58,17 +92,10 @@ def _expiring(codes, begin, length, before, x_place):  # pragma: no cover
     return found
 
 
-def room_for_changes() -> tuple[np.ndarray, ...]:
-    """Scratch for `stretch`: places that fall free; places, ranks, codes, scores of arrivals."""
-    whole = np.empty((4, MOST), np.int64)
-    return (*whole, np.empty(MOST))
-
-
 @njit(boundscheck=False)
 def stretch(
-    q, kq, most, limit, span, end, before, begin, length, scores, codes, clock, base, offset,
-    ci, c_stop, c_pos, c_score, x_place, changes, told, t_score, reports,
-):  # pragma: no cover # fmt: skip
+    one, length, limit, end, before, ci, c_stop, lists, held, near, x_place, changes, out, reports
+):  # pragma: no cover
     """Carry one list through candidates ci..c_stop and the expiries up to `end`.
 
     It stops before what it does not know: several events at one instant, a list about to run short,
@@ -76,111 +103,130 @@ def stretch(
     many changes. Returns the length, the next candidate, the reports, whether the top has changed,
     and `DONE`, `MORE` of the same, or `OTHER` that it does not know.
     """
+    scores, codes, clock, begin = lists.scores, lists.codes, held.clock, one.begin
+    c_place, c_score, fresh, base, span = near.place, near.score, held.fresh, held.base, one.span
+    gone, put_place, put_rank, put_code, put_score = changes
+    rows, row_scores = out
     nx = _expiring(codes, begin, length, before, x_place)
     xi = n_gone = n_put = 0
-    gone, put_place, put_rank, put_code, put_score = changes
     # Loops over what has changed always go over all places, and so never end unforeseen.
     for j in range(MOST):
-        gone[j] = put_place[j] = put_rank[j] = _NEVER
+        gone[j] = put_place[j] = put_rank[j] = NEVER
         put_score[j] = np.inf
     now = length
     changed = False
     left = MORE
-    while now <= most:
+    while now <= one.most:
         while ci < c_stop and c_score[ci] >= limit:
             ci += 1
-        arrival = expiry = _NEVER
+        arrival = expiry = NEVER
         if ci < c_stop:
-            arrival = clock[offset + c_pos[ci]]
+            arrival = clock[fresh + c_place[ci]]
         if xi < nx:
             expiry = clock[(codes[begin + x_place[xi]] >> 1) - base] + span
         if arrival == expiry:
-            left = DONE if arrival == _NEVER else OTHER
+            left = DONE if arrival == NEVER else OTHER
             break
         if expiry < arrival:
             again = xi + 1 < nx and (
                 clock[(codes[begin + x_place[xi + 1]] >> 1) - base] + span == expiry
             )
-            if now <= kq or again:
+            if now <= one.k or again:
                 left = OTHER
                 break
             if n_gone == MOST:
                 break
-            place = x_place[xi]
+            rank = _leave(x_place[xi], gone, put_place, put_rank)
             xi += 1
             now -= 1
-            rank = place
-            at = 0
-            for j in range(MOST):
-                at += gone[j] < place
-            for j in range(MOST):
-                rank += put_place[j] <= place
-                put_rank[j] -= put_place[j] > place
-            rank -= at
-            for j in range(MOST - 1, 0, -1):
-                gone[j] = gone[j - 1] if j > at else gone[j]
-            gone[at] = place
             n_gone += 1
-            if rank >= kq:
+            if rank >= one.k:
                 continue
-            changed = True
-            # Who is the last of the top now?
-            rank = kq - 1
-            ahead = 0
-            for j in range(MOST):
-                ahead += put_rank[j] < rank
-            if ahead < n_put and put_rank[ahead] == rank:
-                code, s = put_code[ahead], put_score[ahead]
-                put_code[ahead] = code | 1
-            else:
-                last = rank - ahead
-                for j in range(MOST):
-                    last += gone[j] <= last
-                code, s = codes[begin + last], scores[begin + last]
-                codes[begin + last] = code | 1
-            instant = expiry
+            rank, instant = one.k - 1, expiry
+            code, s = _last_of_top(rank, begin, scores, codes, changes, n_put)
         else:
-            again = ci + 1 < c_stop and clock[offset + c_pos[ci + 1]] == arrival
+            again = ci + 1 < c_stop and clock[fresh + c_place[ci + 1]] == arrival
             if arrival + span <= end or again:
                 left = OTHER
                 break
             if n_put == MOST:
                 break
-            s = c_score[ci]
-            code = (base + offset + c_pos[ci]) << 1
+            s, code, instant = c_score[ci], (base + fresh + c_place[ci]) << 1, arrival
+            place = first_above(scores, s, begin, begin + length) - begin
+            rank = _come(place, s, code, one.k, changes)
             ci += 1
             now += 1
-            place = first_above(scores, s, begin, begin + length) - begin
-            rank = place
-            at = 0
-            for j in range(MOST):
-                rank -= gone[j] < place
-                at += put_score[j] <= s
-            rank += at
-            for j in range(MOST - 1, 0, -1):
-                later = j > at
-                put_place[j] = put_place[j - 1] if later else put_place[j]
-                put_rank[j] = put_rank[j - 1] + 1 if later else put_rank[j]
-                put_score[j] = put_score[j - 1] if later else put_score[j]
-                put_code[j] = put_code[j - 1] if later else put_code[j]
-            put_place[at], put_rank[at], put_score[at] = place, rank, s
-            put_code[at] = code | (rank < kq)
             n_put += 1
-            instant = arrival
-            if rank >= kq:
+            if rank >= one.k:
                 continue
-            changed = True
-        told[reports, 0] = q
-        told[reports, 1] = code >> 1
-        told[reports, 2] = instant
-        told[reports, 3] = rank + 1
-        t_score[reports] = s
+        changed = True
+        rows[reports, 0] = one.q
+        rows[reports, 1] = code >> 1
+        rows[reports, 2] = instant
+        rows[reports, 3] = rank + 1
+        row_scores[reports] = s
         reports += 1 - (code & 1)
     _carry_out(scores, codes, begin, length, gone, n_gone, put_place, n_put)
     for j in range(n_put):
         scores[begin + put_rank[j]] = put_score[j]
         codes[begin + put_rank[j]] = put_code[j]
     return now, ci, reports, changed, left
+
+
+@njit(boundscheck=False, inline="always")
+def _leave(place, gone, put_place, put_rank):  # pragma: no cover
+    """Let the entry at a place go; the rank that it had."""
+    rank = place
+    at = 0
+    for j in range(MOST):
+        at += gone[j] < place
+    for j in range(MOST):
+        rank += put_place[j] <= place
+        put_rank[j] -= put_place[j] > place
+    for j in range(MOST - 1, 0, -1):
+        gone[j] = gone[j - 1] if j > at else gone[j]
+    gone[at] = place
+    return rank - at
+
+
+@njit(boundscheck=False, inline="always")
+def _last_of_top(rank, begin, scores, codes, changes, n_put):  # pragma: no cover
+    """Code and score of who has a rank now, which is then marked as reported."""
+    gone, _, put_rank, put_code, put_score = changes
+    ahead = 0
+    for j in range(MOST):
+        ahead += put_rank[j] < rank
+    if ahead < n_put and put_rank[ahead] == rank:
+        code, s = put_code[ahead], put_score[ahead]
+        put_code[ahead] = code | 1
+    else:
+        last = rank - ahead
+        for j in range(MOST):
+            last += gone[j] <= last
+        code, s = codes[begin + last], scores[begin + last]
+        codes[begin + last] = code | 1
+    return code, s
+
+
+@njit(boundscheck=False, inline="always")
+def _come(place, s, code, k, changes):  # pragma: no cover
+    """Let an arrival come before the entry at a place; its rank."""
+    gone, put_place, put_rank, put_code, put_score = changes
+    rank = place
+    at = 0
+    for j in range(MOST):
+        rank -= gone[j] < place
+        at += put_score[j] <= s
+    rank += at
+    for j in range(MOST - 1, 0, -1):
+        later = j > at
+        put_place[j] = put_place[j - 1] if later else put_place[j]
+        put_rank[j] = put_rank[j - 1] + 1 if later else put_rank[j]
+        put_score[j] = put_score[j - 1] if later else put_score[j]
+        put_code[j] = put_code[j - 1] if later else put_code[j]
+    put_place[at], put_rank[at], put_score[at] = place, rank, s
+    put_code[at] = code | (rank < k)
+    return rank
 
 
 @njit(boundscheck=False, inline="always")

@@ -14,8 +14,9 @@
 
 from anabranch.neighbours.lists.algorithm import FOREVER, METRICS, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.repair import ListWithRepair
+from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.methods.filtered import Filtered
-from anabranch.neighbours.methods.probabilistic import Probabilistic, reserve
+from anabranch.neighbours.methods.probabilistic import Probabilistic
 from anabranch.neighbours.methods.relaxed import Relaxed
 
 __all__ = [

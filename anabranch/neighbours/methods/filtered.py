@@ -16,8 +16,8 @@ import numpy as np
 from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries, Reports
+from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, fill, root
-from anabranch.neighbours.methods.probabilistic import reserve
 from anabranch.neighbours.methods.ranked import (
     better,
     oldest,

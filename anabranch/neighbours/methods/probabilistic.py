@@ -1,12 +1,7 @@
 """PA: each query keeps the k + c best objects and forgets the rest (paper, section 4.2).
 
 What is not among the k + c best when it arrives, or falls out of them, is forgotten although it
-might have entered the top-k later. With objects in random order an arrival of rank r ever does so
-with probability about ``2 Φ(-√2 (√r - √k))``, whatever the window, and `reserve` puts that at the
-error allowed. That counts on as many arriving in an object's life as in the window before it: where
-the rate falls by a factor within a window, those that are nearer leave so much faster than others
-come, and an object at place r gets as far as one at r divided by that factor would. No reserve is
-enough for any rate, since the future is not known: if arrivals cease, the whole k-skyband enters.
+might have entered the top-k later; `reserve` says how rarely.
 
 A list that lost members to expiry takes whatever comes until it is full again;
 keeping to the old threshold, as the paper can be read, starves it.
@@ -14,14 +9,13 @@ keeping to the old threshold, as the paper can be read, starves it.
 
 from __future__ import annotations
 
-from statistics import NormalDist
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
 from anabranch.neighbours.methods.ranked import (
     oldest,
@@ -33,24 +27,7 @@ from anabranch.neighbours.methods.ranked import (
 )
 from anabranch.neighbours.methods.relaxed import reported, runs
 
-__all__ = ["Probabilistic", "reserve"]
-
-
-def reserve(k: Any, error: float) -> np.ndarray:
-    """How many objects beyond k must be kept for a given probability of error.
-
-    Examples
-    --------
-    >>> reserve([1, 9, 81], 0.001).tolist(), reserve(9, 0.1).tolist()
-    ([11, 20, 48], 9)
-    """
-    if not 0 < error < 1:
-        raise InvalidCall(
-            "nearest", [f"error must lie between 0 and 1, got {error}; 0.001 is usual"]
-        )
-    z = NormalDist().inv_cdf(1 - error / 2)
-    beyond: np.ndarray = np.ceil(z * np.sqrt(2 * np.asarray(k)) + z * z / 2).astype(np.int64)
-    return beyond
+__all__ = ["Probabilistic"]
 
 
 class Probabilistic(Algorithm):

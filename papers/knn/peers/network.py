@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.neighbours.lists.algorithm import FOREVER
-from anabranch.neighbours.methods.probabilistic import reserve
+from anabranch.neighbours.lists.reserve import reserve
 from papers.knn.peers import passage
 from papers.knn.peers.data import cells_of
 from papers.knn.peers.interest import announce, cells_by_distance, refresh, shift

@@ -63,6 +63,7 @@ def probabilistic_passage(
     m, peers, count = len(living), cover.shape[1], 0
     root = 1.0 / points.shape[1]
     moved, listed = np.zeros(m, np.bool_), np.empty(m, np.int64)
+    lanes = np.empty(8)
     for j in range(done, len(points)):
         if count + m * (k + 1) > len(far):
             return j, count
@@ -90,7 +91,7 @@ def probabilistic_passage(
             for at in range(starts[p], starts[p + 1]):
                 q = members[at]
                 n = sizes[q]
-                off = score(0, centres[q], points[j])
+                off = score(0, centres[q], points[j], lanes)
                 if rule == STEADY:
                     fits = off <= held[q]
                 elif rule == STARVING:
@@ -147,6 +148,7 @@ def filtered_passage(
     m, peers, count = len(living), cover.shape[1], 0
     moved, listed, wider = np.zeros(m, np.bool_), np.empty(m, np.int64), np.empty(m, np.int64)
     queue, heap = np.empty(k, np.int64), np.empty(k)
+    lanes = np.empty(8)
     for j in range(done, len(points)):
         if count + m * (k + 1) > len(far):
             return j, count
@@ -177,7 +179,7 @@ def filtered_passage(
                     q = members[at]
                     if o < born[q] or not living[q]:
                         continue
-                    off = score(0, centres[q], ring[slot])
+                    off = score(0, centres[q], ring[slot], lanes)
                     f = sizes[q]
                     barred = f >= k and better(best[q, k - 1], best_ints[q, k - 1, 0], off, o)
                     if barred or holds(top_ints[q], cand_ints[q], counts[q], o):
@@ -210,7 +212,7 @@ def filtered_passage(
                 q = members[at]
                 if s < born[q] or not living[q]:
                     continue
-                off = score(0, centres[q], points[j])
+                off = score(0, centres[q], points[j], lanes)
                 f = sizes[q]
                 if f < k or off < best[q, k - 1]:
                     inside = offer(
