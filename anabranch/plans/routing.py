@@ -19,7 +19,7 @@ import numpy as np
 from anabranch.flow.blocks import Block
 from anabranch.plans.plan import Plan, Routes
 
-__all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "route"]
+__all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "owns", "route"]
 
 # A mask is a signed 64-bit integer whose sign bit stays clear.
 MAX_LIVE = 63
@@ -144,7 +144,9 @@ def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Bloc
 def owned(
     left_epoch: np.ndarray, left_mask: np.ndarray, right_epoch: np.ndarray, right_mask: np.ndarray
 ) -> np.ndarray:
-    """Whether this worker compares each pair of copies.
+    """Whether this worker compares each pair of copies: the one place where the rule is written.
+
+    `owns` is the same function for one pair inside compiled code.
 
     Examples
     --------
@@ -154,8 +156,10 @@ def owned(
     """
     older = np.minimum(left_epoch, right_epoch)
     bits = (left_mask >> (left_epoch - older)) & (right_mask >> (right_epoch - older)) & 1
-    result: np.ndarray = bits == 1
-    return result
+    return bits == 1  # type: ignore[no-any-return]
+
+
+owns = numba.njit(cache=True, inline="always")(owned)
 
 
 @numba.njit(cache=True)

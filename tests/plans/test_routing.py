@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.plans.plan import csp, grid, ssp
-from anabranch.plans.routing import LivePlans, branch, owned, route
+from anabranch.plans.routing import LivePlans, branch, owned, owns, route
 from tests.plans.test_plans import lengths, plans
 
 
@@ -73,3 +74,20 @@ def test_an_empty_block_has_no_branches():
     block = Block.of(t=[], columns={"id": np.arange(0)})
     copies = route(LivePlans({0: csp(3)}), 1, block.t, mix(np.arange(0)), (5, 5))
     assert list(branch(block, copies, 0)) == []
+
+
+@numba.njit
+def _one_by_one(epoch, mask, right_epoch, right_mask):
+    found = np.zeros((len(epoch), len(right_epoch)), np.bool_)
+    for i in range(len(epoch)):
+        for j in range(len(right_epoch)):
+            found[i, j] = owns(epoch[i], mask[i], right_epoch[j], right_mask[j])
+    return found
+
+
+def test_compiled_code_and_arrays_know_the_same_rule():
+    epochs = np.repeat(np.arange(6), 64)
+    masks = np.tile(np.arange(64), 6)
+    want = owned(epochs[:, None], masks[:, None], epochs, masks)
+    assert (_one_by_one(epochs, masks, epochs, masks) == want).all()
+    assert (want == want.T).all() and 0 < want.sum() < want.size
