@@ -30,7 +30,6 @@ from anabranch.flow.blocks import Block, concat
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Window
 from anabranch.plans.plan import LEFT, RIGHT, SIDES
-from anabranch.plans.spans import Spans
 
 __all__ = ["BEGINNING", "CorrelateKernel", "former_fingerprint", "query_fingerprint"]
 
@@ -50,7 +49,6 @@ class CorrelateKernel:
         self.load = Load(worker)
         self._matcher = Matcher(correlation)
         for search in self._matcher.searches:
-            search.tally = Tally(spans=_measured(correlation, search.slot))
             search.owner = query_fingerprint(correlation), worker
         self._gathering = Gathering(*correlation.sides)
 
@@ -63,6 +61,8 @@ class CorrelateKernel:
         load.watermark = watermark
         limit = self._lateness(watermark)
         self._check_state(arrivals, limit)
+        for search in self._matcher.searches:
+            search.tally = Tally(spans=_measured(self.correlation, search.slot, arrivals))
         fresh = [self._take_in(side, arrivals, limit) for side in (LEFT, RIGHT)]
         for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
             compared = clock()
@@ -233,12 +233,18 @@ class CorrelateKernel:
                 bits[number] = bits.get(number, live) & live
 
 
-def _measured(correlation: Correlation, slot: str) -> tuple[float, float, int] | None:
-    """The range and number of the spans whose work is reported; None if nobody asks for it."""
-    plan, locality = correlation.plan, correlation.locality
-    if not isinstance(plan, Spans) or locality is None or locality.slot != slot:
+def _measured(
+    correlation: Correlation, slot: str, arrivals: Sequence[tuple[int, Block]]
+) -> tuple[float, float, int] | None:
+    """The range and number of the spans whose work is reported; None if nobody asks for it.
+
+    They are those of the newest plan under which rows arrive, whatever the query began with.
+    """
+    newest = max((block.meta for _, block in arrivals), key=lambda m: m["epoch"], default={})
+    locality, count = correlation.locality, int(newest.get("spans", 0))
+    if not count or locality is None or locality.slot != slot:
         return None
-    return (*locality.ground.key_range, plan.spans)
+    return (*locality.ground.key_range, count)
 
 
 def query_fingerprint(correlation: Correlation) -> str:

@@ -15,6 +15,7 @@ import pyarrow as pa
 from anabranch.correlation.call import Correlation
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
+from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, route
 
 __all__ = ["Packed", "pack"]
@@ -32,10 +33,8 @@ def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordB
     """The blocks that the rows of one Arrow batch of `side` make under the live plans."""
     intake = Intake(correlation.sides[side], correlation.drop_bad_rows)
     block, h, key, rejected = intake.admit(batch)
-    value = None
-    if any(plan.by_value for plan in live.plans.values()):
-        value = correlation.values(block)
-    copies = route(live, side, block.t, h, correlation.window, key, value)
+    value = correlation.values(block) if live.need("value") else None
+    copies = route(live, side, Rows(block.t, h, key, value), correlation.window)
     parts = dict(branch(block, copies, live.epoch))
     parts.setdefault(0, Block.of([], {"lead": np.zeros(0, bool)}))
     newest = int(block.t.max()) if len(block) else None
@@ -44,7 +43,7 @@ def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordB
         "epoch": live.epoch,
         "live": live.bits,
         "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
-        "former": {str(n): plan.former_fingerprint for n, plan in live.plans.items()},
+        "spans": live.plans[live.epoch].spans,
         "newest": newest,
         "bytes": block.meta["bytes"],
     }

@@ -21,6 +21,7 @@ from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.zones import zones
+from anabranch.plans.memory import check_newest
 
 __all__ = ["Change", "Tenure"]
 
@@ -52,6 +53,8 @@ class Tenure:
         for _, block in arrivals:
             plans.update(block.meta.get("nearest", {}))
         known: dict[str, Any] = notes.setdefault("tenures", {})
+        check_newest([int(number) for number in known], [int(number) for number in plans])
+        newest = max(map(int, known), default=-1)
         for number in sorted(plans, key=int):
             workers, weights = plans[number]
             if number in known:
@@ -62,6 +65,8 @@ class Tenure:
                         "checkpoint"
                     )
                 continue
+            if int(number) < newest:  # retired, and a router has not heard of it
+                continue
             if self.queries is not None:
                 before = self._mine(known[max(known, key=int)]) if known else _nothing(self.queries)
                 mine = self._mine([workers, weights])
@@ -69,6 +74,9 @@ class Tenure:
                 bound = -FOREVER if first else max(watermark, 0) + self.late + _MILLISECOND
                 yield Change(np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine), bound)
             known[number] = [workers, weights]
+        if plans:  # the others are retired
+            for number in [number for number in known if number not in plans]:
+                del known[number]
 
     def _mine(self, plan: Sequence[Any]) -> np.ndarray:
         assert self.queries is not None

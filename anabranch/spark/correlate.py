@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -22,16 +21,18 @@ from pyspark.sql.types import (
 
 from anabranch.calls import Duration
 from anabranch.correlation.call import Correlation, Side, Slot, plan_correlation
-from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
+from anabranch.correlation.kernel import query_fingerprint
 from anabranch.errors import InvalidCall
+from anabranch.flow.folders import absolute
 from anabranch.flow.intake import hash_column, keep_column
 from anabranch.plans.controller import Adaptive
+from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.keeper import PlanKeeper, begun_log, engage
+from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import late_problems
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.packing import PACKED, Packer
@@ -141,6 +142,7 @@ def correlate(
         {"left": left, "right": right}, late, takes_told=True
     )
     problems += _control_problems(settings, control, streaming, late)
+    problems += [] if control is None else shared_path_problems(spark, control)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
     if problems or found is None:
@@ -149,7 +151,7 @@ def correlate(
         chosen = found.plan or settings.first_plan(found.has_key)
     else:
         chosen = found.plan or default_plan(found, left, right, partitions(spark))
-    path = None if control is None else os.fspath(control)
+    path = None if control is None else absolute(control)
     return _run(found, chosen, left, right, streaming, path, settings)
 
 
@@ -166,9 +168,10 @@ def _run(
         carry(frame, side.keep)
         for frame, side in zip((left, right), correlation.sides, strict=True)
     ]
+    name = METRICS_PREFIX + secrets.token_hex(4)
     packed = [
         frame.select(*_prepared(side, of)).mapInArrow(
-            Packer(correlation, number, plan, control), PACKED
+            Packer(correlation, number, plan, control, name), PACKED
         )
         for number, (frame, side, of) in enumerate(
             zip((left, right), correlation.sides, carried, strict=True)
@@ -183,7 +186,6 @@ def _run(
         for number, column in enumerate(kept):
             schema.add(f"{side.label}_{keep_column(number)}", column.type)
     if streaming:
-        name = METRICS_PREFIX + secrets.token_hex(4)
         if control is not None:
             _keep_log(control, plan, settings, correlation, left.sparkSession, name)
         pairs = _streaming(correlation, blocks, schema, name)
@@ -200,22 +202,21 @@ def _keep_log(
     spark: SparkSession,
     name: str,
 ) -> None:
-    """Begin the plan log if it is new, and have it kept."""
-    log = begun_log(control, plan, correlation.plan is not None, correlation.bound)
+    """Have the plan log kept once the query runs."""
+    if correlation.plan is not None:
+        warn_of_other_plan(control, plan, correlation.bound)
     assert correlation.late is not None
-    keeper = PlanKeeper(
-        spark,
-        log,
-        name,
-        correlation.window,
-        correlation.late,
-        settings,
-        partitions(spark),
-        correlation.bound,
-        query_fingerprint(correlation),
-        former_fingerprint(correlation),
+    keeping = Keeping(
+        control=control,
+        plan=plan,
+        window=correlation.window,
+        late=correlation.late,
+        most_workers=partitions(spark),
+        operator=query_fingerprint(correlation),
+        settings=settings,
+        bind=correlation.bound,
     )
-    engage(spark, keeper)
+    attach(spark, name, keeping)
 
 
 def _streaming(
@@ -385,8 +386,6 @@ def _control_problems(
             return []
         return ["plan=ab.adaptive(...) keeps a plan log: add control='path/of/a/directory'"]
     problems = []
-    if not isinstance(control, (str, os.PathLike)) or not os.fspath(control):
-        problems.append(f"control must be the path of a directory, got {control!r}")
     if not streaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None:

@@ -33,8 +33,10 @@ from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.interest.routing import Interest
 from anabranch.neighbours.kernel import NearestKernel
-from anabranch.plans.plan import LEFT, RIGHT
+from anabranch.plans.log import User
+from anabranch.plans.plan import RIGHT
 from anabranch.spark.nearest_worker import NearestProcessor, packed_rows, worker_of
+from anabranch.spark.packing import user
 from anabranch.spark.processor import decode_arrivals
 
 __all__ = ["HomePacker", "through_homes"]
@@ -56,7 +58,7 @@ class HomePacker:
                 continue
             block, h, _, rejected = self.nearest.intake.admit(batch)
             newest = int(block.t.max()) if len(block) else 0
-            homes = self.plan.route(LEFT, block.t, h, (0, 0)).workers
+            homes = self.plan.homes(h)
             cells = [
                 block.take(np.flatnonzero(homes == home)).encode(
                     side=RIGHT, rejected=0 if home else rejected
@@ -78,11 +80,11 @@ def through_homes(
     """Packed objects through homes and owners; hits, and load rows in the metrics `name`."""
     sent = StructType().add("worker", IntegerType()).add("block", BinaryType())
     sent.add("load", StringType())
-    homes = HomeProcessor(call, queries, to_arrow_schema(sent), plan.workers, control)
+    homes = HomeProcessor(call, queries, to_arrow_schema(sent), plan.workers, control, name)
     looked = _observed(_stateful(blocks, homes, sent), name + "_homes")
     schema = StructType([*fields.fields]).add("load", StringType())
     arrow = to_arrow_schema(schema, timezone="UTC")
-    owners = OwnerProcessor(call, queries, arrow, control)
+    owners = OwnerProcessor(call, queries, arrow, control, name)
     return _observed(_stateful(looked, owners, schema), name)
 
 
@@ -104,11 +106,17 @@ class HomeProcessor(NearestProcessor):
     """Runs `HomeKernel` inside ``transformWithStateInPandas``."""
 
     def __init__(
-        self, nearest: Nearest, queries: bytes, schema: pa.Schema, workers: int, control: str
+        self,
+        nearest: Nearest,
+        queries: bytes,
+        schema: pa.Schema,
+        workers: int,
+        control: str,
+        call: str,
     ) -> None:
         super().__init__(nearest, queries, schema)
         self.workers = workers
-        self.control = control
+        self.control, self.call = control, call
 
     def _work(self, key: Any, cells: Sequence[Any], watermark: int) -> Iterator[pd.DataFrame]:
         began = time.perf_counter()
@@ -117,7 +125,7 @@ class HomeProcessor(NearestProcessor):
         assert self.queries is not None
         owners = _owners(self.queries, self.workers, self.nearest.measure)
         kernel = HomeKernel(owners, window, worker_of(int(key[0])), self.fingerprint)
-        mergers = _mergers(self.control, self.fingerprint).newest(kernel.believes)
+        mergers = _mergers(self.control, self.fingerprint, self.call).newest(kernel.believes)
         opening = time.perf_counter() - began
         chosen, sent = [], []
         with single_threaded():
@@ -139,9 +147,11 @@ class HomeProcessor(NearestProcessor):
 class OwnerProcessor(NearestProcessor):
     """Runs `OwnerKernel` inside ``transformWithStateInPandas``, and publishes its mergers."""
 
-    def __init__(self, nearest: Nearest, queries: bytes, schema: pa.Schema, control: str) -> None:
+    def __init__(
+        self, nearest: Nearest, queries: bytes, schema: pa.Schema, control: str, call: str
+    ) -> None:
         super().__init__(nearest, queries, schema)
-        self.control = control
+        self.control, self.call = control, call
 
     def _make(self, queries: Block | None, window: Window, worker: int) -> NearestKernel:
         return OwnerKernel(self.nearest, queries, window, worker, self.fingerprint)
@@ -150,7 +160,8 @@ class OwnerProcessor(NearestProcessor):
         assert isinstance(kernel, OwnerKernel)
         merger = kernel.merger()
         if merger is not None:
-            mergers, notes = _mergers(self.control, self.fingerprint), kernel.window.notes
+            notes = kernel.window.notes
+            mergers = _mergers(self.control, self.fingerprint, self.call)
             kept = notes.get("mergers", [])
             notes["mergers"] = mergers.publish(kernel.worker, _batch(), merger, kept)
 
@@ -160,25 +171,21 @@ def _owners(queries: bytes, workers: int, metric: str) -> Owners:
     return Owners.of(Block.decode(queries), workers, metric)
 
 
-def _mergers(control: str, operator: str) -> Mergers:
+def _mergers(control: str, operator: str, call: str) -> Mergers:
     """The mergers of this task's query."""
-    return _opened(control, _property("sql.streaming.queryId"), operator)
+    return _opened(control, user(operator, call))
 
 
 def _batch() -> int:
     """The number of this task's micro-batch."""
-    return int(_property("streaming.sql.batchId"))
-
-
-def _property(name: str) -> str:
     task = TaskContext.get()
-    found = task.getLocalProperty(name) if task is not None else None
+    found = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
     if found is None:
         raise RuntimeError("mergers belong to a micro-batch, and this is not one")
-    return found
+    return int(found)
 
 
 @functools.lru_cache(maxsize=8)
-def _opened(control: str, query: str, operator: str) -> Mergers:
+def _opened(control: str, of: User) -> Mergers:
     """One for the life of the process, which remembers what it has read."""
-    return Mergers(control, query, operator)
+    return Mergers(control, of)

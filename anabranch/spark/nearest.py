@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import warnings
 from collections.abc import Iterator
@@ -24,15 +23,18 @@ from pyspark.sql.types import (
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
+from anabranch.flow.folders import absolute
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.routing import Interest, cheaper_plan
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.queries import fixed_queries
-from anabranch.plans.plan import Plan, Ssp, ssp
+from anabranch.plans.hashed import Ssp, ssp
+from anabranch.plans.keeper import Keeping, warn_of_other_plan
+from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.interest import HomePacker, through_homes
-from anabranch.spark.keeper import PlanKeeper, begun_log, engage
+from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import late_problems
 from anabranch.spark.metrics import METRICS_PREFIX
 from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
@@ -59,7 +61,7 @@ def nearest(
     window: Duration | None = None,
     rows: int | None = None,
     late: Duration | None = None,
-    plan: Plan | None = None,
+    plan: Ssp | Interest | None = None,
     method: str = "exact",
     error: float | None = None,
     output: str = "hits",
@@ -172,7 +174,7 @@ def nearest(
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
     chosen = found.plan or _chosen(found, queries, fixed, partitions(spark), expected, control)
-    path = None if control is None else os.fspath(control)
+    path = None if control is None else absolute(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
 
@@ -221,7 +223,7 @@ def _chosen(
     most: int,
     expected: int | None,
     control: Any,
-) -> Plan:
+) -> Ssp | Interest:
     """The plan of a call that names none."""
     if fixed is None:
         return ssp(most if queries.isStreaming else workers_for(*_added(call, queries), most))
@@ -243,7 +245,7 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
 
 def _run(
     call: Nearest,
-    plan: Plan,
+    plan: Ssp | Interest,
     objects: DataFrame,
     queries: DataFrame,
     fixed: Block | None,
@@ -252,16 +254,22 @@ def _run(
     side = call.objects
     ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
     nothing = F.lit(0).cast("bigint")
+    name = METRICS_PREFIX + secrets.token_hex(4)
     routed = isinstance(plan, Interest)
-    packer = HomePacker(call, plan) if isinstance(plan, Interest) else None
-    packed = objects.select(
+    rows = objects.select(
         F.unix_micros(by_name(side.time)).alias("t"),
         ident.alias("id"),
         by_name(side.slots[0].column).alias("v"),
         (F.xxhash64(ident) if routed else nothing).alias("h"),
         nothing.alias("key"),
-    ).mapInArrow(packer or ObjectPacker(call, plan, control, call.fingerprint(fixed)), PACKED)
+    )
+    if isinstance(plan, Interest):
+        packed = rows.mapInArrow(HomePacker(call, plan), PACKED)
+    else:
+        operator = call.fingerprint(fixed)
+        packed = rows.mapInArrow(ObjectPacker(call, plan, control, operator, name), PACKED)
     if fixed is None:
+        assert isinstance(plan, Ssp)
         asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
         packed = packed.union(asked)
     table = None if fixed is None else fixed.encode(**fixed.meta)
@@ -274,7 +282,6 @@ def _run(
         fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
         fields.add("object_t", LongType()).add("distance", DoubleType())
     if objects.isStreaming:
-        name = METRICS_PREFIX + secrets.token_hex(4)
         packed = _with_watermark(call, packed)
         if isinstance(plan, Interest):
             assert table is not None and control is not None
@@ -335,26 +342,24 @@ def _batch(
 
 
 def _keep_log(
-    call: Nearest, plan: Plan, fixed: Block, control: str, objects: DataFrame, name: str
+    call: Nearest, plan: Ssp, fixed: Block, control: str, objects: DataFrame, name: str
 ) -> None:
-    """Begin the plan log if it is new, and have it kept."""
-    log = begun_log(control, plan, call.plan is not None)
+    """Have the plan log kept once the query runs."""
+    if call.plan is not None:
+        warn_of_other_plan(control, plan)
     # A query changes hands two windows after the new plan's bound; until then the old one is live.
     longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
     assert call.late is not None
-    spark = objects.sparkSession
-    keeper = PlanKeeper(
-        spark,
-        log,
-        name,
-        (longest, longest),
-        call.late,
-        None,
-        partitions(spark),
-        _only_ssp,
-        call.fingerprint(fixed),
+    keeping = Keeping(
+        control=control,
+        plan=plan,
+        window=(longest, longest),
+        late=call.late,
+        most_workers=partitions(objects.sparkSession),
+        operator=call.fingerprint(fixed),
+        bind=_only_ssp,
     )
-    engage(spark, keeper)
+    attach(objects.sparkSession, name, keeping)
 
 
 def _only_ssp(plan: Plan) -> Plan:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from anabranch.neighbours.interest.routing import Interest
+from anabranch.spark.keeper import shared_path_problems
 
 __all__ = ["control_problems", "kind_problems", "watermark_problems"]
 
@@ -92,8 +92,7 @@ def control_problems(
         )
     if control is None:
         return problems
-    if not isinstance(control, (str, os.PathLike)):
-        problems.append(f"control must be the path of a directory, got {control!r}")
+    problems += shared_path_problems(objects.sparkSession, control)
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None and not routed:

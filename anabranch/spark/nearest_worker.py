@@ -31,7 +31,8 @@ from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.homes import HomeKernel
 from anabranch.neighbours.kernel import NearestKernel
 from anabranch.neighbours.queries import read_queries, refuse_bad_queries
-from anabranch.plans.plan import LEFT, RIGHT, Plan, Ssp
+from anabranch.plans.hashed import Ssp
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.packing import live_plans
 from anabranch.spark.processor import CorrelateProcessor, decode_arrivals
@@ -57,12 +58,13 @@ class ObjectPacker:
     nearest: Nearest
     plan: Plan
     control: str | None = None
-    operator: str = ""  # what tells this `nearest` from others in the query
+    operator: str = ""  # what tells this `nearest` from others, and stays at a restart
+    call: str = ""  # what tells this call from others in the query
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker for each input batch."""
         settle()
-        live = live_plans(self.plan, self.control, self.operator)
+        live = live_plans(self.plan, self.control, self.operator, self.call)
         keys = worker_keys(live.workers)
         about = _about(live)
         for batch in batches:
@@ -106,21 +108,20 @@ class QueryPacker:
 def _homes(plan: Plan, h: np.ndarray, block: Block) -> np.ndarray:
     """The worker of each query in a block, whose column `row` says which input row it was."""
     rows = block.columns["row"]
-    return np.asarray(plan.route(LEFT, block.t, h[rows], (0, 0)).workers, np.int64)
+    return np.asarray(plan.route(LEFT, Rows(block.t, h[rows]), (0, 0)).workers, np.int64)
 
 
 def _about(live: LivePlans) -> dict[str, Any]:
     """The live plans as workers need to know them."""
+    about: dict[str, Any] = {}
     for number, plan in live.plans.items():
         if not isinstance(plan, Ssp) or plan.master != "left":
             raise InvalidCall(
                 "nearest",
                 [f"plan {number} in the plan log is {plan}; nearest takes ab.ssp(workers)"],
             )
-    return {
-        str(number): [plan.workers, plan.to_dict().get("weights")]
-        for number, plan in live.plans.items()
-    }
+        about[str(number)] = [plan.workers, plan.weights]
+    return about
 
 
 def packed_rows(

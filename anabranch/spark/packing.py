@@ -14,15 +14,15 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from anabranch.correlation.call import Correlation
-from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
+from anabranch.correlation.kernel import query_fingerprint
 from anabranch.correlation.packing import pack
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.heap import settle
-from anabranch.plans.log import reader
+from anabranch.plans.log import User, reader
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
 
-__all__ = ["PACKED", "Packer", "live_plans"]
+__all__ = ["PACKED", "Packer", "live_plans", "user"]
 
 # worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
 PACKED = "worker int, newest long, block binary"
@@ -38,12 +38,13 @@ class Packer:
     side: int
     plan: Plan
     control: str | None = None
+    call: str = ""  # what tells this call from others in the query
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
         settle()
-        names = query_fingerprint(self.correlation), former_fingerprint(self.correlation)
-        live = live_plans(self.plan, self.control, *names)
+        operator = query_fingerprint(self.correlation)
+        live = live_plans(self.plan, self.control, operator, self.call)
         # A plan of the log may be bound to the threshold of an earlier run.
         bound = {number: self.correlation.bound(plan) for number, plan in live.plans.items()}
         live = LivePlans(bound)
@@ -76,13 +77,22 @@ def _loads(blocks: Mapping[int, bytes]) -> Iterator[list[int]]:
     yield load
 
 
-def live_plans(plan: Plan, control: str | None, operator: str = "", former: str = "") -> LivePlans:
+def live_plans(plan: Plan, control: str | None, operator: str = "", call: str = "") -> LivePlans:
     """The plans of this task's micro-batch; a repeated task reads the same ones."""
     if control is None:
         return LivePlans({0: plan})
     task = TaskContext.get()
     batch = task.getLocalProperty("streaming.sql.batchId") if task is not None else None
-    if task is None or batch is None:
+    if batch is None:
         raise RuntimeError("a plan log is read by micro-batch, and this is not one")
+    return reader(control).live_at(int(batch), plan, user(operator, call))
+
+
+def user(operator: str, call: str) -> User:
+    """Who uses a control directory in this task: an operator of this run of this query."""
+    task = TaskContext.get()
+    if task is None:
+        return User(None, operator, None, call)
     query = task.getLocalProperty("sql.streaming.queryId")
-    return reader(control).live_at(int(batch), query, operator, former)
+    run = task.getLocalProperty("spark.jobGroup.id")  # Spark's name of a run's jobs is its id
+    return User(query, operator, run, call)

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.calls import describe, microseconds
 from anabranch.correlation.call import plan_correlation
-from anabranch.plans.plan import keyed
+from anabranch.plans.hashed import keyed
 
 SCHEMA = {
     "id": "bigint",

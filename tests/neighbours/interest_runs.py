@@ -24,6 +24,7 @@ from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries
+from anabranch.plans.log import User
 from anabranch.plans.plan import RIGHT
 from tests.neighbours.runs import Run
 
@@ -162,7 +163,7 @@ class KeptControl(InterestRun):
 
     def __init__(self, folder: str, *about: Any, **more: Any) -> None:
         super().__init__(*about, **more)
-        self.files = Mergers(folder, "query", "operator")
+        self.files = Mergers(folder, User("query", "operator"))
 
     def save(self) -> dict[str, Any]:
         """All that a checkpoint and a sink hold."""

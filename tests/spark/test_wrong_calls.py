@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans.plan import Ssp, keyed
+from anabranch.plans.hashed import Ssp, keyed
 from tests.spark.feeds import Feed, scripted, settings
 
 GOOD = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds"}
