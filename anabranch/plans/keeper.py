@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from anabranch.plans.controller import Adaptive, Controller, Report
-from anabranch.plans.log import PlanLog, Request, User
+from anabranch.plans.log import PlanLog, Request, User, refuse_unloggable
 from anabranch.plans.plan import Plan
 
 __all__ = ["LEAD", "Keeping", "PlanKeeper", "warn_of_other_plan"]
@@ -55,6 +55,9 @@ class Keeping:
     operator: str = ""
     settings: Adaptive | None = None
     bind: Callable[[Plan], Plan] = _as_it_is
+
+    def __post_init__(self) -> None:
+        refuse_unloggable(self.plan)
 
 
 class PlanKeeper:

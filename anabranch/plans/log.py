@@ -26,7 +26,17 @@ from anabranch.plans.arguments import refuse
 from anabranch.plans.plan import Plan, plan_from_dict, read_back
 from anabranch.plans.routing import LivePlans
 
-__all__ = ["Entry", "PlanLog", "PlanReader", "Refusal", "Request", "User", "live_at", "reader"]
+__all__ = [
+    "Entry",
+    "PlanLog",
+    "PlanReader",
+    "Refusal",
+    "Request",
+    "User",
+    "live_at",
+    "reader",
+    "refuse_unloggable",
+]
 
 _READERS = 16  # of logs that one process remembers
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
@@ -169,7 +179,7 @@ class PlanLog:
             raise TypeError(f"append takes a plan such as ab.grid(2, 2), got {plan!r}")
         if not isinstance(cause, str):
             raise TypeError(f"cause must be a text, got {cause!r}")
-        _refuse_unreadable(plan)
+        refuse_unloggable(plan)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
         form = {"plan": plan.to_dict(), "cause": cause}
         self._write(f"requests/{stamp}-{uuid.uuid4().hex[:8]}.json", form)
@@ -190,7 +200,7 @@ class PlanLog:
 
     def begin(self, plan: Plan) -> Entry:
         """The first entry of a new log; for the query's driver alone, as all that follow."""
-        _refuse_unreadable(plan)
+        refuse_unloggable(plan)
         return self.write(Entry(0, 0, plan, 0, (0,), {"rule": "start", "new": str(plan)}))
 
     def write(self, entry: Entry) -> Entry:
@@ -349,7 +359,8 @@ def reader(path: str) -> PlanReader:
     return PlanReader(path)
 
 
-def _refuse_unreadable(plan: Plan) -> None:
+def refuse_unloggable(plan: Plan) -> None:
+    """Raise if a plan cannot be written to a log."""
     if read_back(plan) != plan:
         raise ValueError(
             f"{plan!r} cannot be written to a log, for plan_from_dict would not read it: take one "

@@ -14,7 +14,7 @@ import pytest
 import anabranch as ab
 from anabranch.flow.load import Load
 from anabranch.plans.controller import Report
-from anabranch.plans.hashed import keyed
+from anabranch.plans.hashed import Ssp, keyed
 from anabranch.plans.keeper import LEAD, Keeping, PlanKeeper, warn_of_other_plan
 from anabranch.plans.log import PlanLog, User
 from anabranch.plans.routing import MAX_LIVE
@@ -63,6 +63,14 @@ def test_nothing_is_written_before_the_first_report(tmp_path):
     (entry,) = PlanLog(str(folder)).entries()
     assert entry.plan == ab.ssp(2) and entry.first == 0
     assert PlanLog(str(folder)).owner() == "query"
+
+
+def test_a_plan_that_no_log_can_hold_is_refused_at_the_call(tmp_path):
+    class Mine(Ssp):
+        kind = "mine"
+
+    with pytest.raises(ValueError, match="cannot be written to a log"):
+        keeping(tmp_path, plan=Mine(2))
 
 
 def test_a_log_of_another_query_is_left_alone(log, keeper):
