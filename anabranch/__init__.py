@@ -19,8 +19,9 @@ if TYPE_CHECKING:
     from anabranch.neighbours.interest.routing import interest
     from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
     from anabranch.plans.controller import adaptive
+    from anabranch.plans.hashed import grid, ssp
     from anabranch.plans.log import PlanLog
-    from anabranch.plans.plan import csp, grid, ssp
+    from anabranch.plans.segments import csp
     from anabranch.plans.spans import spans
     from anabranch.predicates import (
         cosine,
@@ -115,8 +116,9 @@ _HOME = {
     "anabranch.neighbours.interest.routing": "interest",
     "anabranch.placement": "CoreNetwork Placement Switcher feed place template",
     "anabranch.plans.controller": "adaptive",
+    "anabranch.plans.hashed": "grid ssp",
     "anabranch.plans.log": "PlanLog",
-    "anabranch.plans.plan": "csp grid ssp",
+    "anabranch.plans.segments": "csp",
     "anabranch.plans.spans": "spans",
     "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",

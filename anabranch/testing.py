@@ -25,7 +25,9 @@ from anabranch.flow.intake import hash_column, keep_column
 from anabranch.flow.kernel import Job, Kernel, Task, check_settings
 from anabranch.flow.load import Load
 from anabranch.flow.slices import BEGINNING, Slice, Slices
-from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
+from anabranch.plans.costs import choose
+from anabranch.plans.hashed import keyed
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows, read_back
 from anabranch.plans.routing import LivePlans
 from anabranch.plans.spans import Spans
 
@@ -39,77 +41,66 @@ def check_plan(
 ) -> None:
     """Raise `AssertionError` unless `plan` obeys the law of plans.
 
-    Random rows of both sides are routed; every pair that the window lets join (and, for a plan
-    that spreads by key, whose keys are equal, or by value, whose values are within reach) must meet
-    in exactly one worker. The plan must also answer for a row alone, and survive pickling and its
-    JSON form.
+    Random rows of both sides are routed; every pair that the window lets join and that the plan
+    says may match must meet in exactly one worker. The plan must also answer for a row alone, and
+    survive pickling and its JSON form, if it has one. A plan of spans must be bound first.
 
     Examples
     --------
-    >>> from anabranch.plans.plan import grid
+    >>> from anabranch.plans.hashed import grid
     >>> check_plan(grid(3, 2))
     """
+    if not isinstance(plan, Plan):
+        raise TypeError(f"check_plan takes a plan such as ab.grid(2, 2), got {plan!r}")
     random = np.random.default_rng(seed)
-    longest = max(*window, 1)
-    t = [np.sort(random.integers(0, 6 * longest, rows)) + 10**15 for _ in (LEFT, RIGHT)]
-    ids = [random.integers(0, 20 if plan.by_key else 10**9, rows) for _ in (LEFT, RIGHT)]
-    h = [mix(values) for values in ids]
-    v = [_values(plan, random, rows) for _ in (LEFT, RIGHT)]
-    homes = [_homes(plan, side, t[side], h[side], v[side], window) for side in (LEFT, RIGHT)]
-    apart = t[LEFT][:, None] - t[RIGHT][None, :]
-    due = (apart >= -window[0]) & (apart <= window[1])
-    if plan.by_key:
-        due &= ids[LEFT][:, None] == ids[RIGHT][None, :]
-    if isinstance(plan, Spans) and plan.reach is not None:
-        due &= np.abs(v[LEFT][:, None] - v[RIGHT][None, :]) <= plan.reach * (1 - 1e-12)
+    left, right = (_drawn(plan, window, rows, random) for _ in (LEFT, RIGHT))
+    homes = [_homes(plan, side, of, window) for side, of in ((LEFT, left), (RIGHT, right))]
+    apart = left.t[:, None] - right.t[None, :]
+    due = (apart >= -window[0]) & (apart <= window[1]) & plan.may_match(left, right)
     meetings = homes[LEFT].astype(np.int64) @ homes[RIGHT].T.astype(np.int64)
     wrong = np.argwhere(due & (meetings != 1))
     if len(wrong):
         i, j = wrong[0]
         raise AssertionError(
             f"{plan}: {len(wrong)} of {int(due.sum())} joinable pairs do not meet exactly once; "
-            f"left t={t[LEFT][i]} goes to {np.flatnonzero(homes[LEFT][i]).tolist()}, right "
-            f"t={t[RIGHT][j]} to {np.flatnonzero(homes[RIGHT][j]).tolist()}"
+            f"left t={left.t[i]} goes to {np.flatnonzero(homes[LEFT][i]).tolist()}, right "
+            f"t={right.t[j]} to {np.flatnonzero(homes[RIGHT][j]).tolist()}"
         )
-    for side in (LEFT, RIGHT):
+    # A plan class of one's own need not be fit for a log.
+    twins = [pickle.loads(pickle.dumps(plan)), read_back(plan) or plan]
+    for side, of in ((LEFT, left), (RIGHT, right)):
         some = random.permutation(rows)[: rows // 7]
-        again = _homes(plan, side, t[side][some], h[side][some], v[side][some], window)
+        again = _homes(plan, side, of.take(some), window)
         assert (again == homes[side][some]).all(), f"{plan}: a row's workers depend on other rows"
-        for twin in (pickle.loads(pickle.dumps(plan)), plan_from_dict(plan.to_dict())):
-            same = _homes(twin, side, t[side], h[side], v[side], window)
+        for twin in twins:
+            same = _homes(twin, side, of, window)
             assert (same == homes[side]).all(), f"{plan}: a copy of the plan routes differently"
 
 
-def _values(plan: Plan, random: np.random.Generator, rows: int) -> np.ndarray:
-    """Numbers for a plan by value: in its range, beyond it, and on the edges of its spans."""
-    if not isinstance(plan, Spans):
-        return np.zeros(rows)
-    low, high = plan.low or 0.0, plan.high or 0.0
+def _drawn(plan: Plan, window: tuple[int, int], rows: int, random: np.random.Generator) -> Rows:
+    """Rows with few keys, and values within and beyond a plan's range and on its edges."""
+    t = np.sort(random.integers(0, 6 * max(*window, 1), rows)) + 10**15
+    low, high, spans = 0.0, 1.0, 10
+    if isinstance(plan, Spans):
+        low, high, spans = plan.low or 0.0, plan.high or 0.0, plan.spans
     width = high - low
     anywhere = random.uniform(low - 0.1 * width, high + 0.1 * width, rows)
-    edges = low + width * random.integers(0, plan.spans + 1, rows) / plan.spans
-    return np.where(random.random(rows) < 0.3, edges, anywhere)
+    edges = low + width * random.integers(0, spans + 1, rows) / spans
+    value = np.where(random.random(rows) < 0.3, edges, anywhere)
+    ids, keys = random.integers(0, 10**9, rows), random.integers(0, 20, rows)
+    return Rows(t, mix(ids), mix(keys), value)
 
 
-def _homes(
-    plan: Plan,
-    side: int,
-    t: np.ndarray,
-    h: np.ndarray,
-    values: np.ndarray,
-    window: tuple[int, int],
-) -> np.ndarray:
+def _homes(plan: Plan, side: int, rows: Rows, window: tuple[int, int]) -> np.ndarray:
     """A row by worker matrix of how many copies go there."""
-    if plan.by_value:
-        offsets, workers = plan.route_values(side, values, h)
-    else:
-        offsets, workers = plan.route(side, t, h, window)
-    assert len(offsets) == len(t) + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
+    offsets, workers = plan.route(side, rows, window)
+    n = len(rows.t)
+    assert len(offsets) == n + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
     if len(workers):
         found = workers.min(), workers.max()
         assert found[0] >= 0 and found[1] < plan.workers, f"{plan}: worker out of range, {found}"
-    homes = np.zeros((len(t), plan.workers), np.int8)
-    np.add.at(homes, (np.repeat(np.arange(len(t)), np.diff(offsets)), workers), 1)
+    homes = np.zeros((n, plan.workers), np.int8)
+    np.add.at(homes, (np.repeat(np.arange(n), np.diff(offsets)), workers), 1)
     assert homes.max(initial=0) <= 1, f"{plan}: a row goes to the same worker twice"
     return homes
 

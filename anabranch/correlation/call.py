@@ -18,8 +18,7 @@ from anabranch.calls import LONGEST, Duration, describe, microseconds
 from anabranch.correlation.emd.locality import Locality
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.flow.blocks import Block
-from anabranch.neighbours.interest.routing import Interest
-from anabranch.plans.plan import Plan
+from anabranch.plans.plan import Plan, Routing
 from anabranch.plans.spans import Spans
 from anabranch.predicates import (
     Compared,
@@ -136,12 +135,7 @@ class Correlation:
 
     def bound(self, plan: Plan) -> Plan:
         """The plan, told the range of keys if it needs it; `ValueError` if it does not fit."""
-        if isinstance(plan, Interest):
-            raise ValueError(
-                f"plan {plan} is for ab.nearest, whose queries tell what may matter; correlate "
-                "takes ab.ssp(...), ab.csp(...), ab.grid(...) or ab.spans(...)"
-            )
-        if plan.by_key and not self.has_key:
+        if plan.needs == "key" and not self.has_key:
             raise ValueError(
                 f"plan {plan} spreads rows by key: it needs an equality such as ab.same('room') in "
                 "the predicate"
@@ -201,7 +195,12 @@ def plan_correlation(
     kept = check.keeps(keep)
     if bad_rows not in ("fail", "drop"):
         check.problems.append(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
-    if plan is not None and not isinstance(plan, Plan):
+    if isinstance(plan, Routing):
+        check.problems.append(
+            f"plan {plan} is for {plan.verb}; correlate takes ab.ssp(...), ab.csp(...), "
+            "ab.grid(...) or ab.spans(...)"
+        )
+    elif plan is not None and not isinstance(plan, Plan):
         check.problems.append(
             "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), "
             f"got {plan!r}"
@@ -218,7 +217,7 @@ def plan_correlation(
         if twice:
             check.problems.append(f"keep: the result would have two columns named {twice[0]!r}")
     keyless = predicate is not None and not any(isinstance(t, Same) for t in predicate.terms)
-    if keyless and isinstance(plan, Plan) and plan.by_key:
+    if keyless and isinstance(plan, Plan) and plan.needs == "key":
         check.problems.append(f"plan {plan} spreads by key: add ab.same(...) to the predicate")
     if bad_rows == "drop":
         for slot in [slot for slot in slots[0] if _needs_length(slot) and slot.dim is None]:

@@ -30,8 +30,8 @@ from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.kernel import Task, fingerprint_of
 from anabranch.flow.load import Load
 from anabranch.flow.slices import BEGINNING, Notes, Slices
+from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT, SIDES
-from anabranch.plans.spans import Spans
 
 __all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes"]
 
@@ -44,18 +44,15 @@ class CorrelateNotes(Notes):
     ----------
     lengths, bytes
         How long compared vectors are, and byte strings, by slot.
-    newest, plans, live
-        Of the plans under which stored rows were routed: the newest time, the plan's fingerprint,
-        and which plans were live then, by number.
+    plans
+        What a `PlanMemory` holds of the plans under which stored rows were routed.
     highest
         The highest number of a plan that was ever heard of.
     """
 
     lengths: dict[str, int] = field(default_factory=dict)
     bytes: dict[str, int] = field(default_factory=dict)
-    newest: dict[str, int] = field(default_factory=dict)
-    plans: dict[str, str] = field(default_factory=dict)
-    live: dict[str, int] = field(default_factory=dict)
+    plans: dict[str, Any] = field(default_factory=lambda: PlanMemory().to_dict())
     highest: int = -1
 
 
@@ -107,7 +104,6 @@ class CorrelateKernel:
         self.load = Load(worker)
         self._matcher = Matcher(correlation)
         for search in self._matcher.searches:
-            search.tally = Tally(spans=_measured(correlation, search.slot))
             search.owner = fingerprint_of(job.settings), worker
         self._gathering = Gathering(*correlation.sides)
 
@@ -120,6 +116,8 @@ class CorrelateKernel:
         load.watermark = now
         limit = self._lateness(now)
         self._check_state(arrivals, limit)
+        for search in self._matcher.searches:
+            search.tally = Tally(spans=_measured(self.correlation, search.slot, arrivals))
         fresh = [self._take_in(side, arrivals, limit) for side in (LEFT, RIGHT)]
         for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
             compared = clock()
@@ -144,7 +142,7 @@ class CorrelateKernel:
         self.slices.merge_small()
         self.slices.notes.reached = now
         load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
-        load.newest = dict(self.slices.notes.newest)
+        load.newest = dict(self.slices.notes.plans["newest"])
         self._report_searches()
         load.busy_seconds += clock() - began
 
@@ -262,32 +260,29 @@ class CorrelateKernel:
                     f"call says dim={slot.dim}: name the length that it was begun with, or begin "
                     "a new checkpoint"
                 )
-        longest = max(self.correlation.window)
-        for number in [n for n, last in notes.newest.items() if last + longest <= limit]:
-            del notes.newest[number], notes.live[number]
-        for block in arrivals:
-            _check_plans(block.meta, notes)
+        memory = PlanMemory.from_dict(notes.plans)
+        memory.forget(limit - max(self.correlation.window))
         if arrivals:
-            _check_highest(arrivals, notes)
+            epochs = [int(block.meta["epoch"]) for block in arrivals]
+            check_newest([notes.highest], epochs)
+            notes.highest = max(notes.highest, *epochs)
         for block in arrivals:
-            last = block.meta.get("newest")
-            if last is not None:
-                number, live = str(block.meta["epoch"]), int(block.meta["live"])
-                notes.newest[number] = max(notes.newest.get(number, BEGINNING), last)
-                notes.live[number] = notes.live.get(number, live) & live
-        # Of plans that are over, nothing is remembered: state must not grow with every change.
-        heard = {number for block in arrivals for number in block.meta["plans"]}
-        if arrivals:
-            keep = heard | set(notes.newest)
-            notes.plans = {n: mark for n, mark in notes.plans.items() if n in keep}
+            memory.observe(block.meta)
+        notes.plans = memory.to_dict()
 
 
-def _measured(correlation: Correlation, slot: str) -> tuple[float, float, int] | None:
-    """The range and number of the spans whose work is reported; None if nobody asks for it."""
-    plan, locality = correlation.plan, correlation.locality
-    if not isinstance(plan, Spans) or locality is None or locality.slot != slot:
+def _measured(
+    correlation: Correlation, slot: str, arrivals: Sequence[Block]
+) -> tuple[float, float, int] | None:
+    """The range and number of the spans whose work is reported; None if nobody asks for it.
+
+    They are those of the newest plan under which rows arrive, whatever the query began with.
+    """
+    newest = max((block.meta for block in arrivals), key=lambda m: int(m["epoch"]), default={})
+    locality, count = correlation.locality, int(newest.get("spans", 0))
+    if not count or locality is None or locality.slot != slot:
         return None
-    return (*locality.ground.key_range, plan.spans)
+    return (*locality.ground.key_range, count)
 
 
 def _width(slot: Slot) -> int | None:
@@ -299,38 +294,3 @@ def _width(slot: Slot) -> int | None:
 
 def _in_units(slot: Slot, width: int) -> str:
     return f"length {width}" if slot.kind == "vector" else f"{8 * width - 7} to {8 * width} bytes"
-
-
-def _check_plans(meta: dict[str, Any], notes: CorrelateNotes) -> None:
-    """Rows that may meet must have been routed under the older of their plans, and the same one."""
-    epoch, live = int(meta["epoch"]), int(meta["live"])
-    for number in notes.newest:
-        behind = epoch - int(number)
-        known = live >> behind if behind >= 0 else notes.live.get(number, 0) >> -behind
-        if not known & 1:
-            raise StateMismatch(
-                f"rows of plan {number} are still in the window and rows of plan {epoch} arrive, "
-                "but they were not routed under a common plan, so pairs would be lost: the plan "
-                "log does not belong to this checkpoint, or a plan was retired too early"
-            )
-    for number, fingerprint in meta["plans"].items():
-        if notes.plans.get(number, fingerprint) != fingerprint:
-            raise StateMismatch(
-                f"plan {number} is not the one that this checkpoint was begun with: restart with "
-                "the same plan=, partitions and plan log (ab.spans also needs that the first "
-                "ab.emd(...) <= x with known bins compares the same columns), or begin a new "
-                "checkpoint"
-            )
-        notes.plans[number] = fingerprint
-
-
-def _check_highest(arrivals: Sequence[Block], notes: CorrelateNotes) -> None:
-    """Plans have rising numbers: if none is as high as one before, the log was lost."""
-    newest = max(int(block.meta["epoch"]) for block in arrivals)
-    if newest < notes.highest:
-        raise StateMismatch(
-            f"rows arrive under plan {newest}, but plan {notes.highest} was in force before: the "
-            "plan log is not the one that this checkpoint was begun with; restore the control "
-            "directory, or begin a new checkpoint"
-        )
-    notes.highest = newest

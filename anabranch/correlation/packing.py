@@ -16,6 +16,7 @@ from anabranch.correlation.call import Correlation
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.flow.kernel import Packed
+from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, route
 
 __all__ = ["SidePacking"]
@@ -35,10 +36,8 @@ class SidePacking:
         # A plan of the log may be bound to the threshold of an earlier run.
         live = LivePlans({number: call.bound(plan) for number, plan in live.plans.items()})
         block, h, key, rejected = Intake(call.sides[side], call.drop_bad_rows).admit(batch)
-        value = None
-        if any(plan.by_value for plan in live.plans.values()):
-            value = call.values(block)
-        copies = route(live, side, block.t, h, call.window, key, value)
+        value = call.values(block) if live.need("value") else None
+        copies = route(live, side, Rows(block.t, h, key, value), call.window)
         parts = dict(branch(block, copies, live.epoch))
         for worker in self._hearing(live):
             parts.setdefault(worker, _NOTHING)
@@ -48,6 +47,7 @@ class SidePacking:
             "epoch": live.epoch,
             "live": live.bits,
             "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
+            "spans": live.plans[live.epoch].spans,
             "newest": newest,
             "bytes": block.meta["bytes"],
         }

@@ -26,11 +26,12 @@ __all__ = ["Job", "Kernel", "Packed", "Packing", "Task", "check_settings", "fing
 
 @dataclass(frozen=True)
 class Task:
-    """Where a step runs: of which query and micro-batch, as which worker."""
+    """Where a step runs: as which worker, of which query and micro-batch, in which run of it."""
 
     worker: int
     query: str = ""
     batch: int = 0
+    run: str = ""
 
 
 class Kernel(Protocol):

@@ -16,7 +16,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.neighbours.interest.routing import Interest
 from anabranch.neighbours.lists.algorithm import METRICS
-from anabranch.plans.plan import Plan, Ssp
+from anabranch.plans.hashed import Ssp
 from anabranch.predicates import VectorMeasure
 
 __all__ = [
@@ -61,7 +61,7 @@ class Nearest:
     method: str
     error: float
     output: str
-    plan: Plan | None
+    plan: Ssp | Interest | None
     late: int | None
     drop_bad_rows: bool
     query_id_is_text: bool

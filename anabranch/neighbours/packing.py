@@ -17,7 +17,8 @@ from anabranch.flow.kernel import Packed
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.routing import Interest
 from anabranch.neighbours.queries import read_queries, refuse_bad_queries
-from anabranch.plans.plan import LEFT, RIGHT, Ssp
+from anabranch.plans.hashed import Ssp
+from anabranch.plans.plan import LEFT, RIGHT, Rows
 from anabranch.plans.routing import LivePlans
 
 __all__ = ["HomePacking", "ObjectPacking", "QueryPacking"]
@@ -49,7 +50,7 @@ class QueryPacking:
         block, problems, rejected = read_queries(self.nearest, table)
         refuse_bad_queries(self.nearest, problems)
         h = table["h"].combine_chunks().to_numpy()[block.columns["row"]]
-        homes = np.asarray(live.plans[live.epoch].route(LEFT, block.t, h, (0, 0)).workers)
+        homes = np.asarray(live.plans[live.epoch].route(LEFT, Rows(block.t, h), (0, 0)).workers)
         workers = set(homes.tolist()) | ({0} if rejected else set())
         cells = {
             worker: block.take(np.flatnonzero(homes == worker)).encode(
@@ -84,13 +85,12 @@ class HomePacking:
 
 def _about(live: LivePlans) -> dict[str, Any]:
     """The live plans as workers need to know them."""
+    about: dict[str, Any] = {}
     for number, plan in live.plans.items():
         if not isinstance(plan, Ssp) or plan.master != "left":
             raise InvalidCall(
                 "nearest",
                 [f"plan {number} in the plan log is {plan}; nearest takes ab.ssp(workers)"],
             )
-    return {
-        str(number): [plan.workers, plan.to_dict().get("weights")]
-        for number, plan in live.plans.items()
-    }
+        about[str(number)] = [plan.workers, plan.weights]
+    return about

@@ -21,6 +21,7 @@ from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.zones import zones
+from anabranch.plans.memory import check_newest
 
 __all__ = ["Change", "Tenure"]
 
@@ -84,13 +85,7 @@ def _check_plans(plans: dict[str, list[Any]], known: dict[str, list[Any]], highe
                 f"plan {number} is not the one that this checkpoint was begun with: restart with "
                 "the same plan=, partitions and plan log, or begin a new checkpoint"
             )
-    newest = max(map(int, plans))
-    if newest < highest:
-        raise StateMismatch(
-            f"rows arrive under plan {newest}, but plan {highest} was in force before: the plan "
-            "log is not the one that this checkpoint was begun with; restore the control "
-            "directory, or begin a new checkpoint"
-        )
+    check_newest([highest], [int(number) for number in plans])
 
 
 def _nothing(queries: Block) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,14 +14,16 @@ from anabranch.correlation.call import Correlation, Side, Slot, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
+from anabranch.flow.folders import absolute
 from anabranch.flow.intake import hash_column, keep_column
 from anabranch.plans.controller import Adaptive
+from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.keeper import PlanKeeper, begun_log, engage
+from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
@@ -126,6 +127,7 @@ def correlate(
         inputs, dict(zip(inputs, times, strict=True)), late
     )
     problems += _control_problems(settings, control, streaming, late)
+    problems += [] if control is None else shared_path_problems(spark, control)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
     if problems or found is None:
@@ -134,7 +136,7 @@ def correlate(
         chosen = found.plan or settings.first_plan(found.has_key)
     else:
         chosen = found.plan or default_plan(found, left, right, partitions(spark))
-    path = None if control is None else os.fspath(control)
+    path = None if control is None else absolute(control)
     return _run(found, chosen, (left, right), streaming, path, settings)
 
 
@@ -147,11 +149,12 @@ def _run(
     settings: Adaptive | None,
 ) -> DataFrame:
     job = CorrelateJob(correlation)
-    spark = frames[LEFT].sparkSession
+    spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
     carried = [carry(f, side.keep) for f, side in zip(frames, correlation.sides, strict=True)]
+    operator = operator_of(job)
     packed = [
         frame.select(*_prepared(side, kept)).mapInArrow(
-            Packer(SidePacking(correlation, number, streaming), plan, control, operator_of(job)),
+            Packer(SidePacking(correlation, number, streaming), plan, control, operator, name),
             PACKED,
         )
         for number, (frame, side, kept) in enumerate(
@@ -161,7 +164,6 @@ def _run(
     blocks = packed[LEFT].union(packed[RIGHT])
     fields = _fields(correlation, carried)
     if streaming:
-        name = metrics_name("correlate")
         if control is not None:
             _keep_log(control, plan, settings, job, spark, name)
         blocks = with_watermark(blocks, correlation.late)
@@ -191,22 +193,22 @@ def _keep_log(
     spark: SparkSession,
     name: str,
 ) -> None:
-    """Begin the plan log if it is new, and have it kept."""
+    """Have the plan log kept once the query runs."""
     correlation = job.correlation
-    log = begun_log(control, plan, correlation.plan is not None, correlation.bound)
+    if correlation.plan is not None:
+        warn_of_other_plan(control, plan, correlation.bound)
     assert correlation.late is not None
-    keeper = PlanKeeper(
-        spark,
-        log,
-        name,
-        correlation.window,
-        correlation.late,
-        settings,
-        partitions(spark),
-        correlation.bound,
-        operator_of(job),
+    keeping = Keeping(
+        control=control,
+        plan=plan,
+        window=correlation.window,
+        late=correlation.late,
+        most_workers=partitions(spark),
+        operator=operator_of(job),
+        settings=settings,
+        bind=correlation.bound,
     )
-    engage(spark, keeper)
+    attach(spark, name, keeping)
 
 
 def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
@@ -284,8 +286,6 @@ def _control_problems(
             return []
         return ["plan=ab.adaptive(...) keeps a plan log: add control='path/of/a/directory'"]
     problems = []
-    if not isinstance(control, (str, os.PathLike)) or not os.fspath(control):
-        problems.append(f"control must be the path of a directory, got {control!r}")
     if not streaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import warnings
 from typing import Any
 
@@ -21,6 +20,7 @@ from pyspark.sql.types import (
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
+from anabranch.flow.folders import absolute
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.routing import Interest, cheaper_plan
@@ -28,10 +28,12 @@ from anabranch.neighbours.kernel import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
-from anabranch.plans.plan import Plan, Ssp, ssp
+from anabranch.plans.hashed import Ssp, ssp
+from anabranch.plans.keeper import Keeping, warn_of_other_plan
+from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.keeper import PlanKeeper, begun_log, engage
+from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import has_watermark, lateness_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
@@ -53,7 +55,7 @@ def nearest(
     window: Duration | None = None,
     rows: int | None = None,
     late: Duration | None = None,
-    plan: Plan | None = None,
+    plan: Ssp | Interest | None = None,
     method: str = "exact",
     error: float | None = None,
     output: str = "hits",
@@ -164,7 +166,7 @@ def nearest(
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
     chosen = found.plan or _chosen(found, queries, fixed, partitions(spark), expected, control)
-    path = None if control is None else os.fspath(control)
+    path = None if control is None else absolute(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
 
@@ -213,7 +215,7 @@ def _chosen(
     most: int,
     expected: int | None,
     control: Any,
-) -> Plan:
+) -> Ssp | Interest:
     """The plan of a call that names none."""
     if fixed is None:
         return ssp(most if queries.isStreaming else workers_for(*_added(call, queries), most))
@@ -235,27 +237,26 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
 
 def _run(
     call: Nearest,
-    plan: Plan | Interest,
+    plan: Ssp | Interest,
     objects: DataFrame,
     queries: DataFrame,
     fixed: Block | None,
     control: str | None,
 ) -> DataFrame:
     table = None if fixed is None else fixed.encode(**fixed.meta)
-    job = NearestJob(call, table)
+    job, name = NearestJob(call, table), metrics_name("nearest")
     rows, fields = _objects(call, objects), _fields(call)
     if isinstance(plan, Interest):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
-        result = _through_homes(call, plan.workers, packed, table, control)
+        result = _through_homes(call, plan.workers, packed, table, control, name)
         return result.select(*_result(call, objects, queries))
-    packer = Packer(ObjectPacking(call), plan, control, operator_of(job))
+    packer = Packer(ObjectPacking(call), plan, control, operator_of(job), name)
     packed = rows.mapInArrow(packer, PACKED)
     if fixed is None:
         asked = _prepared(call, queries).mapInArrow(Packer(QueryPacking(call), plan), PACKED)
         packed = packed.union(asked)
     if objects.isStreaming:
-        name = metrics_name("nearest")
         if control is not None:
             assert fixed is not None
             _keep_log(call, plan, fixed, control, objects, name, operator_of(job))
@@ -292,45 +293,42 @@ def _fields(call: Nearest) -> StructType:
 
 
 def _through_homes(
-    call: Nearest, workers: int, packed: DataFrame, table: bytes, control: str
+    call: Nearest, workers: int, packed: DataFrame, table: bytes, control: str, name: str
 ) -> DataFrame:
     """Packed objects through two operators: homes of objects, then owners of queries."""
-    name = metrics_name("nearest")
     cells = StructType().add("worker", IntegerType()).add("block", BinaryType())
-    homes = HomeJob(call, table, workers, control)
+    homes = HomeJob(call, table, workers, control, name)
     blocks = with_watermark(packed, call.late)
     sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)
-    owners = OwnerJob(call, table, control)
+    owners = OwnerJob(call, table, control, name)
     return over_stream(owners, sent, _fields(call), name, carries=False)
 
 
 def _keep_log(
     call: Nearest,
-    plan: Plan,
+    plan: Ssp,
     fixed: Block,
     control: str,
     objects: DataFrame,
     name: str,
     operator: str,
 ) -> None:
-    """Begin the plan log if it is new, and have it kept."""
-    log = begun_log(control, plan, call.plan is not None)
+    """Have the plan log kept once the query runs."""
+    if call.plan is not None:
+        warn_of_other_plan(control, plan)
     # A query changes hands two windows after the new plan's bound; until then the old one is live.
     longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
     assert call.late is not None
-    spark = objects.sparkSession
-    keeper = PlanKeeper(
-        spark,
-        log,
-        name,
-        (longest, longest),
-        call.late,
-        None,
-        partitions(spark),
-        _only_ssp,
-        operator,
+    keeping = Keeping(
+        control=control,
+        plan=plan,
+        window=(longest, longest),
+        late=call.late,
+        most_workers=partitions(objects.sparkSession),
+        operator=operator,
+        bind=_only_ssp,
     )
-    engage(spark, keeper)
+    attach(objects.sparkSession, name, keeping)
 
 
 def _only_ssp(plan: Plan) -> Plan:
@@ -447,8 +445,7 @@ def _control_problems(
         )
     if control is None:
         return problems
-    if not isinstance(control, (str, os.PathLike)):
-        problems.append(f"control must be the path of a directory, got {control!r}")
+    problems += shared_path_problems(objects.sparkSession, control)
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None and not routed:

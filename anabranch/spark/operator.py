@@ -36,7 +36,7 @@ from anabranch.flow.hashing import worker_keys, worker_of
 from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fingerprint_of
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.slices import BEGINNING, Slice, Slices
-from anabranch.plans.log import reader
+from anabranch.plans.log import User, reader
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.settings import has_large_types, partitions
@@ -66,7 +66,8 @@ class Packer:
     packing: Packing
     plan: Plan | None = None
     control: str | None = None
-    operator: str = ""
+    operator: str = ""  # what tells this operator from others, and stays at a restart
+    call: str = ""  # what tells this call from others in the query
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
@@ -91,10 +92,13 @@ class Packer:
         """The plans of this task's micro-batch; a repeated task reads the same ones."""
         if self.control is None:
             return LivePlans({0: plan})
-        query, batch = _property("sql.streaming.queryId"), _property("streaming.sql.batchId")
+        batch = _property("streaming.sql.batchId")
         if batch is None:
             raise RuntimeError("a plan log is read by micro-batch, and this is not one")
-        return reader(self.control).live_at(int(batch), query, self.operator)
+        # Spark's name of a run's jobs is the run's id.
+        query, run = _property("sql.streaming.queryId"), _property("spark.jobGroup.id")
+        user = User(query, self.operator, run, self.call)
+        return reader(self.control).live_at(int(batch), plan, user)
 
 
 def _loads(cells: Mapping[int, bytes]) -> Iterator[list[int]]:
@@ -127,7 +131,8 @@ class Processor(StatefulProcessor):
         self._pieces = handle.getMapState("pieces", "number long", "piece binary")
         self._settings = dict(self.job.settings)
         query = _property("sql.streaming.queryId") or ""
-        self._task = (query, int(_property("streaming.sql.batchId") or 0))
+        run = _property("spark.jobGroup.id") or ""
+        self._task = (query, int(_property("streaming.sql.batchId") or 0), run)
         self._owner = f"{query} {operator_of(self.job)}"
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
@@ -216,7 +221,7 @@ class Processor(StatefulProcessor):
             self._handle.registerTimer(timer)
 
     def _write(self, kernel: Kernel, now: int) -> None:
-        slices, (_, batch) = kernel.slices, self._task
+        slices, (_, batch, _) = kernel.slices, self._task
         for entry in slices.dropped:
             self._pieces.removeKey((entry.number,))
             CACHE.forget(entry.token)

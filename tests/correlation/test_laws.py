@@ -20,7 +20,9 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.flow.container import unpack
-from anabranch.plans.plan import Csp, Plan, Ssp, keyed
+from anabranch.plans.hashed import Ssp, keyed
+from anabranch.plans.plan import Plan
+from anabranch.plans.segments import Csp
 from anabranch.testing import InProcess
 from tests.correlation import twin
 

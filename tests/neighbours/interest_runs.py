@@ -26,6 +26,7 @@ from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.lists.algorithm import Algorithm, Queries
+from anabranch.plans.log import User
 from anabranch.plans.plan import RIGHT
 from anabranch.testing import Workers
 from tests.neighbours.runs import Run
@@ -163,7 +164,7 @@ class KeptControl(InterestRun):
 
     def __init__(self, folder: str, *about: Any, **more: Any) -> None:
         super().__init__(*about, **more)
-        self.files = Mergers(folder, "query", "operator")
+        self.files = Mergers(folder, User("query", "operator"))
 
     def save(self) -> dict[str, Any]:
         """All that a checkpoint and a sink hold."""

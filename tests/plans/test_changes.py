@@ -24,9 +24,11 @@ from anabranch.correlation import kernel
 from anabranch.errors import StateMismatch
 from anabranch.plans import routing
 from anabranch.plans.controller import Controller, Report
-from anabranch.plans.log import Entry
-from anabranch.plans.plan import Csp, Plan, keyed
+from anabranch.plans.hashed import keyed
+from anabranch.plans.log import Entry, live_at
+from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
+from anabranch.plans.segments import Csp
 from anabranch.testing import InProcess
 from tests.correlation import twin
 from tests.correlation.test_laws import SCHEMA, cosine, found, micros, once, streams, table, windows
@@ -44,7 +46,7 @@ def any_plan(draw: st.DrawFn, with_key: bool = False) -> Plan:
     if kind == "ssp":
         return ab.ssp(k, side, weights=shares)
     if kind == "csp":
-        return Csp(k, draw(st.integers(500, 60_000)), side, shares)
+        return Csp(k, draw(st.integers(500, 60_000)), side, weights=shares)
     return keyed(k, weights=shares) if kind == "keyed" else ab.grid(k, draw(st.integers(1, 3)))
 
 
@@ -103,10 +105,9 @@ class Changing:
         return self
 
     def live(self, batch: int, side: int) -> LivePlans:
-        seen = batch - self.script.lags[side]
-        plans = {entry.epoch: entry.plan for entry in self.entries}
-        holding = [entry for entry in self.entries if entry.first <= max(seen, 0)]
-        return LivePlans({number: plans[number] for number in holding[-1].live})
+        live = live_at(self.entries, max(batch - self.script.lags[side], 0))
+        assert live is not None
+        return live
 
 
 def truth(
@@ -285,9 +286,7 @@ def test_a_plan_is_not_retired_while_another_stream_holds_the_watermark_back():
                 side.append(row)
                 ids += 1
         made.append(sides)
-        plans = {entry.epoch: entry.plan for entry in entries}
-        live = [entry for entry in entries if entry.first <= number][-1].live
-        routers = (LivePlans({epoch: plans[epoch] for epoch in live}),) * 2
+        routers = (live_at(entries, number),) * 2
         loads = process.step(table(sides[0]), table(sides[1]), routers)
         watermark = max([watermark, *(load.watermark for load in loads)])
         asked = [(ab.grid(2, 2), "by hand")] if number == 0 else []

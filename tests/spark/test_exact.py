@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import anabranch as ab
-from anabranch.plans.plan import keyed
+from anabranch.plans.hashed import keyed
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, flat, found, scripted, settings
 

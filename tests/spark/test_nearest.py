@@ -105,7 +105,7 @@ def test_two_of_one_query_do_not_share_a_plan_log(spark: Any, tmp_path: Path) ->
         ab.nearest(objects, query_frame(spark, asked), **call)
         for asked in (QUERIES[:3], QUERIES[3:])
     )
-    with pytest.raises(Exception, match="belongs to another verb of this query"):
+    with pytest.raises(Exception, match="two calls in this query were given the control"):
         feed.run(one.union(other))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans.plan import Ssp
+from anabranch.plans.hashed import Ssp
 from anabranch.spark.nearest import _chosen
 from tests.neighbours.runs import call_of
 from tests.spark.feeds import SECOND, START, settings

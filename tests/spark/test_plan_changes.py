@@ -124,6 +124,15 @@ def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
         first.run(ab.correlate(*first.streams(spark), **other, control=str(tmp_path / "new")))
 
 
+def test_two_alike_calls_of_a_query_do_not_share_a_log(spark: Any, tmp_path: Path) -> None:
+    feed = Feed(tmp_path).add(scripted(2, rows=(6, 6)))
+    call = {**CALL, "plan": ab.grid(1, 2), "control": str(tmp_path / "control")}
+    one, other = (ab.correlate(*feed.streams(spark), **call) for _ in range(2))
+    assert not (tmp_path / "control").exists()
+    with pytest.raises(StreamingQueryException, match="two calls in this query were given"):
+        feed.run(one.union(other))
+
+
 def test_a_log_that_skips_a_plan_still_in_state_is_refused(spark: Any, tmp_path: Path) -> None:
     batches = scripted(5, rows=(6, 6))
     feed, folder = Feed(tmp_path).add(batches[:3]), tmp_path / "control"
@@ -147,6 +156,7 @@ def test_a_request_that_does_not_fit_is_dropped_with_a_word(spark: Any, tmp_path
     while log.requests() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert log.requests() == []
+    assert [refusal.cause for refusal in log.refused()] == ["far too many"]
     assert {entry.plan for entry in log.entries()} == {ab.ssp(2)}
     taken = feed.taken(batches)
     agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))

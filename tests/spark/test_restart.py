@@ -10,7 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.plans.plan import Plan, keyed
+from anabranch.plans.hashed import keyed
+from anabranch.plans.plan import Plan
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, at, found, row, scripted
 

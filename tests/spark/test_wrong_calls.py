@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans.plan import Ssp, keyed
+from anabranch.plans.hashed import Ssp, keyed
 from tests.spark.feeds import Feed, scripted, settings
 
 GOOD = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds"}
@@ -187,10 +187,9 @@ def test_a_plan_that_a_log_cannot_hold_is_refused(spark: Any, feed: Feed, tmp_pa
 def test_a_plan_other_than_that_of_the_log_is_warned_of(
     spark: Any, feed: Feed, tmp_path: Path
 ) -> None:
-    """A log is begun by the call, whether or not the query is then started."""
     control = str(tmp_path / "c")
     call = {**GOOD, "late": "1 second", "control": control}
-    ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    ab.PlanLog(control).begin(ab.ssp(2))
     with pytest.warns(UserWarning, match=r"begun with ssp\(2.*plan=grid\(1, 2\) has no effect"):
         ab.correlate(*feed.streams(spark), **call, plan=ab.grid(1, 2))
     with warnings.catch_warnings():
@@ -198,6 +197,17 @@ def test_a_plan_other_than_that_of_the_log_is_warned_of(
         ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
         ab.correlate(*feed.streams(spark), **call)
     assert [str(entry.plan) for entry in ab.PlanLog(control).entries()] == ["ssp(2, master=left)"]
+
+
+def test_a_call_leaves_nothing_behind(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    control = tmp_path / "c"
+    call = {**GOOD, "late": "1 second", "control": str(control)}
+    ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    before = spark.streams._jsqm.listListeners().size
+    for _ in range(20):
+        ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    assert not control.exists()
+    assert spark.streams._jsqm.listListeners().size == before
 
 
 def test_two_bounds_on_lateness(spark: Any, feed: Feed) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.kernel import Task, fingerprint_of
@@ -20,6 +20,7 @@ from anabranch.neighbours.interest.homes import HomeKernel, HomeNotes, Owners
 from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.kernel import NearestJob, NearestNotes
+from anabranch.plans.log import User
 
 __all__ = ["HomeJob", "OwnerJob"]
 
@@ -32,6 +33,7 @@ class HomeJob:
     table: bytes
     owners: int
     control: str
+    call: str = ""  # what tells this call from others in the query
     verb: ClassVar[str] = "nearest"
     small: ClassVar[bool] = False
 
@@ -39,6 +41,10 @@ class HomeJob:
     def base(self) -> NearestJob:
         """The job of the owners."""
         return NearestJob(self.nearest, self.table)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without what can be made again."""
+        return {name: value for name, value in vars(self).items() if name != "base"}
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -57,7 +63,7 @@ class HomeJob:
 
     def kernel(self, slices: Slices[HomeNotes], task: Task) -> HomeKernel:
         """One home."""
-        mergers = _mergers(self.control, task.query, fingerprint_of(self.base.settings))
+        mergers = _mergers(self.control, _user(self.base, task, self.call))
         owners = _owners(self.table, self.owners, self.nearest.measure)
         by_last_step = self.nearest.late is None
         return HomeKernel(owners, slices, task.worker, mergers.newest, by_last_step)
@@ -68,12 +74,17 @@ class OwnerJob(NearestJob):
     """Owners of queries behind homes, which publish in the control directory."""
 
     control: str = ""
+    call: str = ""  # what tells this call from others in the query
 
     def kernel(self, slices: Slices[NearestNotes], task: Task) -> OwnerKernel:
         """One owner."""
-        mergers = _mergers(self.control, task.query, fingerprint_of(self.settings))
+        mergers = _mergers(self.control, _user(self, task, self.call))
         publish = partial(_publish, mergers, task.batch)
         return OwnerKernel(self.nearest, self.queries, slices, task.worker, publish=publish)
+
+
+def _user(job: NearestJob, task: Task, call: str) -> User:
+    return User(task.query, fingerprint_of(job.settings), task.run, call)
 
 
 def _publish(
@@ -89,5 +100,5 @@ def _owners(queries: bytes, workers: int, metric: str) -> Owners:
 
 
 @lru_cache(maxsize=8)
-def _mergers(control: str, query: str, operator: str) -> Mergers:
-    return Mergers(control, query, operator)
+def _mergers(control: str, user: User) -> Mergers:
+    return Mergers(control, user)
