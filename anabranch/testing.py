@@ -21,8 +21,8 @@ from anabranch.correlation.packing import pack
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.flow.intake import hash_column, keep_column
 from anabranch.flow.load import Load
+from anabranch.flow.sides import hash_column, keep_column
 from anabranch.flow.slices import Slice, Window
 from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
 from anabranch.plans.routing import LivePlans

@@ -18,12 +18,9 @@ from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.flow.blocks import Block
+from anabranch.flow.intake import FAR
 
 __all__ = ["FAR", "PackedInvocations", "pack_invocations", "result_batch"]
-
-
-FAR = 1 << 61
-"""Microseconds, 73,000 years: times beyond are rejected, since deadlines would overflow."""
 
 
 @dataclass(frozen=True)

@@ -253,6 +253,7 @@ def query_fingerprint(correlation: Correlation) -> str:
         [
             replace(
                 side,
+                keep_types=(),
                 slots=tuple(replace(slot, dim=None, type=slot.stored_type) for slot in side.slots),
             )
             for side in correlation.sides

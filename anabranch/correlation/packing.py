@@ -30,8 +30,9 @@ class Packed:
 
 def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordBatch) -> Packed:
     """The blocks that the rows of one Arrow batch of `side` make under the live plans."""
-    intake = Intake(correlation.sides[side], correlation.drop_bad_rows)
-    block, h, key, rejected = intake.admit(batch)
+    intake = Intake(correlation.sides[side], correlation.drop_bad_rows, correlation.streaming)
+    admitted = intake.admit(batch)
+    block, h, key = admitted.block, admitted.h, admitted.key
     value = None
     if any(plan.by_value for plan in live.plans.values()):
         value = correlation.values(block)
@@ -49,7 +50,7 @@ def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordB
         "bytes": block.meta["bytes"],
     }
     blocks = {
-        worker: part.encode(**meta, worker=worker, rejected=0 if worker else rejected)
+        worker: part.encode(**meta, worker=worker, rejected=0 if worker else admitted.rejected)
         for worker, part in parts.items()
     }
     return Packed(blocks, newest or 0)

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.packing import FAR
-from anabranch.calls import Duration, is_whole, microseconds
+from anabranch.calls import MISSING, Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import worker_keys
 from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
@@ -44,8 +44,8 @@ _WATERMARK = "spark.watermarkDelayMs"
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
-    key: str | Sequence[str],
-    close: Closing,
+    key: str | Sequence[str] = MISSING,
+    close: Closing = MISSING,
     time: str = "ts",
     collect: str | Sequence[str] = (),
     response: str | None = None,
@@ -129,6 +129,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         late=late,
         max_open=max_open,
         clock=clock,
+        streaming=bool(frames) and all(frame.isStreaming for frame in frames),
     )
     streaming = bool(frames) and all(frame.isStreaming for frame in frames)
     problems += _streaming_problems(frames, time, late, clock, idle) or late_problems(

@@ -20,11 +20,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from anabranch.calls import Duration
+from anabranch.calls import MISSING, Duration
 from anabranch.correlation.call import Correlation, Side, Slot, plan_correlation
 from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
 from anabranch.errors import InvalidCall
-from anabranch.flow.intake import hash_column, keep_column
+from anabranch.flow.sides import hash_column, keep_column
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
@@ -52,8 +52,8 @@ def correlate(
     left: DataFrame,
     right: DataFrame,
     *,
-    where: Predicate,
-    window: Duration | tuple[Duration, Duration],
+    where: Predicate = MISSING,
+    window: Duration | tuple[Duration, Duration] = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str | tuple[str, str] = "id",
     keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
@@ -132,6 +132,7 @@ def correlate(
         late=late,
         plan=fixed,
         bad_rows=bad_rows,
+        streaming=left.isStreaming and right.isStreaming,
     )
     streaming = left.isStreaming and right.isStreaming
     problems += setting_problems(spark, streaming)

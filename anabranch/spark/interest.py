@@ -54,7 +54,8 @@ class HomePacker:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            block, h, _, rejected = self.nearest.intake.admit(batch)
+            admitted = self.nearest.intake.admit(batch)
+            block, h, rejected = admitted.block, admitted.h, admitted.rejected
             newest = int(block.t.max()) if len(block) else 0
             homes = self.plan.route(LEFT, block.t, h, (0, 0)).workers
             cells = [

@@ -68,7 +68,8 @@ class ObjectPacker:
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            block, _, _, rejected = self.nearest.intake.admit(batch)
+            admitted = self.nearest.intake.admit(batch)
+            block, rejected = admitted.block, admitted.rejected
             newest = int(block.t.max()) if len(block) else 0
             cell = block.encode(side=RIGHT, nearest=about, rejected=rejected)
             yield packed_rows(keys, [newest] * len(keys), [cell] * len(keys))

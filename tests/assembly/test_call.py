@@ -19,15 +19,19 @@ GOOD = {"key": ["head", "client"], "time": "ts", "close": ab.session("8 seconds"
 
 WRONG = {
     "key must name at least one column, got []": {"key": []},
-    "no column 'hed' for key; the inputs have head, client, ts": {"key": ["hed"]},
-    "no column 'x' for collect": {"collect": ["x"]},
-    "collect must be a list of columns, got 5": {"collect": 5},
-    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
-    "key must name columns by their names, strings, got ['head']": {"key": [["head"], "client"]},
-    "collect must name columns by their names, strings, got ['ms']": {"collect": ["ts", ["ms"]]},
-    "response must name columns by their names, strings, got ['ms']": {"response": ["ms"]},
+    "input has no column 'hed' (needed by key); it has head, client, ts": {"key": ["hed"]},
+    "input has no column 'x' (needed by collect)": {"collect": ["x"]},
+    "collect must be a column name or a list of them, got 5": {"collect": 5},
+    "time must be a column name, got ['ts']": {"time": ["ts"]},
+    "key must be a column name or a list of them, got [['head'], 'client']": {
+        "key": [["head"], "client"]
+    },
+    "collect must be a column name or a list of them, got ['ts', ['ms']]": {
+        "collect": ["ts", ["ms"]]
+    },
+    "response must be a column name, got ['ms']": {"response": ["ms"]},
     "key names 'head' twice": {"key": ["head", "head"]},
-    "time column 'ms' is double; cast it to timestamp": {"time": "ms"},
+    "time: input column 'ms' is double, not timestamp; cast it": {"time": "ms"},
     "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
     "response column 'head' is string; it must be a number": {"response": "head"},
     "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
@@ -50,7 +54,7 @@ def test_wrong_calls(message: str) -> None:
     assert any(message in problem for problem in problems), problems
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
     _, problems = plan_assembly([SCHEMA], **wrong)
     assert len(problems) == 5

@@ -8,8 +8,6 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
-from anabranch.flow.slices import Window
 from anabranch.testing import InProcess
 
 BASE = 1_700_000_000_000_000
@@ -37,14 +35,6 @@ def restarted(process: InProcess, kind: pa.DataType, **call: Any) -> InProcess:
     return again
 
 
-def edit_notes(process: InProcess, **changes: Any) -> None:
-    """As an earlier version would have left them; None removes a note."""
-    window = Window.open(process.correlation.window, process._heads[0], lambda entry: None)
-    window.notes.update(changes)
-    window.notes = {name: note for name, note in window.notes.items() if note is not None}
-    process._heads[0] = window.head()
-
-
 KEPT = {"where": ab.within("y", 0), "keep": ["y", "x"]}
 OTHERS = [
     (pa.timestamp("us", "UTC"), pa.int64(), "timestamp", "bigint"),
@@ -68,17 +58,6 @@ def test_kept_columns_keep_their_types(old: pa.DataType, new: pa.DataType, was: 
     assert len(same.pairs) == 1
 
 
-def test_checkpoints_without_kept_types_go_on_and_note_them():
-    process = begun(pa.int32(), **KEPT)
-    process.step(table(1, pa.int32()), None)
-    edit_notes(process, kept=None)
-    again = restarted(process, pa.int32(), **KEPT)
-    again.step(None, table(2, pa.int32()))
-    assert len(again.pairs) == 1
-    with pytest.raises(ab.StateMismatch, match="as int, and now it is bigint"):
-        restarted(again, pa.int64(), **KEPT).step(None, table(3, pa.int64()))
-
-
 @pytest.mark.parametrize("where", [ab.within("x", 1), ab.same("x") & ab.within("y", 1)])
 def test_compared_whole_numbers_may_become_wider(where: ab.Predicate):
     process = begun(pa.int32(), where=where)
@@ -88,16 +67,3 @@ def test_compared_whole_numbers_may_become_wider(where: ab.Predicate):
     assert len(again.pairs) == 1
     with pytest.raises(ab.StateMismatch, match="other compared"):
         restarted(process, pa.float64(), where=ab.within("x", 1)).step(None, table(2, pa.float64()))
-
-
-def test_checkpoints_that_hold_the_narrow_type_survive():
-    where = ab.within("x", 1)
-    process = begun(pa.int32(), where=where)
-    process.step(table(1, pa.int32()), None)
-    assert former_fingerprint(process.correlation) != query_fingerprint(process.correlation)
-    edit_notes(process, query=former_fingerprint(process.correlation))
-    again = restarted(process, pa.int32(), where=where)
-    again.step(None, table(2, pa.int32()))
-    wider = restarted(again, pa.int64(), where=where)
-    wider.step(None, table(3, pa.int64()))
-    assert len(again.pairs) == len(wider.pairs) == 1

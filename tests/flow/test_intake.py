@@ -9,8 +9,6 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
-from anabranch.flow.slices import Window
 from anabranch.testing import InProcess
 
 TYPES = {
@@ -124,19 +122,6 @@ def test_the_length_may_be_named_later_but_not_another():
                 again.step(None, good)
 
 
-def test_checkpoints_of_earlier_versions_survive():
-    """They hold the length, if it was named, among what must stay the same."""
-    where = ab.dot("w", dim=2) >= 0
-    process = InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.ssp(1))
-    process.step(table({}), None)
-    window = Window.open(process.correlation.window, process._heads[0], lambda entry: None)
-    assert window.notes["query"] == query_fingerprint(process.correlation)
-    window.notes["query"] = former_fingerprint(process.correlation)
-    process._heads[0] = window.head()
-    process.step(None, table({"id": 7}))
-    assert len(process.pairs) == 1
-
-
 @pytest.mark.parametrize("long", [b"\xff\x00\x00\x00", b"\xff" + bytes(11)])
 def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
     """Neither in one batch nor in two, nor after a restart; a short one is not padded."""
@@ -160,17 +145,3 @@ def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
     again._heads, again._stored = dict(process._heads), dict(process._stored)
     again.step(None, short)
     assert len(again.pairs) == 1
-
-
-def test_a_checkpoint_without_the_bytes_of_bits_goes_on():
-    """Those of earlier versions hold 64-bit words alone; what comes next says how many bytes."""
-    where = ab.hamming("b") <= 0
-    process = InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.ssp(1))
-    process.step(table({"b": b"\xff"}), None)
-    window = Window.open(process.correlation.window, process._heads[0], lambda entry: None)
-    assert window.notes.pop("bytes") == {"s0": 1}
-    process._heads[0] = window.head()
-    process.step(None, table({"id": 7, "b": b"\xff"}))
-    assert len(process.pairs) == 1
-    with pytest.raises(ab.BadRow, match=r"'b' has length 2 where earlier rows.*have 1"):
-        process.step(None, table({"id": 8, "b": b"\xff\xff"}))

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.calls import LONGEST
 from anabranch.errors import BadRow, InvalidCall, StateMismatch
-from anabranch.neighbours.call import LONGEST, MOST_K, plan_nearest
+from anabranch.neighbours.call import MOST_K, plan_nearest
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.methods import Queries
 from anabranch.neighbours.queries import fixed_queries, read_queries

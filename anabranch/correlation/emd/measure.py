@@ -21,7 +21,7 @@ _NORMALIZE = ("mass", None)
 _SCORES = ("bound", "exact")
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class EmdMeasure(VectorMeasure):
     """The Earth Mover's Distance of two histograms."""
 
