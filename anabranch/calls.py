@@ -190,12 +190,12 @@ class Check:
             self.say(f"{name} must be at most {most:,}, got {value!r}")
         return int(value)
 
-    def choice(self, name: str, value: Any, allowed: Sequence[str]) -> bool:
-        """Whether a word is one of those that there are."""
-        fits = isinstance(value, str) and value in allowed
-        if not fits:
-            self.say(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
-        return fits
+    def choice(self, name: str, value: Any, allowed: Sequence[str]) -> str:
+        """One of the words that there are; the first of them if it is none."""
+        if isinstance(value, str) and value in allowed:
+            return value
+        self.say(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
+        return allowed[0]
 
     def pair(self, name: str, value: Any, what: str = "a column name") -> tuple[Any, Any] | None:
         """One value for both inputs, or one for each."""
@@ -345,10 +345,10 @@ def is_whole(value: Any, least: int = 1) -> bool:
     >>> is_whole(3), is_whole(np.int64(3)), is_whole(0), is_whole(3.0), is_whole(True)
     (True, True, False, False, False)
     """
-    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+    return is_number(value, Integral) and int(value) >= least
 
 
-def is_number(value: object) -> bool:
+def is_number(value: Any, kinds: Any = (Real, Decimal)) -> bool:
     """Whether a threshold or limit is a number that a float can stand for.
 
     Examples
@@ -356,12 +356,12 @@ def is_number(value: object) -> bool:
     >>> [is_number(value) for value in (1, Decimal("0.1"), True, float("nan"), 10**400, "1")]
     [True, True, False, False, False, False]
     """
-    if not isinstance(value, (Real, Decimal)) or isinstance(value, bool):
+    if not isinstance(value, kinds) or isinstance(value, bool):
         return False
     try:
         return math.isfinite(value)
-    except (OverflowError, ValueError):  # beyond all floats, or a Decimal that signals
-        return False
+    except (OverflowError, TypeError, ValueError):
+        return False  # beyond all floats; numpy's timedelta, which calls itself whole; Decimal sNaN
 
 
 def count(number: float) -> str:

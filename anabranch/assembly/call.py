@@ -136,8 +136,8 @@ ab.learned(), got '8 seconds'"]
     head = _head(check, keys, close)
     delay = None if late is None else check.duration("late", late)
     most = None if max_open is None else check.whole("max_open", max_open)
-    check.choice("clock", clock, ("event", "processing"))
-    if clock == "processing" and late is not None:
+    arriving = check.choice("clock", clock, ("event", "processing")) == "processing"
+    if arriving and late is not None:
         check.say("late= is about event time: leave it out with clock='processing'")
     if check.problems:
         return None, check.problems
@@ -152,7 +152,7 @@ ab.learned(), got '8 seconds'"]
         streams=len(schemas),
         late=delay,
         max_open=most,
-        by_arrival=clock == "processing",
+        by_arrival=arriving,
         key_types=tuple(types[name] for name in keys),
         collect_types=tuple(types[name] for name in kept),
         streaming=streaming,

@@ -153,13 +153,13 @@ def plan_correlation(
     check = Check(left=left, right=right)
     spans = _window(check, window)
     delay = None if late is None else check.duration("late", late)
-    check.choice("bad_rows", bad_rows, ("fail", "drop"))
+    drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
     predicate = _predicate(check, where)
     _check_plan(check, plan, predicate)
     slots = Slots(check)
     if predicate is not None:
         slots.read(predicate)
-    if bad_rows == "drop":
+    if drops:
         slots.demand_lengths()
     times, ids, kept = check.pair("time", time), check.pair("id", id), _kept(check, keep)
     sides = [
@@ -181,7 +181,7 @@ def plan_correlation(
         sides[0],
         sides[1],
         plan,
-        bad_rows == "drop",
+        drops,
         delay,
         slots.limits,
         streaming,

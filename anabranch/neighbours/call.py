@@ -161,7 +161,8 @@ def plan_nearest(
 and the call names neither: add window='10 seconds' or rows=1000"]
     """
     check = Check(objects=objects, queries=queries)
-    measure = _measure(check, by, bad_rows)
+    drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
+    measure = _measure(check, by, drops)
     times = check.pair("time", time) or ("", "")
     instant = check.column("objects", times[0], "time", TIMESTAMP)
     ident = check.column("objects", check.name("id", id), "id", IDS)
@@ -175,8 +176,11 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         check.whole("expected", expected)
     delay = None if late is None else check.duration("late", late)
     columns = _query_columns(check, *numbers, times[1])
-    check.choice("bad_rows", bad_rows, ("fail", "drop"))
-    share = _method(check, method, error, output)
+    method = check.choice("method", method, METHODS)
+    output = check.choice("output", output, OUTPUTS)
+    share = _share(check, method, error)
+    if output == "top" and method != "exact":
+        check.say(f"output='top' needs method='exact', got method={method!r}")
     if method == "filtered" and 1 in numbers[1:]:
         check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
     has_ops = "op" in check.inputs["queries"]
@@ -197,7 +201,7 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         output,
         plan,
         delay,
-        bad_rows == "drop",
+        drops,
         check.inputs["queries"][query_id] == "string",
         has_ops,
         streaming,
@@ -205,7 +209,7 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     return found, []
 
 
-def _measure(check: Check, by: Any, bad_rows: Any) -> VectorMeasure | None:
+def _measure(check: Check, by: Any, drops: bool) -> VectorMeasure | None:
     """The measure, with the columns as they are spelt."""
     if not check.given("by", by, "by='v', the vector column, or by=ab.cosine('v')"):
         return None
@@ -218,7 +222,7 @@ def _measure(check: Check, by: Any, bad_rows: Any) -> VectorMeasure | None:
         return None
     for problem in found.own_problems():
         check.say(f"by: {problem}")
-    if bad_rows == "drop" and found.dim is None:
+    if drops and found.dim is None:
         check.say(
             f"bad_rows='drop' needs the length of {found.left!r}, by=ab.{found.kind}(..., "
             "dim=64), or it would depend on what arrives first which rows are dropped"
@@ -260,7 +264,7 @@ def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> d
     return found
 
 
-def _check_plan(check: Check, plan: Any, method: Any, has_ops: bool, counts: bool) -> None:
+def _check_plan(check: Check, plan: Any, method: str, has_ops: bool, counts: bool) -> None:
     if plan is None or (isinstance(plan, Ssp) and plan.master == "left"):
         return
     if not isinstance(plan, Interest):
@@ -279,11 +283,8 @@ def _check_plan(check: Check, plan: Any, method: Any, has_ops: bool, counts: boo
             check.say(f"plan {plan} needs {what}; or use ab.ssp(workers)")
 
 
-def _method(check: Check, method: Any, error: Any, output: Any) -> float:
+def _share(check: Check, method: str, error: Any) -> float:
     """The share of wrong hits that is allowed."""
-    check.choice("method", method, METHODS)
-    if check.choice("output", output, OUTPUTS) and output == "top" and method != "exact":
-        check.say(f"output='top' needs method='exact', got method={method!r}")
     if error is None:
         return 1e-3
     if method != "probabilistic":

@@ -46,7 +46,8 @@ class _Operand:
             "a predicate",
             [
                 "predicates combine with & alone: for 'or' unite the results of two calls, "
-                "one.unionByName(other).dropDuplicates(), and for 'not' turn the comparison round"
+                "one.unionByName(other).dropDuplicates(['left_id', 'right_id']), and for 'not' "
+                "turn the comparison round"
             ],
         )
 
@@ -148,8 +149,8 @@ class Measure(_Operand):
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Number):
             raise TypeError(
-                f"{self!r} cannot be compared by == or !=, since measures are rarely equal to a "
-                "number: write >=, >, <= or <, or ab.same(...) for equal columns"
+                f"{self!r} cannot be compared with {other!r} by == or !=: write >=, >, <= or <, or "
+                "ab.same(...) for equal columns"
             )
         return type(other) is type(self) and vars(other) == vars(self)
 

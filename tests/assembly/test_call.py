@@ -11,7 +11,7 @@ from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.packing import pack_invocations, result_batch
 from anabranch.assembly.store import BEGINNING, Store
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, changed_settings
 from anabranch.flow.blocks import Block
 
 SCHEMA = {"head": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
@@ -58,6 +58,44 @@ def test_all_problems_are_reported_at_once() -> None:
     wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
     _, problems = plan_assembly([SCHEMA], **wrong)
     assert len(problems) == 5
+
+
+def settings_of(types: dict[str, str] = SCHEMA, **more: object) -> dict[str, str]:
+    call, problems = plan_assembly([types], **{**GOOD, **more})
+    assert call is not None, problems
+    return call.settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "was", "now"),
+    [
+        ({"types": {**SCHEMA, "client": "int"}}, "client bigint'", "client int'"),
+        ({"key": ["client", "head"]}, "key='head string, client", "key='client bigint, head"),
+        ({"collect": "ms"}, "collect='nothing'", "collect='ms double'"),
+        ({"close": ab.learned()}, "learned by='nothing'", "learned by='head in 1 parts'"),
+        ({"clock": "processing"}, "clock='event'", "clock='processing'"),
+        ({"types": {**SCHEMA, "at": "timestamp"}, "time": "at"}, "time='ts'", "time='at'"),
+    ],
+)
+def test_what_splits_open_instances_is_named(changes: dict, was: str, now: str) -> None:
+    says = changed_settings(settings_of(), settings_of(**changes))
+    assert says is not None
+    before, after = says.split(", and the call now says ")
+    assert was in before and now in after
+
+
+def test_the_head_and_parts_of_a_learned_policy_are_kept() -> None:
+    one = settings_of(close=ab.learned(head="client"))
+    assert one["learned by"] == "client in 1 parts"
+    assert changed_settings(one, settings_of(close=ab.learned("1 s", head="client"))) is None
+    assert changed_settings(one, settings_of(close=ab.learned(head="client", spread=2)))
+    assert changed_settings(one, settings_of(close=ab.learned(head="head")))
+
+
+def test_what_does_not_touch_stored_invocations_may_change() -> None:
+    wider = {**SCHEMA, "more": "int"}
+    free = {"close": ab.wait("1 s"), "late": "1 s", "max_open": 5, "response": "ms"}
+    assert changed_settings(settings_of(), settings_of(types=wider, **free)) is None
 
 
 def test_inputs_must_be_alike() -> None:
