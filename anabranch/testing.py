@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.correlation.call import Correlation, Side, plan_correlation
+from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.flow.intake import hash_column, keep_column
 from anabranch.flow.kernel import Job, Kernel, Task, check_settings
 from anabranch.flow.load import Load
+from anabranch.flow.sides import Side, hash_column, keep_column
 from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.costs import choose
 from anabranch.plans.hashed import keyed
@@ -130,7 +130,7 @@ class Workers:
         settings = dict(self.job.settings)
         if head is None:
             slices.notes.settings = settings
-        check_settings(self.job.verb, slices.notes.settings, settings)
+        check_settings(slices.notes.settings, settings)
         kernel = self.job.kernel(slices, task or Task(worker))
         if (worker, _SNAPSHOT) in self.pieces:
             kernel.restore(self.pieces[worker, _SNAPSHOT])

@@ -18,13 +18,10 @@ from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.flow.blocks import Block
+from anabranch.flow.intake import time_faults
 from anabranch.flow.kernel import Packed
 
-__all__ = ["FAR", "InvocationPacking", "result_batch"]
-
-
-FAR = 1 << 61
-"""Microseconds, 73,000 years: times beyond are rejected, since deadlines would overflow."""
+__all__ = ["InvocationPacking", "result_batch"]
 
 
 @dataclass(frozen=True)
@@ -72,10 +69,9 @@ class InvocationPacking:
         bad = t.is_null()
         for number in range(len(self.call.key)):
             bad = pc.or_(bad, batch.column(f"k{number}").is_null())
-        beyond = pc.or_(pc.greater(t, FAR), pc.less(t, -FAR))
-        if self.streaming and not self.call.by_arrival:
-            beyond = pc.or_(beyond, pc.less_equal(t, 0))  # Spark's watermarks begin in 1970
-        return pc.or_(bad, pc.coalesce(beyond, pa.scalar(False)))
+        for rows, _ in time_faults(t, self.streaming and not self.call.by_arrival):
+            bad = pc.or_(bad, pc.coalesce(rows, pa.scalar(False)))
+        return bad
 
     def _block(self, batch: pa.RecordBatch) -> Block:
         t = batch.column("t").to_numpy()

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from anabranch.correlation.call import Side
 from anabranch.correlation.matching import Matches
 from anabranch.flow.blocks import Block, Column, take
-from anabranch.flow.intake import keep_column
+from anabranch.flow.sides import keep_column
 
 __all__ = ["Gathering"]
 

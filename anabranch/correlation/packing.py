@@ -35,7 +35,8 @@ class SidePacking:
         call, side = self.correlation, self.side
         # A plan of the log may be bound to the threshold of an earlier run.
         live = LivePlans({number: call.bound(plan) for number, plan in live.plans.items()})
-        block, h, key, rejected = Intake(call.sides[side], call.drop_bad_rows).admit(batch)
+        admitted = Intake(call.sides[side], call.drop_bad_rows, self.streaming).admit(batch)
+        block, h, key = admitted.block, admitted.h, admitted.key
         value = call.values(block) if live.need("value") else None
         copies = route(live, side, Rows(block.t, h, key, value), call.window)
         parts = dict(branch(block, copies, live.epoch))
@@ -52,7 +53,7 @@ class SidePacking:
             "bytes": block.meta["bytes"],
         }
         cells = {
-            worker: part.encode(**meta, rejected=0 if worker else rejected)
+            worker: part.encode(**meta, rejected=0 if worker else admitted.rejected)
             for worker, part in parts.items()
         }
         return Packed(cells, newest or 0)

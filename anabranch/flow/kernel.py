@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Protocol
 
 import pyarrow as pa
 
-from anabranch.errors import StateMismatch
+from anabranch.errors import StateMismatch, changed_settings
 from anabranch.flow.blocks import Block
 from anabranch.flow.load import Figures
 from anabranch.flow.slices import Notes, Slices
@@ -120,24 +120,8 @@ def fingerprint_of(settings: Mapping[str, str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def check_settings(verb: str, stored: Mapping[str, str], present: Mapping[str, str]) -> None:
-    """Refuse a checkpoint that was begun by a call with other settings, and say which.
-
-    Examples
-    --------
-    >>> check_settings("correlate", {"window": "1 minute"}, {"window": "2 minutes"})
-    Traceback (most recent call last):
-        ...
-    anabranch.errors.StateMismatch: this checkpoint was begun by a correlate with window: 1 minute \
-(now 2 minutes); put it back, or begin a new checkpoint
-    """
-    changed = [
-        f"{name}: {stored.get(name, 'none')} (now {present.get(name, 'none')})"
-        for name in [*stored, *(name for name in present if name not in stored)]
-        if stored.get(name) != present.get(name)
-    ]
-    if changed:
-        raise StateMismatch(
-            f"this checkpoint was begun by a {verb} with {'; '.join(changed)}; put "
-            f"{'it' if len(changed) == 1 else 'them'} back, or begin a new checkpoint"
-        )
+def check_settings(stored: Mapping[str, str], present: Mapping[str, str]) -> None:
+    """Refuse a checkpoint that was begun by a call with other settings, and say which."""
+    changed = changed_settings(stored, present)
+    if changed is not None:
+        raise StateMismatch(changed)

@@ -32,7 +32,8 @@ class ObjectPacking:
 
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
         """One cell for all workers of the live plans."""
-        block, _, _, rejected = self.nearest.intake.admit(batch)
+        admitted = self.nearest.intake.admit(batch)
+        block, rejected = admitted.block, admitted.rejected
         newest = int(block.t.max()) if len(block) else 0
         cell = block.encode(side=RIGHT, nearest=_about(live), rejected=rejected)
         return Packed(dict.fromkeys(range(live.workers), cell), newest)
@@ -71,7 +72,8 @@ class HomePacking:
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """A cell for every home."""
-        block, h, _, rejected = self.nearest.intake.admit(batch)
+        admitted = self.nearest.intake.admit(batch)
+        block, h, rejected = admitted.block, admitted.h, admitted.rejected
         newest = int(block.t.max()) if len(block) else 0
         homes = self.routing.homes(h)
         cells = {

@@ -23,10 +23,11 @@ from pyspark.sql.types import (
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.job import AssembleJob
-from anabranch.assembly.packing import FAR, InvocationPacking
-from anabranch.calls import Duration, is_whole, microseconds
+from anabranch.assembly.packing import InvocationPacking
+from anabranch.calls import MISSING, Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import worker_keys
+from anabranch.flow.intake import FAR
 from anabranch.spark.carriage import carry_problems
 from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, hashable, refuse_others
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
@@ -40,8 +41,8 @@ __all__ = ["assemble"]
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
-    key: str | Sequence[str],
-    close: Closing,
+    key: str | Sequence[str] = MISSING,
+    close: Closing = MISSING,
     time: str = "ts",
     collect: str | Sequence[str] = (),
     response: str | None = None,
@@ -115,6 +116,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     named = {f"input {n}": frame for n, frame in enumerate(frames)}
     refuse_others("assemble", named)
     schemas = [column_types(frame) for frame in frames]
+    streaming = bool(frames) and all(frame.isStreaming for frame in frames)
     call, problems = plan_assembly(
         schemas,
         key=key,
@@ -125,8 +127,8 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         late=late,
         max_open=max_open,
         clock=clock,
+        streaming=streaming,
     )
-    streaming = bool(frames) and all(frame.isStreaming for frame in frames)
     problems += mixed_problems(named) or _clock_problems(streaming, late, clock, idle)
     if clock != "processing":
         problems += lateness_problems(named, dict.fromkeys(named, time), late)

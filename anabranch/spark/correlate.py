@@ -9,13 +9,13 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from anabranch.calls import Duration
-from anabranch.correlation.call import Correlation, Side, Slot, plan_correlation
+from anabranch.calls import MISSING, Duration
+from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.folders import absolute
-from anabranch.flow.intake import hash_column, keep_column
+from anabranch.flow.sides import Side, Slot, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
@@ -36,8 +36,8 @@ def correlate(
     left: DataFrame,
     right: DataFrame,
     *,
-    where: Predicate,
-    window: Duration | tuple[Duration, Duration],
+    where: Predicate = MISSING,
+    window: Duration | tuple[Duration, Duration] = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str | tuple[str, str] = "id",
     keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
@@ -105,6 +105,7 @@ def correlate(
     spark = left.sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan
+    streaming = left.isStreaming and right.isStreaming
     found, problems = plan_correlation(
         column_types(left),
         column_types(right),
@@ -116,8 +117,8 @@ def correlate(
         late=late,
         plan=fixed,
         bad_rows=bad_rows,
+        streaming=streaming,
     )
-    streaming = left.isStreaming and right.isStreaming
     inputs = {"left": left, "right": right}
     times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
     problems += setting_problems(spark, streaming)

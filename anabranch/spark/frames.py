@@ -8,6 +8,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from anabranch.calls import Columns
 from anabranch.errors import InvalidCall
 
 __all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "hashable", "refuse_others"]
@@ -46,7 +47,7 @@ def by_name(name: str) -> Column:
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def column_types(frame: DataFrame) -> dict[str, str]:
+def column_types(frame: DataFrame) -> Columns:
     """The columns and Spark's short names of their types.
 
     Examples
@@ -54,7 +55,9 @@ def column_types(frame: DataFrame) -> dict[str, str]:
     >>> column_types(spark.range(1))
     {'id': 'bigint'}
     """
-    return {field.name: field.dataType.simpleString() for field in frame.schema}
+    sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    fields = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+    return Columns(fields, sensitive)
 
 
 _JSON = {

@@ -17,7 +17,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.calls import Duration
+from anabranch.calls import MISSING, Duration
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
@@ -48,7 +48,7 @@ def nearest(
     objects: DataFrame,
     queries: DataFrame,
     *,
-    by: str | VectorMeasure,
+    by: str | VectorMeasure = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str = "id",
     k: int | None = None,
@@ -156,6 +156,7 @@ def nearest(
         output=output,
         expected=expected,
         bad_rows=bad_rows,
+        streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)
     problems += _kind_problems(objects, queries)

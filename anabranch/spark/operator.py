@@ -176,7 +176,7 @@ class Processor(StatefulProcessor):
         if head is None:
             slices.notes.settings = self._settings
         else:
-            check_settings(self.job.verb, slices.notes.settings, self._settings)
+            check_settings(slices.notes.settings, self._settings)
         return slices
 
     def _kernel(self, slices: Slices[Any], task: Task) -> Kernel:

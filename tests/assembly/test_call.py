@@ -11,7 +11,7 @@ from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.packing import InvocationPacking, result_batch
 from anabranch.assembly.store import AssembleNotes
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, changed_settings
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import BEGINNING, Slices
 
@@ -20,15 +20,19 @@ GOOD = {"key": ["head", "client"], "time": "ts", "close": ab.session("8 seconds"
 
 WRONG = {
     "key must name at least one column, got []": {"key": []},
-    "no column 'hed' for key; the inputs have head, client, ts": {"key": ["hed"]},
-    "no column 'x' for collect": {"collect": ["x"]},
-    "collect must be a list of columns, got 5": {"collect": 5},
-    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
-    "key must name columns by their names, strings, got ['head']": {"key": [["head"], "client"]},
-    "collect must name columns by their names, strings, got ['ms']": {"collect": ["ts", ["ms"]]},
-    "response must name columns by their names, strings, got ['ms']": {"response": ["ms"]},
+    "input has no column 'hed' (needed by key); it has head, client, ts": {"key": ["hed"]},
+    "input has no column 'x' (needed by collect)": {"collect": ["x"]},
+    "collect must be a column name or a list of them, got 5": {"collect": 5},
+    "time must be a column name, got ['ts']": {"time": ["ts"]},
+    "key must be a column name or a list of them, got [['head'], 'client']": {
+        "key": [["head"], "client"]
+    },
+    "collect must be a column name or a list of them, got ['ts', ['ms']]": {
+        "collect": ["ts", ["ms"]]
+    },
+    "response must be a column name, got ['ms']": {"response": ["ms"]},
     "key names 'head' twice": {"key": ["head", "head"]},
-    "time column 'ms' is double; cast it to timestamp": {"time": "ms"},
+    "time: input column 'ms' is double, not timestamp; cast it": {"time": "ms"},
     "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
     "response column 'head' is string; it must be a number": {"response": "head"},
     "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
@@ -51,10 +55,48 @@ def test_wrong_calls(message: str) -> None:
     assert any(message in problem for problem in problems), problems
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
     _, problems = plan_assembly([SCHEMA], **wrong)
     assert len(problems) == 5
+
+
+def settings_of(types: dict[str, str] = SCHEMA, **more: object) -> dict[str, str]:
+    call, problems = plan_assembly([types], **{**GOOD, **more})
+    assert call is not None, problems
+    return call.settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "was", "now"),
+    [
+        ({"types": {**SCHEMA, "client": "int"}}, "client bigint'", "client int'"),
+        ({"key": ["client", "head"]}, "key='head string, client", "key='client bigint, head"),
+        ({"collect": "ms"}, "collect='nothing'", "collect='ms double'"),
+        ({"close": ab.learned()}, "learned by='nothing'", "learned by='head in 1 parts'"),
+        ({"clock": "processing"}, "clock='event'", "clock='processing'"),
+        ({"types": {**SCHEMA, "at": "timestamp"}, "time": "at"}, "time='ts'", "time='at'"),
+    ],
+)
+def test_what_splits_open_instances_is_named(changes: dict, was: str, now: str) -> None:
+    says = changed_settings(settings_of(), settings_of(**changes))
+    assert says is not None
+    before, after = says.split(", and the call now says ")
+    assert was in before and now in after
+
+
+def test_the_head_and_parts_of_a_learned_policy_are_kept() -> None:
+    one = settings_of(close=ab.learned(head="client"))
+    assert one["learned by"] == "client in 1 parts"
+    assert changed_settings(one, settings_of(close=ab.learned("1 s", head="client"))) is None
+    assert changed_settings(one, settings_of(close=ab.learned(head="client", spread=2)))
+    assert changed_settings(one, settings_of(close=ab.learned(head="head")))
+
+
+def test_what_does_not_touch_stored_invocations_may_change() -> None:
+    wider = {**SCHEMA, "more": "int"}
+    free = {"close": ab.wait("1 s"), "late": "1 s", "max_open": 5, "response": "ms"}
+    assert changed_settings(settings_of(), settings_of(types=wider, **free)) is None
 
 
 def test_inputs_must_be_alike() -> None:

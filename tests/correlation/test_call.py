@@ -42,7 +42,7 @@ def problems(**changes):
             ["window must not be negative, got '-1 second'; 0 seconds is allowed"],
         ),
         ({"window": "often"}, ["window: 'often' is not a duration"]),
-        ({"window": ("1 s", "1 s", "1 s")}, ["window must be one duration or a pair"]),
+        ({"window": ("1 s", "1 s", "1 s")}, ["window must be a duration or a pair of them"]),
         ({"window": 60}, ["window: 60 is not a duration"]),
         ({"late": "-1 second"}, ["late must not be negative"]),
         (

@@ -5,11 +5,15 @@ from __future__ import annotations
 from datetime import datetime, timezone
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.testing import InProcess
+from anabranch.correlation.call import plan_correlation
+from anabranch.flow.intake import FAR, Faults, Intake
+from anabranch.neighbours.call import plan_nearest
+from anabranch.testing import InProcess, prepare
 
 TYPES = {
     "id": pa.int64(),
@@ -145,3 +149,87 @@ def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
     again.take_up(process)
     again.step(None, short)
     assert len(again.pairs) == 1
+
+
+NOW = 1_700_000_000_000_000
+FAR_TIMES = [(1 << 63) - 1, -(1 << 63), (1 << 62), -(1 << 62), FAR + 1, -FAR - 1]
+
+
+def at(*times: int, first: int = 0) -> pa.Table:
+    rows = {"id": range(first, first + len(times)), "ts": pa.array(times, TYPES["ts"])}
+    return pa.table({**rows, "w": [[1.0, 2.0]] * len(times), "x": [0.5] * len(times)})
+
+
+def timed(where: Any, bad_rows: str = "drop", **more: Any) -> InProcess:
+    schema = at(0).schema
+    call = {"where": where, "window": "5 seconds", "bad_rows": bad_rows, "plan": ab.ssp(1)}
+    return InProcess(schema, schema, **call, **more)
+
+
+@pytest.mark.parametrize("far", FAR_TIMES)
+@pytest.mark.parametrize("where", [ab.euclidean("w", dim=2) <= 1, ab.within("x", 1)])
+def test_a_far_off_time_costs_no_other_row_its_pairs(where: Any, far: int):
+    usual = [NOW + n * 1_000_000 for n in range(20)]
+    alone, disturbed = timed(where), timed(where)
+    alone.step(at(*usual), at(*usual))
+    disturbed.step(at(*usual, far), at(far, *usual, first=100))
+    assert len(disturbed.pairs) == len(alone.pairs) > 0
+    assert sum(load.rejected for load in disturbed.loads) == 2
+    assert sum(load.late for load in disturbed.loads) == 0
+    with pytest.raises(ab.BadRow, match=r"left row with id 1 .*73,000 years from 1970.*shift all"):
+        timed(where, bad_rows="fail").step(at(NOW, far), None)
+
+
+def test_times_at_the_edge_are_good():
+    edge = timed(ab.within("x", 1))
+    edge.step(at(FAR, -FAR), at(-FAR, FAR, FAR - 5_000_000, FAR - 5_000_001))
+    assert sorted((pair["left_id"], pair["right_id"]) for pair in edge.pairs) == [
+        *((0, 1), (0, 2)),
+        (1, 0),
+    ]
+
+
+def test_a_stream_begins_after_1970():
+    side = timed(ab.within("x", 1)).correlation.left
+    batch = prepare(side, at(-1, 0, 1, NOW))
+    assert Intake(side).admit(batch).block.t.tolist() == [-1, 0, 1, NOW]
+    found = Intake(side, drop_bad_rows=True, streaming=True).admit(batch)
+    assert found.block.t.tolist() == [1, NOW] and found.rejected == 2
+    (reason,) = found.reasons
+    assert "not after 1970-01-01" in reason and "use a batch query" in reason
+    with pytest.raises(ab.BadRow, match=r"left row with id 0 .*not after 1970-01-01 00:00:00 UTC"):
+        Intake(side, streaming=True).admit(batch)
+
+
+def test_calls_hand_on_whether_they_stream():
+    types = {"id": "int", "query_id": "int", "ts": "timestamp", "v": "array<float>"}
+    one = plan_nearest(types, types, by="v", k=1, rows=5, streaming=True)[0]
+    assert one is not None and one.intake.streaming
+    two = plan_correlation(types, types, where=ab.dot("v") > 1, window="1 s", streaming=True)[0]
+    assert two is not None and two.streaming
+
+
+def test_each_bad_row_counts_under_its_first_reason():
+    process = timed(ab.within("x", 1))
+    rows = at(NOW, FAR + 1, FAR + 2, NOW)
+    rows = rows.set_column(3, "x", pa.array([0.5, None, 0.5, None]))
+    found = Intake(process.correlation.left, drop_bad_rows=True).admit(
+        prepare(process.correlation.left, rows)
+    )
+    assert list(found.reasons.values()) == [2, 1] and found.rejected == 3
+    assert list(found.reasons)[1] == "'x' is null"
+
+
+def test_faults_keep_masks_of_their_own():
+    mask = np.array([True, False, False, False, False])
+    faults = Faults("query", pa.array([1, 2, 3, 4, 5]), drop=True)
+    faults.where(mask, "first")
+    mask[:] = True
+    assert faults.good.tolist() == [1, 2, 3, 4]
+    faults.where(pa.array([None, True, True, True, True]), "second")
+    assert faults.problems == ["query 1: first", "query 2, query 3, query 4 and 1 more: second"]
+    assert (faults.reasons, faults.count, faults.good.tolist()) == (
+        {"first": 1, "second": 4},
+        5,
+        [],
+    )

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import BadRow, InvalidCall, StateMismatch
-from anabranch.neighbours.call import LONGEST, MOST_K, plan_nearest
+from anabranch.calls import LONGEST
+from anabranch.errors import BadRow, InvalidCall, StateMismatch, changed_settings
+from anabranch.neighbours.call import MOST_K, plan_nearest
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.methods import Queries
 from anabranch.neighbours.queries import fixed_queries, read_queries
@@ -163,10 +164,41 @@ def test_fixed_queries_are_the_same_in_any_order() -> None:
     for _ in range(3):
         mixed = [rows[n] for n in random.permutation(30)]
         again, _ = fixed_queries(call, query_table(mixed))
-        assert call.fingerprint(again) == call.fingerprint(block)
+        assert call.settings(again) == call.settings(block)
         assert again.columns["v"].tolist() == block.columns["v"].tolist()
     rows[4]["k"] = 2
-    assert call.fingerprint(fixed_queries(call, query_table(rows))[0]) != call.fingerprint(block)
+    changed = call.settings(fixed_queries(call, query_table(rows))[0])
+    says = changed_settings(call.settings(block), changed)
+    assert says is not None and says.startswith("this checkpoint was begun with queries='query_id ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "now"),
+    [
+        ({"by": ab.cosine("v")}, "by='cosine: v array<double>'"),
+        ({"method": "relaxed"}, "method='relaxed'"),
+        ({"method": "probabilistic"}, "method='probabilistic', error='0.001'"),
+        ({"output": "top"}, "output='top'"),
+        ({"k": 7}, "k='7'"),
+        ({"window": "5 seconds"}, "window='5 seconds'"),
+        ({"ops": True}, "queries='query_id bigint, k, rows, ts, window'"),
+    ],
+)
+def test_a_changed_setting_is_named(changes: dict[str, Any], now: str) -> None:
+    begun = call_of().settings(None)
+    says = changed_settings(begun, call_of(**changes).settings(None))
+    assert says is not None and f"the call now says {now}: put" in says
+    free = {"by": ab.euclidean("v", dim=2), "late": "1 s", "plan": ab.ssp(3), "bad_rows": "drop"}
+    assert changed_settings(begun, call_of(**free).settings(None)) is None
+
+
+@pytest.mark.parametrize("t", [(1 << 63) - 1, -(1 << 63), 1 << 62])
+def test_a_query_of_a_far_off_time_is_refused(t: int) -> None:
+    rows = query_table([adding(), adding(id=2) | {"t": t}])
+    call = call_of(ops=True)
+    block, problems, rejected = read_queries(call, rows)
+    assert (block.columns["id"].tolist(), rejected) == ([1], 1)
+    assert problems[0].startswith("query 2: its time lies more than 73,000 years from 1970")
 
 
 def test_fixed_queries_that_are_left_out_are_counted_once() -> None:

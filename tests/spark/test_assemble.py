@@ -292,7 +292,7 @@ WRONG = {
     "streaming needs a bound on lateness": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},
     "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "late": "1 second"},
-    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
+    "time must be a column name, got ['ts']": {"time": ["ts"]},
     "buckets must be a whole number": {"buckets": 0, "late": "1 second"},
     "close must be a policy": {"close": 5, "late": "1 second"},
 }

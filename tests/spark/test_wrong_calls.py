@@ -138,6 +138,27 @@ def test_every_problem_is_named(spark: Any, feed: Feed, what: str, streaming: bo
     assert spark.streams.active == []
 
 
+def test_names_are_found_as_spark_finds_them(spark: Any, feed: Feed) -> None:
+    left, right = feed.tables(spark)
+    call = {"window": "2 seconds", "time": "TS", "id": "Id", "keep": ["NAME"]}
+    found = ab.correlate(left, right, where=ab.cosine("V") >= 0.6, **call)
+    assert found.columns[:4] == ["left_id", "right_id", "left_ts", "right_ts"]
+    assert found.count() == ab.correlate(left, right, **GOOD).count()
+    with settings(spark, caseSensitive="true"):
+        assert "left has no column 'V'" in problems(left, right, where=ab.cosine("V") >= 0.6)[0]
+    (problem,) = problems(left, right.withColumn("x", right.v).select("*", right.v))
+    assert problem.startswith("right has 2 columns that 'v' (needed by cosine('v') >= 0.6)")
+
+
+def test_what_must_be_given_is_named(spark: Any, feed: Feed) -> None:
+    left, right = feed.tables(spark)
+    for verb, frames in (("correlate", (left, right)), ("nearest", (left, right))):
+        with pytest.raises(ab.InvalidCall, match="= is missing: add for example"):
+            getattr(ab, verb)(*frames)
+    with pytest.raises(ab.InvalidCall, match="key= is missing: add for example"):
+        ab.assemble(left)
+
+
 def test_one_side_streaming(spark: Any, feed: Feed) -> None:
     found = problems(feed.streams(spark)[0], feed.tables(spark)[1], late="1 second")
     assert [text[:39] for text in found] == ["left is streaming and right is not: rea"]

@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anabranch.calls import is_whole
+from anabranch.calls import is_number, is_whole
 
 __all__ = ["Ground", "read_ground"]
 
@@ -211,6 +211,7 @@ triangle inequality; take the shortest paths instead']
     problems = []
     if metric is not None and not (isinstance(metric, str) and metric in _METRICS):
         problems.append(f"metric must be 'euclidean' or 'manhattan', got {metric!r}")
+        metric = "euclidean"
     good_scale = scale is None or _is_positive(scale) or (isinstance(scale, str) and scale == "max")
     if not good_scale:
         problems.append(f"scale must be a number above 0, or 'max', got {scale!r}")
@@ -228,7 +229,7 @@ triangle inequality; take the shortest paths instead']
         return Ground(ground, bins, None, "euclidean", scale), problems
     try:
         table = np.array(ground, np.float64)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         table = np.zeros((0,))
     if table.ndim not in (1, 2) or table.shape[0] < 1 or (table.ndim == 2 and table.shape[1] < 1):
         problems.append(
@@ -279,10 +280,4 @@ def _matrix_problems(table: np.ndarray) -> list[str]:
 
 
 def _is_positive(value: Any) -> bool:
-    kinds = (int, float, np.integer, np.floating)
-    return (
-        isinstance(value, kinds)
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-        and bool(value > 0)
-    )
+    return is_number(value, (int, float, np.integer, np.floating)) and bool(value > 0)

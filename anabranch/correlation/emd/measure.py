@@ -16,11 +16,8 @@ from anabranch.predicates import Compared, VectorMeasure
 
 __all__ = ["EmdMeasure", "emd"]
 
-_NORMALIZE = ("mass", None)
-_SCORES = ("bound", "exact")
 
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class EmdMeasure(VectorMeasure):
     """The Earth Mover's Distance of two histograms."""
 
@@ -98,9 +95,9 @@ def emd(
     found, wrong = read_ground(ground, metric, scale, dim)
     names, more = read_filters(filters, found)
     wrong = wrong + more
-    if normalize not in _NORMALIZE:
+    if normalize is not None and not (isinstance(normalize, str) and normalize == "mass"):
         wrong.append(f"normalize must be 'mass' or None, got {normalize!r}")
-    if scores not in _SCORES:
+    if not (isinstance(scores, str) and scores in ("bound", "exact")):
         wrong.append(f"scores must be 'bound' or 'exact', got {scores!r}")
     bins = found.bins if dim is None else dim
     return EmdMeasure(
@@ -111,6 +108,6 @@ def emd(
         found,
         names,
         normalize is None,
-        scores == "exact",
+        isinstance(scores, str) and scores == "exact",
         tuple(wrong),
     )

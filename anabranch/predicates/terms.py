@@ -1,21 +1,21 @@
-"""What makes a pair: ``cosine("v") >= 0.9``, ``within("x", 0.5) & same("room")``.
+"""Measures, terms and predicates as plain values, which the kernels read.
 
-A *measure* gives a number for a pair of rows; compared with a threshold it becomes a *term*; terms
-combined with ``&`` are a *predicate*. Nothing here computes: predicates are plain values that the
-kernels read. Problems are collected rather than raised, so that a call can report all of them.
+Problems are collected rather than raised, so that a call can report all of them.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from fractions import Fraction
+from numbers import Integral, Number
+from typing import Any, NoReturn
 
 import numpy as np
 
-from anabranch.calls import Duration, is_whole, microseconds
+from anabranch.calls import Duration, is_number, is_whole, microseconds
 from anabranch.errors import InvalidCall
 
 __all__ = [
@@ -24,18 +24,11 @@ __all__ = [
     "Measure",
     "Predicate",
     "Same",
+    "ScoreFunction",
     "Term",
     "VectorMeasure",
     "Within",
-    "cosine",
-    "custom",
-    "dot",
-    "euclidean",
-    "hamming",
-    "is_number",
-    "manhattan",
-    "same",
-    "within",
+    "refuse_unnamed",
 ]
 
 ScoreFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
@@ -43,11 +36,30 @@ ScoreFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
 _DISTANCES = frozenset({"euclidean", "manhattan", "hamming"})
 
 
-class Predicate(ABC):
+class _Operand:
+    """What stands in an expression; numpy's numbers leave the operators to it."""
+
+    __array_ufunc__ = None
+
+    def _only_and(self, *_: object) -> NoReturn:
+        raise InvalidCall(
+            "a predicate",
+            [
+                "predicates combine with & alone: for 'or' unite the results of two calls, "
+                "one.unionByName(other).dropDuplicates(['left_id', 'right_id']), and for 'not' "
+                "turn the comparison round"
+            ],
+        )
+
+    __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _only_and
+
+
+class Predicate(_Operand, ABC):
     """A conjunction of terms.
 
     Examples
     --------
+    >>> from anabranch.predicates import cosine, same, within
     >>> where = (cosine("v") >= 0.9) & within("price", 2) & same("shop")
     >>> where
     (cosine('v') >= 0.9) & within('price', 2) & same('shop')
@@ -65,7 +77,7 @@ class Predicate(ABC):
             return _All(self.terms + other.terms)
         if isinstance(other, Measure):
             raise InvalidCall("a predicate", [_uncompared(other)])
-        return NotImplemented
+        raise InvalidCall("a predicate", [f"& combines predicates, got {other!r}"])
 
     def __rand__(self, other: object) -> Predicate:
         # Python reads `cosine("v") >= 0.9 & p` as `cosine("v") >= (0.9 & p)`.
@@ -119,20 +131,43 @@ class Term(Predicate):
         return []
 
 
-class Measure:
+class Measure(_Operand):
     """A number for a pair of rows, waiting for a comparison."""
 
-    def __ge__(self, threshold: float) -> Compared:
+    def __ge__(self, threshold: Any) -> Compared:
         return Compared(self, ">=", threshold)
 
-    def __gt__(self, threshold: float) -> Compared:
+    def __gt__(self, threshold: Any) -> Compared:
         return Compared(self, ">", threshold)
 
-    def __le__(self, threshold: float) -> Compared:
+    def __le__(self, threshold: Any) -> Compared:
         return Compared(self, "<=", threshold)
 
-    def __lt__(self, threshold: float) -> Compared:
+    def __lt__(self, threshold: Any) -> Compared:
         return Compared(self, "<", threshold)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Number):
+            raise TypeError(
+                f"{self!r} cannot be compared with {other!r} by == or !=: write >=, >, <= or <, or "
+                "ab.same(...) for equal columns"
+            )
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def _no_sums(self, *_: object) -> NoReturn:
+        raise InvalidCall(
+            "a predicate",
+            [
+                f"{self!r} is compared as it is, without arithmetic: write {self!r} >= 0.9 and not "
+                f"1 - {self!r} <= 0.1, or use ab.custom(...)"
+            ],
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _no_sums
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _no_sums
 
     def problems_with(self, term: Compared) -> list[str]:
         """What is wrong with this measure in a comparison with a number."""
@@ -144,7 +179,7 @@ class Measure:
     __rand__ = __and__
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VectorMeasure(Measure):
     """A similarity or distance of two vectors; `dim` fixes their length if given."""
 
@@ -154,7 +189,7 @@ class VectorMeasure(Measure):
     dim: int | None = None
 
     def __post_init__(self) -> None:
-        _refuse_unnamed(self.kind, self.left, self.right)
+        refuse_unnamed(self.kind, self.left, self.right)
         if is_whole(self.dim):
             object.__setattr__(self, "dim", int(self.dim))  # type: ignore[arg-type]
 
@@ -166,6 +201,12 @@ class VectorMeasure(Measure):
         """What stored vectors mean; state of another label cannot be read."""
         return self.kind
 
+    def own_problems(self) -> list[str]:
+        """What is wrong with it whatever it is compared with."""
+        if self.dim is None or is_whole(self.dim):
+            return []
+        return [f"{self!r}: dim must be a whole number of at least 1, got {self.dim!r}"]
+
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Compared(Term):
@@ -174,6 +215,11 @@ class Compared(Term):
     measure: Measure
     op: str
     threshold: float
+
+    def __post_init__(self) -> None:
+        if is_number(self.threshold):
+            found = _as_float(self.threshold, up=self.op in (">=", "<"))
+            object.__setattr__(self, "threshold", found)
 
     def __repr__(self) -> str:
         return f"{self.measure!r} {self.op} {self.threshold!r}"
@@ -195,7 +241,7 @@ class Compared(Term):
 
     def own_problems(self) -> list[str]:
         value, found = self.threshold, []
-        if isinstance(self.measure, Custom):
+        if isinstance(self.measure, (Custom, VectorMeasure)):
             found += self.measure.own_problems()
         if not is_number(value):
             return [*found, f"{self!r}: the threshold must be a finite number, got {value!r}"]
@@ -205,9 +251,6 @@ class Compared(Term):
             found.append(f"{self!r}: a cosine lies between -1 and 1, so compare with such a number")
         if kind in _DISTANCES and value < 0:
             found.append(f"{self!r}: a distance is never negative, so compare with 0 or more")
-        dim = getattr(self.measure, "dim", None)
-        if dim is not None and not is_whole(dim):
-            found.append(f"{self!r}: dim must be a whole number of at least 1, got {dim!r}")
         return found
 
 
@@ -220,7 +263,12 @@ class Within(Term):
     limit: float | Duration
 
     def __post_init__(self) -> None:
-        _refuse_unnamed("within", self.left, self.right)
+        refuse_unnamed("within", self.left, self.right)
+        limit: Any = self.limit
+        if is_number(limit):
+            whole = isinstance(limit, Integral)  # exact, however great
+            found = int(limit) if whole else _as_float(limit, up=False)
+            object.__setattr__(self, "limit", found)
 
     def __repr__(self) -> str:
         return f"within({_columns(self.left, self.right)}, {self.limit!r})"
@@ -243,7 +291,7 @@ class Same(Term):
     right: str
 
     def __post_init__(self) -> None:
-        _refuse_unnamed("same", self.left, self.right)
+        refuse_unnamed("same", self.left, self.right)
 
     def __repr__(self) -> str:
         return f"same({_columns(self.left, self.right)})"
@@ -272,128 +320,12 @@ class Custom(Measure, Term):
         return []
 
 
-def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
-    """Cosine of the angle between two vectors, -1 to 1.
-
-    Examples
-    --------
-    >>> cosine("v") >= 0.9
-    cosine('v') >= 0.9
-    >>> cosine("title_vec", "body_vec", dim=384) > 0.5
-    cosine('title_vec', 'body_vec') > 0.5
-    """
-    return VectorMeasure("cosine", left, left if right is None else right, dim)
-
-
-def dot(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
-    """Dot product of two vectors.
-
-    Examples
-    --------
-    >>> dot("v") >= 12
-    dot('v') >= 12
-    """
-    return VectorMeasure("dot", left, left if right is None else right, dim)
-
-
-def euclidean(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
-    """Euclidean distance of two vectors.
-
-    Examples
-    --------
-    >>> euclidean("position") <= 2.5
-    euclidean('position') <= 2.5
-    """
-    return VectorMeasure("euclidean", left, left if right is None else right, dim)
-
-
-def manhattan(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
-    """Sum of the absolute differences of two vectors.
-
-    Examples
-    --------
-    >>> manhattan("profile") > 10
-    manhattan('profile') > 10
-    """
-    return VectorMeasure("manhattan", left, left if right is None else right, dim)
-
-
-def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
-    """Number of differing bits (binary, long) or of differing elements (arrays).
-
-    Examples
-    --------
-    >>> hamming("fingerprint") <= 3
-    hamming('fingerprint') <= 3
-    """
-    return VectorMeasure("hamming", left, left if right is None else right, dim)
-
-
-def within(left: str, *right_and_limit: Any) -> Within:
-    """``|left - right| <= limit``, on numbers (a number) or dates and timestamps (a duration).
-
-    Examples
-    --------
-    >>> within("price", 0.5)
-    within('price', 0.5)
-    >>> within("bid", "ask", 0.5)
-    within('bid', 'ask', 0.5)
-    >>> within("published", "2 days")
-    within('published', '2 days')
-    """
-    if len(right_and_limit) == 1:
-        return Within(left, left, right_and_limit[0])
-    if len(right_and_limit) == 2:
-        return Within(left, right_and_limit[0], right_and_limit[1])
-    raise InvalidCall("within", ["write within(column, limit) or within(left, right, limit)"])
-
-
-def same(left: str, right: str | None = None) -> Same:
-    """Equality of two columns; it lets the join spread by key.
-
-    Examples
-    --------
-    >>> same("room"), same("host", "server")
-    (same('room'), same('host', 'server'))
-    """
-    return Same(left, left if right is None else right)
-
-
-def custom(
-    function: ScoreFunction, left: str | Sequence[str], right: str | Sequence[str]
-) -> Custom:
-    """Any vectorised function of two column batches.
-
-    `function` gets two mappings from column name to a one-dimensional array with n and m rows and
-    returns an n by m matrix of booleans, or of scores to compare with a threshold. The type of a
-    column alone decides the array: numbers and booleans as such, dates and timestamps as
-    ``datetime64``, anything else as objects; of an array column each is a numpy array, and
-    ``np.stack`` makes a matrix of them. Rows with nulls are bad rows and not shown. A cell must
-    depend on its own two rows alone, since the library is free to choose which rows it shows
-    together. A single column may be given by its name alone.
-
-    Examples
-    --------
-    >>> def ratio(l, r):
-    ...     return l["size"][:, None] / r["size"][None, :]
-    >>> custom(ratio, left=["size"], right=["size"]) >= 0.5
-    custom(ratio, left=['size'], right=['size']) >= 0.5
-    """
-    return Custom(function, _names(left), _names(right))
-
-
-def _names(columns: Any) -> tuple[str, ...]:
-    """Columns of a custom function; one may be given by its name alone."""
-    names = (columns,) if not isinstance(columns, (list, tuple)) else tuple(columns)
-    _refuse_unnamed("custom", *names)
-    return names
-
-
 def _columns(left: str, right: str) -> str:
     return repr(left) if left == right else f"{left!r}, {right!r}"
 
 
-def _refuse_unnamed(verb: str, *columns: Any) -> None:
+def refuse_unnamed(verb: str, *columns: Any) -> None:
+    """Raise if one of these is no name of a column."""
     wrong = [column for column in columns if not (isinstance(column, str) and column)]
     if wrong:
         raise InvalidCall(
@@ -409,11 +341,23 @@ def _uncompared(measure: Measure) -> str:
     return f"{measure!r} is not compared with anything yet: write for example {measure!r} >= 0.9"
 
 
-def is_number(value: object) -> bool:
-    """Whether a threshold or limit is a number that a float can stand for."""
-    if not isinstance(value, (int, float, np.integer, np.floating)) or isinstance(value, bool):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number beyond all floats
-        return False
+def _as_float(value: Any, up: bool) -> float:
+    """A number as a float that compares alike with all floats, be it the next one up or down.
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> [_as_float(number, up=True) for number in (12, Decimal("0.5"), np.float32(2))]
+    [12, 0.5, 2.0]
+    >>> below, above = (_as_float(Decimal("0.3"), up) for up in (False, True))
+    >>> Decimal(below) < Decimal("0.3") < Decimal(above)
+    True
+    """
+    whole = isinstance(value, Integral)
+    exact = Fraction(int(value)) if whole else Fraction(*value.as_integer_ratio())
+    near = float(exact)
+    if near == exact:
+        return int(value) if whole else near
+    if (near < exact) == up:
+        near = math.nextafter(near, math.inf if up else -math.inf)
+    return near
