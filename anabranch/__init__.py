@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from anabranch.correlation.emd.measure import emd
     from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
     from anabranch.neighbours.interest.routing import interest
-    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
+    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, template
     from anabranch.plans.controller import adaptive
     from anabranch.plans.log import PlanLog
     from anabranch.plans.plan import csp, grid, ssp
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from anabranch.spark.knowledge import Knowledge
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
+    from anabranch.spark.place import place
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import recommend, sla
     from anabranch.spark.watch import watch
@@ -118,7 +119,7 @@ _HOME = {
     "anabranch.correlation.emd.measure": "emd",
     "anabranch.errors": "AnabranchError BadRow InvalidCall StateMismatch",
     "anabranch.neighbours.interest.routing": "interest",
-    "anabranch.placement": "CoreNetwork Placement Switcher feed place template",
+    "anabranch.placement": "CoreNetwork Placement Switcher feed template",
     "anabranch.plans.controller": "adaptive",
     "anabranch.plans.log": "PlanLog",
     "anabranch.plans.plan": "csp grid ssp",
@@ -129,6 +130,7 @@ _HOME = {
     "anabranch.spark.knowledge": "Knowledge",
     "anabranch.spark.metrics": "metrics",
     "anabranch.spark.nearest": "nearest top",
+    "anabranch.spark.place": "place",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "recommend sla",
     "anabranch.spark.watch": "watch",

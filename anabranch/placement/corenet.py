@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.placement.devices.mincut import Network
 from anabranch.placement.graph import ViewGraph
-from anabranch.placement.mincut import Network
 from anabranch.placement.reading import is_cost
 
 __all__ = ["CoreNetwork", "CorePlacement", "CoreTraffic", "place_on_core"]

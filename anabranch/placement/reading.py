@@ -14,12 +14,13 @@ import pyarrow as pa
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 
-__all__ = ["is_cost", "listed", "read_changes", "read_graph"]
+__all__ = ["COLUMNS", "HOMES", "is_cost", "listed", "read_changes", "read_graph"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 _SHOWN = 5
-_COLUMNS = ("view", "input", "rate")
+COLUMNS = ("view", "input", "rate")
+HOMES = ("source", "device")
 
 
 def read_graph(
@@ -45,8 +46,8 @@ def read_graph(
     ['rate must be a number of at least 0, but', "unknown sources 'r': every input must be"]
     """
     problems: list[str] = []
-    table = _table(inputs, _COLUMNS, "inputs", problems)
-    houses = _table(homes, ("source", "device"), "homes", problems)
+    table = _table(inputs, COLUMNS, "inputs", problems)
+    houses = _table(homes, HOMES, "homes", problems)
     if not isinstance(shared, bool):
         problems.append(f"shared must be True or False, got {shared!r}")
     if table is None or houses is None:
@@ -116,7 +117,7 @@ def read_graph(
 def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the graph and their new rates, from a table like the one it was read from."""
     problems: list[str] = []
-    table = _table(changes, _COLUMNS, "changes", problems)
+    table = _table(changes, COLUMNS, "changes", problems)
     if table is None:
         raise InvalidCall("replan", problems)
     rates = _rates(table, problems)

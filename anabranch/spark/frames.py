@@ -1,19 +1,35 @@
-"""What every verb asks of the DataFrames that it is given."""
+"""What every verb asks of the DataFrames that it is given.
+
+Importing this module does not import Spark: `place` asks here about tables of every kind.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any
-
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidCall
 
-__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "refuse_others"]
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "is_frame", "refuse_others"]
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
+
+
+def is_frame(value: Any) -> bool:
+    """Whether this is a Spark DataFrame, classic or of Spark Connect.
+
+    Examples
+    --------
+    >>> is_frame(spark.range(1)), is_frame([1, 2])
+    (True, False)
+    """
+    spark = sys.modules.get("pyspark.sql")  # who holds a DataFrame has imported it
+    return spark is not None and isinstance(value, spark.DataFrame)
 
 
 def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
@@ -29,7 +45,7 @@ def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     problems = [
         f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
         for name, frame in given.items()
-        if not hasattr(frame, "mapInArrow")  # classic and Connect have classes of their own
+        if not is_frame(frame)
     ]
     if problems:
         raise InvalidCall(verb, problems)
@@ -43,6 +59,8 @@ def by_name(name: str) -> Column:
     >>> spark.range(1).withColumnRenamed("id", "a.b").select(by_name("a.b")).columns
     ['a.b']
     """
+    from pyspark.sql import functions as F
+
     return F.col("`" + name.replace("`", "``") + "`")
 
 

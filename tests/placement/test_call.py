@@ -292,6 +292,17 @@ def test_importing_the_package_imports_neither_spark_nor_solvers() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_planning_tables_in_memory_does_not_import_spark() -> None:
+    code = """if True:
+        import sys, pandas as pd, anabranch as ab
+        frame = pd.DataFrame({"view": ["w", "w"], "input": ["p", "q"], "rate": [10.0, 2.0]})
+        assert ab.place(frame, {"p": "P", "q": "Q"}).location == {"w": "P"}
+        import anabranch.placement
+        assert "pyspark" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_view_over_everything() -> None:
     """50,000 inputs of one view: worth fetching to the heaviest only if that one is huge."""
     count = 50_000

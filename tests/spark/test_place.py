@@ -25,7 +25,7 @@ def network(seed: int, users: int = 120, pairs: int = 900) -> pd.DataFrame:
 
 @pytest.mark.parametrize("down", [1.0, 0.2])
 def test_pairs_cost_the_same_as_locally(spark: Any, down: float) -> None:
-    from anabranch.spark.place import pair_cost
+    from anabranch.spark.demand_pairs import pair_cost
 
     table = network(3)
     placed = ab.place(spark.createDataFrame(table), up=1.0, down=down)

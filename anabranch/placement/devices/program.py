@@ -15,14 +15,14 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from anabranch.placement.candidates import Seats, seat_externals
 from anabranch.placement.cost import link_costs
+from anabranch.placement.devices.candidates import Seats, seat_externals
 from anabranch.placement.graph import CLOUD, ViewGraph
 
-__all__ = ["Settled", "seat_program", "solve_binary"]
+__all__ = ["Solution", "seat_program", "solve_binary"]
 
 
-class Settled(NamedTuple):
+class Solution(NamedTuple):
     """Where the views went, what that costs, and a bound that no placement can beat."""
 
     location: np.ndarray
@@ -55,7 +55,9 @@ class _Matrix:
         return LinearConstraint(matrix, np.concatenate(self.low), np.inf)
 
 
-def seat_program(graph: ViewGraph, found: Seats, allowed: np.ndarray, time_limit: float) -> Settled:
+def seat_program(
+    graph: ViewGraph, found: Seats, allowed: np.ndarray, time_limit: float
+) -> Solution:
     """The best placement in which only `allowed` seats are taken.
 
     Parameters
@@ -142,7 +144,7 @@ def seat_program(graph: ViewGraph, found: Seats, allowed: np.ndarray, time_limit
     best = int(np.argmin(costs))
     method = "milp" if proved else "local search"
     bound_cost = costs[best] if proved else min(bound_cost, costs[best])
-    return Settled(candidates[best], costs[best], bound_cost, proved, method)
+    return Solution(candidates[best], costs[best], bound_cost, proved, method)
 
 
 def solve_binary(

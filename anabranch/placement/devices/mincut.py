@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numba
 import numpy as np
 
-from anabranch.placement.candidates import Seats, seat_externals
+from anabranch.placement.devices.candidates import Seats, seat_externals
 from anabranch.placement.graph import ViewGraph
 
 __all__ = ["Network", "cut_devices", "smallest_side"]
