@@ -227,7 +227,7 @@ def _connected(part: _Choices, entries: np.ndarray) -> list[np.ndarray]:
 
 
 def _lower(choices: _Choices, chosen: np.ndarray, time_limit: float) -> np.ndarray:
-    """Local search: drop what may be dropped, the most expensive first; then swap one for others."""
+    """Local search: drop what may be dropped, the most expensive first; then swap one for more."""
     deadline = time.monotonic() + time_limit
     step, low = choices.step, choices.low
     by_column = choices.matrix.tocsc()
