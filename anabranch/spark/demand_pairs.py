@@ -1,8 +1,9 @@
 """Placement on Spark: demand pairs too many for one machine, planned by the same kernel.
 
-Every stream's upload level depends on its own pairs only, so the work is one shuffle by stream and
-the prefix rule in each partition. Pairs that both ends want, which cheap downloads alone can cause,
-are few: who gets them is decided on the driver.
+Every stream's upload level depends on its own pairs only, so the work is one shuffle by stream,
+the prefix rule in each partition, and a join with the few pairs that a stream keeps. Pairs that
+both ends want, which cheap downloads alone can cause, are fewer still: who gets them is decided on
+the driver.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    DoubleType,
     IntegralType,
     MapType,
     NumericType,
     StringType,
+    StructField,
     StructType,
     VariantType,
 )
@@ -41,9 +44,7 @@ _SHOWN = 5
 
 # Columns of ours beside the caller's.
 _OWN = "_anabranch_"
-_STREAM = f"{_OWN}stream"
-_LEVELS = (f"{_OWN}level_a", f"{_OWN}level_b")
-_KEEPS = (f"{_OWN}keeps_a", f"{_OWN}keeps_b")
+_KEPT = tuple(f"{_OWN}{name}" for name in ("a", "b", "first"))
 
 
 def place_pairs(
@@ -210,120 +211,108 @@ def row_problems(frame: DataFrame) -> list[str]:
 def _placed(
     frame: DataFrame, homes: Mapping[Any, str], up: float, down: float, time_limit: float
 ) -> DataFrame:
-    levels = _levels(frame, homes, up, down)
+    kept = _kept(frame, homes, up, down)
     if up > down:
-        # Asked three times by what follows. Nothing stays cached: the result, a DataFrame of the
-        # caller, computes the levels again, once.
-        levels.persist()
+        # Asked twice by what follows. Nothing stays cached: the result is a DataFrame of the
+        # caller, who may keep it.
+        kept.persist()
         try:
-            raised = _raised(frame, levels, up, down, time_limit)
+            raised = _raised(kept, up, down, time_limit)
         finally:
-            levels.unpersist()
+            kept.unpersist()
         if raised is not None:
-            levels = levels.join(F.broadcast(raised), on="stream", how="left").select(
-                "stream", F.coalesce("raised", "level").alias("level")
+            kept = kept.join(F.broadcast(raised), on="stream", how="left").filter(
+                F.col("raised").isNull() | (F.col("own") > F.col("raised"))
             )
-    return _located(frame, levels).drop(*_LEVELS, *_KEEPS)
+    return _located(frame, kept)
 
 
-def _levels(frame: DataFrame, homes: Mapping[Any, str], up: float, down: float) -> DataFrame:
-    """The upload level of every stream that lives on a device."""
+def _kept(frame: DataFrame, homes: Mapping[Any, str], up: float, down: float) -> DataFrame:
+    """What every stream wants to keep: its pairs above its upload level.
+
+    A row has the stream and its partner, whether the stream is the first of the pair, the rates of
+    both and the level.
+    """
     sides = [
         frame.select(
             F.col(own).alias("stream"),
+            F.col(partner).alias("partner"),
+            F.lit(own == "a").alias("first"),
             F.col(f"rate_{own}").cast("double").alias("own"),
-            F.col(f"rate_{other}").cast("double").alias("other"),
+            F.col(f"rate_{partner}").cast("double").alias("other"),
         )
-        for own, other in (("a", "b"), ("b", "a"))
+        for own, partner in (("a", "b"), ("b", "a"))
     ]
-    both = sides[0].unionByName(sides[1])
+    # A stream of rate 0 is served by any level.
+    both = sides[0].unionByName(sides[1]).filter("own > 0")
     if homes:
         both = both.filter(~F.col("stream").isin(list(homes)))
-    name = frame.schema["a"].dataType.simpleString()
 
     def plan(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         held = list(batches)
         if not held:
             return
         table = pa.Table.from_batches(held)
-        code, streams = pd.factorize(table.column("stream").to_pandas())
-        rule = prefix_rule(
-            code,
-            table.column("own").to_numpy(),
-            down * table.column("other").to_numpy(),
-            np.full(len(streams), up),
-        )
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(streams, table.schema.field("stream").type), pa.array(rule.threshold)],
-            ["stream", "level"],
-        )
+        code, streams = pd.factorize(table.column("stream").to_pandas(), use_na_sentinel=False)
+        own = table.column("own").to_numpy()
+        price = down * table.column("other").to_numpy()
+        level = prefix_rule(code, own, price, np.full(len(streams), up)).threshold[code]
+        yield from table.append_column("level", pa.array(level)).filter(own > level).to_batches()
 
-    return both.repartition("stream").mapInArrow(plan, f"stream {name}, level double")
+    schema = StructType([*both.schema.fields, StructField("level", DoubleType())])
+    return both.repartition("stream").mapInArrow(plan, schema)
 
 
-def _located(frame: DataFrame, levels: DataFrame) -> DataFrame:
-    """Pairs with the end that keeps them. Streams without a level are in the cloud, keep none.
+def _located(frame: DataFrame, kept: DataFrame) -> DataFrame:
+    """Pairs with the stream that keeps them, at most one of the two.
 
     The caller's columns are passed on untouched: all that is joined has names of its own.
     """
-    out = frame
-    for end, own, keeps in zip(("a", "b"), _LEVELS, _KEEPS, strict=True):
-        level = levels.select(F.col("stream").alias(_STREAM), F.col("level").alias(own))
-        out = out.join(level, F.col(end) == F.col(_STREAM), "left").drop(_STREAM)
-        above = F.col(f"rate_{end}") > F.coalesce(F.col(own), F.lit(float("inf")))
-        out = out.withColumn(keeps, above)
+    first, ends = F.col("first"), (F.col("stream"), F.col("partner"))
+    keepers = kept.select(
+        F.when(first, ends[0]).otherwise(ends[1]).alias(_KEPT[0]),
+        F.when(first, ends[1]).otherwise(ends[0]).alias(_KEPT[1]),
+        first.alias(_KEPT[2]),
+    )
+    same = (F.col("a") == F.col(_KEPT[0])) & (F.col("b") == F.col(_KEPT[1]))
     location = (
-        F.when(F.col(_KEEPS[0]), F.col("a").cast("string"))
-        .when(F.col(_KEEPS[1]), F.col("b").cast("string"))
+        F.when(F.col(_KEPT[2]), F.col("a").cast("string"))
+        .when(~F.col(_KEPT[2]), F.col("b").cast("string"))
         .otherwise(F.lit("cloud"))
     )
-    return out.withColumn("location", location)
+    return frame.join(keepers, same, "left").withColumn("location", location).drop(*_KEPT)
 
 
-def _raised(
-    frame: DataFrame, levels: DataFrame, up: float, down: float, time_limit: float
-) -> DataFrame | None:
+def _raised(kept: DataFrame, up: float, down: float, time_limit: float) -> DataFrame | None:
     """New levels of streams that want the same pairs, decided on the driver; None if none do."""
-    placed = _located(frame, levels)
-    both = placed.filter(F.col(_KEEPS[0]) & F.col(_KEEPS[1]))
-    rivals = both.select(F.explode(F.array("a", "b")).alias("stream")).distinct()
-    found = rivals.toArrow()
-    if not len(found):
+    low, high = F.least("stream", "partner"), F.greatest("stream", "partner")
+    twice = kept.groupBy(low.alias("a"), high.alias("b")).count().filter("count > 1")
+    rivals = twice.select(F.explode(F.array("a", "b")).alias("stream")).distinct().toArrow()
+    if not len(rivals):
         return None
-    rivals = frame.sparkSession.createDataFrame(found)  # from here on known, not computed
-    kept = None
-    for end, keeps in zip(("a", "b"), _KEEPS, strict=True):
-        mine = (
-            placed.filter(keeps)
-            .select(*_PAIRS, *_LEVELS)
-            .join(F.broadcast(rivals.withColumnRenamed("stream", end)), on=end, how="left_semi")
-        )
-        kept = mine if kept is None else kept.unionByName(mine)
-    assert kept is not None
-    table = kept.dropDuplicates(["a", "b"]).toArrow().to_pandas()
-    raised = _raise_levels(
-        table, pd.Index(found.column("stream").to_pandas()), up, down, time_limit
-    )
-    kind = frame.schema["a"].dataType.simpleString()
-    return frame.sparkSession.createDataFrame(raised, f"stream {kind}, raised double")
+    spark = kept.sparkSession
+    table = kept.join(F.broadcast(spark.createDataFrame(rivals)), on="stream", how="left_semi")
+    names = pd.Index(rivals.column("stream").to_pandas())
+    raised = _raise_levels(table.toArrow().to_pandas(), names, up, down, time_limit)
+    kind = kept.schema["stream"].dataType.simpleString()
+    return spark.createDataFrame(raised, f"stream {kind}, raised double")
 
 
 def _raise_levels(
     table: pd.DataFrame, rivals: pd.Index, up: float, down: float, time_limit: float
 ) -> pd.DataFrame:
-    code, streams = pd.factorize(pd.concat([table["a"], table["b"]], ignore_index=True))
-    pairs = len(table)
-    a, b = code[:pairs], code[pairs:]
+    code, streams = pd.factorize(pd.concat([table["stream"], table["partner"]]))
+    a, b = code[: len(table)], code[len(table) :]
     device = rivals.get_indexer(pd.Index(streams)).astype(np.int32)
     level = np.full(len(streams), np.inf)
-    for own, at in zip(_LEVELS, (a, b), strict=True):
-        mine = device[at] >= 0
-        level[at[mine]] = table[own].to_numpy(float)[mine]
+    level[a] = table["level"]
+    # What two rivals want is there twice.
+    once = np.unique(np.minimum(a, b) * len(streams) + np.maximum(a, b), return_index=True)[1]
     graph = pair_graph(
-        a,
-        b,
-        table["rate_a"].to_numpy(float),
-        table["rate_b"].to_numpy(float),
+        a[once],
+        b[once],
+        table["own"].to_numpy()[once],
+        table["other"].to_numpy()[once],
         sources=len(streams),
         up=up,
         down=down,
