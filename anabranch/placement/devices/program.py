@@ -1,9 +1,9 @@
 """Devices that want the same views, or more than they can carry: a mixed-integer program.
 
-Variables say which seats are taken; every stream has an upload and a download amount per device
-that its consumers push up. The program covers the devices of one conflict only and the seats that
-matter, and is solved by HiGHS. When time runs out the better of its best answer and a
-local search is taken, and the bound that was reached tells how far off it can be.
+Variables say which seats are taken, and which steps of its rates a stream crosses a link with. The
+program covers the devices of one conflict only and the seats that matter, and is solved by HiGHS.
+When time runs out the better of its best answer and a local search is taken, and the bound that was
+reached says how far off it can be.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
-from anabranch.placement.cost import link_costs
+from anabranch.placement.cost import link_costs, rate_steps
 from anabranch.placement.devices.candidates import Seats, seat_externals
 from anabranch.placement.graph import CLOUD, ViewGraph
 
@@ -32,13 +32,19 @@ class Solution(NamedTuple):
     method: str
 
 
-class _Matrix:
-    """Rows of a constraint matrix, added a block at a time."""
+_NOTHING, _ONE = -1, -2  # columns that are none: always 0, always 1
 
-    def __init__(self) -> None:
-        self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
-        self.low: list[np.ndarray] = []
+
+class _Program:
+    """Columns and rows of a program, added a block at a time. The first columns are 0 or 1."""
+
+    def __init__(self, binary: int) -> None:
+        self.binary = binary
+        self.columns = binary
+        self.cost = [np.zeros(binary)]
         self.rows = 0
+        self.low: list[np.ndarray] = []
+        self.parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def at_least(self, low: np.ndarray) -> np.ndarray:
         """New rows ``... >= low``; returns their numbers."""
@@ -47,12 +53,43 @@ class _Matrix:
         return np.arange(self.rows - len(low), self.rows)
 
     def put(self, row: np.ndarray, column: np.ndarray, value: np.ndarray | float) -> None:
-        self.parts.append((row, column, np.broadcast_to(np.asarray(value, float), row.shape)))
+        """Entries of the matrix; columns that are none are left out."""
+        known = column >= 0
+        value = np.broadcast_to(np.asarray(value, float), row.shape)
+        self.parts.append((row[known], column[known], value[known]))
 
-    def constraint(self, columns: int) -> LinearConstraint:
+    def charge(
+        self,
+        group: np.ndarray,
+        rate: np.ndarray,
+        price: np.ndarray,
+        plus: np.ndarray,
+        minus: np.ndarray,
+    ) -> None:
+        """Charge `price` times the largest rate in a group whose `plus` is 1 and `minus` 0.
+
+        A column per step of the rates, not one amount per group: with rates in the matrix a small
+        one beside a large one would lie within the solver's tolerance and cost nothing.
+        """
+        steps = rate_steps(group, rate)
+        column = np.arange(len(steps.first)) + self.columns
+        self.columns += len(column)
+        self.cost.append(price[steps.order[steps.first]] * steps.rise)
+        lower, upper = column[:-1][steps.inner[1:]], column[1:][steps.inner[1:]]
+        rows = self.at_least(np.zeros(len(lower)))
+        self.put(rows, lower, 1.0)
+        self.put(rows, upper, -1.0)
+        plus, minus = plus[steps.order], minus[steps.order]
+        rows = self.at_least(np.where(plus == _ONE, 1.0, 0.0) - np.where(minus == _ONE, 1.0, 0.0))
+        self.put(rows, column[steps.step], 1.0)
+        self.put(rows, plus, -1.0)
+        self.put(rows, minus, 1.0)
+
+    def solve(self, time_limit: float) -> tuple[np.ndarray | None, float, bool]:
         row, column, value = (np.concatenate(part) for part in zip(*self.parts, strict=True))
-        matrix = coo_array((value, (row, column)), shape=(self.rows, columns)).tocsr()
-        return LinearConstraint(matrix, np.concatenate(self.low), np.inf)
+        matrix = coo_array((value, (row, column)), shape=(self.rows, self.columns)).tocsr()
+        limits = LinearConstraint(matrix, np.concatenate(self.low), np.inf)
+        return solve_binary(np.concatenate(self.cost), limits, self.binary, time_limit)
 
 
 def seat_program(
@@ -71,80 +108,78 @@ def seat_program(
     """
     allowed = allowed.copy()
     allowed[: found.fixed] = False
-    column = np.full(len(found.node), -1)
-    column[allowed] = np.arange(allowed.sum())
-    seats = int(allowed.sum())
-    matrix = _Matrix()
-    device = found.device[found.child]
-    rate = graph.rates[found.row]
-    fixed_parent = found.parent < found.fixed
-    # Uploads: amount >= rate * (parent taken - child taken), where the parent can be taken.
-    at = np.flatnonzero(fixed_parent | (column[found.parent] >= 0))
-    group = found.parent[at] if graph.shared else at
-    groups, amount = np.unique(group, return_inverse=True)
-    price_up = graph.up[found.device[found.parent[at]]]
-    objective = [np.zeros(seats), _first(amount, price_up, len(groups))]
-    columns = seats + len(groups)
-    rows = matrix.at_least(np.where(fixed_parent[at], rate[at], 0.0))
-    matrix.put(rows, seats + amount, 1.0)
-    _put_known(matrix, rows, column[found.child[at]], rate[at])
-    _put_known(matrix, rows, np.where(fixed_parent[at], -1, column[found.parent[at]]), -rate[at])
-    # Downloads of streams that the device could hold itself.
-    at = np.flatnonzero((column[found.child] >= 0) & ~fixed_parent)
-    group = found.parent[at] if graph.shared else at
-    groups, amount = np.unique(group, return_inverse=True)
-    objective.append(_first(amount, graph.down[device[at]], len(groups)))
-    rows = matrix.at_least(np.zeros(len(at)))
-    matrix.put(rows, columns + amount, 1.0)
-    _put_known(matrix, rows, column[found.child[at]], -rate[at])
-    _put_known(matrix, rows, column[found.parent[at]], rate[at])
-    columns += len(groups)
-    # Downloads of everything else.
-    external = seat_externals(graph, found, np.ones(len(graph.inputs), bool))
-    at = np.flatnonzero(column[external.seat] >= 0)
-    seat, row = external.seat[at], external.row[at]
-    stream = np.asarray(graph.inputs[row] if graph.shared else row, np.int64)
-    groups, amount = np.unique(stream * graph.devices + found.device[seat], return_inverse=True)
-    objective.append(_first(amount, graph.down[found.device[seat]], len(groups)))
-    rows = matrix.at_least(np.zeros(len(at)))
-    matrix.put(rows, columns + amount, 1.0)
-    matrix.put(rows, column[seat], -graph.rates[row])
-    columns += len(groups)
-    # A seat rests on a taken one; sources always are.
-    at = np.flatnonzero(column[found.child] >= 0)
-    rests_on_source = np.zeros(len(found.node), bool)
-    rests_on_source[found.child[at][fixed_parent[at]]] = True
-    at = at[~rests_on_source[found.child[at]]]
-    children, number = np.unique(found.child[at], return_inverse=True)
-    rows = matrix.at_least(np.zeros(len(children)))
-    matrix.put(rows, column[children], -1.0)
-    _put_known(matrix, rows[number], column[found.parent[at]], 1.0)
-    # Each view in one place, each device within its capacity.
-    at = np.flatnonzero(allowed)
-    views, number = np.unique(found.node[at], return_inverse=True)
-    rows = matrix.at_least(np.full(len(views), -1.0))
-    matrix.put(rows[number], column[at], -1.0)
-    if graph.capacity is not None and graph.load is not None:
-        bound = np.flatnonzero(np.isfinite(graph.capacity))
-        rows = matrix.at_least(-graph.capacity[bound])
-        numbers = np.full(graph.devices, -1)
-        numbers[bound] = rows
-        tied = at[numbers[found.device[at]] >= 0]
-        load = graph.load[found.node[tied] - graph.sources]
-        matrix.put(numbers[found.device[tied]], column[tied], -load)
-    cost = np.concatenate(objective)
-    answer, bound_cost, proved = solve_binary(cost, matrix.constraint(columns), seats, time_limit)
+    seats = np.flatnonzero(allowed)
+    column = np.full(len(found.node), _NOTHING)
+    column[seats] = np.arange(len(seats))
+    column[: found.fixed] = _ONE
+    program = _Program(len(seats))
+    _charge_links(program, graph, found, column)
+    _demand_viable(program, graph, found, column)
+    answer, bound, proved = program.solve(time_limit)
     candidates = []
     if answer is not None:
-        candidates.append(_locations(graph, found, at[answer[:seats] > 0.5]))
+        chosen = _locations(graph, found, seats[answer[: len(seats)] > 0.5])
+        # A capacity is kept to the solver's tolerance only.
+        proved = proved and fits(graph, chosen)
+        candidates += [chosen] if fits(graph, chosen) else []
     if not proved:
         start = candidates[0] if candidates else np.full(graph.views, CLOUD, np.int32)
         candidates.append(descend(graph, found, allowed, start, time_limit))
     costs = [float(link_costs(graph, location).sum()) for location in candidates]
     best = int(np.argmin(costs))
     method = "milp" if proved else "local search"
-    bound_cost = costs[best] if proved else min(bound_cost, costs[best])
-    return Solution(candidates[best], costs[best], bound_cost, proved, method)
+    bound = costs[best] if proved else min(bound, costs[best])
+    return Solution(candidates[best], costs[best], bound, proved, method)
+
+
+def _charge_links(program: _Program, graph: ViewGraph, found: Seats, column: np.ndarray) -> None:
+    """What goes up and down the link of each device."""
+    parent, child = column[found.parent], column[found.child]
+    rate, device = graph.rates[found.row], found.device[found.child]
+    group = found.parent if graph.shared else np.arange(len(found.parent))
+    # Uploads, where the input can be on the device and its view elsewhere.
+    at = np.flatnonzero((parent != _NOTHING) & (rate > 0))
+    program.charge(group[at], rate[at], graph.up[device[at]], parent[at], child[at])
+    # Downloads of streams that the device could hold itself.
+    at = np.flatnonzero((child >= 0) & (parent != _ONE) & (rate > 0))
+    program.charge(group[at], rate[at], graph.down[device[at]], child[at], parent[at])
+    # Downloads of everything else.
+    external = seat_externals(graph, found, np.ones(len(graph.inputs), bool))
+    at = np.flatnonzero((column[external.seat] >= 0) & (graph.rates[external.row] > 0))
+    seat, row = external.seat[at], external.row[at]
+    device = found.device[seat]
+    stream = np.asarray(graph.inputs[row] if graph.shared else row, np.int64)
+    nothing = np.full(len(at), _NOTHING)
+    program.charge(
+        stream * graph.devices + device, graph.rates[row], graph.down[device], column[seat], nothing
+    )
+
+
+def _demand_viable(program: _Program, graph: ViewGraph, found: Seats, column: np.ndarray) -> None:
+    """A seat rests on a taken one, a view is in one place, a device carries no more than it can."""
+    rests_on_source = np.zeros(len(found.node), bool)
+    rests_on_source[found.child[column[found.parent] == _ONE]] = True
+    at = np.flatnonzero((column[found.child] >= 0) & ~rests_on_source[found.child])
+    children, number = np.unique(found.child[at], return_inverse=True)
+    rows = program.at_least(np.zeros(len(children)))
+    program.put(rows, column[children], -1.0)
+    program.put(rows[number], column[found.parent[at]], 1.0)
+    seats = np.flatnonzero(column >= 0)
+    views, number = np.unique(found.node[seats], return_inverse=True)
+    rows = program.at_least(np.full(len(views), -1.0))
+    program.put(rows[number], column[seats], -1.0)
+    if graph.capacity is None or graph.load is None:
+        return
+    # In parts of the capacity; a view that is too heavy by itself is kept off for certain.
+    device = found.device[seats]
+    load, limit = graph.load[found.node[seats] - graph.sources], graph.capacity[device]
+    devices = np.unique(device[np.isfinite(limit)])
+    rows = program.at_least(np.full(len(devices), -1.0))
+    tied = np.flatnonzero(np.isfinite(limit) & (load > 0))
+    part = np.full(len(tied), 2.0)
+    light = load[tied] <= limit[tied]
+    part[light] = load[tied[light]] / limit[tied[light]]
+    program.put(rows[np.searchsorted(devices, device[tied])], column[seats[tied]], -part)
 
 
 def solve_binary(
@@ -227,21 +262,6 @@ def fits(graph: ViewGraph, location: np.ndarray) -> bool:
     held = location >= 0
     load = np.bincount(location[held], graph.load[held], graph.devices)
     return bool(np.all(load <= graph.capacity * (1 + 1e-12)))
-
-
-def _first(group: np.ndarray, value: np.ndarray, groups: int) -> np.ndarray:
-    out = np.zeros(groups)
-    out[group] = value
-    return out
-
-
-def _put_known(
-    matrix: _Matrix, row: np.ndarray, column: np.ndarray, value: np.ndarray | float
-) -> None:
-    known = column >= 0
-    matrix.put(
-        row[known], column[known], np.broadcast_to(np.asarray(value, float), row.shape)[known]
-    )
 
 
 def _locations(graph: ViewGraph, found: Seats, taken: np.ndarray) -> np.ndarray:
