@@ -14,7 +14,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 
-__all__ = ["COLUMNS", "HOMES", "is_cost", "listed", "read_changes", "read_graph"]
+__all__ = ["COLUMNS", "HOMES", "is_cost", "is_id", "listed", "read_changes", "read_graph"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -280,6 +280,21 @@ def is_cost(value: Any) -> bool:
         value, bool
     )
     return number and math.isfinite(value) and value >= 0
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value can name something: None and NaN name nothing, lists are no names.
+
+    Examples
+    --------
+    >>> is_id("ann"), is_id((1, 2)), is_id(None), is_id(float("nan")), is_id(([1], 2))
+    (True, True, False, False, False)
+    """
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return not (value is None or value is pd.NA or value is pd.NaT or value != value)
 
 
 def _limits(

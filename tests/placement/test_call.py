@@ -207,7 +207,7 @@ def test_core_networks_that_are_no_tree_are_refused() -> None:
         ab.CoreNetwork(ring, {})
     core = ab.CoreNetwork([("a", "b", 1.0)], {"P": "a"})
     text = refused(ROWS, HOMES, core=core)
-    assert "no site for devices ['Q']" in text and "sources in the cloud ['r']" in text
+    assert "no site for devices 'Q'" in text and "sources in the cloud 'r'" in text
 
 
 def test_traffic_adds_up_with_a_core_network_too() -> None:
@@ -312,3 +312,14 @@ def test_a_view_over_everything() -> None:
     assert plan.location == {"all": "cloud"} and plan.cost == count and plan.optimal
     rows.loc[7, "rate"] = float(count)
     assert ab.place(rows, homes, up=1.0, down=0.5).location == {"all": 7}
+
+
+def test_a_core_network_may_be_a_long_chain() -> None:
+    """3,000 sites in a row, the links in any order: the stream walks over all of them."""
+    sites = 3_000
+    links = [(k, k + 1, 1.0) for k in range(sites - 1)]
+    links = [links[k] for k in np.random.default_rng(1).permutation(len(links))]
+    core = ab.CoreNetwork(links, {"P": 0, "Q": sites - 1})
+    plan = ab.place([("w", "p", 5.0), ("w", "q", 2.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
+    assert plan.location == {"w": "P"} and plan.optimal
+    assert plan.cost == 2 + 2 * (sites - 1) + 2
