@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from anabranch.correlation.emd.measure import emd
     from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
     from anabranch.neighbours.interest.routing import interest
-    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
+    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, template
     from anabranch.plans.controller import adaptive
     from anabranch.plans.hashed import grid, ssp
     from anabranch.plans.log import PlanLog
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from anabranch.spark.knowledge import Knowledge
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
+    from anabranch.spark.place import place
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import recommend, sla
     from anabranch.spark.watch import watch
@@ -114,7 +115,7 @@ _HOME = {
     "anabranch.correlation.emd.measure": "emd",
     "anabranch.errors": "AnabranchError BadRow InvalidCall StateMismatch",
     "anabranch.neighbours.interest.routing": "interest",
-    "anabranch.placement": "CoreNetwork Placement Switcher feed place template",
+    "anabranch.placement": "CoreNetwork Placement Switcher feed template",
     "anabranch.plans.controller": "adaptive",
     "anabranch.plans.hashed": "grid ssp",
     "anabranch.plans.log": "PlanLog",
@@ -126,6 +127,7 @@ _HOME = {
     "anabranch.spark.knowledge": "Knowledge",
     "anabranch.spark.metrics": "metrics",
     "anabranch.spark.nearest": "nearest top",
+    "anabranch.spark.place": "place",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "recommend sla",
     "anabranch.spark.watch": "watch",

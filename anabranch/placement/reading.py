@@ -14,12 +14,13 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 
-__all__ = ["is_cost", "listed", "read_changes", "read_graph"]
+__all__ = ["COLUMNS", "HOMES", "is_cost", "is_id", "listed", "read_changes", "read_graph"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 _SHOWN = 5
-_COLUMNS = ("view", "input", "rate")
+COLUMNS = ("view", "input", "rate")
+HOMES = ("source", "device")
 
 
 def read_graph(
@@ -45,8 +46,8 @@ def read_graph(
     ['rate must be a number of at least 0, but', "unknown sources 'r': every input must be"]
     """
     problems: list[str] = []
-    table = _table(inputs, _COLUMNS, "inputs", problems)
-    houses = _table(homes, ("source", "device"), "homes", problems)
+    table = _table(inputs, COLUMNS, "inputs", problems)
+    houses = _table(homes, HOMES, "homes", problems)
     if not isinstance(shared, bool):
         problems.append(f"shared must be True or False, got {shared!r}")
     if table is None or houses is None:
@@ -116,7 +117,7 @@ def read_graph(
 def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the graph and their new rates, from a table like the one it was read from."""
     problems: list[str] = []
-    table = _table(changes, _COLUMNS, "changes", problems)
+    table = _table(changes, COLUMNS, "changes", problems)
     if table is None:
         raise InvalidCall("replan", problems)
     rates = _rates(table, problems)
@@ -279,6 +280,21 @@ def is_cost(value: Any) -> bool:
         value, bool
     )
     return number and math.isfinite(value) and value >= 0
+
+
+def is_id(value: Any) -> bool:
+    """Whether a value can name something: None and NaN name nothing, lists are no names.
+
+    Examples
+    --------
+    >>> is_id("ann"), is_id((1, 2)), is_id(None), is_id(float("nan")), is_id(([1], 2))
+    (True, True, False, False, False)
+    """
+    try:
+        hash(value)
+    except TypeError:
+        return False
+    return not (value is None or value is pd.NA or value is pd.NaT or value != value)
 
 
 def _limits(

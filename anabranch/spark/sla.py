@@ -12,7 +12,7 @@ from anabranch.assembly.call import FIGURES
 from anabranch.assembly.knowledge.wilson import Z95
 from anabranch.calls import Duration, microseconds
 from anabranch.errors import InvalidCall
-from anabranch.spark.frames import ASSEMBLY_KEY, by_name
+from anabranch.spark.frames import ASSEMBLY_KEY, by_name, is_frame
 
 __all__ = ["judge", "recommend", "revision_problems", "sla"]
 
@@ -326,7 +326,7 @@ def _newest(instances: DataFrame) -> int:
 
 
 def _problems(instances: Any, promises: Any, service: str, metric: str) -> list[str]:
-    if not hasattr(instances, "mapInArrow"):
+    if not is_frame(instances):
         return [f"instances must be a DataFrame of ab.assemble, got {type(instances).__name__}"]
     have = instances.columns
     needed = dict.fromkeys((service, metric, "closed", "completeness"))
@@ -347,7 +347,7 @@ def _problems(instances: Any, promises: Any, service: str, metric: str) -> list[
                 problems.append(f"promise of {name!r}: {error}")
         if not promises:
             problems.append("promises is empty: name at least one service and what it promised")
-    elif not hasattr(promises, "mapInArrow"):
+    elif not is_frame(promises):
         problems.append(
             "promises must be {service: promised} or a DataFrame of service, promised; got "
             + type(promises).__name__

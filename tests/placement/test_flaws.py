@@ -168,3 +168,26 @@ def test_random_regular_graphs_are_hard_and_the_gap_says_so() -> None:
     assert plan.optimal == (plan.gap == 0)
     long = ab.place(inputs, {k: f"D{k}" for k in range(users)}, 10.0, 1.0, time_limit=20.0)
     assert plan.bound <= long.cost * (1 + 1e-9) and long.cost <= plan.cost * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("small", [1e-6, 1e-7, 1e-9])
+def test_small_rates_beside_large_ones_are_not_lost(small: float) -> None:
+    """Solvers take 1e-6 for nothing; whoever pays per unit of a large rate does not."""
+    views = [
+        "u(P:0,Q:0)",
+        "v(P:1,Q:1)",
+        f"w(P:{small})",
+    ]  # two downloads: a min cut, then a program
+    plan = plan_of(*views, up=0.5, down=0.0)
+    assert "milp" in plan.methods
+    assert plan.cost == plan.bound == 0.5
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-7, 1e-12, 1e9])
+def test_capacities_of_any_size_hold(scale: float) -> None:
+    """Two views weigh as much as P carries, the third is too much."""
+    loads = {"u": 2 * scale, "v": 3 * scale, "w": 4 * scale, "x": 6 * scale}
+    views = ["u(P1:9,Q:1)", "v(P2:8,R:1)", "w(P3:7,S:1)", "x(P4:9,T:1)"]
+    plan = plan_of(*views, capacity={"P": 5 * scale}, load=loads)
+    assert plan.location["u"] == plan.location["v"] == "P" and plan.optimal
+    assert "P" not in (plan.location["w"], plan.location["x"])

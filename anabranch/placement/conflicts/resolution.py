@@ -1,4 +1,4 @@
-"""From what each device wants to one plan: conflicts are settled, everything else stands.
+"""From what each device wants to one plan: conflicts are resolved, everything else stands.
 
 Devices that want the same view form components. Inside a component a device never needs to hold
 more than it wants by itself: its cost is submodular, so cutting any set down to the wanted one does
@@ -15,20 +15,20 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from anabranch.flow.process import njit
-from anabranch.placement.candidates import seats
-from anabranch.placement.cover import ladders, levelled_cover
+from anabranch.placement.conflicts.cover import ladders, levelled_cover
+from anabranch.placement.devices.candidates import seats
+from anabranch.placement.devices.optima import LocalOptima
+from anabranch.placement.devices.program import seat_program
 from anabranch.placement.graph import CLOUD, ViewGraph, spread_rows
-from anabranch.placement.optima import LocalOptima
-from anabranch.placement.program import seat_program
 
-__all__ = ["Component", "Settlement", "settle"]
+__all__ = ["Component", "Resolution", "resolve"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 @dataclass(frozen=True, eq=False)
 class Component:
-    """Devices that wanted the same views, and how that was settled.
+    """Devices that wanted the same views, and how that was resolved.
 
     `views` and `places` say where every view went that one of them wanted.
     """
@@ -42,8 +42,8 @@ class Component:
 
 
 @dataclass(frozen=True, eq=False)
-class Settlement:
-    """The place of every view, and the components that had to be settled."""
+class Resolution:
+    """The place of every view, and the components that had to be resolved."""
 
     location: np.ndarray
     bound: float
@@ -51,15 +51,15 @@ class Settlement:
     components: tuple[Component, ...]
 
 
-def settle(
+def resolve(
     graph: ViewGraph,
     local: LocalOptima,
     time_limit: float,
     known: tuple[Component, ...] = (),
-) -> Settlement:
+) -> Resolution:
     """One place for every view.
 
-    `known` are components that were settled before and are still valid: if the same devices meet
+    `known` are components that were resolved before and are still valid: if the same devices meet
     again, their old answer is used.
     """
     location, contested = _claim(
@@ -94,7 +94,7 @@ def settle(
         location[component.views] = component.places
         outside[component.devices] = False
     bound = float(local.bound[outside].sum()) + sum(c.bound for c in components)
-    return Settlement(location, bound, len(contested), tuple(components))
+    return Resolution(location, bound, len(contested), tuple(components))
 
 
 def wanted_views(
@@ -119,7 +119,7 @@ def _kept_rows(graph: ViewGraph, sources: np.ndarray, threshold: np.ndarray) -> 
 
 
 def _groups(graph: ViewGraph, local: LocalOptima, contested: np.ndarray) -> list[np.ndarray]:
-    """Devices that have to be settled together."""
+    """Devices whose conflicts have to be resolved together."""
     rows = graph.rows_of(contested)
     inputs = graph.inputs[rows]
     keeps = np.zeros(len(rows), bool)
@@ -163,18 +163,18 @@ def _by_program(
     allowed = upper & (
         np.isin(seat_view * graph.devices + seat_device, wanted) | local.rigid[seat_device]
     )
-    settled = seat_program(part.graph, found, allowed, time_limit)
-    held = settled.location >= 0
+    solution = seat_program(part.graph, found, allowed, time_limit)
+    held = solution.location >= 0
     places = np.full(len(part.views), CLOUD, np.int32)
-    places[held] = part.devices[settled.location[held]]
+    places[held] = part.devices[solution.location[held]]
     touched = held | np.isin(part.views, view)
     return Component(
         devices,
         part.views[touched],
         places[touched],
-        settled.cost,
-        settled.bound,
-        settled.method,
+        solution.cost,
+        solution.bound,
+        solution.method,
     )
 
 

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.placement.candidates import (
+from anabranch.placement.devices.candidates import (
     Seats,
     recursion,
     seat_costs,
     seats,
     sharing_seats,
 )
+from anabranch.placement.devices.mincut import cut_devices
+from anabranch.placement.devices.prefix import sharing_devices, source_levels
+from anabranch.placement.devices.program import seat_program
 from anabranch.placement.graph import ViewGraph
-from anabranch.placement.mincut import cut_devices
-from anabranch.placement.prefix import sharing_devices, source_levels
-from anabranch.placement.program import seat_program
 
 __all__ = ["METHODS", "LocalOptima", "local_optima"]
 
@@ -114,11 +114,11 @@ def _by_seats(graph: ViewGraph, time_limit: float) -> LocalOptima:
     for device in np.flatnonzero(wrong):
         part = graph.over(np.array([device]))
         inner = seats(part.graph)
-        settled = seat_program(part.graph, inner, np.ones(len(inner.node), bool), time_limit)
+        solved = seat_program(part.graph, inner, np.ones(len(inner.node), bool), time_limit)
         mine = (found.device == device) & (np.arange(len(found.node)) >= found.fixed)
-        held = part.views[settled.location >= 0] + graph.sources
+        held = part.views[solved.location >= 0] + graph.sources
         taken[mine] = np.isin(found.node[mine], held)
-        value[device], bound[device] = settled.cost, settled.bound
+        value[device], bound[device] = solved.cost, solved.bound
         method[device] = PROGRAM
     rigid |= wrong
     wanted = np.flatnonzero(taken[found.fixed :]) + found.fixed

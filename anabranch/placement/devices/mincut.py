@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.placement.candidates import Seats, seat_externals
+from anabranch.placement.cost import rate_steps
+from anabranch.placement.devices.candidates import Seats, seat_externals
 from anabranch.placement.graph import ViewGraph
 
 __all__ = ["Network", "cut_devices", "smallest_side"]
@@ -56,27 +57,19 @@ class Network:
         `upward`: the hub is on the source side and the rim node is not. Otherwise the rim node is
         on the source side and the hub is not. Entries with equal `group` have equal hub and price.
         """
-        order = np.lexsort((rate, group))
-        group, hub, rim, rate, price = (x[order] for x in (group, hub, rim, rate, price))
-        new_group = np.ones(len(group), bool)
-        new_group[1:] = group[1:] != group[:-1]
-        new_level = new_group.copy()
-        new_level[1:] |= rate[1:] != rate[:-1]
-        level = np.cumsum(new_level) - 1
-        node = self.add_nodes(int(new_level.sum()))
-        at = np.flatnonzero(new_level)
-        step = rate[at].copy()
-        inside = ~new_group[at]
-        step[inside] -= rate[at[inside] - 1]
-        lower, upper = node[:-1][inside[1:]], node[1:][inside[1:]]
+        steps = rate_steps(group, rate)
+        hub, rim, price = (x[steps.order] for x in (hub, rim, price))
+        node = self.add_nodes(len(steps.first))
+        lower, upper = node[:-1][steps.inner[1:]], node[1:][steps.inner[1:]]
+        toll = price[steps.first] * steps.rise
         if upward:
-            self.add(hub[at], node, price[at] * step)
+            self.add(hub[steps.first], node, toll)
             self.add(lower, upper, np.inf)
-            self.add(node[level], rim, np.inf)
+            self.add(node[steps.step], rim, np.inf)
         else:
-            self.add(node, hub[at], price[at] * step)
+            self.add(node, hub[steps.first], toll)
             self.add(upper, lower, np.inf)
-            self.add(rim, node[level], np.inf)
+            self.add(rim, node[steps.step], np.inf)
 
     def cut(self) -> np.ndarray:
         """The smallest source side of a minimum cut, as a mask over the nodes."""

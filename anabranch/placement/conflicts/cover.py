@@ -22,7 +22,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from anabranch.flow.process import njit
-from anabranch.placement.program import solve_binary
+from anabranch.placement.devices.program import solve_binary
 
 __all__ = ["Cover", "Ladder", "ladders", "levelled_cover"]
 
@@ -227,7 +227,7 @@ def _connected(part: _Choices, entries: np.ndarray) -> list[np.ndarray]:
 
 
 def _lower(choices: _Choices, chosen: np.ndarray, time_limit: float) -> np.ndarray:
-    """Local search: drop the dearest entry that may be dropped, then take one in for others out."""
+    """Local search: drop what may be dropped, the most expensive first; then swap one for more."""
     deadline = time.monotonic() + time_limit
     step, low = choices.step, choices.low
     by_column = choices.matrix.tocsc()
@@ -307,7 +307,7 @@ def _tree(offsets, extra, unit_a, unit_b, entry_a, entry_b, on_tree, taken):
         starts[u + 1] += starts[u]
     at = starts[:-1].copy()
     other = np.empty(starts[units], np.int64)
-    mine = np.empty(starts[units], np.int64)  # my entry that settles the conflict
+    mine = np.empty(starts[units], np.int64)  # my entry that resolves the conflict
     theirs = np.empty(starts[units], np.int64)
     for k in range(len(unit_a)):
         if on_tree[k]:

@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.placement.devices.prefix import prefix_rule
 from anabranch.placement.graph import ViewGraph, spread_rows
-from anabranch.placement.prefix import prefix_rule
 
 __all__ = [
     "Externals",
