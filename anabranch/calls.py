@@ -6,13 +6,14 @@ window's closed end.
 
 from __future__ import annotations
 
+import math
 import re
 from datetime import timedelta
 from decimal import Decimal
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["LONGEST", "Duration", "count", "describe", "is_whole", "microseconds"]
+__all__ = ["LONGEST", "Duration", "count", "describe", "is_number", "is_whole", "microseconds"]
 
 LONGEST = 3_650_000 * 86_400_000_000
 """Of windows and lateness, in microseconds: as far as dates go, and twice it still is a number."""
@@ -111,6 +112,17 @@ def is_whole(value: Any, least: int = 1) -> bool:
     (True, True, False, False, False)
     """
     return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a finite real number; truth values are none.
+
+    Examples
+    --------
+    >>> is_number(3), is_number(0.5), is_number(float("nan")), is_number("3"), is_number(True)
+    (True, True, False, False, False)
+    """
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def count(number: float) -> str:
