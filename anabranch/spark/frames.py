@@ -10,10 +10,21 @@ from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall
 
-__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "refuse_others"]
+__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "is_frame", "refuse_others"]
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
+
+
+def is_frame(given: Any) -> bool:
+    """Whether this is a DataFrame of Spark; classic and Connect have classes of their own.
+
+    Examples
+    --------
+    >>> is_frame(spark.range(1)), is_frame([1, 2])
+    (True, False)
+    """
+    return hasattr(given, "mapInArrow")
 
 
 def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
@@ -29,7 +40,7 @@ def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     problems = [
         f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
         for name, frame in given.items()
-        if not hasattr(frame, "mapInArrow")  # classic and Connect have classes of their own
+        if not is_frame(frame)
     ]
     if problems:
         raise InvalidCall(verb, problems)

@@ -46,16 +46,18 @@ def fit_two_moments(mean: float, scv: float) -> HyperErlang:
     problems = []
     if not (is_number(mean) and mean > 0):
         problems.append(f"mean must be a finite number above 0, got {mean!r}")
-    if not (is_number(scv) and scv > 0):
+    if not (is_number(scv) and scv >= 1e-9):
         problems.append(
-            f"scv must be a finite number above 0, got {scv!r}; a constant has no phase-type "
-            "form, take a small scv such as 0.001"
+            f"scv must be a finite number of at least 1e-9, got {scv!r}; a constant has no "
+            "phase-type form, take a small scv such as 0.001"
         )
     if problems:
         raise InvalidCall("fit_two_moments", problems)
     if scv > 1:
-        share = (1 + math.sqrt((scv - 1) / (scv + 1))) / 2
-        return HyperErlang([share, 1 - share], [1, 1], [2 * share / mean, 2 * (1 - share) / mean])
+        root = math.sqrt((scv - 1) / (scv + 1))
+        # The smaller share is 1 less the larger, free of cancellation.
+        shares = (1 + root) / 2, 1 / (scv + 1) / (1 + root)
+        return HyperErlang(shares, [1, 1], [2 * share / mean for share in shares])
     shape = max(1, math.ceil(1 / scv - 1e-12))
     if shape == 1 or abs(shape * scv - 1) < 1e-12:
         return Erlang(shape, shape / mean)
