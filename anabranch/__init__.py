@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from anabranch.assembly.closing import count_or_timeout, learned, session, wait
-    from anabranch.assembly.fitting import WindowFit, fit_windows
+    from anabranch.assembly.fitting import WindowFit
     from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
     from anabranch.assembly.predicting import Prediction, predict
     from anabranch.correlation.emd.measure import emd
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.fitting import fit_windows
     from anabranch.spark.knowledge import Knowledge
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
@@ -109,7 +110,7 @@ __all__ = [
 # Where each public name lives.
 _HOME = {
     "anabranch.assembly.closing": "count_or_timeout learned session wait",
-    "anabranch.assembly.fitting": "WindowFit fit_windows",
+    "anabranch.assembly.fitting": "WindowFit",
     "anabranch.assembly.keys": "by_head by_head_client by_head_time by_head_time_client",
     "anabranch.assembly.predicting": "Prediction predict",
     "anabranch.correlation.emd.measure": "emd",
@@ -124,6 +125,7 @@ _HOME = {
     "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",
+    "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.knowledge": "Knowledge",
     "anabranch.spark.metrics": "metrics",
     "anabranch.spark.nearest": "nearest top",

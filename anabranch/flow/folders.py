@@ -58,7 +58,7 @@ class Folder:
         self._root = root.rstrip("/")
 
     def names(self, folder: str, ending: str) -> list[str]:
-        """The names in a folder below that end in a certain way, sorted."""
+        """The names in a folder below, or here (""), that end in a certain way, sorted."""
         selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         names = [info.base_name for info in self._files.get_file_info(selector)]
         return sorted(name for name in names if name.endswith(ending))

@@ -122,7 +122,7 @@ def test_a_result_column_is_no_key() -> None:
         (lambda: ab.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
         (lambda: ab.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
         (lambda: ab.wait("1 s", linger="-1 s"), "linger must not be negative, got '-1 s'"),
-        (lambda: ab.session("30000000 weeks"), "the duration must be at most 30 years"),
+        (lambda: ab.session("30000000 weeks"), "gap must be at most 30 years"),
         (lambda: ab.learned(cap=2**70), "cap must be a whole number from 1 to 2**40"),
         (lambda: ab.learned(linger="0 s"), "linger must be longer than nothing"),
         (lambda: ab.learned(head=3), "head must be the name of a column, got 3"),

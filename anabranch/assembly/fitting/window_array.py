@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from anabranch.assembly.fitting.distribution import Distribution, Floats
-from anabranch.calls import is_whole
+from anabranch.calls import is_number, is_whole
 from anabranch.errors import InvalidCall
 
 __all__ = ["WindowArray", "window_array"]
@@ -26,6 +25,7 @@ __all__ = ["WindowArray", "window_array"]
 _SPANS = 300
 _AGES = 64
 _COUNTS = 100
+_MOST = 2**53  # counts above are no longer whole as floats
 
 
 @dataclass(frozen=True)
@@ -203,23 +203,26 @@ def _check(
     problems = [
         f"{name} must be a finite number above 0, got {value!r}"
         for name, value in (("rate", rate), ("timeout", timeout), ("tuple_bytes", tuple_bytes))
-        if not (isinstance(value, Real) and value > 0 and math.isfinite(value))
+        if not (is_number(value) and value > 0)
     ]
     if not is_whole(size):
         problems.append(f"size must be a whole number of at least 1, got {size!r}")
-    if not arrival_scv >= 0:
-        problems.append(f"arrival_scv must not be negative, got {arrival_scv!r}")
-    if not 0.5 <= peak < 1:
+    if not (is_number(arrival_scv) and arrival_scv >= 0):
+        problems.append(f"arrival_scv must be a finite number of at least 0, got {arrival_scv!r}")
+    if not (is_number(peak) and 0.5 <= peak < 1):
         problems.append(f"peak must be a probability from 0.5 to below 1, got {peak!r}")
     counts = np.asarray(degrees[0], dtype=np.float64)
     shares = np.asarray(degrees[1], dtype=np.float64)
     if counts.ndim != 1 or counts.shape != shares.shape or not len(counts):
         problems.append("degrees must be two lists of one length: counts and their probabilities")
     else:
-        if np.any(counts < 1) or np.any(counts != np.rint(counts)):
+        if not np.all((counts >= 1) & (counts < _MOST) & (counts == np.rint(counts))):
             problems.append("degrees must count at least 1 invocation, in whole numbers")
-        if np.any(shares < 0) or abs(shares.sum() - 1) > 1e-6:
-            problems.append(f"probabilities of degrees must sum to 1, they sum to {shares.sum():g}")
+        if not (np.all(shares >= 0) and abs(shares.sum() - 1) <= 1e-6):
+            problems.append(
+                "probabilities of degrees must be at least 0 and sum to 1, they sum to "
+                f"{shares.sum():g}"
+            )
     if problems:
         raise InvalidCall("window_array", problems)
     return _grouped(counts, shares / shares.sum(), size)
