@@ -11,99 +11,33 @@ emit their rows when the watermark has passed them.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat, take, weigh
 from anabranch.flow.container import pack, unpack
-from anabranch.flow.kernel import Task
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Notes, Slices
+from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.groups import Group, algorithm_of
 from anabranch.neighbours.lengths import agreed, check_ops, check_width
 from anabranch.neighbours.lists.algorithm import FOREVER, Reports
 from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
+from anabranch.neighbours.notes import NearestNotes
 from anabranch.neighbours.requests import Requests, appended, places_in
 from anabranch.neighbours.tenure import Tenure
 from anabranch.neighbours.tops import ended, last_words, speaking, top_rows
 from anabranch.plans.plan import LEFT, RIGHT
 
-__all__ = ["END", "NearestJob", "NearestKernel", "NearestNotes"]
+__all__ = ["END", "NearestKernel"]
 
 END = FOREVER - 1  # the watermark of a batch query: everything is processed
 _HITS_AT_ONCE = 100_000
 _KINDS = ("time", "count")
-
-
-@dataclass
-class NearestNotes(Notes):
-    """What a worker remembers beside objects and lists.
-
-    Attributes
-    ----------
-    dim
-        How long vectors are, once that is known.
-    tenures
-        The live plans by number: how many workers, and their weights.
-    looks, published, mergers
-        Of an owner under interest routing: when each home next looks at something, up to where the
-        last merger told, and the files of its mergers.
-    """
-
-    dim: int | None = None
-    tenures: dict[str, list[Any]] = field(default_factory=dict)
-    looks: dict[str, int] = field(default_factory=dict)
-    published: int | None = None
-    mergers: list[str] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class NearestJob:
-    """A call of `nearest` as tasks run it; `table` holds the fixed queries, encoded."""
-
-    nearest: Nearest
-    table: bytes | None
-    verb: ClassVar[str] = "nearest"
-    small: ClassVar[bool] = False
-
-    @cached_property
-    def queries(self) -> Block | None:
-        """The fixed queries."""
-        return None if self.table is None else Block.decode(self.table)
-
-    @cached_property
-    def settings(self) -> Mapping[str, str]:
-        """What must stay the same for stored state to keep its meaning."""
-        return self.nearest.settings(self.queries)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Without what can be decoded again; what took long to compute goes along."""
-        return {name: value for name, value in vars(self).items() if name != "queries"}
-
-    @property
-    def stays(self) -> tuple[int, ...]:
-        """About how long objects stay; slices are merged up to an eighth of it."""
-        if self.queries is not None:
-            spans = self.queries.columns["window"][~self.queries.columns["counted"]]
-            if len(spans):
-                return (int(spans.max()),)
-        return (self.nearest.window or 60_000_000,)
-
-    @property
-    def notes(self) -> type[NearestNotes]:
-        """What workers remember."""
-        return NearestNotes
-
-    def kernel(self, slices: Slices[NearestNotes], task: Task) -> NearestKernel:
-        """One worker."""
-        return NearestKernel(self.nearest, self.queries, slices, task.worker)
 
 
 class NearestKernel:

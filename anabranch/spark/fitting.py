@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -161,7 +161,7 @@ def _times(columns: Columns) -> tuple[str, str]:
     return ("first_ts", "last_ts") if columns.assembled else (str(columns.time),) * 2
 
 
-def _problems(types: dict[str, str], columns: Columns) -> list[str]:
+def _problems(types: Mapping[str, str], columns: Columns) -> list[str]:
     """Columns of types that cannot be read."""
     problems = [
         f"key column {name!r} is {types[name]}, which is no key"

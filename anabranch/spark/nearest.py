@@ -24,7 +24,7 @@ from anabranch.flow.folders import absolute
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.routing import Interest, cheaper_plan
-from anabranch.neighbours.kernel import NearestJob
+from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
@@ -33,13 +33,12 @@ from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.keeper import attach, shared_path_problems
-from anabranch.spark.lateness import has_watermark, lateness_problems, with_watermark
+from anabranch.spark.keeper import attach
+from anabranch.spark.lateness import with_watermark
 from anabranch.spark.metrics import metrics_name
+from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
 from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
-
-_POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 __all__ = ["nearest", "top"]
 
@@ -159,9 +158,9 @@ def nearest(
         streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)
-    problems += _kind_problems(objects, queries)
-    problems += _watermark_problems(objects, queries, time, late)
-    problems += _control_problems(control, objects, queries, late, rows, types[1], plan)
+    problems += kind_problems(objects, queries)
+    problems += watermark_problems(objects, queries, time, late)
+    problems += control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
@@ -383,76 +382,3 @@ def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Colum
         return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
     entered = F.timestamp_micros("entered_t").alias("entered_ts")
     return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
-
-
-def _kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
-    """What does not fit between streams and tables."""
-    ops = "op" in queries.columns
-    if queries.isStreaming and not objects.isStreaming:
-        return ["queries are streaming and objects are not: read both with spark.readStream"]
-    if queries.isStreaming and not ops:
-        return [
-            "queries are streaming but have no column 'op': add one that says 'add' or 'cancel', "
-            "and a time"
-        ]
-    if ops and objects.isStreaming and not queries.isStreaming:
-        return [
-            "queries have a column 'op' but are not streaming as objects are: read them with "
-            "spark.readStream, or drop the column if all of them hold for the whole run"
-        ]
-    return []
-
-
-def _watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: Any) -> list[str]:
-    """What is wrong with the bound on lateness.
-
-    Of several watermarks Spark takes the least, unless it is told otherwise. A stream of queries is
-    silent most of the time, so with one of its own it would hold all hits back, without a word.
-    """
-    if not objects.isStreaming:
-        return []
-    column = time[0] if isinstance(time, (tuple, list)) else time
-    if queries.isStreaming and has_watermark(queries):
-        if objects.sparkSession.conf.get(_POLICY, "min") != "max":
-            return [
-                "queries have a watermark of their own, which stands still while none is added or "
-                "cancelled and would hold back all hits: remove withWatermark from the queries, "
-                "and either from the objects too, with late='10 seconds' in the call, or let time "
-                "go by the watermark of the objects alone"
-            ]
-        if late is None and has_watermark(objects, column):
-            return []
-    return lateness_problems({"objects": objects}, {"objects": column}, late)
-
-
-def _control_problems(
-    control: Any,
-    objects: DataFrame,
-    queries: DataFrame,
-    late: Any,
-    rows: Any,
-    schema: Any,
-    plan: Any,
-) -> list[str]:
-    """What stands in the way of a control directory, or of a plan that needs one."""
-    problems = []
-    routed = isinstance(plan, Interest)
-    if routed and not objects.isStreaming:
-        problems.append(f"plan {plan} is for streaming: use ab.ssp(workers) in a batch")
-    elif routed and control is None:
-        problems.append(
-            f"plan {plan} needs control=, a directory that driver and workers share, through which "
-            "owners of queries tell homes of objects what cannot matter; or use ab.ssp(workers)"
-        )
-    if control is None:
-        return problems
-    problems += shared_path_problems(objects.sparkSession, control)
-    if not objects.isStreaming:
-        problems.append("control= is for streaming; a batch query has one plan")
-    elif late is None and not routed:
-        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
-    if "op" in queries.columns:
-        problems.append("control= needs fixed queries; those with 'op' stay where they began")
-    if rows is not None or "rows" in schema:
-        problems.append("control= needs windows of time, given by window and not by rows")
-    return problems

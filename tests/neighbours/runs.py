@@ -13,7 +13,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.load import Load
 from anabranch.neighbours.call import Nearest, plan_nearest
-from anabranch.neighbours.kernel import NearestJob
+from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.queries import fixed_queries, read_queries
 from anabranch.plans.plan import LEFT, RIGHT

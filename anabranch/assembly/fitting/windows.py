@@ -191,13 +191,11 @@ def fit_instances(
 
     Examples
     --------
-        >>> from anabranch.assembly.fitting.plotting import plot_windows
-    from anabranch.assembly.fitting.reading import Instances
-        >>> rng = np.random.default_rng(1)
-        >>> seen = Instances.of(rng.integers(1, 9, 5000), rng.gamma(4, 3, 5000))
-        >>> fit = fit_instances(seen)
-        >>> fit.size, abs(fit.timeout - 23.3) < 1
-        (8, True)
+    >>> rng = np.random.default_rng(1)
+    >>> seen = Instances.of(rng.integers(1, 9, 5000), rng.gamma(4, 3, 5000))
+    >>> fit = fit_instances(seen)
+    >>> fit.size, abs(fit.timeout - 23.3) < 1
+    (8, True)
     """
     degree = Survival(found.degrees, found.complete)
     span = Survival(found.spans, found.complete)

@@ -19,7 +19,8 @@ from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.homes import HomeKernel, HomeNotes, Owners
 from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
-from anabranch.neighbours.kernel import NearestJob, NearestNotes
+from anabranch.neighbours.job import NearestJob
+from anabranch.neighbours.notes import NearestNotes
 from anabranch.plans.log import User
 
 __all__ = ["HomeJob", "OwnerJob"]
