@@ -12,6 +12,7 @@ edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.
 `corenet`       several sites behind the cloud
 `graph`         the view graph as arrays
 `reading`       tables in, view graph out
+`tables`        ... what a caller's tables and values hold
 `devices`       what each device would choose for itself
 `conflicts`     devices that want the same views
 `cost`          what a placement costs

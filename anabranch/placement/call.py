@@ -8,7 +8,8 @@ from typing import Any
 from anabranch.errors import InvalidCall
 from anabranch.placement.corenet import CoreNetwork, core_problems, place_on_core
 from anabranch.placement.placement import Placement, plan_graph
-from anabranch.placement.reading import is_cost, read_graph
+from anabranch.placement.reading import read_graph
+from anabranch.placement.tables import is_cost
 from anabranch.placement.templates import Materialised
 
 __all__ = ["place", "time_limit_problems"]

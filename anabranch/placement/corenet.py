@@ -23,7 +23,7 @@ from scipy.sparse.csgraph import connected_components
 from anabranch.errors import InvalidCall
 from anabranch.placement.devices.mincut import Network
 from anabranch.placement.graph import ViewGraph
-from anabranch.placement.reading import is_cost, is_id, listed
+from anabranch.placement.tables import is_cost, is_id, listed
 
 __all__ = ["CoreNetwork", "CorePlacement", "CoreTraffic", "place_on_core"]
 

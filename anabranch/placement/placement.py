@@ -24,7 +24,8 @@ from anabranch.placement.cost import (
 from anabranch.placement.devices.optima import METHODS, LocalOptima, local_optima
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
-from anabranch.placement.reading import listed, read_changes
+from anabranch.placement.reading import read_changes
+from anabranch.placement.tables import listed
 
 __all__ = ["Placement", "plan_graph"]
 
@@ -340,7 +341,7 @@ def _finished(
         places=resolved.location,
         cost=cost,
         baseline_cost=baseline,
-        bound=min(resolved.bound, cost),
+        bound=float(min(resolved.bound, cost)),
         methods=methods,
         local=local,
         components=resolved.components,

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD_NAME
-from anabranch.placement.reading import is_cost, listed
+from anabranch.placement.tables import id_problems, is_cost, listed, numbers
 
 __all__ = ["Feed", "KeyColumn", "Materialised", "Template", "feed", "template"]
 
@@ -92,7 +92,7 @@ class Template:
         where = f"|{self.where}" if self.where else ""
         full: np.ndarray = (f"{self.name}(" + own + where + ")").to_numpy(object)
         for name, (_, rate) in zip(names, self.inputs, strict=True):
-            value = _rates(table[rate]) if isinstance(rate, str) else float(rate)
+            value = numbers(table[rate]) if isinstance(rate, str) else float(rate)
             rows.append(pd.DataFrame({"view": full, "input": name, "rate": value}))
         done[self] = full
         return full
@@ -119,15 +119,17 @@ def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
     >>> feed("gps", by="user")
     Feed(name='gps', by=('user',), home=None)
     """
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    keys = tuple(by) if isinstance(by, (list, tuple)) else (by,)
     problems = []
     if not isinstance(name, str) or not name:
         problems.append(f"name must be a word, got {name!r}")
-    if not keys or not all(isinstance(key, str) for key in keys):
-        problems.append(f"by must name columns of the reference table, got {by!r}")
+    if not keys or not all(isinstance(key, str) and key for key in keys):
+        problems.append(
+            f"by must be a column of the reference table, or a list of columns, got {by!r}"
+        )
     if home is None and len(keys) > 1:
         problems.append('a feed with several keys needs home="cloud": a device is named by one key')
-    if home not in (None, CLOUD_NAME):
+    if home is not None and not (isinstance(home, str) and home == CLOUD_NAME):
         problems.append(f'home must be "cloud" or left out, got {home!r}')
     if problems:
         raise InvalidCall("feed", problems)
@@ -171,14 +173,19 @@ def template(
         problems.append(f"name must be a word, got {name!r}")
     if not isinstance(inputs, Mapping) or not inputs:
         problems.append(f"inputs must be a dict of feeds and templates to rates, got {inputs!r}")
-        raise InvalidCall("template", problems)
-    for part, rate in inputs.items():
+    if not isinstance(where, str):
+        problems.append(f"where must be the filter as text, got {where!r}")
+    if not isinstance(symmetric, bool):
+        problems.append(f"symmetric must be True or False, got {symmetric!r}")
+    for part, rate in inputs.items() if isinstance(inputs, Mapping) else ():
         if not isinstance(part, (Feed, Template)):
             problems.append(f"inputs must be made by ab.feed or ab.template, got {part!r}")
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str)):
             problems.append(f"the rate of {part!r} must be a number or a column name, got {rate!r}")
         elif not isinstance(rate, str) and not is_cost(rate):
-            problems.append(f"the rate of {part!r} must be at least 0 and finite, got {rate!r}")
+            problems.append(
+                f"the rate of {part!r} must be at least 0 and finite, got {listed([rate])}"
+            )
     if problems:
         raise InvalidCall("template", problems)
     return Template(name, tuple(inputs.items()), where, symmetric)
@@ -194,12 +201,6 @@ def _feed_names(part: Feed, table: pd.DataFrame, homes: list[pd.DataFrame]) -> n
     device = keys[0].values if part.home is None else CLOUD_NAME
     homes.append(pd.DataFrame({"source": names, "device": device}))
     return names
-
-
-def _rates(column: pd.Series) -> np.ndarray:
-    """Rates as numbers, NaN for what is none."""
-    numbers: np.ndarray = pd.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
-    return numbers
 
 
 def _parts(whole: Template) -> tuple[dict[Feed, None], dict[str, None]]:
@@ -227,6 +228,9 @@ def _reference_problems(whole: Template, table: Any) -> list[str]:
     wanted = dict.fromkeys([*(column for part in feeds for column in part.by), *rates])
     lacking = [column for column in wanted if column not in table.columns]
     problems = _feed_problems(list(feeds))
+    twice = [column for column in wanted if list(table.columns).count(column) > 1]
+    if twice:
+        problems.append(f"the reference table has more than one column {listed(twice)}")
     if lacking:
         problems.append(
             f"the reference table has no column {', '.join(map(repr, lacking))}; it has "
@@ -261,6 +265,7 @@ def _key_problems(feeds: list[Feed], table: pd.DataFrame) -> list[str]:
     for column in columns:
         if missing := int(table[column].isna().sum()):
             problems.append(f"column {column!r} has no key in {missing:,} rows: leave them out")
+    problems += id_problems(table, list(columns), "the reference table")
     if problems:
         return problems
     keys = {column: KeyColumn(table[column]) for column in columns}
@@ -287,7 +292,7 @@ def _rate_problems(columns: list[str], table: pd.DataFrame) -> list[str]:
     # Before equal views are merged at their largest rate, which would hide what is wrong.
     problems = []
     for column in columns:
-        rates = _rates(table[column])
+        rates = numbers(table[column])
         at = np.flatnonzero(~(np.isfinite(rates) & (rates >= 0)))
         if len(at):
             problems.append(

@@ -35,7 +35,7 @@ from anabranch.placement.conflicts.resolution import resolve
 from anabranch.placement.devices.optima import LocalOptima
 from anabranch.placement.devices.prefix import prefix_rule
 from anabranch.placement.graph import pair_graph
-from anabranch.placement.reading import COLUMNS, is_cost, listed
+from anabranch.placement.tables import COLUMNS, is_cost, listed
 
 __all__ = ["pair_cost", "place_pairs", "row_problems"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from anabranch.errors import InvalidCall
 from anabranch.placement import call
 from anabranch.placement.corenet import CoreNetwork
-from anabranch.placement.reading import COLUMNS, HOMES, listed
+from anabranch.placement.tables import COLUMNS, HOMES, listed
 from anabranch.spark.frames import is_frame
 
 __all__ = ["place"]
