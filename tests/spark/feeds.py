@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,11 +92,17 @@ def table_of(rows: Iterable[Row], schema: pa.Schema = ROW) -> pa.Table:
 
 @dataclass
 class Feed:
-    """Two input folders, a sink and a checkpoint under one folder."""
+    """Two input folders, a sink and a checkpoint under one folder.
+
+    `idle` queries go on without rows once the watermark has moved, which those need in which
+    something waits for it. The first result for which `hold` holds waits to be killed.
+    """
 
     folder: Path
     schemas: tuple[pa.Schema, pa.Schema] = (ROW, ROW)
     written: int = field(default=0)
+    idle: bool = False
+    hold: str | None = None
 
     def add(self, batches: Sequence[Batch]) -> Feed:
         """One more file per side for every batch; Spark takes them in order of their age."""
@@ -134,14 +141,17 @@ class Feed:
 
     def start(self, result: Any, name: str = "out") -> Any:
         """A query over the files that are there now, into the sink of this name."""
-        return (
-            result.writeStream.format("parquet")
-            .option("path", str(self.folder / name))
-            .option("checkpointLocation", str(self.folder / f"{name}.checkpoint"))
-            .outputMode("append")
-            .trigger(availableNow=True)
-            .start()
-        )
+        if self.hold:
+            result = held(result, self.folder / "reached", self.hold)
+        with settings(result.sparkSession, streaming__noDataMicroBatches__enabled=self.idle):
+            return (
+                result.writeStream.format("parquet")
+                .option("path", str(self.folder / name))
+                .option("checkpointLocation", str(self.folder / f"{name}.checkpoint"))
+                .outputMode("append")
+                .trigger(availableNow=True)
+                .start()
+            )
 
     def taken(self, batches: Sequence[Batch], name: str = "out") -> list[Batch]:
         """The batches as the query took them, by its own log.
@@ -172,6 +182,26 @@ class Feed:
     def output(self, spark: Any, name: str = "out") -> Any:
         """What the sink holds."""
         return spark.read.parquet(str(self.folder / name))
+
+
+def held(result: Any, reached: Path, when: str) -> Any:
+    """A result whose first row for which `when` holds leaves a file, and waits to be killed."""
+    from pyspark.sql import functions as F
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if any(batch.column("_hold").to_pylist()):
+                reached.touch()
+                threading.Event().wait(PATIENCE)
+                raise TimeoutError(f"nobody came after {reached}")
+            yield batch.drop_columns(["_hold"])
+
+    return result.withColumn("_hold", F.expr(when)).mapInArrow(wait, result.schema)
+
+
+def heard(spark: Any) -> None:
+    """Wait until every listener of a session has heard of all that has happened."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
 def found(frame: Any, left: str = "left_id", right: str = "right_id") -> Pairs:

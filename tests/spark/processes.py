@@ -58,6 +58,15 @@ class Driver:
             assert self.running, f"the driver ended before {what}\n{self.tail()}"
             time.sleep(0.02)
 
+    def kill_when_held(self) -> None:
+        """Kill it in mid-batch, where ``--hold`` makes it wait for that."""
+        reached = self.folder / "reached"
+        self.wait_until(reached.exists, "the result to hold at")
+        self.kill()
+        reached.unlink()
+        begun, ended = newest(self.folder, "offsets"), newest(self.folder, "commits")
+        assert ended < begun, "no batch was interrupted"
+
     def kill(self) -> None:
         """SIGKILL to the Python driver and its JVM, and to executors if there are any."""
         if self.running:
