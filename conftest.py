@@ -36,11 +36,14 @@ def _spark_in_examples(request: pytest.FixtureRequest, doctest_namespace: dict[s
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what starts Spark, in this process or another, and let it begin: it takes longest."""
+    """Mark what needs Spark here, and let it begin: it takes longest.
+
+    Tests that start it in another process mark themselves.
+    """
     for item in items:
         names = getattr(item, "fixturenames", ())
         example = isinstance(item, pytest.DoctestItem) and ".spark." in item.name
-        if example or {"spark", "driver_process"} & set(names):
+        if example or "spark" in names:
             item.add_marker(pytest.mark.spark)
     files = {item.path for item in items if item.get_closest_marker("spark")}
     items.sort(key=lambda item: item.path not in files)

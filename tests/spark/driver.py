@@ -11,7 +11,7 @@ import argparse
 import json
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,6 @@ from tests.spark.sessions import new_session
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
 PLANS = {"ssp": ab.ssp(2), "csp": ab.csp(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
-EVERY = 5
 TURNS = [
     ab.ssp(4, "left"),
     ab.csp(3, "1500 milliseconds", "right"),
@@ -45,11 +44,11 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
 
 
 class Asker(StreamingQueryListener):
-    """Requests the next of the plans whenever `every` more batches have been reported."""
+    """Requests a plan once a batch has been reported, for each batch named in `turns`."""
 
-    def __init__(self, log: ab.PlanLog, turns: Sequence[Plan], every: int) -> None:
-        self.log, self.turns, self.every = log, turns, every
-        self.asked = -1
+    def __init__(self, log: ab.PlanLog, turns: Mapping[int, Plan]) -> None:
+        self.log = log
+        self.turns = dict(turns)
         self.ended = threading.Event()
 
     def onQueryStarted(self, event: Any) -> None:
@@ -59,23 +58,26 @@ class Asker(StreamingQueryListener):
         pass
 
     def onQueryProgress(self, event: Any) -> None:
-        turn = event.progress.batchId // self.every
-        if turn > self.asked:
-            self.asked = turn
-            self.log.append(self.turns[turn % len(self.turns)], cause=f"turn {turn}")
+        due = [batch for batch in self.turns if batch <= event.progress.batchId]
+        plans = [self.turns.pop(batch) for batch in due]
+        if plans:
+            self.log.append(plans[-1], cause=f"after batch {event.progress.batchId}")
 
     def onQueryTerminated(self, event: Any) -> None:
         self.ended.set()
 
 
 def run_asking(
-    feed: Feed, spark: Any, result: Any, log: ab.PlanLog, turns: Sequence[Plan], every: int
+    feed: Feed, spark: Any, result: Any, log: ab.PlanLog, turns: Mapping[int, Plan]
 ) -> Any:
     """Run to the end of the input, and until all listeners have heard of it."""
-    asker = Asker(log, turns, every)
+    asker = Asker(log, turns)
     spark.streams.addListener(asker)
-    query = feed.run(result)
-    assert asker.ended.wait(PATIENCE), "the listener heard of no end"
+    try:
+        query = feed.run(result)
+        assert asker.ended.wait(PATIENCE), "the listener heard of no end"
+    finally:
+        spark.streams.removeListener(asker)
     return query
 
 
@@ -84,7 +86,8 @@ def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
     control = str(feed.folder / "control")
     call = {**call, "plan": ab.grid(2, 2), "late": "3 seconds", "control": control}
     result = ab.correlate(*feed.streams(spark), **call)
-    return run_asking(feed, spark, result, ab.PlanLog(control), TURNS, EVERY)
+    turns = {5 * n: TURNS[n % len(TURNS)] for n in range(20)}
+    return run_asking(feed, spark, result, ab.PlanLog(control), turns)
 
 
 def run_assembly(options: argparse.Namespace) -> None:

@@ -24,7 +24,6 @@ BINS = 16
 THRESHOLD = 0.55
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
-EVERY = 4
 WORKERS = 4
 TURNS = [
     Spans(4, 24, cuts=(3, 6, 9), hot=((5, (0, 1, 3)), (6, (1, 2)))),
@@ -77,7 +76,8 @@ def main() -> None:
         plan=ab.adaptive(WORKERS, start=ab.spans(WORKERS, count=24), policies=["spans"]),
         control=control,
     )
-    run_asking(feed, spark, result, ab.PlanLog(control), TURNS, EVERY)
+    turns = {4 * n: TURNS[n % len(TURNS)] for n in range(20)}
+    run_asking(feed, spark, result, ab.PlanLog(control), turns)
     print("{}")
     spark.stop()
 

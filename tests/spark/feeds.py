@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.correlation.twin import Batch, Pairs, Row
 
@@ -122,11 +124,15 @@ class Feed:
 
     def streams(self, spark: Any) -> tuple[Any, Any]:
         """Both sides as streams of one file per micro-batch."""
+        if self.written:  # no need to look
+            schemas = [from_arrow_schema(schema) for schema in self.schemas]
+        else:
+            schemas = [frame.schema for frame in self.tables(spark)]
         return tuple(
-            spark.readStream.schema(frame.schema)
+            spark.readStream.schema(schema)
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self.input(side)))
-            for side, frame in zip(SIDES, self.tables(spark), strict=True)
+            for side, schema in zip(SIDES, schemas, strict=True)
         )
 
     def tables(self, spark: Any) -> tuple[Any, Any]:
@@ -197,6 +203,14 @@ def held(result: Any, reached: Path, when: str) -> Any:
             yield batch.drop_columns(["_hold"])
 
     return result.withColumn("_hold", F.expr(when)).mapInArrow(wait, result.schema)
+
+
+def happens(holds: Callable[[], Any]) -> None:
+    """Wait until another process or thread has done something; fail if it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
 
 
 def heard(spark: Any) -> None:

@@ -58,7 +58,7 @@ def test_a_worker_without_rows_frees_its_state(spark: Any, tmp_path: Path) -> No
     batches = [batch(n, [s], [s + 0.1]) for n, s in enumerate([34, 46, 50])]
     call = {"where": WHERE, "window": "3 seconds", "late": "1 second"}
     call["plan"] = ab.csp(2, "20 seconds")
-    feed = Feed(tmp_path).add(batches)
+    feed = Feed(tmp_path, idle=True).add(batches)
     query = feed.run(ab.correlate(*feed.streams(spark), **call))
     want = twin.pairs_in_time(batches, (3 * SECOND, 3 * SECOND), alike, SECOND)
     agree(found(feed.output(spark)), want)
