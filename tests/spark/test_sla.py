@@ -197,7 +197,7 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
     """Compliance, a standing recommendation and knowledge, straight from `assemble`."""
     batches = invocations(4, rows=30, pages=3, seed=11)
     closing = ab.count_or_timeout(2, "1 second")
-    feed = Feed(tmp_path, (CALL, CALL)).add(batches)
+    feed = Feed(tmp_path, (CALL, CALL), idle=True).add(batches)
     shape = {"key": ["page", "client"], "response": "ms", "close": closing, "late": "1 second"}
     shape["collect"] = ["service", "ms"]
     promises = {f"/{n}": "400 ms" for n in range(3)}

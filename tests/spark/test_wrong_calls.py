@@ -17,8 +17,13 @@ GOOD = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds"}
 
 
 @pytest.fixture(scope="module")
-def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    return Feed(tmp_path_factory.mktemp("calls")).add(scripted(1, rows=(2, 2)))
+def feed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Feed:
+    """Read once: a refusal needs schemas alone."""
+    feed = Feed(tmp_path_factory.mktemp("calls")).add(scripted(1, rows=(2, 2)))
+    streams, tables = feed.streams(spark), feed.tables(spark)
+    feed.streams = lambda spark: streams  # type: ignore[method-assign]
+    feed.tables = lambda spark: tables  # type: ignore[method-assign]
+    return feed
 
 
 def problems(left: Any, right: Any, **call: Any) -> tuple[str, ...]:
