@@ -203,14 +203,14 @@ class TestMutations:
 
     def test_ownership_by_the_newer_plan(self, monkeypatch: pytest.MonkeyPatch):
         """Masks shifted as if each pair belonged to the newer epoch of its two rows."""
-        real = InProcess._work
+        real = kernel.CorrelateKernel._take_in
 
-        def newest_only(self, worker, arrivals, watermark):
-            for _, block in arrivals:
+        def newest_only(self, side, arrivals, limit):
+            for block in arrivals:
                 block.mask = block.mask & 1
-            real(self, worker, arrivals, watermark)
+            return real(self, side, arrivals, limit)
 
-        monkeypatch.setattr(InProcess, "_work", newest_only)
+        monkeypatch.setattr(kernel.CorrelateKernel, "_take_in", newest_only)
         got, due = self.run()
         assert got != due
 
@@ -231,7 +231,7 @@ class TestMutations:
             self.run(retire_early=True)
 
     def test_early_retirement_would_lose_pairs(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(kernel, "_check_plans", lambda *args: None)
+        monkeypatch.setattr(kernel.PlanMemory, "observe", lambda self, meta: None)
         got, due = self.run(retire_early=True)
         assert sum((due - got).values()) > 0
 

@@ -111,7 +111,7 @@ def test_a_request_waits_while_there_is_no_room_for_a_plan(log, keeper):
 
 
 @pytest.mark.parametrize(
-    ("plan", "says"), [(ab.ssp(8), "4 shuffle partitions"), (keyed(2), "an equality")]
+    ("plan", "says"), [(ab.ssp(8), "4 shuffle partitions"), (keyed(2), "spreads by key")]
 )
 def test_who_asks_for_a_plan_that_does_not_fit_finds_why(log, plan, says):
     call = {"where": ab.cosine("v") >= 0.5, "window": "1 second"}

@@ -113,27 +113,27 @@ def test_a_lost_log_is_noticed(known, live):
 class TestTenure:
     """The same for `nearest`, whose workers learn from plans which queries are theirs."""
 
-    def changes(self, notes: dict[str, Any], *plans: int, workers: int = 2) -> list[Any]:
+    def changes(self, known: dict[str, Any], *plans: int, workers: int = 2) -> list[Any]:
         queries = Block.of(np.zeros(4, np.int64), {"v": np.arange(8.0).reshape(4, 2)})
         about = {str(number): [workers + number % 2, None] for number in plans}
         block = Block.of([], {})
         block.meta["nearest"] = about
-        return list(Tenure(0, queries, 0).changes([(1, block)], 1000, notes))
+        return list(Tenure(0, queries, 0).changes([block], 1000, known))
 
     def test_a_lost_log_is_noticed(self):
-        notes: dict[str, Any] = {}
-        assert len(self.changes(notes, 0)) == 1
-        assert len(self.changes(notes, 0, 1)) == 1
-        assert self.changes(notes, 1) == []
+        known: dict[str, Any] = {}
+        assert len(self.changes(known, 0)) == 1
+        assert len(self.changes(known, 0, 1)) == 1
+        assert self.changes(known, 1) == []
         with pytest.raises(StateMismatch, match="restart with control="):
-            self.changes(notes, 0)
+            self.changes(known, 0)
 
     def test_plans_that_are_retired_are_forgotten(self):
-        notes: dict[str, Any] = {}
+        known: dict[str, Any] = {}
         for number in range(100):
             live = [n for n in range(number - 2, number + 1) if n >= 0]
-            assert len(self.changes(notes, *live)) == 1
-            assert set(notes["tenures"]) == set(map(str, live))
+            assert len(self.changes(known, *live)) == 1
+            assert set(known) == set(map(str, live))
         # A router that has not heard that plan 90 is retired changes nothing.
-        assert self.changes(notes, 90, 99) == []
-        assert set(notes["tenures"]) == {"99"}
+        assert self.changes(known, 90, 99) == []
+        assert set(known) == {"99"}
