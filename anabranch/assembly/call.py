@@ -54,7 +54,6 @@ class Assembly:
     by_arrival: bool
     key_types: tuple[str, ...] = ()
     collect_types: tuple[str, ...] = ()
-    streaming: bool = False
 
     @property
     def settings(self) -> dict[str, str]:
@@ -106,7 +105,6 @@ def plan_assembly(
     late: Any = None,
     max_open: Any = None,
     clock: Any = "event",
-    streaming: bool = False,
 ) -> tuple[Assembly | None, list[str]]:
     """The call and the problems that stand in its way; one of them is empty.
 
@@ -155,7 +153,6 @@ ab.learned(), got '8 seconds'"]
         by_arrival=arriving,
         key_types=tuple(types[name] for name in keys),
         collect_types=tuple(types[name] for name in kept),
-        streaming=streaming,
     )
     return call, []
 

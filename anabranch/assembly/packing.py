@@ -18,7 +18,7 @@ from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.flow.blocks import Block
-from anabranch.flow.intake import time_faults
+from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.kernel import Packed
 
 __all__ = ["InvocationPacking", "result_batch"]
@@ -35,10 +35,10 @@ class InvocationPacking:
 
     def pack(self, batch: pa.RecordBatch, live: Any = None) -> Packed:
         """The cells of one batch; rows without time or key are counted."""
-        bad = self._bad(batch)
-        rejected = pc.sum(bad).as_py() or 0
+        faults = self._faults(batch)
+        rejected = faults.count
         if rejected:
-            batch = batch.filter(pc.invert(bad))
+            batch = batch.take(pa.array(faults.good))
         block = self._block(batch)
         w = block.columns["w"]
         # The low bits find a window in its bucket's table, the high ones find the bucket.
@@ -64,14 +64,15 @@ class InvocationPacking:
         by_last_step = self.streaming and self.call.late is None and not self.call.by_arrival
         return range(self.buckets if by_last_step else 1)
 
-    def _bad(self, batch: pa.RecordBatch) -> pa.Array:
+    def _faults(self, batch: pa.RecordBatch) -> Faults:
         t = batch.column("t")
-        bad = t.is_null()
-        for number in range(len(self.call.key)):
-            bad = pc.or_(bad, batch.column(f"k{number}").is_null())
-        for rows, _ in time_faults(t, self.streaming and not self.call.by_arrival):
-            bad = pc.or_(bad, pc.coalesce(rows, pa.scalar(False)))
-        return bad
+        faults = Faults("invocation of", batch.column("k0"), drop=True)
+        faults.where(t.is_null(), f"time column {self.call.time!r} is null")
+        for number, name in enumerate(self.call.key):
+            faults.where(batch.column(f"k{number}").is_null(), f"key column {name!r} is null")
+        for rows, reason in time_faults(t, self.streaming and not self.call.by_arrival):
+            faults.where(rows, reason)
+        return faults
 
     def _block(self, batch: pa.RecordBatch) -> Block:
         t = batch.column("t").to_numpy()

@@ -46,7 +46,6 @@ class Correlation:
     drop_bad_rows: bool = False
     late: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
-    streaming: bool = False
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -133,7 +132,6 @@ def plan_correlation(
     late: Any = None,
     plan: Any = None,
     bad_rows: Any = "fail",
-    streaming: bool = False,
 ) -> tuple[Correlation | None, list[str]]:
     """The correlation and the problems that stand in its way; one of them is empty.
 
@@ -184,7 +182,6 @@ def plan_correlation(
         drops,
         delay,
         slots.limits,
-        streaming,
     )
     if plan is None:
         return found, []

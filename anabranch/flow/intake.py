@@ -245,7 +245,9 @@ class Intake:
         bad[rows] = ~np.isfinite(norms) & ~bad[rows]
         faults.where(bad, f"{slot.column!r} is too large: its squared norm overflows")
         if slot.measure == "cosine":
-            bad[rows] = norms == 0
+            zero = norms == 0  # or so small that its square is
+            zero[zero] = ~vectors[zero].any(axis=1)
+            bad[rows] = zero
             faults.where(bad, f"{slot.column!r} is a zero vector, which has no direction")
         if slot.measure.startswith("emd "):
             self._inspect_histograms(slot, vectors, rows, len(column), faults)

@@ -5,7 +5,6 @@ The check needs two schemas and nothing else. `query_rows` reads the queries the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -121,11 +120,6 @@ class Nearest:
             "queries": ", ".join(columns + content),
             **self.objects.settings,
         }
-
-    def fingerprint(self, queries: Block | None) -> str:
-        """The settings in sixteen characters."""
-        text = repr(sorted(self.settings(queries).items()))
-        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def plan_nearest(

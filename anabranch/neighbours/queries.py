@@ -170,8 +170,8 @@ def _points(
     points[great] = 0
     if nearest.measure == "cosine":
         nowhere = np.zeros(n, bool)
-        nowhere[fitting] = (norms == 0)[fitting] & ~odd[fitting]
-        wrong.append((nowhere, "is a zero vector, or nearly, which has no direction"))
+        nowhere[fitting] = ~points[fitting].any(axis=1) & ~(odd | great)[fitting]
+        wrong.append((nowhere, "is a zero vector, which has no direction"))
     return points, wrong
 
 

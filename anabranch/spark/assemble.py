@@ -127,7 +127,6 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         late=late,
         max_open=max_open,
         clock=clock,
-        streaming=streaming,
     )
     problems += mixed_problems(named) or _clock_problems(streaming, late, clock, idle)
     if clock != "processing":

@@ -117,7 +117,6 @@ def correlate(
         late=late,
         plan=fixed,
         bad_rows=bad_rows,
-        streaming=streaming,
     )
     inputs = {"left": left, "right": right}
     times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)

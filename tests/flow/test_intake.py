@@ -10,9 +10,12 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.packing import SidePacking
+from anabranch.flow.blocks import Block
 from anabranch.flow.intake import FAR, Faults, Intake
 from anabranch.neighbours.call import plan_nearest
+from anabranch.neighbours.packing import ObjectPacking
+from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess, prepare
 
 TYPES = {
@@ -201,12 +204,19 @@ def test_a_stream_begins_after_1970():
         Intake(side, streaming=True).admit(batch)
 
 
-def test_calls_hand_on_whether_they_stream():
-    types = {"id": "int", "query_id": "int", "ts": "timestamp", "v": "array<float>"}
-    one = plan_nearest(types, types, by="v", k=1, rows=5, streaming=True)[0]
-    assert one is not None and one.intake.streaming
-    two = plan_correlation(types, types, where=ab.dot("v") > 1, window="1 s", streaming=True)[0]
-    assert two is not None and two.streaming
+@pytest.mark.parametrize(("streaming", "times"), [(False, [-1, 0, 1, NOW]), (True, [1, NOW])])
+def test_packings_know_whether_they_stream(streaming: bool, times: list[int]):
+    call = timed(ab.within("x", 1)).correlation
+    batch = prepare(call.left, at(-1, 0, 1, NOW))
+    live = LivePlans({0: ab.ssp(1)})
+    block = Block.decode(SidePacking(call, 0, streaming).pack(batch, live).cells[0])
+    assert block.t.tolist() == times and block.meta["rejected"] == 4 - len(times)
+    types = {"id": "int", "query_id": "int", "ts": "timestamp", "w": "array<double>"}
+    by = {"by": ab.euclidean("w", dim=2), "bad_rows": "drop"}
+    near, problems = plan_nearest(types, types, k=1, rows=5, **by, streaming=streaming)
+    assert near is not None, problems
+    batch = batch.append_column("v", pa.array([[1.0, 2.0]] * 4))
+    assert Block.decode(ObjectPacking(near).pack(batch, live).cells[0]).t.tolist() == times
 
 
 def test_each_bad_row_counts_under_its_first_reason():
@@ -233,3 +243,18 @@ def test_faults_keep_masks_of_their_own():
         5,
         [],
     )
+
+
+@pytest.mark.parametrize("scale", [1e-150, 1e-162, 1e-200, 5e-324])
+@pytest.mark.parametrize("others", [0, 200])
+def test_small_vectors_have_a_direction(scale: float, others: int):
+    """Alone or beside many, however small: only all zeros have none."""
+    count = others + 1
+    rows = at(*[NOW] * count).drop_columns("w")
+    vectors = [[scale, 0.0], *np.random.default_rng(1).standard_normal((others, 2)).tolist()]
+    rows = rows.append_column("w", pa.array(vectors))
+    process = InProcess(
+        rows.schema, rows.schema, where=ab.cosine("w") >= 1, window="1 s", plan=ab.ssp(1)
+    )
+    process.step(rows, rows)
+    assert (0, 0) in {(pair["left_id"], pair["right_id"]) for pair in process.pairs}

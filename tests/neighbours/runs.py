@@ -56,14 +56,19 @@ class Run:
     def __init__(
         self, call: Nearest, fixed: Sequence[dict[str, Any]] | None, late: int, workers: int
     ) -> None:
-        self.call = call
         self.fixed = None if fixed is None else fixed_queries(call, query_table(fixed))[0]
         self.late = late
         self.plans = {"0": [workers, None]}
         self.rows: list[dict[str, Any]] = []
         self.newest = 0
+        self.workers = Workers(ShortStays(call, None))
+        self.restart(call)
+
+    def restart(self, call: Nearest) -> None:
+        """Go on from what is stored under another call."""
+        self.call = call
         table = None if self.fixed is None else self.fixed.encode(**self.fixed.meta)
-        self.workers = Workers(ShortStays(call, table))
+        self.workers.job = ShortStays(call, table)
 
     @property
     def loads(self) -> list[Load]:
