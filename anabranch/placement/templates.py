@@ -280,10 +280,10 @@ def _key_problems(feeds: list[Feed], table: pd.DataFrame) -> list[str]:
         for same in zip(*(part.by for part in feeds if part.name == name), strict=True):
             kinds = {column: keys[column].kinds for column in same}
             if len(set().union(*kinds.values())) > 1:
-                told = "; ".join(f"{c!r} holds {' and '.join(sorted(k))}" for c, k in kinds.items())
+                held = "; ".join(f"{c!r} holds {' and '.join(sorted(k))}" for c, k in kinds.items())
                 problems.append(
                     f"keys of feed {name!r} are of different kinds, so that nobody knows which are "
-                    f"the same: {told}: make the columns one type"
+                    f"the same: {held}: make the columns one type"
                 )
     return problems
 

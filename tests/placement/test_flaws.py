@@ -1,6 +1,6 @@
 """The minimal instances on which the published method is wrong, with the right answers.
 
-Numbers F1 to F8 are those of docs/papers-race.md; ``w(P:10, Q:6)`` is a view w that needs P at 10
+Numbers F1 to F8 are those of papers/race/README.md; ``w(P:10, Q:6)`` is a view w that needs P at 10
 and Q at 6.
 """
 
@@ -132,8 +132,9 @@ def _adversary(units: int, price: float, steps: int, seed: int) -> tuple[float, 
 
 
 @pytest.mark.parametrize("units", [1, 4])
-def test_f7_one_account_per_unit_is_three_competitive(units: int) -> None:
-    for seed in range(5):
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 5), marks=pytest.mark.slow)])
+def test_f7_one_account_per_unit_is_three_competitive(units: int, seeds: range) -> None:
+    for seed in seeds:
         price = 4.0
         paid, best = _adversary(units, price, 120, seed)
         # Competitive ratios count what is lost beyond the cheaper state of each moment, which both
@@ -156,10 +157,10 @@ def test_f7_units_do_not_share_an_account() -> None:
     assert moved == [0, 0, 10, 0]
 
 
-def test_random_regular_graphs_are_hard_and_the_gap_says_so() -> None:
+@pytest.mark.parametrize("users", [60, pytest.param(120, marks=pytest.mark.slow)])
+def test_random_regular_graphs_are_hard_and_the_gap_says_so(users: int) -> None:
     """Equal rates on a random 4-regular graph: the kernel is everything."""
     rng = np.random.default_rng(5)
-    users = 120
     stubs = rng.permutation(np.repeat(np.arange(users), 4)).reshape(-1, 2)
     pairs = {tuple(sorted(p)) for p in stubs.tolist() if p[0] != p[1]}
     inputs = [(f"v{a}-{b}", u, 1.0) for a, b in sorted(pairs) for u in (a, b)]
