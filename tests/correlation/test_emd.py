@@ -39,6 +39,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
 from anabranch.testing import InProcess
 from tests.correlation import emd_twin, twin
+from tests.examples import examples
 
 SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
 BASE = 1_700_000_000_000_000
@@ -99,7 +100,7 @@ def block(table: np.ndarray) -> Block:
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(grounds(), seeds)
 def test_solver_and_closed_forms_equal_the_program(given_, seed):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -138,7 +139,7 @@ def test_a_long_circle_is_small_on_the_wire():
     assert len(pickle.dumps(found)) < 10_000
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(grounds(), seeds)
 def test_it_is_a_metric(given_, seed):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -154,7 +155,7 @@ def test_it_is_a_metric(given_, seed):
     assert d(p, q) <= ground.largest + 1e-9
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(grounds(), seeds)
 def test_every_lower_bound_is_below_and_every_upper_bound_above(given_, seed):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -180,7 +181,7 @@ def test_every_lower_bound_is_below_and_every_upper_bound_above(given_, seed):
     assert low - slack <= key @ p <= high + slack
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(grounds(), seeds)
 def test_a_potential_dominates_the_dual_it_is_made_of(given_, seed):
     """Equation 5 of the paper for any feasible dual, and the better one for its potential."""
@@ -244,7 +245,7 @@ def filters(draw: st.DrawFn, kind: str) -> Any:
     return draw(st.lists(st.sampled_from(names), unique=True))
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(grounds(), seeds, st.data())
 def test_a_search_finds_the_pairs_of_the_program(given_, seed, data):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -522,7 +523,7 @@ def test_wrong_comparisons_are_refused():
 
 
 def test_what_was_learnt_saves_solutions():
-    """Slowly changing streams: a dual that told one pair apart tells its neighbours apart."""
+    """Slowly changing streams: a dual that separates one pair separates its neighbours."""
     random = np.random.default_rng(2)
     places = np.stack(np.meshgrid(np.arange(4.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
     ground, _ = read_ground(places)

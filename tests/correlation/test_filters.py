@@ -24,6 +24,7 @@ from anabranch.correlation.filters.products import product_candidates
 from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.flow.blocks import Block
 from anabranch.testing import InProcess
+from tests.examples import examples
 
 BASE = 1_700_000_000_000_000
 PRODUCTS = ("cosine", "dot", "euclidean")
@@ -71,7 +72,7 @@ def operands(draw: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(120))
 @given(
     operands=operands(),
     kind=st.sampled_from(["cosine", "dot", "euclidean", "manhattan", "hamming"]),
@@ -114,7 +115,7 @@ def _directed(rows: np.ndarray) -> np.ndarray:
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.5, -0.5, 0.0, 1.0])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(numbers, min_size=1, max_size=6),
     st.lists(numbers, min_size=1, max_size=6),
@@ -142,7 +143,7 @@ whole = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.lists(whole, min_size=1, max_size=6),
     st.lists(whole, min_size=1, max_size=6),
@@ -217,7 +218,7 @@ def test_other_rows_of_a_block_do_not_decide_a_cosine(others: int):
     assert (0, 0) in pairs(side, side, (ab.cosine("v") >= 0.99) & ab.within("x", 1.0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1, 2, 3, 8, 17]),

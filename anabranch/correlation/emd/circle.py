@@ -21,7 +21,7 @@ from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.masses import KEY_SLACK, cumulated, fixed_point, keys_of
 from anabranch.correlation.emd.runs import Found, Progress, Runs
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.filters.tiles import Pair, admit, comparisons
+from anabranch.correlation.filters.tiles import Pair, admit, comparisons, stamp_of
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
@@ -204,8 +204,9 @@ def _search(a, b, runs, rule, bins, stamps, progress, out):  # pragma: no cover
     found, skip = 0, at[1]
     i = at[0]
     while i < len(rows):
+        mine = stamp_of(rows[i], stamps)
         for p in range(first[i] + skip, last[i]):
-            if not admit(rows[i], right_rows[p], stamps):
+            if not admit(mine, right_rows[p], stamps):
                 continue
             if found == len(out.left):
                 at[0], at[1] = i, p - first[i]

@@ -23,7 +23,7 @@ from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.masses import cumulated, fixed_point, keys_of
 from anabranch.correlation.emd.runs import Found, Progress, Runs
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.filters.tiles import Pair, admit, comparisons
+from anabranch.correlation.filters.tiles import Pair, admit, comparisons, stamp_of
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
@@ -171,7 +171,7 @@ def _apart(u, v):  # pragma: no cover
     return total
 
 
-@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(inline="always")
 def _tile(a, b, runs, rule, by, stamps, tile, work, out, found):  # pragma: no cover
     """Search the tile ``(top, bottom, start, stop)`` after `found` matches.
 
@@ -183,12 +183,13 @@ def _tile(a, b, runs, rule, by, stamps, tile, work, out, found):  # pragma: no c
     near, far, upward, low, high, step, free = rule
     _, rows, coarse, fine, narrow, exact = a
     _, right_rows, right_coarse, right_fine, right_narrow, right_exact = b
+    (first, last), (left, right, value) = runs, out
     seen = cut_8 = cut_32 = kept = 0
     for i in range(top, bottom):
-        before = seen
+        before, mine = seen, stamp_of(rows[i], stamps)
         u8, u32, u = coarse[i], fine[i], narrow[i]
-        for j in range(max(start, runs.first[i]), min(stop, runs.last[i])):
-            if not free and not admit(rows[i], right_rows[j], stamps):
+        for j in range(max(start, first[i]), min(stop, last[i])):
+            if not free and not admit(mine, right_rows[j], stamps):
                 continue
             seen += 1
             if by_8 and _apart(u8, right_coarse[j]) > near:
@@ -204,15 +205,13 @@ def _tile(a, b, runs, rule, by, stamps, tile, work, out, found):  # pragma: no c
             kept += 1
             area = _area(exact[i], right_exact[j]) * step
             if area >= low and area <= high:
-                out.left[found] = rows[i]
-                out.right[found] = right_rows[j]
-                out.value[found] = area
+                left[found], right[found], value[found] = rows[i], right_rows[j], area
                 found += 1
         work[i] += seen - before
     return found, seen, cut_8, cut_32, kept
 
 
-@njit(nogil=True)
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _search(a, b, runs, rule, use, stamps, progress, out):  # pragma: no cover
     """Fill the output from tile ``progress.at``, which then says where to go on.
 

@@ -20,7 +20,7 @@ from anabranch.correlation.emd.methods.normal import crossing, edges_of
 from anabranch.correlation.emd.methods.projections import beyond_shadow
 from anabranch.correlation.emd.profile import Profile
 from anabranch.correlation.emd.runs import Progress, Runs
-from anabranch.correlation.filters.tiles import Candidates, Stamps, admit, put
+from anabranch.correlation.filters.tiles import Candidates, Stamps, admit, put, stamp_of
 from anabranch.flow.process import njit
 
 __all__ = ["SCANNED", "Cuts", "Scan"]
@@ -166,9 +166,9 @@ def _scan(a, b, runs, cuts, sizes, stamps, progress, out):  # pragma: no cover
     row, skip = at[0], at[1]
     end = min(row + most, len(spot))
     while row < end:
-        i = spot[row]
+        i, mine = spot[row], stamp_of(row, stamps)
         for j in range(first[i] + skip, last[i]):
-            if not admit(row, rows[j], stamps):
+            if not admit(mine, rows[j], stamps):
                 continue
             if found == room:
                 at[0], at[1] = row, j - first[i]
@@ -179,7 +179,7 @@ def _scan(a, b, runs, cuts, sizes, stamps, progress, out):  # pragma: no cover
             if cut:
                 counts[cut] += 1
             else:
-                found = put(out, found, i, j)
+                found = put(out, found, i, j, True)
         row, skip = row + 1, 0
     at[0], at[1] = row, 0
     return found

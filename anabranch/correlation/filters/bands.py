@@ -22,6 +22,7 @@ from anabranch.correlation.filters.tiles import (
     admit,
     put,
     scratch,
+    stamp_of,
     tiles,
 )
 from anabranch.flow.blocks import Block
@@ -162,6 +163,7 @@ def _search(runs, second, more, stamps, at, out):  # pragma: no cover
     found, room = 0, len(out.left)
     i, skip = at[0], at[1]
     while i < len(first):
+        mine = stamp_of(i, stamps)
         begin = first[i] + skip
         while begin < last[i]:
             end = min(begin + _PIECE, last[i])
@@ -179,11 +181,11 @@ def _search(runs, second, more, stamps, at, out):  # pragma: no cover
                 if second and (other[p] < low[i] or other[p] > high[i]):
                     continue
                 j = rows[p]
-                if admit(i, j, stamps):
+                if admit(mine, j, stamps):
                     if found == room:
                         at[0], at[1] = i, p - first[i]
                         return found
-                    found = put(out, found, i, j)
+                    found = put(out, found, i, j, True)
             begin = end
         i, skip = i + 1, 0
     at[0], at[1] = i, 0
@@ -202,11 +204,11 @@ def _scan_one(band, top, start, stamps, out):  # pragma: no cover
             for c in range(len(segment)):
                 hit |= (segment[c] >= a) & (segment[c] <= b)
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(segment)):
                     if segment[c] >= a and segment[c] <= b:
-                        i, j = top + r, start + begin + c
-                        if admit(i, j, stamps):
-                            found = put(out, found, i, j)
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
 
 
@@ -224,9 +226,9 @@ def _scan_two(band, other, top, start, stamps, out):  # pragma: no cover
             for c in range(len(x)):
                 hit |= (x[c] >= a) & (x[c] <= b) & (y[c] >= a2) & (y[c] <= b2)
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(x)):
                     if x[c] >= a and x[c] <= b and y[c] >= a2 and y[c] <= b2:
-                        i, j = top + r, start + begin + c
-                        if admit(i, j, stamps):
-                            found = put(out, found, i, j)
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found

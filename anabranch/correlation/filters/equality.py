@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch
+from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
@@ -87,28 +87,30 @@ def _merge(wanted, order, stamps, at, out):  # pragma: no cover
     """Fill the output from position `at`, which then says where to go on."""
     codes, run, skip = wanted
     distinct, begins, rows = order
-    times, earliest, latest = stamps.times, stamps.earliest, stamps.latest
+    times = stamps.times
     found, room = 0, len(out.left)
     i, resume = at[0], at[1]
     while i < len(codes):
         if not skip[i] and run[i] < len(distinct) and distinct[run[i]] == codes[i]:
+            mine = stamp_of(i, stamps)
+            earliest, latest, _, _ = mine
             lo, end = begins[run[i]], begins[run[i] + 1]
             hi = end
             while lo < hi:  # the first row of the run that the window lets in
                 middle = (lo + hi) // 2
-                if times[rows[middle]] < earliest[i]:
+                if times[rows[middle]] < earliest:
                     lo = middle + 1
                 else:
                     hi = middle
             for q in range(max(lo, resume), end):
                 j = rows[q]
-                if times[j] > latest[i]:
+                if times[j] > latest:
                     break
-                if admit(i, j, stamps):
+                if admit(mine, j, stamps):
                     if found == room:
                         at[0], at[1] = i, q
                         return found
-                    found = put(out, found, i, j)
+                    found = put(out, found, i, j, True)
         i, resume = i + 1, 0
     at[0], at[1] = i, 0
     return found

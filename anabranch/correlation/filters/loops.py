@@ -16,7 +16,15 @@ import numpy as np
 from numba.core import types
 from numba.core.extending import intrinsic, overload
 
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, tiles
+from anabranch.correlation.filters.tiles import (
+    Candidates,
+    Pair,
+    admit,
+    put,
+    scratch,
+    stamp_of,
+    tiles,
+)
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
@@ -110,12 +118,13 @@ def _manhattan(a, b, upward, bound, top, start, stamps, out):  # pragma: no cove
                         break
             if not hit:
                 continue
+            mine = stamp_of(top + r, stamps)
             for c in range(len(total)):
                 # Written so that a sum that overflowed to infinity still counts as far.
                 near = total[c] <= bound if not upward else not (total[c] < bound)
-                i, j = top + r, start + begin + c
-                if near and admit(i, j, stamps):
-                    found = put(out, found, i, j)
+                if near:
+                    j = start + begin + c
+                    found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
 
 
@@ -159,8 +168,9 @@ def _hamming(x, y, least, most, top, start, stamps, out):  # pragma: no cover
                 hit |= (count[c] >= least) & (count[c] <= most)
             if not hit:
                 continue
+            mine = stamp_of(top + r, stamps)
             for c in range(len(count)):
-                i, j = top + r, start + begin + c
-                if count[c] >= least and count[c] <= most and admit(i, j, stamps):
-                    found = put(out, found, i, j)
+                if count[c] >= least and count[c] <= most:
+                    j = start + begin + c
+                    found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found

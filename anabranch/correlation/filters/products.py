@@ -14,7 +14,15 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.correlation.filters.exact import directed
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, tiles
+from anabranch.correlation.filters.tiles import (
+    Candidates,
+    Pair,
+    admit,
+    put,
+    scratch,
+    stamp_of,
+    tiles,
+)
 from anabranch.flow.blocks import Block
 from anabranch.flow.lanes import squared_norms
 from anabranch.flow.process import njit
@@ -163,10 +171,11 @@ def _scan(values, low, top, start, stamps, out):  # pragma: no cover
             for c in range(len(segment)):
                 hit |= segment[c] >= low
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(segment)):
-                    i, j = top + r, start + begin + c
-                    if segment[c] >= low and admit(i, j, stamps):
-                        found = put(out, found, i, j)
+                    if segment[c] >= low:
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
 
 
@@ -183,8 +192,9 @@ def _scan_norms(values, bounds, col, top, start, stamps, out):  # pragma: no cov
             for c in range(len(segment)):
                 hit |= segment[c] + norms[c] >= bound
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(segment)):
-                    i, j = top + r, start + begin + c
-                    if segment[c] + norms[c] >= bound and admit(i, j, stamps):
-                        found = put(out, found, i, j)
+                    if segment[c] + norms[c] >= bound:
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found

@@ -181,19 +181,29 @@ def _owned(left: Block, right: Block, i: int, j: int) -> bool:
 
 
 @njit(inline="always")
-def admit(i, j, stamps):  # pragma: no cover
-    """Whether left row i and right row j may join here: window and ownership."""
-    time = stamps.times[j]
-    if time < stamps.earliest[i] or time > stamps.latest[i]:
-        return False
-    return owns(
-        stamps.left_epoch[i], stamps.left_mask[i], stamps.right_epoch[j], stamps.right_mask[j]
+def stamp_of(i, stamps):  # pragma: no cover
+    """What `admit` needs of left row i; loops read it once a row."""
+    return (
+        stamps.earliest[i],
+        stamps.latest[i],
+        stamps.left_epoch[i],
+        stamps.left_mask[i],
     )
 
 
 @njit(inline="always")
-def put(out, found, i, j):  # pragma: no cover
-    """Note one pair after `found` others; how many there are now."""
+def admit(mine, j, stamps):  # pragma: no cover
+    """Whether the left row with this stamp and right row j may join here: window and ownership."""
+    earliest, latest, epoch, mask = mine
+    time = stamps.times[j]
+    # Without branches: of what a filter proposes, most is admitted.
+    owned_here = owns(epoch, mask, stamps.right_epoch[j], stamps.right_mask[j])
+    return (time >= earliest) & (time <= latest) & owned_here
+
+
+@njit(inline="always")
+def put(out, found, i, j, good):  # pragma: no cover
+    """Write a pair after `found` others, to stay if it is good; how many there are now."""
     out.left[found] = i
     out.right[found] = j
-    return found + 1
+    return found + good
