@@ -19,6 +19,7 @@ from anabranch.errors import InvalidCall
 __all__ = [
     "COUNTS",
     "DAY_TIME",
+    "EXACT",
     "FLOATING",
     "IDS",
     "INTEGRAL",
@@ -40,6 +41,9 @@ __all__ = [
     "is_whole",
     "microseconds",
 ]
+
+EXACT = (Real, Decimal)
+"""Numbers that thresholds and limits may be."""
 
 LONGEST = 3_650_000 * 86_400_000_000
 """Of windows and lateness, in microseconds: as far as dates go, and twice it still is a number."""
@@ -348,13 +352,15 @@ def is_whole(value: Any, least: int = 1) -> bool:
     return is_number(value, Integral) and int(value) >= least
 
 
-def is_number(value: Any, kinds: Any = (Real, Decimal)) -> bool:
-    """Whether a threshold or limit is a number that a float can stand for.
+def is_number(value: Any, kinds: Any = Real) -> bool:
+    """Whether a value is a number of these kinds that a float can stand for.
 
     Examples
     --------
-    >>> [is_number(value) for value in (1, Decimal("0.1"), True, float("nan"), 10**400, "1")]
+    >>> [is_number(value) for value in (1, 0.1, True, float("nan"), 10**400, "1")]
     [True, True, False, False, False, False]
+    >>> is_number(Decimal("0.1")), is_number(Decimal("0.1"), EXACT)
+    (False, True)
     """
     if not isinstance(value, kinds) or isinstance(value, bool):
         return False

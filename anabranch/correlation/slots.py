@@ -6,6 +6,7 @@ from typing import Any
 
 from anabranch.calls import (
     COUNTS,
+    EXACT,
     FLOATING,
     INTEGRAL,
     TEXT,
@@ -111,7 +112,7 @@ class Slots:
 
     def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
         limit: Any = term.limit
-        number = is_number(limit)
+        number = is_number(limit, EXACT)
         if a in TIMES or b in TIMES:
             if a != b:
                 self._unlike(term, got)

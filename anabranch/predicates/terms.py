@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from anabranch.calls import Duration, is_number, is_whole, microseconds
+from anabranch.calls import EXACT, Duration, is_number, is_whole, microseconds
 from anabranch.errors import InvalidCall
 
 __all__ = [
@@ -217,7 +217,7 @@ class Compared(Term):
     threshold: float
 
     def __post_init__(self) -> None:
-        if is_number(self.threshold):
+        if is_number(self.threshold, EXACT):
             found = _as_float(self.threshold, up=self.op in (">=", "<"))
             object.__setattr__(self, "threshold", found)
 
@@ -243,7 +243,7 @@ class Compared(Term):
         value, found = self.threshold, []
         if isinstance(self.measure, (Custom, VectorMeasure)):
             found += self.measure.own_problems()
-        if not is_number(value):
+        if not is_number(value, EXACT):
             return [*found, f"{self!r}: the threshold must be a finite number, got {value!r}"]
         found += self.measure.problems_with(self)
         kind = self.measure.kind if isinstance(self.measure, VectorMeasure) else ""
@@ -265,7 +265,7 @@ class Within(Term):
     def __post_init__(self) -> None:
         refuse_unnamed("within", self.left, self.right)
         limit: Any = self.limit
-        if is_number(limit):
+        if is_number(limit, EXACT):
             whole = isinstance(limit, Integral)  # exact, however great
             found = int(limit) if whole else _as_float(limit, up=False)
             object.__setattr__(self, "limit", found)
@@ -274,7 +274,7 @@ class Within(Term):
         return f"within({_columns(self.left, self.right)}, {self.limit!r})"
 
     def own_problems(self) -> list[str]:
-        if is_number(self.limit):
+        if is_number(self.limit, EXACT):
             return [] if self.limit >= 0 else [f"{self!r}: the limit must not be negative"]  # type: ignore[operator]
         try:
             negative = microseconds(self.limit) < 0  # type: ignore[arg-type]

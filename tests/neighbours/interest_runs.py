@@ -93,8 +93,8 @@ class InterestRun(Run):
         self.mergers: dict[int, list[tuple[int, bytes]]] = {}
         table = self.fixed.encode(**self.fixed.meta)
         self.owner_count = workers
-        self.homes = Workers(Homes(call, table, workers, "", self))
-        self.workers = Workers(TightOwners(call, table, "", self))
+        self.homes = Workers(Homes(call, table, workers, "", run=self))
+        self.workers = Workers(TightOwners(call, table, "", run=self))
         self.batch = 0
 
     def step(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,7 +67,8 @@ class Run:
 
     def restart(self, call: Nearest) -> None:
         """Go on from what is stored under another call."""
-        self.call = call
+        # So far may objects lag; without it, time would go by the inputs' own watermarks.
+        call = self.call = replace(call, late=late)
         table = None if self.fixed is None else self.fixed.encode(**self.fixed.meta)
         self.workers.job = ShortStays(call, table)
 

@@ -12,8 +12,19 @@ from hypothesis import strategies as st
 from anabranch.errors import BadRow, StateMismatch
 from anabranch.neighbours.kernel import END
 from anabranch.neighbours.lists.algorithm import METRICS
+from anabranch.neighbours.queries import fixed_queries
 from anabranch.predicates import VectorMeasure
-from tests.neighbours.runs import START, Run, Timed, call_of, expected, table, top_of
+from tests.neighbours.runs import (
+    START,
+    Run,
+    ShortStays,
+    Timed,
+    call_of,
+    expected,
+    query_table,
+    table,
+    top_of,
+)
 
 MS = 1000
 
@@ -206,12 +217,12 @@ def test_state_is_freed() -> None:
     ended.step([], [{"id": 1, "v": [0.5], "k": 1, "span": 10**9, "t": START, "op": "add"}])
     for at in range(1, 40):
         ended.step([(START + at * MS, at, [random.random()])])
-    before = len(ended.lists[0])
+    before = len(ended.workers.pieces[0, -1])
     ended.step([], [{"id": 1, "t": START + 40 * MS, "op": "cancel"}])
     ended.step([(START + 50 * MS, 50, [0.0])])
     ended.step([(START + 60 * MS, 60, [0.0])])
     assert ended.state_rows <= 3
-    assert len(ended.lists[0]) < before
+    assert len(ended.workers.pieces[0, -1]) < before
 
 
 def test_a_sparse_stream_is_kept_in_few_slices() -> None:
@@ -222,7 +233,7 @@ def test_a_sparse_stream_is_kept_in_few_slices() -> None:
     run = Run(call_of(), queries, 0, 1)
     for thing in objects:
         run.step([thing])
-        assert len(run.slices) <= 65
+        assert len(run.workers.pieces) <= 66
         assert run.state_rows <= 2.5 * 150
     run.finish()
     assert run.hits() == expected(objects, queries)
@@ -234,8 +245,9 @@ def test_wrong_lengths_and_other_state_are_refused() -> None:
     with pytest.raises(BadRow, match="length 2 where queries"):
         run.step([(START, 7, [1.0, 2.0])])
     run.step([(START, 7, [1.0])])
-    run.fixed.columns["k"] = run.fixed.columns["k"] + 1  # type: ignore[union-attr]
-    with pytest.raises(StateMismatch, match="other queries"):
+    other = fixed_queries(run.call, query_table([{**queries[0], "k": 2}]))[0]
+    run.workers.job = ShortStays(run.call, other.encode(**other.meta))
+    with pytest.raises(StateMismatch, match="begun with queries="):
         run.step([(START + 1, 8, [1.0])])
     with pytest.raises(StateMismatch, match="plan 0 is not the one"):
         run = Run(call_of(), queries, 0, 1)

@@ -214,13 +214,13 @@ def test_cancellations_are_forgotten_in_the_end(monkeypatch: pytest.MonkeyPatch)
     run.step([thing(0, 0, 1.0)], [cancelled(5, ident) for ident in range(2000)])
     run.step([thing(10, 10, 1.0)])
     run.step([thing(20, 20, 1.0)])
-    remembered = len(run.lists[0])
+    remembered = len(run.workers.pieces[0, -1])
     run.step([thing(MEMORY // MS, 30, 1.0)])
     run.step([], [asked(4, ident=7)])  # still known to be cancelled
     run.step([thing(MEMORY // MS + 6, 40, 1.0)])
     run.step([thing(MEMORY // MS + 7, 50, 1.0)])
     assert run.hits() == []
-    assert len(run.lists[0]) < remembered // 4
+    assert len(run.workers.pieces[0, -1]) < remembered // 4
     monkeypatch.setattr(requests, "MOST_CANCELLED", 10)
     run = Run(call_of(ops=True), None, 0, 1)
     run.step([thing(0, 0, 1.0)], [cancelled(5 + ident, ident) for ident in range(30)])

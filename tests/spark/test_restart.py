@@ -88,7 +88,7 @@ def test_kept_columns_of_another_type_are_refused() -> None:
     call = {**CALL, "plan": ab.ssp(2), "keep": ["x"]}
     begun = Correlating(schema(pa.timestamp("us", "UTC")), **call).run(batches[:2])
     for kind, name in ((pa.int64(), "bigint"), (pa.int32(), "int")):
-        with pytest.raises(StateMismatch, match=f"'x' of the left side as timestamp.* {name}"):
+        with pytest.raises(StateMismatch, match=f"left.keep='x timestamp'.* left.keep='x {name}'"):
             begun.restarted(schema(kind)).run(batches[2:])
 
 

@@ -138,7 +138,8 @@ class Merger:
         now, power = np.where(np.isfinite(scores[:, 0]), scores[:, 0], 0), _power(queries)
         full = reached - queries.window >= np.maximum(queries.since, first)
         usual[:] = np.where(full, np.maximum(usual * _FADE**power, now), now)
-        wanted = usual * (1 + reserve(queries.k, _RARE) / queries.k) ** power
+        with np.errstate(over="ignore"):  # infinity wants everything
+            wanted = usual * (1 + reserve(queries.k, _RARE) / queries.k) ** power
         return cls(reached, ends, scores[:, 1:], wanted)
 
     def clear_until(
