@@ -12,10 +12,11 @@ help:
 	@echo "make demo    set up and watch two streams being correlated"
 	@echo "make test    set up and run the tests"
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
-	@echo "make check   ruff, mypy and the tests"
-	@echo "make slow    the tests that take minutes"
-	@echo "make laws    plan changes under 50,000 random streams (about half an hour)"
-	@echo "make bench   benchmarks, results under benchmarks/results"
+	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
+	@echo "make slow    the tests that take minutes: kills, executors, long streams"
+	@echo "make laws    every law with ten times as many examples, drawn at random"
+	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
+	@echo "make clean   remove what the above have made"
 
 setup: $(VENV)/.ready
 	@sh scripts/ensure-java.sh
@@ -32,28 +33,26 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 demo: setup
 	@$(BIN)/anabranch demo
 
-# What needs Spark, and the rest beside it: one session, and two cores in use.
-define run-tests
-	@echo "running what needs Spark; the rest runs beside it and is shown at the end"
-	@$(BIN)/python -m pytest -m "not slow and not spark" > $(VENV)/pure-tests.log 2>&1 & pure=$$!; \
-	$(BIN)/python -m pytest -m "not slow and spark"; spark=$$?; \
-	wait $$pure; status=$$?; cat $(VENV)/pure-tests.log; exit $$((spark | status))
-endef
+# Two processes, each with a Spark session of its own where it needs one. They take the tests file by
+# file, so that neither core waits for the other.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(run-tests)
-
-slow: setup
-	$(BIN)/python -m pytest -m slow
+	$(PYTEST) -m "not slow"
 
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(run-tests)
+	$(BIN)/python -m pytest tests/test_layout.py
+	$(PYTEST) -m "not slow"
+
+slow: setup
+	$(PYTEST) -m slow
 
 laws: setup
-	ANABRANCH_EXAMPLES=50000 $(BIN)/python -m pytest tests/test_plan_changes.py
+	ANABRANCH_PROFILE=laws $(PYTEST) -m "hypothesis and not slow"
 
 bench: setup
 	$(BIN)/python -m benchmarks.correlate
@@ -68,3 +67,4 @@ bench: setup
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +

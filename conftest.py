@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-# Compiling a kernel or a busy machine may take seconds; what is proved does not depend on it.
-settings.register_profile("anabranch", deadline=None)
-settings.load_profile("anabranch")
+from tests.examples import PROFILE
+
+settings.load_profile(PROFILE)
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
@@ -20,23 +20,11 @@ os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    from pyspark.sql import SparkSession
+    from tests.spark.sessions import new_session
 
-    import anabranch as ab
-
-    session = (
-        SparkSession.builder.master("local[2]")
-        .appName("anabranch tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(tmp_path_factory.mktemp("warehouse")))
-        .config("spark.driver.memory", "2g")
-        # Tests are short: a quick compiler that stops early beats one that optimises for hours.
-        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1")
-        .getOrCreate()
-    )
+    session = new_session(tmp_path_factory.mktemp("session"))
     session.sparkContext.setLogLevel("OFF")
-    yield ab.configure(session, workers=2)
+    yield session
     session.stop()
 
 
@@ -48,9 +36,14 @@ def _spark_in_examples(request: pytest.FixtureRequest, doctest_namespace: dict[s
 
 @pytest.hookimpl(tryfirst=True)  # before -m chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what needs Spark, so that it can run beside the rest."""
+    """Mark what needs Spark here, and let it begin: it takes longest.
+
+    Tests that start it in another process mark themselves.
+    """
     for item in items:
         names = getattr(item, "fixturenames", ())
         example = isinstance(item, pytest.DoctestItem) and ".spark." in item.name
-        if "spark" in names or example or "tests/spark" in item.nodeid:
+        if example or "spark" in names:
             item.add_marker(pytest.mark.spark)
+    files = {item.path for item in items if item.get_closest_marker("spark")}
+    items.sort(key=lambda item: item.path not in files)

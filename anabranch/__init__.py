@@ -7,23 +7,21 @@ plan no compiler.
 from __future__ import annotations
 
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-from anabranch.flow.compiled import forget_stale
 
 if TYPE_CHECKING:
     from anabranch.assembly.closing import count_or_timeout, learned, session, wait
-    from anabranch.assembly.fitting import WindowFit, fit_windows
+    from anabranch.assembly.fitting import WindowFit
     from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
     from anabranch.assembly.predicting import Prediction, predict
     from anabranch.correlation.emd.measure import emd
     from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
     from anabranch.neighbours.interest.routing import interest
-    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, place, template
+    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, template
     from anabranch.plans.controller import adaptive
+    from anabranch.plans.hashed import grid, ssp
     from anabranch.plans.log import PlanLog
-    from anabranch.plans.plan import csp, grid, ssp
+    from anabranch.plans.segments import csp
     from anabranch.plans.spans import spans
     from anabranch.predicates import (
         cosine,
@@ -37,16 +35,16 @@ if TYPE_CHECKING:
     )
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.fitting import fit_windows
     from anabranch.spark.knowledge import Knowledge
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
+    from anabranch.spark.place import place
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import recommend, sla
     from anabranch.spark.watch import watch
 
 __version__ = "0.1.0"
-
-forget_stale(Path(__file__).parent)
 
 __all__ = [
     # set up
@@ -112,23 +110,26 @@ __all__ = [
 # Where each public name lives.
 _HOME = {
     "anabranch.assembly.closing": "count_or_timeout learned session wait",
-    "anabranch.assembly.fitting": "WindowFit fit_windows",
+    "anabranch.assembly.fitting": "WindowFit",
     "anabranch.assembly.keys": "by_head by_head_client by_head_time by_head_time_client",
     "anabranch.assembly.predicting": "Prediction predict",
     "anabranch.correlation.emd.measure": "emd",
     "anabranch.errors": "AnabranchError BadRow InvalidCall StateMismatch",
     "anabranch.neighbours.interest.routing": "interest",
-    "anabranch.placement": "CoreNetwork Placement Switcher feed place template",
+    "anabranch.placement": "CoreNetwork Placement Switcher feed template",
     "anabranch.plans.controller": "adaptive",
+    "anabranch.plans.hashed": "grid ssp",
     "anabranch.plans.log": "PlanLog",
-    "anabranch.plans.plan": "csp grid ssp",
+    "anabranch.plans.segments": "csp",
     "anabranch.plans.spans": "spans",
     "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",
+    "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.knowledge": "Knowledge",
     "anabranch.spark.metrics": "metrics",
     "anabranch.spark.nearest": "nearest top",
+    "anabranch.spark.place": "place",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "recommend sla",
     "anabranch.spark.watch": "watch",

@@ -6,9 +6,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-__all__ = ["AnabranchError", "BadRow", "InvalidCall", "StateMismatch"]
+__all__ = ["AnabranchError", "BadRow", "InvalidCall", "StateMismatch", "changed_settings"]
 
 
 class AnabranchError(Exception):
@@ -46,3 +46,29 @@ class BadRow(AnabranchError, ValueError):
 
 class StateMismatch(AnabranchError, RuntimeError):
     """State was written by another query, plan or version than the one that reads it."""
+
+
+def changed_settings(stored: Mapping[str, str], present: Mapping[str, str]) -> str | None:
+    """What to say of a checkpoint that was begun under other settings; None if they are alike.
+
+    Examples
+    --------
+    >>> print(changed_settings({"window": "10 seconds"}, {"window": "5 seconds"}))
+    this checkpoint was begun with window='10 seconds', and the call now says window='5 seconds': \
+put it back, or begin a new checkpoint
+    >>> print(changed_settings({"k": "5", "by": "v"}, {"k": "6", "by": "v", "rows": "9"}))
+    this checkpoint was begun with k='5', no rows, and the call now says k='6', rows='9': put them \
+back, or begin a new checkpoint
+    """
+    names = [name for name in {**stored, **present} if stored.get(name) != present.get(name)]
+    if not names:
+        return None
+    before, now = (
+        ", ".join(f"{n}={of[n]!r}" if n in of else f"no {n}" for n in names)
+        for of in (stored, present)
+    )
+    them = "it" if len(names) == 1 else "them"
+    return (
+        f"this checkpoint was begun with {before}, and the call now says {now}: put {them} back, "
+        "or begin a new checkpoint"
+    )

@@ -9,26 +9,31 @@ from __future__ import annotations
 
 import hashlib
 import pickle
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch.correlation.call import Correlation, Side, plan_correlation
-from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
-from anabranch.correlation.packing import pack
+from anabranch.correlation.call import Correlation, plan_correlation
+from anabranch.correlation.kernel import CorrelateJob
+from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.flow.intake import hash_column, keep_column
+from anabranch.flow.kernel import Job, Kernel, Task, check_settings
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Slice, Window
-from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed, plan_from_dict
+from anabranch.flow.sides import Side, hash_column, keep_column
+from anabranch.flow.slices import BEGINNING, Slice, Slices
+from anabranch.plans.costs import choose
+from anabranch.plans.hashed import keyed
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows, read_back
 from anabranch.plans.routing import LivePlans
 from anabranch.plans.spans import Spans
 
-__all__ = ["InProcess", "check_plan", "simple_types"]
+__all__ = ["InProcess", "Workers", "check_plan", "simple_types"]
+
+_SNAPSHOT = -1
 
 
 def check_plan(
@@ -36,79 +41,140 @@ def check_plan(
 ) -> None:
     """Raise `AssertionError` unless `plan` obeys the law of plans.
 
-    Random rows of both sides are routed; every pair that the window lets join (and, for a plan
-    that spreads by key, whose keys are equal, or by value, whose values are within reach) must meet
-    in exactly one worker. The plan must also answer for a row alone, and survive pickling and its
-    JSON form.
+    Random rows of both sides are routed; every pair that the window lets join and that the plan
+    says may match must meet in exactly one worker. The plan must also answer for a row alone, and
+    survive pickling and its JSON form, if it has one. A plan of spans must be bound first.
 
     Examples
     --------
-    >>> from anabranch.plans.plan import grid
+    >>> from anabranch.plans.hashed import grid
     >>> check_plan(grid(3, 2))
     """
+    if not isinstance(plan, Plan):
+        raise TypeError(f"check_plan takes a plan such as ab.grid(2, 2), got {plan!r}")
     random = np.random.default_rng(seed)
-    longest = max(*window, 1)
-    t = [np.sort(random.integers(0, 6 * longest, rows)) + 10**15 for _ in (LEFT, RIGHT)]
-    ids = [random.integers(0, 20 if plan.by_key else 10**9, rows) for _ in (LEFT, RIGHT)]
-    h = [mix(values) for values in ids]
-    v = [_values(plan, random, rows) for _ in (LEFT, RIGHT)]
-    homes = [_homes(plan, side, t[side], h[side], v[side], window) for side in (LEFT, RIGHT)]
-    apart = t[LEFT][:, None] - t[RIGHT][None, :]
-    due = (apart >= -window[0]) & (apart <= window[1])
-    if plan.by_key:
-        due &= ids[LEFT][:, None] == ids[RIGHT][None, :]
-    if isinstance(plan, Spans) and plan.reach is not None:
-        due &= np.abs(v[LEFT][:, None] - v[RIGHT][None, :]) <= plan.reach * (1 - 1e-12)
+    left, right = (_drawn(plan, window, rows, random) for _ in (LEFT, RIGHT))
+    homes = [_homes(plan, side, of, window) for side, of in ((LEFT, left), (RIGHT, right))]
+    apart = left.t[:, None] - right.t[None, :]
+    due = (apart >= -window[0]) & (apart <= window[1]) & plan.may_match(left, right)
     meetings = homes[LEFT].astype(np.int64) @ homes[RIGHT].T.astype(np.int64)
     wrong = np.argwhere(due & (meetings != 1))
     if len(wrong):
         i, j = wrong[0]
         raise AssertionError(
             f"{plan}: {len(wrong)} of {int(due.sum())} joinable pairs do not meet exactly once; "
-            f"left t={t[LEFT][i]} goes to {np.flatnonzero(homes[LEFT][i]).tolist()}, right "
-            f"t={t[RIGHT][j]} to {np.flatnonzero(homes[RIGHT][j]).tolist()}"
+            f"left t={left.t[i]} goes to {np.flatnonzero(homes[LEFT][i]).tolist()}, right "
+            f"t={right.t[j]} to {np.flatnonzero(homes[RIGHT][j]).tolist()}"
         )
-    for side in (LEFT, RIGHT):
+    # A plan class of one's own need not be fit for a log.
+    twins = [pickle.loads(pickle.dumps(plan)), read_back(plan) or plan]
+    for side, of in ((LEFT, left), (RIGHT, right)):
         some = random.permutation(rows)[: rows // 7]
-        again = _homes(plan, side, t[side][some], h[side][some], v[side][some], window)
+        again = _homes(plan, side, of.take(some), window)
         assert (again == homes[side][some]).all(), f"{plan}: a row's workers depend on other rows"
-        for twin in (pickle.loads(pickle.dumps(plan)), plan_from_dict(plan.to_dict())):
-            same = _homes(twin, side, t[side], h[side], v[side], window)
+        for twin in twins:
+            same = _homes(twin, side, of, window)
             assert (same == homes[side]).all(), f"{plan}: a copy of the plan routes differently"
 
 
-def _values(plan: Plan, random: np.random.Generator, rows: int) -> np.ndarray:
-    """Numbers for a plan by value: in its range, beyond it, and on the edges of its spans."""
-    if not isinstance(plan, Spans):
-        return np.zeros(rows)
-    low, high = plan.low or 0.0, plan.high or 0.0
+def _drawn(plan: Plan, window: tuple[int, int], rows: int, random: np.random.Generator) -> Rows:
+    """Rows with few keys, and values within and beyond a plan's range and on its edges."""
+    t = np.sort(random.integers(0, 6 * max(*window, 1), rows)) + 10**15
+    low, high, spans = 0.0, 1.0, 10
+    if isinstance(plan, Spans):
+        low, high, spans = plan.low or 0.0, plan.high or 0.0, plan.spans
     width = high - low
     anywhere = random.uniform(low - 0.1 * width, high + 0.1 * width, rows)
-    edges = low + width * random.integers(0, plan.spans + 1, rows) / plan.spans
-    return np.where(random.random(rows) < 0.3, edges, anywhere)
+    edges = low + width * random.integers(0, spans + 1, rows) / spans
+    value = np.where(random.random(rows) < 0.3, edges, anywhere)
+    ids, keys = random.integers(0, 10**9, rows), random.integers(0, 20, rows)
+    return Rows(t, mix(ids), mix(keys), value)
 
 
-def _homes(
-    plan: Plan,
-    side: int,
-    t: np.ndarray,
-    h: np.ndarray,
-    values: np.ndarray,
-    window: tuple[int, int],
-) -> np.ndarray:
+def _homes(plan: Plan, side: int, rows: Rows, window: tuple[int, int]) -> np.ndarray:
     """A row by worker matrix of how many copies go there."""
-    if plan.by_value:
-        offsets, workers = plan.route_values(side, values, h)
-    else:
-        offsets, workers = plan.route(side, t, h, window)
-    assert len(offsets) == len(t) + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
+    offsets, workers = plan.route(side, rows, window)
+    n = len(rows.t)
+    assert len(offsets) == n + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
     if len(workers):
         found = workers.min(), workers.max()
         assert found[0] >= 0 and found[1] < plan.workers, f"{plan}: worker out of range, {found}"
-    homes = np.zeros((len(t), plan.workers), np.int8)
-    np.add.at(homes, (np.repeat(np.arange(len(t)), np.diff(offsets)), workers), 1)
+    homes = np.zeros((n, plan.workers), np.int8)
+    np.add.at(homes, (np.repeat(np.arange(n), np.diff(offsets)), workers), 1)
     assert homes.max(initial=0) <= 1, f"{plan}: a row goes to the same worker twice"
     return homes
+
+
+class Workers:
+    """The workers of a job in one process, their state kept as bytes from step to step.
+
+    It does what the operator does on Spark, without Spark: opens a kernel from what is stored,
+    runs a step, stores what the step added, and remembers when the worker is next due.
+    """
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.heads: dict[int, bytes] = {}
+        self.pieces: dict[tuple[int, int], bytes] = {}
+        self.timers: dict[int, int | None] = {}
+        self.loads: list[Any] = []
+
+    def kernel(self, worker: int, task: Task | None = None) -> Kernel:
+        """The kernel of a worker, as stored."""
+
+        def fetch(entry: Slice) -> Block:
+            return Block.decode(self.pieces[worker, entry.number])
+
+        head = self.heads.get(worker)
+        slices = Slices.open(self.job.stays, self.job.notes, head, fetch)
+        settings = dict(self.job.settings)
+        if head is None:
+            slices.notes.settings = settings
+        check_settings(slices.notes.settings, settings)
+        kernel = self.job.kernel(slices, task or Task(worker))
+        if (worker, _SNAPSHOT) in self.pieces:
+            kernel.restore(self.pieces[worker, _SNAPSHOT])
+        return kernel
+
+    def step(
+        self, worker: int, arrivals: Sequence[Block], now: int, task: Task | None = None
+    ) -> list[pa.RecordBatch]:
+        """One step of one worker; what it yields."""
+        kernel = self.kernel(worker, task)
+        found = list(kernel.step(arrivals, now))
+        self.store(worker, kernel)
+        return found
+
+    def store(self, worker: int, kernel: Kernel) -> None:
+        """Keep what a step has left."""
+        slices = kernel.slices
+        for entry in slices.dropped:
+            del self.pieces[worker, entry.number]
+        for entry, block in slices.added.values():
+            self.pieces[worker, entry.number] = block.encode(small=self.job.small)
+        snapshot = kernel.snapshot()
+        if snapshot is not None:
+            self.pieces[worker, _SNAPSHOT] = snapshot
+        self.timers[worker] = kernel.due()
+        self.heads[worker] = slices.head()
+        self.loads.append(kernel.load)
+
+    def is_due(self, worker: int, now: int) -> bool:
+        """Whether a timer of the worker fires at a watermark or clock."""
+        due = self.timers.get(worker)
+        return due is not None and due <= now
+
+    def copy(self) -> Workers:
+        """The same state, to go on from twice."""
+        twin = Workers(self.job)
+        twin.heads, twin.pieces = dict(self.heads), dict(self.pieces)
+        twin.timers, twin.loads = dict(self.timers), list(self.loads)
+        return twin
+
+    @property
+    def state_rows(self) -> int:
+        """Rows stored in all workers after the last step."""
+        return sum({load.worker: load.state_rows for load in self.loads}.values())
 
 
 class InProcess:
@@ -143,10 +209,8 @@ class InProcess:
         self.plan = found.plan or (keyed(workers) if found.has_key else choose(workers))
         self.streaming = streaming
         self.pairs: list[dict[str, Any]] = []
-        self.loads: list[Load] = []
+        self.workers = Workers(CorrelateJob(found))
         self._newest = BEGINNING
-        self._heads: dict[int, bytes] = {}
-        self._stored: dict[tuple[int, int], bytes] = {}
 
     @property
     def watermark(self) -> int:
@@ -167,56 +231,42 @@ class InProcess:
         `watermark` is that of the inputs, of a call without `late`.
         """
         routers = live or (LivePlans({0: self.plan}),) * 2
-        inbox: dict[int, list[tuple[int, Block]]] = {}
+        inbox: dict[int, list[Block]] = {}
         newest = self._newest
         for side, table in ((LEFT, left), (RIGHT, right)):
             if table is None or table.num_rows == 0:
                 continue
             batch = prepare(self.correlation.sides[side], table)
-            packed = pack(self.correlation, side, routers[side], batch)
+            packing = SidePacking(self.correlation, side, self.streaming)
+            packed = packing.pack(batch, routers[side])
             newest = max(newest, packed.newest or newest)
-            for worker, coded in packed.blocks.items():
-                inbox.setdefault(worker, []).append((side, Block.decode(coded)))
+            for worker, cell in packed.cells.items():
+                inbox.setdefault(worker, []).append(Block.decode(cell))
         watermark = self.watermark if watermark is None else watermark
-        before = len(self.loads)
-        for worker in sorted(set(self._heads) | set(inbox)):
+        before = len(self.workers.loads)
+        for worker in sorted(set(self.workers.heads) | set(inbox)):
             # As in Spark: a worker runs if it has rows, or if its timer is due.
-            if worker in inbox or self._due(worker, watermark):
-                self._work(worker, inbox.get(worker, []), watermark)
+            if worker in inbox or self.workers.is_due(worker, watermark):
+                for found in self.workers.step(worker, inbox.get(worker, []), watermark):
+                    self.pairs += found.to_pylist()
         self._newest = newest
-        return self.loads[before:]
+        return self.workers.loads[before:]
 
-    def _due(self, worker: int, watermark: int) -> bool:
-        window = Window.open(self.correlation.window, self._heads[worker], _nowhere)
-        if self.streaming and self.correlation.late is None:
-            return int(window.notes["freed"]) < watermark
-        due = window.next_expiry()
-        return due is not None and due <= watermark
+    def take_up(self, other: InProcess) -> None:
+        """Go on with the state of another run, as a restarted query does."""
+        found = other.workers.copy()
+        found.job = self.workers.job
+        self.workers = found
 
-    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
-        def fetch(entry: Slice) -> Block:
-            return Block.decode(self._stored[worker, entry.number])
-
-        window = Window.open(self.correlation.window, self._heads.get(worker), fetch)
-        kernel = CorrelateKernel(self.correlation, window, worker)
-        for batch in kernel.step(arrivals, watermark):
-            self.pairs += batch.to_pylist()
-        for number in window.dropped:
-            del self._stored[worker, number]
-        for number, (_, block) in window.added.items():
-            self._stored[worker, number] = block.encode()
-        self._heads[worker] = window.head()
-        self.loads.append(kernel.load)
+    @property
+    def loads(self) -> list[Load]:
+        """The reports of all steps."""
+        return self.workers.loads
 
     @property
     def state_rows(self) -> int:
         """Rows stored in all workers after the last step."""
-        latest = {load.worker: load.state_rows for load in self.loads}
-        return sum(latest.values())
-
-
-def _nowhere(entry: Slice) -> Block:
-    raise LookupError(f"slice {entry.number} is not to be read")
+        return self.workers.state_rows
 
 
 def prepare(side: Side, table: pa.Table) -> pa.RecordBatch:

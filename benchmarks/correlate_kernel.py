@@ -23,7 +23,8 @@ from anabranch.correlation.filters.tiles import COLS, ROWS, Pair, comparisons, t
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.plans.plan import LEFT, RIGHT, Plan, keyed
+from anabranch.plans.hashed import keyed
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows
 from anabranch.plans.routing import LivePlans, branch, route
 from benchmarks.measuring import Row, Screen, in_turns, rate, ratio
 
@@ -313,7 +314,7 @@ def routing(screen: Screen, quick: bool) -> dict[str, Any]:
     block = Block.of(t, {"id": np.arange(rows), "s0": directions(rows, 64, _SEED)})
 
     def encode(live: LivePlans, side: int) -> None:
-        for _, part in branch(block, route(live, side, t, h, window), live.epoch):
+        for _, part in branch(block, route(live, side, Rows(t, h), window), live.epoch):
             part.encode()
 
     routers: dict[str, Callable[[], object]] = {}
@@ -325,7 +326,7 @@ def routing(screen: Screen, quick: bool) -> dict[str, Any]:
     details: dict[str, Any] = {"microseconds": {}, "copies_per_row": {}}
     for name, spent in in_turns(routers, rounds).items():
         numbered, side = plans[name]
-        copies = len(route(LivePlans(numbered), side, t, h, window).workers) / rows
+        copies = len(route(LivePlans(numbered), side, Rows(t, h), window).workers) / rows
         reached = 1e6 / rate(rows, spent)
         note = f"{copies:.3g} {'copy' if copies == 1 else 'copies'} a row"
         screen.add(Row("routing", name, reached, "us a row", 1.0, at_most=True, note=note))

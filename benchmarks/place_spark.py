@@ -33,7 +33,7 @@ def main() -> None:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-    from anabranch.spark.place import _row_problems, pair_cost
+    from anabranch.spark.demand_pairs import pair_cost, row_problems
 
     a, b = social.facebook_like(options.users, int(86 * options.users * 1.033))
     rate_a, rate_b = social.rates("80% never meet, else log-uniform", len(a))
@@ -54,7 +54,7 @@ def main() -> None:
     frame = spark.createDataFrame(table).repartition(8).persist()
     frame.count()
     began = time.perf_counter()
-    _row_problems(frame)
+    row_problems(frame)
     checks = time.perf_counter() - began
     began = time.perf_counter()
     placed = ab.place(frame, up=1.0, down=options.down)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
+
+from tests.spark.feeds import happens
 
 ROOT = Path(__file__).parent.parent
 
@@ -13,14 +14,16 @@ def test_the_example_runs(spark, capfd):
     (example,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     assert len(example.strip().splitlines()) <= 16
     names: dict = {}
-    exec(example.replace("seconds=30", "seconds=10"), names)
+    exec(example.replace("seconds=30", "seconds=1"), names)
     query = names["query"]
     try:
         import anabranch as ab
 
-        while not ab.metrics(query).get("total", {}).get("comparisons"):
-            assert query.isActive, query.exception()
-            time.sleep(0.2)
+        def compared() -> bool:
+            return bool(ab.metrics(query).get("total", {}).get("comparisons"))
+
+        happens(lambda: compared() or not query.isActive)
+        assert compared(), query.exception()
         assert names["pairs"].columns == [
             "left_id",
             "right_id",

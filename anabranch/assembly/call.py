@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from anabranch.assembly.closing import Closing, Learned
-from anabranch.calls import is_whole, microseconds
+from anabranch.calls import (
+    FLOATING,
+    INTEGRAL,
+    MISSING,
+    TIMESTAMP,
+    UNHASHABLE,
+    Check,
+    Columns,
+    Schema,
+)
 
 __all__ = ["FIGURES", "Assembly", "plan_assembly"]
-
-Schema = Mapping[str, str]  # column name -> Spark's simple type name
 
 # The columns of the result between the key and the items.
 FIGURES = (
@@ -29,8 +36,6 @@ FIGURES = (
     "streams",
 )
 _MOST_STREAMS = 62
-_NUMBERS = ("tinyint", "smallint", "int", "bigint", "float", "double")
-_UNHASHABLE = ("map<", "variant", "void", "float", "double")
 
 
 @dataclass(frozen=True)
@@ -47,6 +52,34 @@ class Assembly:
     late: int | None
     max_open: int | None
     by_arrival: bool
+    key_types: tuple[str, ...] = ()
+    collect_types: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What must stay the same for open windows to keep their meaning, as text by name.
+
+        How windows close may change, but not what brings the rows of an instance together: a key of
+        another type has other hashes, and under a learned policy heads decide where a key lives.
+
+        Examples
+        --------
+        >>> from anabranch.assembly.closing import learned
+        >>> types = {"page": "string", "user": "int", "ts": "timestamp"}
+        >>> call, _ = plan_assembly([types], key=["page", "user"], close=learned(spread=2))
+        >>> call.settings
+        {'key': 'page string, user int', 'collect': 'nothing', 'time': 'ts', 'clock': 'event', \
+'learned by': 'page in 2 parts'}
+        """
+        learned = isinstance(self.closing, Learned)
+        parts = self.closing.spread if isinstance(self.closing, Learned) else 1
+        return {
+            "key": _typed(self.key, self.key_types),
+            "collect": _typed(self.collect, self.collect_types) or "nothing",
+            "time": self.time,
+            "clock": "processing" if self.by_arrival else "event",
+            "learned by": f"{self.head} in {parts} parts" if learned else "nothing",
+        }
 
     def open_per_bucket(self, buckets: int) -> int | None:
         """The share of `max_open` that each bucket gets.
@@ -64,160 +97,134 @@ class Assembly:
 def plan_assembly(
     schemas: Sequence[Schema],
     *,
-    key: Any,
-    time: Any,
-    close: Any,
+    key: Any = MISSING,
+    time: Any = "ts",
+    close: Any = MISSING,
     collect: Any = (),
     response: Any = None,
     late: Any = None,
     max_open: Any = None,
     clock: Any = "event",
 ) -> tuple[Assembly | None, list[str]]:
-    """The call, or every problem that it has.
+    """The call and the problems that stand in its way; one of them is empty.
 
     Examples
     --------
     >>> from anabranch.assembly.closing import session
     >>> schema = {"page": "string", "ts": "timestamp"}
-    >>> found, problems = plan_assembly([schema], key="page", time="ts", close=session("8 seconds"))
+    >>> found, problems = plan_assembly([schema], key="page", close=session("8 seconds"))
     >>> found.key, problems
     (('page',), [])
-    >>> plan_assembly([schema], key=["pag"], time="ts", close="8 seconds")[1]
-    ["there is no column 'pag' for key; the inputs have page, ts", \
-"close must be a policy such as ab.count_or_timeout(13, '22 seconds'), ab.session('8 seconds'), \
-ab.wait('30 seconds') or ab.learned(), got '8 seconds'"]
+    >>> plan_assembly([schema], key=["pag"], close="8 seconds")[1]
+    ["input has no column 'pag' (needed by key); it has page, ts", "close must be a policy such as \
+ab.count_or_timeout(13, '22 seconds'), ab.session('8 seconds'), ab.wait('30 seconds') or \
+ab.learned(), got '8 seconds'"]
     """
-    problems: list[str] = []
     if not schemas:
         return None, ["there is no input: give one DataFrame or a list of them"]
-    schema = schemas[0]
+    check = Check(input=schemas[0])
     for number, other in enumerate(schemas[1:], 1):
-        problems += _differences(schema, other, number)
+        _compare(check, other, number)
     if len(schemas) > _MOST_STREAMS:
-        problems.append(
-            f"{len(schemas)} inputs are more than {_MOST_STREAMS}: union some of them first"
-        )
-    keys = (key,) if isinstance(key, str) else tuple(key) if isinstance(key, (list, tuple)) else ()
-    kept = (
-        (collect,)
-        if isinstance(collect, str)
-        else tuple(collect)
-        if isinstance(collect, (list, tuple))
-        else None
-    )
-    if not keys:
-        problems.append(f"key must name at least one column, got {key!r}")
-    if kept is None:
-        problems.append(f"collect must be a list of columns, got {collect!r}")
-        kept = ()
-    problems += _unnamed("key", keys) + _unnamed("collect", kept)
-    keys, kept = (tuple(n for n in names if isinstance(n, str)) for names in (keys, kept))
-    problems += _missing(schema, "key", keys) + _missing(schema, "collect", kept)
-    problems += _twice("key", keys) + _twice("collect", kept)
-    for name in keys:
-        if name in FIGURES or name == "items":
-            problems.append(f"key column {name!r} is also a column of the result: rename it")
-        if str(schema.get(name, "")).startswith(_UNHASHABLE):
-            problems.append(f"key column {name!r} is {schema[name]}, which is no key; cast it")
-    if not isinstance(time, str):
-        problems += _unnamed("time", (time,))
-    elif time not in schema:
-        problems += _missing(schema, "time", (time,))
-    elif schema[time] != "timestamp":
-        problems.append(f"time column {time!r} is {schema[time]}; cast it to timestamp")
-    if response is not None and not isinstance(response, str):
-        problems += _unnamed("response", (response,))
-    elif response is not None:
-        problems += _missing(schema, "response", (response,))
-        kind = schema.get(response, "double")
-        if kind not in _NUMBERS and not kind.startswith("decimal"):
-            problems.append(
-                f"response column {response!r} is {kind}; it must be a number of milliseconds"
-            )
-    head, found = _head(schema, keys, close)
-    problems += found
-    bounds, found = _bounds(late, max_open, clock)
-    problems += found
-    if problems:
-        return None, problems
+        check.say(f"{len(schemas)} inputs are more than {_MOST_STREAMS}: union some of them first")
+    keys = _key(check, key)
+    kept = _columns(check, "collect", check.names("collect", collect))
+    instant = check.column("input", check.name("time", time), "time", TIMESTAMP)
+    took = None if response is None else _response(check, response)
+    head = _head(check, keys, close)
+    delay = None if late is None else check.duration("late", late)
+    most = None if max_open is None else check.whole("max_open", max_open)
+    arriving = check.choice("clock", clock, ("event", "processing")) == "processing"
+    if arriving and late is not None:
+        check.say("late= is about event time: leave it out with clock='processing'")
+    if check.problems:
+        return None, check.problems
+    types = check.inputs["input"]
     call = Assembly(
         key=keys,
-        time=time,
+        time=instant,
         closing=close,
         collect=kept,
-        response=response,
+        response=took,
         head=head,
         streams=len(schemas),
-        late=bounds,
-        max_open=None if max_open is None else int(max_open),
-        by_arrival=clock == "processing",
+        late=delay,
+        max_open=most,
+        by_arrival=arriving,
+        key_types=tuple(types[name] for name in keys),
+        collect_types=tuple(types[name] for name in kept),
     )
     return call, []
 
 
-def _head(schema: Schema, keys: Sequence[str], close: Any) -> tuple[str, list[str]]:
+def _typed(names: Sequence[str], types: Sequence[str]) -> str:
+    return ", ".join(f"{name} {kind}" for name, kind in zip(names, types, strict=True))
+
+
+def _columns(check: Check, use: str, names: Sequence[str]) -> tuple[str, ...]:
+    """The columns as they are spelt, each once."""
+    found = [own for own in (check.column("input", name, use) for name in names) if own]
+    for name in dict.fromkeys(name for name in found if found.count(name) > 1):
+        check.say(f"{use} names {name!r} twice")
+    return tuple(found)
+
+
+def _key(check: Check, key: Any) -> tuple[str, ...]:
+    if not check.given("key", key, "key='trace_id', which names an instance"):
+        return ()
+    if isinstance(key, (list, tuple)) and not key:
+        check.say(f"key must name at least one column, got {key!r}")
+    keys = _columns(check, "key", check.names("key", key))
+    for name in keys:
+        kind = check.inputs["input"][name]
+        if name.lower() in (*FIGURES, "items"):
+            check.say(f"key column {name!r} is also a column of the result: rename it")
+        if kind.startswith(UNHASHABLE):
+            check.say(f"key column {name!r} is {kind}, which is no key; cast it")
+    return keys
+
+
+def _response(check: Check, response: Any) -> str:
+    found = check.column("input", check.name("response", response), "response")
+    kind = check.inputs["input"][found] if found else "double"
+    if kind not in INTEGRAL | FLOATING and not kind.startswith("decimal"):
+        check.say(f"response column {found!r} is {kind}; it must be a number of milliseconds")
+    return found
+
+
+def _head(check: Check, keys: Sequence[str], close: Any) -> str:
     """The column that is learned about."""
+    if not check.given("close", close, "close=ab.session('8 seconds')"):
+        return ""
     if not isinstance(close, Closing):
-        return "", [
+        check.say(
             "close must be a policy such as ab.count_or_timeout(13, '22 seconds'), "
-            "ab.session('8 seconds'), ab.wait('30 seconds') or ab.learned(), got " + repr(close)
-        ]
-    head = close.head if isinstance(close, Learned) else None
-    if head is not None and head not in keys:
-        return head, [
-            f"head={head!r} is not one of the key columns {', '.join(map(repr, keys))}: an "
+            f"ab.session('8 seconds'), ab.wait('30 seconds') or ab.learned(), got {close!r}"
+        )
+        return ""
+    if not isinstance(close, Learned) or close.head is None:
+        return keys[0] if keys else ""
+    found = check.column("input", close.head, "head")
+    if found and found not in keys:
+        check.say(
+            f"head={close.head!r} is not one of the key columns {', '.join(map(repr, keys))}: an "
             "instance must belong to one head"
-        ]
-    return head or (keys[0] if keys else ""), []
+        )
+    return found
 
 
-def _bounds(late: Any, max_open: Any, clock: Any) -> tuple[int | None, list[str]]:
-    problems, found = [], None
-    if late is not None:
-        try:
-            found = microseconds(late)
-        except ValueError as error:
-            problems.append(f"late: {error}")
-        if found is not None and found < 0:
-            problems.append(f"late must not be negative, got {late!r}")
-    if max_open is not None and not is_whole(max_open):
-        problems.append(f"max_open must be a whole number of at least 1, or None, got {max_open!r}")
-    if clock not in ("event", "processing"):
-        problems.append(f"clock must be 'event' or 'processing', got {clock!r}")
-    elif clock == "processing" and late is not None:
-        problems.append("late= is about event time: leave it out with clock='processing'")
-    return found, problems
-
-
-def _missing(schema: Schema, what: str, names: Sequence[Any]) -> list[str]:
-    have = ", ".join(schema)
-    return [
-        f"there is no column {name!r} for {what}; the inputs have {have}"
-        for name in names
-        if name not in schema
-    ]
-
-
-def _unnamed(what: str, names: Sequence[Any]) -> list[str]:
-    return [
-        f"{what} must name columns by their names, strings, got {name!r}"
-        for name in names
-        if not isinstance(name, str)
-    ]
-
-
-def _twice(what: str, names: Sequence[str]) -> list[str]:
-    found = [name for place, name in enumerate(names) if name in names[:place]]
-    return [f"{what} names {name!r} twice" for name in found]
-
-
-def _differences(schema: Schema, other: Schema, number: int) -> list[str]:
-    lacks = [name for name in schema if name not in other]
-    more = [name for name in other if name not in schema]
-    changed = [n for n in schema if n in other and schema[n] != other[n]]
-    problems = [f"input {number} lacks column {name!r} of input 0" for name in lacks]
-    problems += [f"input {number} has column {name!r}, which input 0 lacks" for name in more]
-    return problems + [
-        f"column {name!r} is {other[name]} in input {number} but {schema[name]} in input 0; cast it"
-        for name in changed
-    ]
+def _compare(check: Check, schema: Schema, number: int) -> None:
+    """Inputs must have the same columns, since their rows come out together."""
+    first, other = check.inputs["input"], schema
+    other = other if isinstance(other, Columns) else Columns(other)
+    for name in first:
+        if name not in other:
+            check.say(f"input {number} lacks column {name!r} of input 0")
+        elif first[name] != other[name]:
+            check.say(
+                f"column {name!r} is {other[name]} in input {number} but {first[name]} in input 0; "
+                "cast it"
+            )
+    for name in other:
+        if name not in first:
+            check.say(f"input {number} has column {name!r}, which input 0 lacks")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from anabranch.calls import Duration, describe, is_whole, microseconds
+from anabranch.calls import Duration, describe, is_number, is_whole, microseconds
 from anabranch.errors import InvalidCall
 
 __all__ = [
@@ -129,7 +129,7 @@ def count_or_timeout(n: int, timeout: Duration, *, linger: Duration | None = Non
     ab.count_or_timeout(13, '22 seconds')
     """
     problems = _whole("n", n)
-    us, lingers = _times("count_or_timeout", timeout, linger, problems)
+    us, lingers = _times("count_or_timeout", "timeout", timeout, linger, problems)
     return CountOrTimeout(us, lingers, n=int(n))
 
 
@@ -141,7 +141,7 @@ def session(gap: Duration, *, linger: Duration | None = None) -> Closing:
     >>> print(session("8 seconds"))
     ab.session('8 seconds')
     """
-    us, lingers = _times("session", gap, linger, [])
+    us, lingers = _times("session", "gap", gap, linger, [])
     return Session(us, lingers)
 
 
@@ -156,7 +156,7 @@ def wait(duration: Duration, *, linger: Duration | None = None) -> Closing:
     >>> print(wait("30 seconds"))
     ab.wait('30 seconds')
     """
-    us, lingers = _times("wait", duration, linger, [])
+    us, lingers = _times("wait", "duration", duration, linger, [])
     return Wait(us, lingers)
 
 
@@ -225,13 +225,13 @@ def learned(
         ("max_heads", max_heads),
     ):
         problems += _whole(name, value)
-    if not _number(coverage) or not 0 < coverage <= 1:
+    if not is_number(coverage) or not 0 < coverage <= 1:
         problems.append(f"coverage must be above 0 and at most 1, got {coverage!r}")
-    if not _number(risk) or not 1e-9 <= risk < 1:
+    if not is_number(risk) or not 1e-9 <= risk < 1:
         problems.append(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
     if head is not None and not isinstance(head, str):
         problems.append(f"head must be the name of a column, got {head!r}")
-    us, lingers = _times("learned", timeout, linger, problems)
+    us, lingers = _times("learned", "timeout", timeout, linger, problems)
     if not lingers:
         what = "linger must be longer than nothing, or what a close cuts off is never learned"
         raise InvalidCall("learned", [f"{what}; got {linger!r}"])
@@ -248,34 +248,30 @@ def learned(
     )
 
 
-def _times(verb: str, timeout: Any, linger: Any, problems: list[str]) -> tuple[int, int]:
+def _times(verb: str, name: str, timeout: Any, linger: Any, problems: list[str]) -> tuple[int, int]:
     """Both durations in microseconds; raises with all problems."""
-    found: list[int] = []
-    for name, value in (("the duration", timeout), ("linger", linger)):
-        if value is None:
-            found.append(found[0])
-            continue
-        try:
-            us = microseconds(value)
-        except ValueError as error:
-            problems.append(str(error))
-            us = 1
-        if us < 0 or (us == 0 and name != "linger"):
-            least = "not be negative" if name == "linger" else "be longer than nothing"
-            problems.append(f"{name} must {least}, got {value!r}")
-        elif us > _LONGEST:
-            problems.append(f"{name} must be at most 30 years, got {value!r}")
-        found.append(us)
+    us = _microseconds(name, timeout, 1, problems)
+    lingers = us if linger is None else _microseconds("linger", linger, 0, problems)
     if problems:
         raise InvalidCall(verb, problems)
-    return found[0], found[1]
+    return us, lingers
+
+
+def _microseconds(name: str, value: Any, least: int, problems: list[str]) -> int:
+    try:
+        us = microseconds(value)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return least
+    if us < least:
+        limit = "be longer than nothing" if least else "not be negative"
+        problems.append(f"{name} must {limit}, got {value!r}")
+    elif us > _LONGEST:
+        problems.append(f"{name} must be at most 30 years, got {value!r}")
+    return us
 
 
 def _whole(name: str, value: Any) -> list[str]:
     if is_whole(value) and value < _MOST:
         return []
     return [f"{name} must be a whole number from 1 to 2**40, got {value!r}"]
-
-
-def _number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -10,12 +10,13 @@ time of the micro-batch, and nothing waits.
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.learning import L_SEEN, new_knowledge
@@ -25,7 +26,6 @@ from anabranch.assembly.loop import (
     HEADS,
     LEARNED,
     LINGERING,
-    NEVER,
     OPEN,
     OPENS,
     ORDERS,
@@ -36,9 +36,11 @@ from anabranch.assembly.loop import (
     flatten,
     run_loop,
 )
-from anabranch.assembly.store import BEGINNING, Entry, Store, Tables, refs_of
-from anabranch.errors import StateMismatch
-from anabranch.flow.blocks import Block, concat
+from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Invocations, refs_of
+from anabranch.flow.blocks import Block, concat, together, weigh
+from anabranch.flow.container import pack, unpack
+from anabranch.flow.load import Figures
+from anabranch.flow.slices import Slice, Slices
 
 __all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
 
@@ -47,6 +49,9 @@ __all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
 ROW = ("h1", "h2", "head", "end", "stream", "tie")
 
 _SLICE_BYTES = 32 << 20
+# What closed windows carry in one piece: Arrow arrays of text hold 2 GB.
+_ITEM_BYTES = 64 << 20
+_WINDOWS_AT_ONCE = 50_000
 
 
 @dataclass(frozen=True)
@@ -62,14 +67,10 @@ class Emitted:
 
 
 @dataclass
-class AssembleLoad:
+class AssembleLoad(Figures):
     """One bucket's step in figures. `late` and `rejected` count invocations."""
 
-    worker: int
-    watermark: int = 0
     rows: int = 0
-    late: int = 0
-    rejected: int = 0
     instances: int = 0
     revisions: int = 0
     evicted: int = 0
@@ -78,25 +79,6 @@ class AssembleLoad:
     peak_windows: int = 0
     lingering: int = 0
     waiting_rows: int = 0
-    state_rows: int = 0
-    state_bytes: int = 0
-    busy_seconds: float = 0.0
-    operator: str = ""
-
-    def to_json(self) -> str:
-        """One line that `from_json` reads.
-
-        Examples
-        --------
-        >>> AssembleLoad.from_json(AssembleLoad(3, instances=7).to_json()).instances
-        7
-        """
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> AssembleLoad:
-        """The report that `to_json` wrote."""
-        return cls(**json.loads(text))
 
 
 class AssembleKernel:
@@ -106,22 +88,28 @@ class AssembleKernel:
     ----------
     closing
         When windows close.
-    store
-        What the bucket holds; the step changes it.
+    slices
+        The stored rows of the bucket; the step changes them.
     max_open
         Windows that may be open in this bucket.
     by_arrival
         Processing time.
+    by_last_step
+        Late is what the clock of the last step had passed, not this one's: so for tables, and where
+        the inputs have watermarks of their own.
     worker
         The bucket's number.
+    result
+        Makes the rows of the result out of closed windows.
 
     Examples
     --------
     >>> from anabranch.assembly.closing import count_or_timeout
-    >>> kernel = AssembleKernel(count_or_timeout(2, "5 us"), Store())
+    >>> kernel = AssembleKernel(count_or_timeout(2, "5 us"), Slices((0, 0), AssembleNotes()))
     >>> rows = Block.of([1, 3, 9], {"w": np.array([[7, 7, 7, 0, 1, 0]] * 3)})
-    >>> _ = kernel.step([rows], clock=0)
-    >>> closed = kernel.step([], clock=20)
+    >>> kernel.advance([rows], clock=0)
+    []
+    >>> (closed,) = kernel.advance([], clock=20)
     >>> closed.windows[:, [Column.OPENED, Column.CLOSED, Column.COUNT, Column.SEQ]].tolist()
     [[1, 3, 2, 0], [9, 14, 1, 0]]
     """
@@ -129,86 +117,118 @@ class AssembleKernel:
     def __init__(
         self,
         closing: Closing,
-        store: Store,
+        slices: Slices[AssembleNotes],
         max_open: int | None = None,
+        *,
         by_arrival: bool = False,
+        by_last_step: bool = False,
         worker: int = 0,
+        result: Callable[[Emitted], pa.RecordBatch] | None = None,
     ) -> None:
         self.closing = closing
-        self.store = store
+        self.slices = slices
         self.max_open = int(NEVER) if max_open is None else max_open
         self.by_arrival = by_arrival
+        self.by_last_step = by_last_step
         self.load = AssembleLoad(worker)
-        made_for = repr((closing, max_open, by_arrival))
-        if store.notes.setdefault("policy", made_for) != made_for:
-            raise StateMismatch(
-                f"the checkpoint's windows were made by {store.notes['policy']}, the query is now "
-                f"{made_for}: restart with the old policy, or begin a new checkpoint"
-            )
+        self._result = result
+        self._rows = Invocations(slices)
+        self._tables: dict[str, np.ndarray] = {}
+        self._changed = False
 
-    def step(self, arrivals: Sequence[Block], clock: int, flush: bool = False) -> Emitted:
-        """Take in arrivals, move the clock, and tell what closed.
+    def step(
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in arrivals and move the clock; rows of the windows that closed."""
+        assert self._result is not None
+        for emitted in self.advance(arrivals, now, last):
+            yield self._result(emitted)
+
+    def advance(self, arrivals: Sequence[Block], clock: int, flush: bool = False) -> list[Emitted]:
+        """Take in arrivals, move the clock, and give what closed, in pieces of a bearable size.
 
         The clock never runs backwards. With `flush` the windows that remain open are closed.
         """
         began = time.perf_counter()
-        store = self.store
-        before = store.notes.get("clock", BEGINNING)
+        notes, load = self.slices.notes, self.load
+        before = notes.reached
         clock = max(clock, before)
-        load = self.load
         load.watermark = clock
         load.rejected += sum(block.meta.get("rejected", 0) for block in arrivals)
         refs, rows = self._due([b for b in arrivals if len(b)], before, clock)
-        if not len(refs) and not flush and clock < store.notes.get("next", BEGINNING):
-            emitted = Emitted(np.empty((0, Column.WIDTH), np.int64), np.zeros(1, np.int64), None)
-        else:
+        emitted: list[Emitted] = []
+        if len(refs) or flush or clock >= notes.next:
             emitted = self._advance(refs, rows, clock, flush)
-        store.notes["clock"] = clock
+        notes.reached = clock
         self._report(emitted, clock)
         load.busy_seconds += time.perf_counter() - began
         return emitted
 
-    def next_due(self) -> int | None:
+    def due(self) -> int | None:
         """The clock at which the next step has something to do without new rows."""
-        found = int(self.store.notes.get("next", int(NEVER)))
-        clock = self.store.notes.get("clock", BEGINNING)
+        notes = self.slices.notes
+        if self.by_last_step and not self.by_arrival:
+            return notes.reached + 1  # all buckets judge what is late by the same last step
+        found = notes.next if notes.next > -NEVER else NEVER
         if not self.by_arrival:
-            for entry in self.store.marks.values():
-                if entry.last > clock:
-                    found = min(found, max(entry.first, clock + 1))
+            for entry in self._rows.marks().values():
+                if entry.last > notes.reached:
+                    found = min(found, max(entry.first, notes.reached + 1))
         return None if found >= NEVER else found
 
+    def snapshot(self) -> bytes | None:
+        """The table of windows and what is learned; None if they are as before."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return pack(self._tables, small=True)
+
+    def restore(self, data: Any) -> None:
+        """Take up a snapshot."""
+        self._tables = unpack(data)[0]
+
+    def renew(self, fresh: AssembleKernel) -> None:
+        """Go on with the slices of a later micro-batch."""
+        self.slices, self._rows, self.load = fresh.slices, fresh._rows, fresh.load
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tables."""
+        return weigh(self._tables)
+
     def _due(self, arrivals: list[Block], before: int, clock: int) -> tuple[np.ndarray, np.ndarray]:
-        """Store what came; names and figures of the rows that are due, late ones last."""
-        store = self.store
+        """Store what came; names and figures of the rows that are due."""
         due: list[tuple[int, Block, int, int]] = []
+        late: list[int] = []  # how many of each part, which stand first in it
         if not self.by_arrival:
-            for number, entry in store.marks.items():
+            for number, entry in self._rows.marks().items():
                 if entry.last > before and entry.first <= clock:
-                    block = store.read_marks(number)
+                    block = self._rows.read_marks(number)
                     ends = np.searchsorted(block.t, (before, clock), "right")
                     due.append((number, block, int(ends[0]), int(ends[1])))
-        late = 0
-        if arrivals:
-            fresh = concat(arrivals).in_time_order()
+                    late.append(0)
+        limit = before if self.by_last_step else clock
+        ahead = NEVER if self.by_arrival else clock
+        for group in together(arrivals):
+            fresh = concat(group).in_time_order()
             self.load.rows += len(fresh)
             for piece in _pieces(fresh):
                 passed = len(piece)
+                missed = 0
                 if not self.by_arrival:
                     passed = int(np.searchsorted(piece.t, clock, "right"))
-                    late += passed
-                ahead = int(NEVER) if self.by_arrival else clock
-                due.append((store.append(piece, ahead), piece, 0, passed))
-        self.load.late += late
-        due = [part for part in due if part[2] < part[3]]
-        if not due:
+                    missed = int(np.searchsorted(piece.t, limit, "right"))
+                due.append((self._rows.append(piece, ahead), piece, 0, passed))
+                late.append(missed)
+        self.load.late += sum(late)
+        if not any(start < stop for _, _, start, stop in due):
             return np.empty(0, np.int64), np.empty((0, 7), np.int64)
         refs = np.concatenate([refs_of(n, np.arange(a, b)) for n, _, a, b in due])
         t = np.concatenate([block.t[a:b] for _, block, a, b in due])
         w = np.concatenate([block.columns["w"][a:b] for _, block, a, b in due])
-        is_late = np.zeros(len(t), np.int64)
-        if late:
-            is_late[-late:] = 1
+        is_late = np.concatenate(
+            [np.arange(b - a) < n for (_, _, a, b), n in zip(due, late, strict=True)]
+        ).astype(np.int64)
         # In processing time all come at once, and what is of one key is taken together.
         order = (
             np.lexsort((w[:, 5], t, w[:, 1], w[:, 0])) if self.by_arrival else _order(t, w, is_late)
@@ -220,9 +240,10 @@ class AssembleKernel:
         rows[:, 6] = is_late[order]
         return refs[order], rows
 
-    def _advance(self, refs: np.ndarray, rows: np.ndarray, clock: int, flush: bool) -> Emitted:
-        store, closing = self.store, self.closing
-        held = store.tables().arrays
+    def _advance(
+        self, refs: np.ndarray, rows: np.ndarray, clock: int, flush: bool
+    ) -> list[Emitted]:
+        notes, closing, held = self.slices.notes, self.closing, self._tables
         old = held.get("windows", np.empty((0, Column.WIDTH), np.int64))
         kept = held.get("refs", np.empty(0, np.int64))
         known, n = len(old), len(rows)
@@ -250,8 +271,8 @@ class AssembleKernel:
             closing.timeout,
             closing.linger,
             self.max_open,
-            store.notes.get("order", 0),
-            store.notes.get("learned", 0),
+            notes.order,
+            notes.learned,
             heads,
             size,
             degrees,
@@ -260,8 +281,8 @@ class AssembleKernel:
             common,
             *_parameters(closing),
         )
-        found = Emitted(out, starts, store.gather(names[items]) if len(items) else None)
-        store.notes["order"], store.notes["learned"] = int(c[ORDERS]), int(c[LEARNED])
+        found = [self._emitted(out, starts, names[items], *part) for part in self._parts(starts)]
+        notes.order, notes.learned = int(c[ORDERS]), int(c[LEARNED])
         self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
         learned = {}
         if closing.learns:
@@ -271,6 +292,24 @@ class AssembleKernel:
             0 if flush else int(c[OPENS])
         )
         return found
+
+    def _parts(self, starts: np.ndarray) -> Iterator[tuple[int, int]]:
+        """Runs of windows whose items together are no burden."""
+        each = max(1, self.slices.nbytes // max(1, self.slices.rows))
+        most = max(1, _ITEM_BYTES // each)
+        first, count = 0, len(starts) - 1
+        while first < count:
+            full = int(np.searchsorted(starts, starts[first] + most, "right")) - 1
+            last = min(max(first + 1, full), first + _WINDOWS_AT_ONCE, count)
+            yield first, last
+            first = last
+
+    def _emitted(
+        self, out: np.ndarray, starts: np.ndarray, names: np.ndarray, first: int, last: int
+    ) -> Emitted:
+        a, b = int(starts[first]), int(starts[last])
+        items = self._rows.gather(names[a:b]) if b > a else None
+        return Emitted(out[first:last], starts[first : last + 1] - a, items)
 
     def _keep(
         self,
@@ -289,14 +328,14 @@ class AssembleKernel:
         meta[:, Column.LINK] = starts[:-1]
         meta[:, Column.LINK_END] = starts[1:] - 1
         meta[: len(lingering), Column.LINK : Column.QUEUED + 1] = -1
-        refs = self.store.clean(names[rows], int(NEVER) if self.by_arrival else clock)
-        self.store.put_tables(Tables({"windows": meta, "refs": refs, **learned}))
-        due = int(NEVER)
+        refs = self._rows.clean(names[rows], NEVER if self.by_arrival else clock)
+        self._tables, self._changed = {"windows": meta, "refs": refs, **learned}, True
+        due = NEVER
         if len(is_open):
             due = int(meta[len(lingering) :, Column.DUE].min())
         if len(lingering):
             due = min(due, int(meta[0, Column.CLOSED]) + self.closing.linger)
-        self.store.notes["next"] = due
+        self.slices.notes.next = due
         self.load.open_windows, self.load.lingering = len(is_open), len(lingering)
 
     def _knowledge(
@@ -308,28 +347,29 @@ class AssembleKernel:
         room = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]]))) + 1
         return new_knowledge(held, room)
 
-    def _report(self, emitted: Emitted, clock: int) -> None:
-        load, windows = self.load, emitted.windows
-        revisions = windows[:, Column.REVISION] > 0
-        load.revisions += int(revisions.sum())
-        load.instances += int((~revisions).sum())
-        load.timeouts += int((windows[:, Column.REASON] == TIMEOUT).sum())
-        load.evicted += int((windows[:, Column.REASON] == EVICTED).sum())
-        tables = self.store.tables().arrays
-        if "windows" in tables:
-            states = tables["windows"][:, Column.STATE]
+    def _report(self, emitted: Sequence[Emitted], clock: int) -> None:
+        load = self.load
+        for piece in emitted:
+            revisions = piece.windows[:, Column.REVISION] > 0
+            load.revisions += int(revisions.sum())
+            load.instances += int((~revisions).sum())
+            load.timeouts += int((piece.windows[:, Column.REASON] == TIMEOUT).sum())
+            load.evicted += int((piece.windows[:, Column.REASON] == EVICTED).sum())
+        if "windows" in self._tables:
+            states = self._tables["windows"][:, Column.STATE]
             load.open_windows = int((states == OPEN).sum())
             load.lingering = len(states) - load.open_windows
-        load.state_rows, load.state_bytes = self.store.rows, self.store.nbytes
+        load.state_rows = sum(entry.rows for entry in self.slices.of(ROWS))
+        load.state_bytes = self.slices.nbytes + self.nbytes
         if not self.by_arrival:
-            held = {n: e for n, e in self.store.marks.items() if e.last > clock}
+            held = {n: e for n, e in self._rows.marks().items() if e.last > clock}
             load.waiting_rows = sum(self._waiting(n, e, clock) for n, e in held.items())
 
-    def _waiting(self, number: int, entry: Entry, clock: int) -> int:
+    def _waiting(self, number: int, entry: Slice, clock: int) -> int:
         """Rows of a slice that the clock has not passed."""
         if entry.first > clock:
             return entry.rows
-        t = self.store.read_marks(number).t
+        t = self._rows.read_marks(number).t
         return len(t) - int(np.searchsorted(t, clock, "right"))
 
 

@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["COMMON", "HEAD_WIDTH", "RING", "learn", "new_knowledge", "patience"]
 
@@ -71,7 +72,7 @@ def new_knowledge(held: dict[str, np.ndarray], room: int) -> tuple[np.ndarray, .
     return (*found, held.get("common", common).copy())
 
 
-@numba.njit(cache=True)
+@njit
 def _situation(known, count):
     """Which heads are alike: as much known of them, and one invocation or several."""
     size = 0
@@ -81,7 +82,7 @@ def _situation(known, count):
     return 2 * size + (1 if count > 1 else 0)
 
 
-@numba.njit(cache=True)
+@njit
 def _remember(ring, ordered, n, value):
     """Put the n-th value into a ring and into the same values in order."""
     size = len(ring)
@@ -99,7 +100,7 @@ def _remember(ring, ordered, n, value):
     ring[n % size] = value
 
 
-@numba.njit(cache=True)
+@njit
 def _chance(known, degrees, common, count):
     """How likely it is that an instance with so many invocations gets more."""
     c = min(count, DEGREES)
@@ -116,7 +117,7 @@ def _chance(known, degrees, common, count):
     return (usual + more) / (1 + reached)
 
 
-@numba.njit(cache=True)
+@njit
 def learn(head, degrees, silences, ordered, common, count, silence, last, coverage):
     """Take in an instance of a head: how many invocations, its longest and its last silence."""
     n = head[L_N]
@@ -155,7 +156,7 @@ def learn(head, degrees, silences, ordered, common, count, silence, last, covera
         common[C_SILENCES] += 1
 
 
-@numba.njit(cache=True)
+@njit
 def patience(head, degrees, ordered, common, count, risk, after):
     """How long to wait for another invocation; 0 if not at all, -1 if nobody knows.
 

@@ -10,9 +10,10 @@ import numpy as np
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, AssembleLoad
 from anabranch.assembly.loop import Column
-from anabranch.assembly.store import BEGINNING, Store
+from anabranch.assembly.store import AssembleNotes
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
+from anabranch.flow.slices import BEGINNING, Slices
 
 __all__ = ["Assembled", "assemble_arrays"]
 
@@ -99,20 +100,21 @@ def assemble_arrays(
     w[:, 3] = times if end is None else np.asarray(end, np.int64)
     w[:, 4] = 1 if stream is None else np.int64(1) << np.asarray(stream, np.int64)
     w[:, 5] = np.arange(n)
-    kernel = AssembleKernel(closing, Store(), max_open)
+    kernel = AssembleKernel(closing, Slices((0, 0), AssembleNotes()), max_open)
     order = np.argsort(times, kind="stable")
-    windows, starts, rows, offset = [], [np.zeros(1, np.int64)], [], 0
-    kernel.step([Block.of(times[order], {"w": w[order]})] if n else [], BEGINNING)
+    windows = [np.empty((0, Column.WIDTH), np.int64)]
+    starts, rows, offset = [np.zeros(1, np.int64)], [], 0
+    kernel.advance([Block.of(times[order], {"w": w[order]})] if n else [], BEGINNING)
     last = int(times.max()) if n else 0
     first = int(times.min()) if n else 0
     clocks = np.linspace(first, last, steps + 1)[1:-1].astype(np.int64).tolist()
     for clock in [*clocks, last, last + 4 * (closing.timeout + closing.linger) + 1]:
-        found = kernel.step([], clock)
-        windows.append(found.windows)
-        starts.append(found.starts[1:] + offset)
-        offset += int(found.starts[-1])
-        if found.items is not None:
-            rows.append(found.items.columns["w"][:, 5])
+        for found in kernel.advance([], clock):
+            windows.append(found.windows)
+            starts.append(found.starts[1:] + offset)
+            offset += int(found.starts[-1])
+            if found.items is not None:
+                rows.append(found.items.columns["w"][:, 5])
     return Assembled(
         np.concatenate(windows),
         np.concatenate(starts),

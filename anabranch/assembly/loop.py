@@ -9,7 +9,6 @@ out then depends on the invocations alone, not on how they were batched.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from anabranch.assembly.learning import (
@@ -24,6 +23,7 @@ from anabranch.assembly.learning import (
     learn,
     patience,
 )
+from anabranch.flow.process import njit
 
 __all__ = ["CAUSES", "NEVER", "Column", "flatten", "run_loop"]
 
@@ -60,7 +60,7 @@ HEADS, LIVE_HEADS, HEAD_OUT, HEAD_IN, LEARNED = range(9, 14)
 COUNTERS = 14
 
 
-@numba.njit(cache=True)
+@njit
 def _find(keys, table, count, h1, h2):
     """The slot of a key, or -1 and where it would stand in the hash table."""
     mask = len(table) - 1
@@ -73,7 +73,7 @@ def _find(keys, table, count, h1, h2):
     return -1, at
 
 
-@numba.njit(cache=True)
+@njit
 def _before(meta, heap, times, i, j):
     """Whether entry i of the heap is due before entry j; ties by key, never by slot."""
     if times[i] != times[j]:
@@ -84,13 +84,13 @@ def _before(meta, heap, times, i, j):
     return meta[a, H2] < meta[b, H2]
 
 
-@numba.njit(cache=True)
+@njit
 def _swap(heap, times, i, j):
     heap[i], heap[j] = heap[j], heap[i]
     times[i], times[j] = times[j], times[i]
 
 
-@numba.njit(cache=True)
+@njit
 def _push(meta, heap, times, c, slot, time):
     at = c[HEAP]
     c[HEAP] += 1
@@ -104,7 +104,7 @@ def _push(meta, heap, times, c, slot, time):
         at = up
 
 
-@numba.njit(cache=True)
+@njit
 def _pop(meta, heap, times, c):
     slot = heap[0]
     c[HEAP] -= 1
@@ -124,7 +124,7 @@ def _pop(meta, heap, times, c):
     return slot
 
 
-@numba.njit(cache=True)
+@njit
 def _settle(meta, heap, times, c):
     """Make the heap's top a window that is open and due then; its deadline, or NEVER."""
     while c[HEAP] > 0:
@@ -139,7 +139,7 @@ def _settle(meta, heap, times, c):
     return NEVER
 
 
-@numba.njit(cache=True)
+@njit
 def _emit(meta, c, slot, out, starts, items, links):
     """A row of the result: the window as it is, and its invocations since the last one."""
     e = c[EMITTED]
@@ -155,7 +155,7 @@ def _emit(meta, c, slot, out, starts, items, links):
     c[EMITTED] += 1
 
 
-@numba.njit(cache=True)
+@njit
 def _close(meta, c, slot, reason, at, out, starts, items, links, queue, orders):
     meta[slot, STATE] = LINGERING
     meta[slot, REASON] = reason
@@ -168,7 +168,7 @@ def _close(meta, c, slot, reason, at, out, starts, items, links, queue, orders):
     c[LAST_IN] += 1
 
 
-@numba.njit(cache=True)
+@njit
 def _settled(
     meta, c, slot, heads, degrees, silences, ordered, common, table, hqueue, hseen, coverage, most
 ):
@@ -200,7 +200,7 @@ def _settled(
             c[LIVE_HEADS] -= 1
 
 
-@numba.njit(cache=True)
+@njit
 def run_loop(
     meta, known, links, rows, offset, clock, by_arrival, flush, restarts, revises, learns, size,
     expects, timeout, linger, max_open, order, learned_before, heads, n_heads, degrees, silences,
@@ -392,7 +392,7 @@ def run_loop(
     return out[: c[EMITTED]], starts[: c[EMITTED] + 1], items[: c[ITEMS]], c
 
 
-@numba.njit(cache=True)
+@njit
 def flatten(meta, links, total):
     """The chains of open windows one after the other, and where each one starts."""
     starts = np.zeros(len(meta) + 1, np.int64)

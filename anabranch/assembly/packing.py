@@ -18,59 +18,73 @@ from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.flow.blocks import Block
+from anabranch.flow.intake import Faults, time_faults
+from anabranch.flow.kernel import Packed
 
-__all__ = ["FAR", "PackedInvocations", "pack_invocations", "result_batch"]
-
-
-FAR = 1 << 61
-"""Microseconds, 73,000 years: times beyond are rejected, since deadlines would overflow."""
+__all__ = ["InvocationPacking", "result_batch"]
 
 
 @dataclass(frozen=True)
-class PackedInvocations:
-    """Encoded blocks by bucket, and the newest event time among the rows (0 if there are none)."""
+class InvocationPacking:
+    """Packs the rows of one input for so many buckets."""
 
-    blocks: dict[int, bytes]
-    newest: int
+    call: Assembly
+    stream: int
+    buckets: int
+    streaming: bool = False
 
+    def pack(self, batch: pa.RecordBatch, live: Any = None) -> Packed:
+        """The cells of one batch; rows without time or key are counted."""
+        faults = self._faults(batch)
+        rejected = faults.count
+        if rejected:
+            batch = batch.take(pa.array(faults.good))
+        block = self._block(batch)
+        w = block.columns["w"]
+        # The low bits find a window in its bucket's table, the high ones find the bucket.
+        spread = w[:, 2] if self.call.closing.learns else w[:, 0]
+        bucket = (spread.view(np.uint64) >> np.uint64(33)) % np.uint64(self.buckets)
+        order = np.argsort(bucket, kind="stable")
+        found, starts = np.unique(bucket[order], return_index=True)
+        parts = {}
+        if len(block):
+            for number, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
+                parts[int(number)] = block.take(rows).in_time_order()
+        for number in self._hearing():
+            parts.setdefault(number, block.slice(0, 0))
+        cells = {n: part.encode(rejected=0 if n else rejected) for n, part in parts.items()}
+        return Packed(cells, int(block.t.max()) if len(block) else 0)
 
-def pack_invocations(
-    call: Assembly, stream: int, buckets: int, batch: pa.RecordBatch
-) -> PackedInvocations:
-    """The blocks of one batch of input `stream`; rows without time or key are counted."""
-    total = batch.num_rows
-    bad = batch.column("t").is_null()
-    for number in range(len(call.key)):
-        bad = pc.or_(bad, batch.column(f"k{number}").is_null())
-    far = pc.greater(pc.abs(batch.column("t")), FAR)
-    bad = pc.or_(bad, pc.coalesce(far, pa.scalar(False)))
-    rejected = pc.sum(bad).as_py() or 0
-    if rejected:
-        batch = batch.filter(pc.invert(bad))
-    t = batch.column("t").to_numpy()
-    w = np.empty((len(t), 6), np.int64)
-    for place, name in enumerate(("h1", "h2", "head")):
-        w[:, place] = batch.column(name).to_numpy()
-    w[:, 3] = np.maximum(pc.coalesce(batch.column("end"), batch.column("t")).to_numpy(), t)
-    w[:, 4] = 1 << stream
-    w[:, 5] = batch.column("tie").to_numpy()
-    names = [f"k{n}" for n in range(len(call.key))] + [f"c{n}" for n in range(len(call.collect))]
-    columns: dict[str, Any] = {name: batch.column(name) for name in names}
-    block = Block.of(t, {"w": w, **columns})
-    # The low bits find a window in its bucket's table, the high ones find the bucket.
-    spread = w[:, 2] if call.closing.learns else w[:, 0]
-    bucket = (spread.view(np.uint64) >> np.uint64(33)) % np.uint64(buckets)
-    order = np.argsort(bucket, kind="stable")
-    found, starts = np.unique(bucket[order], return_index=True)
-    parts = {
-        int(number): block.take(rows).in_time_order()
-        for number, rows in zip(found, np.split(order, starts[1:]), strict=True)
-    } if len(t) else {}  # fmt: skip
-    blocks = {number: part.encode(worker=number) for number, part in parts.items()}
-    if rejected or (total and not blocks):  # somebody has to report them
-        first = parts.get(0, block.slice(0, 0))
-        blocks[0] = first.encode(worker=0, rejected=rejected)
-    return PackedInvocations(blocks, int(t.max()) if len(t) else 0)
+    def _hearing(self) -> range:
+        """Buckets that get a cell in any case.
+
+        The first counts what is rejected. All, where late is what the last step had passed: each
+        must have had the same last step.
+        """
+        by_last_step = self.streaming and self.call.late is None and not self.call.by_arrival
+        return range(self.buckets if by_last_step else 1)
+
+    def _faults(self, batch: pa.RecordBatch) -> Faults:
+        t = batch.column("t")
+        faults = Faults("invocation of", batch.column("k0"), drop=True)
+        faults.where(t.is_null(), f"time column {self.call.time!r} is null")
+        for number, name in enumerate(self.call.key):
+            faults.where(batch.column(f"k{number}").is_null(), f"key column {name!r} is null")
+        for rows, reason in time_faults(t, self.streaming and not self.call.by_arrival):
+            faults.where(rows, reason)
+        return faults
+
+    def _block(self, batch: pa.RecordBatch) -> Block:
+        t = batch.column("t").to_numpy()
+        w = np.empty((len(t), 6), np.int64)
+        for place, name in enumerate(("h1", "h2", "head")):
+            w[:, place] = batch.column(name).to_numpy()
+        w[:, 3] = np.maximum(pc.coalesce(batch.column("end"), batch.column("t")).to_numpy(), t)
+        w[:, 4] = 1 << self.stream
+        w[:, 5] = batch.column("tie").to_numpy()
+        names = [f"k{n}" for n in range(len(self.call.key))]
+        names += [f"c{n}" for n in range(len(self.call.collect))]
+        return Block.of(t, {"w": w, **{name: batch.column(name) for name in names}})
 
 
 def result_batch(call: Assembly, emitted: Emitted) -> pa.RecordBatch:

@@ -6,20 +6,17 @@ import math
 import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from anabranch.assembly.closing import CountOrTimeout
 from anabranch.assembly.fitting.distribution import Distribution
-from anabranch.assembly.window_array import WindowArray, window_array
-from anabranch.calls import Duration, count, microseconds
+from anabranch.assembly.fitting.window_array import WindowArray, window_array
+from anabranch.assembly.fitting.windows import WindowFit
+from anabranch.calls import Duration, count, is_number, microseconds
 from anabranch.errors import InvalidCall
-
-if TYPE_CHECKING:
-    from anabranch.assembly.fitting.windows import WindowFit
 
 __all__ = ["Prediction", "predict"]
 
@@ -192,16 +189,19 @@ window after 14.7 s; 79.3% of instances are whole in their first window
                 problems.append(f"{name} must not be negative, got {given!r}")
     if problems:
         raise InvalidCall("predict", problems)
-    array = window_array(
-        values.rate,
-        values.size,
-        values.timeout,
-        values.degrees,
-        values.span,
-        arrival_scv=arrival_scv,
-        tuple_bytes=tuple_bytes,
-        peak=peak,
-    )
+    try:
+        array = window_array(
+            values.rate,
+            values.size,
+            values.timeout,
+            values.degrees,
+            values.span,
+            arrival_scv=arrival_scv,
+            tuple_bytes=tuple_bytes,
+            peak=peak,
+        )
+    except InvalidCall as error:
+        raise InvalidCall("predict", error.problems) from None
     # Event time holds every window longer, by the lateness that the watermark waits for, and the
     # next micro-batch has to come round.
     wait = waits["late"] + waits["trigger"] / 2
@@ -229,8 +229,8 @@ window after 14.7 s; 79.3% of instances are whole in their first window
 
 @dataclass
 class _Values:
-    rate: float
-    size: int
+    rate: Any
+    size: Any
     timeout: float
     degrees: tuple[Any, Any]
     span: Any
@@ -252,7 +252,11 @@ def _gather(
     span: Distribution | None,
 ) -> _Values:
     problems = []
-    if windows is not None:
+    if windows is not None and not isinstance(windows, WindowFit):
+        problems.append(
+            f"windows must be what ab.fit_windows(sample) returned, got {type(windows).__name__}"
+        )
+    elif windows is not None:
         size = windows.size if size is None else size
         timeout = windows.timeout if timeout is None else timeout
         degrees = windows.degrees if degrees is None else degrees
@@ -282,13 +286,11 @@ def _gather(
     elif rate is None and invocations is None:
         problems.append("rate is missing: say rate= instances per second, or invocations=")
     for name, value in (("rate", rate), ("invocations", invocations)):
-        if value is not None and not (
-            isinstance(value, Real) and value > 0 and math.isfinite(value)
-        ):
+        if value is not None and not (is_number(value) and value > 0):
             problems.append(f"{name} must be a finite number above 0, got {value!r}")
     if invocations is not None and degrees is not None and not problems:
         rate = invocations / float(degrees[0] @ degrees[1])
-    return _Values(rate or 0.0, size or 0, seconds, degrees, span, problems)
+    return _Values(rate, size, seconds, degrees, span, problems)
 
 
 def _degrees(given: Any) -> tuple[Any, list[str]]:

@@ -108,13 +108,14 @@ def tell_story(
     from anabranch.plans.log import PlanLog
     from anabranch.plans.story import story
 
-    entries = PlanLog(path).entries()
-    if not entries:
+    log = PlanLog(path)
+    entries, refused = log.entries(), log.refused()
+    if not entries and not refused:
         typer.echo(
             f"there is no plan log in {path}: give the directory named by control=", err=True
         )
         raise typer.Exit(2)
-    for line in story(entries):
+    for line in story(entries, refused):
         typer.echo(line)
 
 

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -94,12 +95,11 @@ def place(
 def _plan(inputs: Any, homes: Any, up: float, down: float, time_limit: float) -> Placement:
     from anabranch.placement import place as planned
 
-    found: Placement = planned(inputs, homes, up, down, time_limit=time_limit)
-    return found
+    return planned(inputs, homes, up, down, time_limit=time_limit)
 
 
 def _explain(plan: Placement, view: str) -> Any:
-    whole = view.lstrip("-").isdigit() and view not in plan.location
+    whole = re.fullmatch("-?[0-9]+", view) and view not in plan.location
     return plan.explain(int(view) if whole else view)
 
 
@@ -113,6 +113,8 @@ def _check_paths(views: Path, homes: Path | None, out: Path | None, plot: Path |
     for path in filter(None, (out, plot)):
         if not path.absolute().parent.is_dir():
             problems.append(f"no folder {path.parent} to write {path.name} to")
+        elif path.is_dir():
+            problems.append(f"{path} is a folder: name a file to write")
     if out is not None and out.suffix != ".parquet":
         problems.append(f"--out must end in .parquet, got {out}")
     if plot is not None and plot.suffix not in (".png", ".svg"):
@@ -138,10 +140,18 @@ def _read(path: Path) -> Any:
             raise InvalidCall("place", [f"the folder {path} holds no data"])
     try:
         tables = [_read_file(part, path.suffix) for part in parts]
-        return pa.concat_tables(tables, promote_options="permissive")
+        found = pa.concat_tables(tables, promote_options="permissive")
     except (pa.ArrowException, OSError) as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise InvalidCall("place", [f"cannot read {path} as {path.suffix[1:]}: {reason}"]) from None
+    problems = [
+        f"column {field.name!r} of {path} holds {field.type}: an id must be text or a number"
+        for field in found.schema
+        if field.name in _IDS and pa.types.is_nested(field.type)
+    ]
+    if problems:
+        raise InvalidCall("place", problems)
+    return found
 
 
 def _read_file(path: Path, suffix: str) -> Any:

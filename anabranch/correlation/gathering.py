@@ -16,22 +16,20 @@ import pyarrow.compute as pc
 from anabranch.correlation.call import Side
 from anabranch.correlation.matching import Matches
 from anabranch.flow.blocks import Block, Column, take
-from anabranch.flow.intake import keep_column
+from anabranch.flow.sides import keep_column
 
-__all__ = ["Gathering", "together"]
+__all__ = ["Gathering"]
 
 # Pairs are sent once there are so many, or once they carry so many bytes.
 PAIRS_AT_ONCE = 50_000
 BYTES_AT_ONCE = 64 << 20
-# How much of the Arrow columns of one side is put together: offsets have 31 bits.
-TOGETHER_BYTES = 1 << 30
-_PAIR_BYTES = 48  # two ids, three times and a score
+_PAIR_BYTES = 48  # two ids, two times and a score
 
 
 class Gathering:
     """Pairs waiting to be sent.
 
-    Batches have the columns ``left_id, right_id, left_t, right_t, t, score`` and ``left_k0, ...
+    Batches have the columns ``left_id, right_id, left_t, right_t, score`` and ``left_k0, ...
     right_k0, ...`` for the kept columns; times are microseconds.
     """
 
@@ -90,7 +88,6 @@ class Gathering:
             "right_id": _gather([(right.columns["id"], found.right) for _, right, found in parts]),
             "left_t": pa.array(left_t),
             "right_t": pa.array(right_t),
-            "t": pa.array(np.maximum(left_t, right_t)),
             "score": pa.array(
                 np.concatenate([found.score for _, _, found in parts]), from_pandas=True
             ),
@@ -104,30 +101,6 @@ class Gathering:
                 [(right.columns[name], found.right) for _, right, found in parts]
             )
         return pa.RecordBatch.from_pydict(columns)
-
-
-def together(blocks: Sequence[Block]) -> list[list[Block]]:
-    """The blocks in as few groups as can be put together, in their order.
-
-    Examples
-    --------
-    >>> few = [Block.of(t=[n], columns={"id": pa.array(["a"])}) for n in range(3)]
-    >>> [len(group) for group in together(few)]
-    [3]
-    """
-    sizes = [
-        sum(c.nbytes for c in block.columns.values() if not isinstance(c, np.ndarray))
-        for block in blocks
-    ]
-    groups: list[list[Block]] = []
-    filled = 0
-    for block, size in zip(blocks, sizes, strict=True):
-        if not groups or filled + size > TOGETHER_BYTES:
-            groups.append([])
-            filled = 0
-        groups[-1].append(block)
-        filled += size
-    return groups
 
 
 def _weights(block: Block, names: tuple[str, ...]) -> np.ndarray | float:

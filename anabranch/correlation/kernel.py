@@ -4,38 +4,89 @@ One step takes the copies that reached this worker in one micro-batch. Order mat
 dropped, then everything is compared, then stored, and then expired state is freed, by the watermark
 that was in force when the batch began. With `late` that watermark also says which rows are late.
 Where the inputs have watermarks of their own it cannot: an aggregate or an outer join upstream
-tells its rows when the watermark has passed them. Late is then what lies at or before the watermark
-of this worker's last step, by which its state was freed; all partners of later rows are still here.
+emits its rows when the watermark has passed them. Late is then what lies at or before the watermark
+of the last step, by which state was freed; all partners of later rows are still here. All workers
+step at every watermark, so that the answer does not depend on who had rows before.
 """
 
 from __future__ import annotations
 
-import hashlib
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
-from anabranch.correlation.call import Correlation, Side, Slot
+from anabranch.correlation.call import Correlation, Slot
 from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair, comparisons
-from anabranch.correlation.gathering import Gathering, together
+from anabranch.correlation.gathering import Gathering
 from anabranch.correlation.matching import Matcher
 from anabranch.errors import BadRow, StateMismatch
-from anabranch.flow.blocks import Block, concat
+from anabranch.flow.blocks import Block, concat, together
+from anabranch.flow.kernel import Task, fingerprint_of
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Window
+from anabranch.flow.slices import BEGINNING, Notes, Slices
+from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT, SIDES
-from anabranch.plans.spans import Spans
 
-__all__ = ["BEGINNING", "CorrelateKernel", "former_fingerprint", "query_fingerprint"]
+__all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes"]
 
-# The watermark of a batch query: nothing is late, nothing expires.
-BEGINNING = int(np.iinfo(np.int64).min) // 2
+
+@dataclass
+class CorrelateNotes(Notes):
+    """What a worker remembers beside its rows.
+
+    Attributes
+    ----------
+    lengths, bytes
+        How long compared vectors are, and byte strings, by slot.
+    plans
+        What a `PlanMemory` holds of the plans under which stored rows were routed.
+    highest
+        The highest number of a plan that was ever heard of.
+    """
+
+    lengths: dict[str, int] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)
+    plans: dict[str, Any] = field(default_factory=lambda: PlanMemory().to_dict())
+    highest: int = -1
+
+
+@dataclass(frozen=True)
+class CorrelateJob:
+    """A call of `correlate` as tasks run it."""
+
+    correlation: Correlation
+    verb: ClassVar[str] = "correlate"
+    small: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What must stay the same for stored rows to keep their meaning.
+
+        The length of vectors is not part of it: to name it is a way out when one of another length
+        has come. State knows the length of its own. Numbers count as what they are stored as, so
+        that a column may become wider.
+        """
+        return self.correlation.settings
+
+    @property
+    def stays(self) -> tuple[int, ...]:
+        """How long rows of either side wait for partners."""
+        return self.correlation.window
+
+    @property
+    def notes(self) -> type[CorrelateNotes]:
+        """What workers remember."""
+        return CorrelateNotes
+
+    def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> CorrelateKernel:
+        """One worker."""
+        return CorrelateKernel(self, slices, task.worker)
 
 
 class CorrelateKernel:
@@ -44,25 +95,29 @@ class CorrelateKernel:
     `step` yields the Arrow batches of a `Gathering`. `load` reports the step once it is exhausted.
     """
 
-    def __init__(self, correlation: Correlation, window: Window, worker: int = 0) -> None:
+    nbytes = 0
+
+    def __init__(self, job: CorrelateJob, slices: Slices[CorrelateNotes], worker: int = 0) -> None:
+        correlation = job.correlation
         self.correlation = correlation
-        self.window = window
+        self.slices = slices
         self.load = Load(worker)
         self._matcher = Matcher(correlation)
         for search in self._matcher.searches:
-            search.tally = Tally(spans=_measured(correlation, search.slot))
-            search.owner = query_fingerprint(correlation), worker
+            search.owner = fingerprint_of(job.settings), worker
         self._gathering = Gathering(*correlation.sides)
 
     def step(
-        self, arrivals: Sequence[tuple[int, Block]], watermark: int
+        self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Compare and store the copies that arrived, as (side, block); free what has expired."""
+        """Compare and store the copies that arrived; free what has expired by the watermark."""
         load, clock = self.load, time.perf_counter
         began = clock()
-        load.watermark = watermark
-        limit = self._lateness(watermark)
+        load.watermark = now
+        limit = self._lateness(now)
         self._check_state(arrivals, limit)
+        for search in self._matcher.searches:
+            search.tally = Tally(spans=_measured(self.correlation, search.slot, arrivals))
         fresh = [self._take_in(side, arrivals, limit) for side in (LEFT, RIGHT)]
         for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
             compared = clock()
@@ -82,24 +137,37 @@ class CorrelateKernel:
             began = clock()
         for side in (LEFT, RIGHT):
             for block in fresh[side]:
-                self.window.append(side, block)
-        self.window.expire(watermark)
-        self.window.merge_small()
-        self.window.notes["freed"] = watermark
-        load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
-        load.newest = dict(self.window.notes["newest"])
+                self.slices.append(side, block)
+        self.slices.expire(now)
+        self.slices.merge_small()
+        self.slices.notes.reached = now
+        load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
+        load.newest = dict(self.slices.notes.plans["newest"])
         self._report_searches()
         load.busy_seconds += clock() - began
 
+    def due(self) -> int | None:
+        """When the oldest slice expires; at every watermark where that says what is late."""
+        if self.correlation.late is None:
+            return self.slices.notes.reached + 1
+        return self.slices.next_expiry()
+
+    def snapshot(self) -> None:
+        """There is nothing beside the slices."""
+
+    def restore(self, data: Any) -> None:
+        """There is nothing to restore."""
+
+    def renew(self, fresh: Any) -> None:
+        """Nothing is kept from one batch to the next."""
+
     def _lateness(self, watermark: int) -> int:
         """The time up to which rows are late."""
-        notes = self.window.notes
         if self.correlation.late is not None:
             return watermark
-        if "query" not in notes:  # the first step; Spark's first watermark is 0
-            return min(watermark, 0)
-        # State of a version that did not note it was freed by some watermark up to this one.
-        return min(watermark, int(notes.get("freed", watermark)))
+        # Spark's first watermark is 0.
+        reached = self.slices.notes.reached
+        return min(watermark, 0 if reached == BEGINNING else reached)
 
     def _report_searches(self) -> None:
         for search in self._matcher.searches:
@@ -116,24 +184,24 @@ class CorrelateKernel:
         w_left, w_right = self.correlation.window
         for left in lefts:
             first, last = int(left.t[0]) - w_right, int(left.t[-1]) + w_left
-            for stored in self.window.reach(RIGHT, first, last):
+            for stored in self.slices.reach(RIGHT, first, last):
                 yield Pair(left, stored, self.correlation.window)
         for right in rights:
             first, last = int(right.t[0]) - w_left, int(right.t[-1]) + w_right
-            for stored in self.window.reach(LEFT, first, last):
+            for stored in self.slices.reach(LEFT, first, last):
                 yield Pair(stored, right, self.correlation.window)
         for left, right in product(lefts, rights):
             yield Pair(left, right, self.correlation.window)
 
-    def _take_in(self, side: int, arrivals: Sequence[tuple[int, Block]], limit: int) -> list[Block]:
+    def _take_in(self, side: int, arrivals: Sequence[Block], limit: int) -> list[Block]:
         """This side's rows later than a limit, in time order; the others are counted.
 
         In one block, or in several where one would exceed what Arrow's arrays hold.
         """
         load, good = self.load, []
         rows = copies = 0
-        for of, block in arrivals:
-            if of != side:
+        for block in arrivals:
+            if block.meta["side"] != side:
                 continue
             load.rejected += int(block.meta.get("rejected", 0))
             lead = block.columns["lead"]
@@ -158,8 +226,7 @@ class CorrelateKernel:
 
     def _check_lengths(self, side: int, block: Block) -> None:
         """Vectors must be as long as those before; within a block they already are."""
-        lengths = self.window.notes.setdefault("lengths", {})
-        sizes = self.window.notes.setdefault("bytes", {})  # absent from earlier checkpoints
+        lengths, sizes = self.slices.notes.lengths, self.slices.notes.bytes
         for slot in self.correlation.sides[side].slots:
             if slot.kind not in ("vector", "bits"):
                 continue
@@ -179,33 +246,11 @@ class CorrelateKernel:
                 "input, or fix the length with dim= and pass bad_rows='drop'"
             )
 
-    def _check_kept(self, stored: Sequence[Sequence[str]]) -> None:
-        """Refuse kept columns of another type than those of stored rows: bytes would be misread."""
-        for side, olds, news in zip(
-            self.correlation.sides, stored, self.correlation.kept_types, strict=True
-        ):
-            for name, old, new in zip(side.keep, olds, news, strict=True):
-                if old != new:
-                    raise StateMismatch(
-                        f"this checkpoint holds the kept column {name!r} of the {side.label} side "
-                        f"as {old}, and now it is {new}: cast it to {old} before correlate, or "
-                        "begin a new checkpoint"
-                    )
-
-    def _check_state(self, arrivals: Sequence[tuple[int, Block]], limit: int) -> None:
-        """Refuse to go on if state and rows were made by different queries or plans."""
-        notes = self.window.notes
-        mine = query_fingerprint(self.correlation)
-        begun = notes.setdefault("query", mine)
-        if begun not in (mine, former_fingerprint(self.correlation)):
-            raise StateMismatch(
-                "this checkpoint was begun by a correlate with another window, other compared or "
-                "other kept columns; restart that one, or begin a new checkpoint"
-            )
-        notes["query"] = mine
+    def _check_state(self, arrivals: Sequence[Block], limit: int) -> None:
+        """Refuse to go on if state and rows were made by different calls or plans."""
+        notes = self.slices.notes
         for slot in self.correlation.left.slots:
-            known = notes.get("lengths", {}).get(slot.name)
-            size = notes.get("bytes", {}).get(slot.name)
+            known, size = notes.lengths.get(slot.name), notes.bytes.get(slot.name)
             if known is not None and (
                 _width(slot) not in (None, known) or (size and slot.dim not in (None, size))
             ):
@@ -215,59 +260,29 @@ class CorrelateKernel:
                     f"call says dim={slot.dim}: name the length that it was begun with, or begin "
                     "a new checkpoint"
                 )
-        self._check_kept(notes.setdefault("kept", [list(of) for of in self.correlation.kept_types]))
-        longest = max(self.correlation.window)
-        newest: dict[str, int] = notes.setdefault("newest", {})
-        plans: dict[str, str] = notes.setdefault("plans", {})
-        bits: dict[str, int] = notes.setdefault("live", {})
-        for number in [n for n, last in newest.items() if last + longest <= limit]:
-            for memory in (newest, plans, bits):
-                memory.pop(number, None)
-        for _, block in arrivals:
-            _check_plans(block.meta, newest, plans, bits)
-        for _, block in arrivals:
-            last = block.meta.get("newest")
-            if last is not None:
-                number, live = str(block.meta["epoch"]), int(block.meta["live"])
-                newest[number] = max(newest.get(number, BEGINNING), last)
-                bits[number] = bits.get(number, live) & live
+        memory = PlanMemory.from_dict(notes.plans)
+        memory.forget(limit - max(self.correlation.window))
+        if arrivals:
+            epochs = [int(block.meta["epoch"]) for block in arrivals]
+            check_newest([notes.highest], epochs)
+            notes.highest = max(notes.highest, *epochs)
+        for block in arrivals:
+            memory.observe(block.meta)
+        notes.plans = memory.to_dict()
 
 
-def _measured(correlation: Correlation, slot: str) -> tuple[float, float, int] | None:
-    """The range and number of the spans whose work is reported; None if nobody asks for it."""
-    plan, locality = correlation.plan, correlation.locality
-    if not isinstance(plan, Spans) or locality is None or locality.slot != slot:
-        return None
-    return (*locality.ground.key_range, plan.spans)
+def _measured(
+    correlation: Correlation, slot: str, arrivals: Sequence[Block]
+) -> tuple[float, float, int] | None:
+    """The range and number of the spans whose work is reported; None if nobody asks for it.
 
-
-def query_fingerprint(correlation: Correlation) -> str:
-    """What must stay the same for stored rows to keep their meaning.
-
-    The length of vectors is not part of it: to name it is a way out when one of another length has
-    come. State knows the length of its own. Numbers count as what they are stored as, so that a
-    column may become wider; the types of kept columns are notes of their own.
+    They are those of the newest plan under which rows arrive, whatever the query began with.
     """
-    return _fingerprint(
-        correlation.window,
-        [
-            replace(
-                side,
-                slots=tuple(replace(slot, dim=None, type=slot.stored_type) for slot in side.slots),
-            )
-            for side in correlation.sides
-        ],
-    )
-
-
-def former_fingerprint(correlation: Correlation) -> str:
-    """What checkpoints begun by earlier versions hold: with the length if named, and all types."""
-    return _fingerprint(correlation.window, correlation.sides)
-
-
-def _fingerprint(window: tuple[int, int], sides: Sequence[Side]) -> str:
-    parts = [repr(window)] + [repr(side) for side in sides]
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    newest = max((block.meta for block in arrivals), key=lambda m: int(m["epoch"]), default={})
+    locality, count = correlation.locality, int(newest.get("spans", 0))
+    if not count or locality is None or locality.slot != slot:
+        return None
+    return (*locality.ground.key_range, count)
 
 
 def _width(slot: Slot) -> int | None:
@@ -279,33 +294,3 @@ def _width(slot: Slot) -> int | None:
 
 def _in_units(slot: Slot, width: int) -> str:
     return f"length {width}" if slot.kind == "vector" else f"{8 * width - 7} to {8 * width} bytes"
-
-
-def _check_plans(
-    meta: dict[str, Any], newest: dict[str, int], plans: dict[str, str], bits: dict[str, int]
-) -> None:
-    """Rows that may meet must have been routed under the older of their plans, and the same one.
-
-    `newest`, `plans` and `bits` are of the rows stored here, by plan number: their newest time, the
-    plan's fingerprint, and which plans were live when they were routed.
-    """
-    epoch, live = int(meta["epoch"]), int(meta["live"])
-    for number in newest:
-        behind = epoch - int(number)
-        known = live >> behind if behind >= 0 else bits.get(number, 0) >> -behind
-        if not known & 1:
-            raise StateMismatch(
-                f"rows of plan {number} are still in the window and rows of plan {epoch} arrive, "
-                "but they were not routed under a common plan, so pairs would be lost: the plan "
-                "log does not belong to this checkpoint, or a plan was retired too early"
-            )
-    former = meta.get("former", {})
-    for number, fingerprint in meta["plans"].items():
-        if plans.get(number, fingerprint) not in (fingerprint, former.get(number)):
-            raise StateMismatch(
-                f"plan {number} is not the one that this checkpoint was begun with: restart with "
-                "the same plan=, partitions and plan log (ab.spans also needs that the first "
-                "ab.emd(...) <= x with known bins compares the same columns), or begin a new "
-                "checkpoint"
-            )
-        plans[number] = fingerprint

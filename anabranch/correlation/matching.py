@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from anabranch.correlation.call import Correlation
-from anabranch.correlation.emd.line import Found
 from anabranch.correlation.emd.measure import EmdMeasure
+from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates, band_size
 from anabranch.correlation.filters.equality import key_candidates, shared_groups
@@ -25,6 +25,7 @@ from anabranch.correlation.filters.tiles import Candidates, Pair, comparisons, t
 from anabranch.errors import InvalidCall
 from anabranch.flow.arguments import plain
 from anabranch.flow.blocks import Block, take
+from anabranch.plans.routing import owned
 from anabranch.predicates import Compared, Custom, Same, Term, VectorMeasure, Within
 
 __all__ = ["Matcher", "Matches"]
@@ -57,7 +58,7 @@ class Matcher:
             Band(slot, self._limits[slot]) for slot, term in self._terms if isinstance(term, Within)
         ]
         self._emd: dict[str, EmdSearch] = {
-            slot: term.measure.search(slot, term)
+            slot: _search(slot, term, term.measure)
             for slot, term in self._terms
             if isinstance(term, Compared) and isinstance(term.measure, EmdMeasure)
         }
@@ -102,7 +103,7 @@ class Matcher:
 
     def _prefer_band(self, pair: Pair) -> bool:
         if self._vector is None:
-            # A search by Earth Mover's Distance looks at few pairs, each dearer than a band's.
+            # A search by Earth Mover's Distance looks at few pairs, each costlier than a band's.
             sparse = band_size(pair, self._bands[0]) * 8 < comparisons(pair)
             return not self._emd or sparse
         width = pair.left.columns[self._vector[0]].shape[1]
@@ -132,17 +133,13 @@ class Matcher:
         slot, term = next(
             (slot, term) for slot, term in self._terms if _custom_of(term) is not None
         )
-        left, right = pair.left, pair.right
-        w_left, w_right = pair.window
+        left, right, stamps = pair.left, pair.right, pair.stamps
         for top, bottom, start, stop in tiles(pair, _CUSTOM_TILE, _CUSTOM_TILE):
             rows, cols = np.arange(top, bottom), np.arange(start, stop)
             i, j = np.nonzero(_accepted(term, _call(slot, term, left, right, rows, cols)))
             i, j = rows[i], cols[j]
-            apart = left.t[i] - right.t[j]
-            older = np.minimum(left.epoch[i], right.epoch[j])
-            bits = left.mask[i] >> (left.epoch[i] - older)
-            bits &= right.mask[j] >> (right.epoch[j] - older)
-            good = (apart >= -w_left) & (apart <= w_right) & (bits & 1 == 1)
+            good = owned(left.epoch[i], left.mask[i], right.epoch[j], right.mask[j])
+            good &= (right.t[j] >= stamps.earliest[i]) & (right.t[j] <= stamps.latest[i])
             if good.any():
                 yield Candidates(i[good], j[good])
 
@@ -192,6 +189,13 @@ class Matcher:
             return None, left.columns[slot][i] == right.columns[slot][j]
         value = _cells(slot, term, left, right, i, j)
         return value, _accepted(term, value)
+
+
+def _search(slot: str, term: Compared, measure: EmdMeasure) -> EmdSearch:
+    """What finds the pairs of blocks that satisfy a comparison by Earth Mover's Distance."""
+    return EmdSearch(
+        slot, measure.ground, term.op, term.threshold, measure.filters, measure.exact_scores
+    )
 
 
 def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:

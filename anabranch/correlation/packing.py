@@ -15,41 +15,57 @@ import pyarrow as pa
 from anabranch.correlation.call import Correlation
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
+from anabranch.flow.kernel import Packed
+from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, route
 
-__all__ = ["Packed", "pack"]
+__all__ = ["SidePacking"]
 
 
 @dataclass(frozen=True)
-class Packed:
-    """Encoded blocks by worker, and the newest event time among the rows (0 if there are none)."""
+class SidePacking:
+    """Packs the rows of one side."""
 
-    blocks: dict[int, bytes]
-    newest: int
+    correlation: Correlation
+    side: int
+    streaming: bool = False
+
+    def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
+        """The cells that the rows of one Arrow batch make under the live plans."""
+        call, side = self.correlation, self.side
+        # A plan of the log may be bound to the threshold of an earlier run.
+        live = LivePlans({number: call.bound(plan) for number, plan in live.plans.items()})
+        admitted = Intake(call.sides[side], call.drop_bad_rows, self.streaming).admit(batch)
+        block, h, key = admitted.block, admitted.h, admitted.key
+        value = call.values(block) if live.need("value") else None
+        copies = route(live, side, Rows(block.t, h, key, value), call.window)
+        parts = dict(branch(block, copies, live.epoch))
+        for worker in self._hearing(live):
+            parts.setdefault(worker, _NOTHING)
+        newest = int(block.t.max()) if len(block) else None
+        meta = {
+            "side": side,
+            "epoch": live.epoch,
+            "live": live.bits,
+            "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
+            "spans": live.plans[live.epoch].spans,
+            "newest": newest,
+            "bytes": block.meta["bytes"],
+        }
+        cells = {
+            worker: part.encode(**meta, rejected=0 if worker else admitted.rejected)
+            for worker, part in parts.items()
+        }
+        return Packed(cells, newest or 0)
+
+    def _hearing(self, live: LivePlans) -> range:
+        """Workers that get a cell in any case.
+
+        All of them where late is what the last step's watermark has passed: each must have had the
+        same last step.
+        """
+        by_last_step = self.streaming and self.correlation.late is None
+        return range(live.workers if by_last_step else 1)
 
 
-def pack(correlation: Correlation, side: int, live: LivePlans, batch: pa.RecordBatch) -> Packed:
-    """The blocks that the rows of one Arrow batch of `side` make under the live plans."""
-    intake = Intake(correlation.sides[side], correlation.drop_bad_rows)
-    block, h, key, rejected = intake.admit(batch)
-    value = None
-    if any(plan.by_value for plan in live.plans.values()):
-        value = correlation.values(block)
-    copies = route(live, side, block.t, h, correlation.window, key, value)
-    parts = dict(branch(block, copies, live.epoch))
-    parts.setdefault(0, Block.of([], {"lead": np.zeros(0, bool)}))
-    newest = int(block.t.max()) if len(block) else None
-    meta = {
-        "side": side,
-        "epoch": live.epoch,
-        "live": live.bits,
-        "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
-        "former": {str(n): plan.former_fingerprint for n, plan in live.plans.items()},
-        "newest": newest,
-        "bytes": block.meta["bytes"],
-    }
-    blocks = {
-        worker: part.encode(**meta, worker=worker, rejected=0 if worker else rejected)
-        for worker, part in parts.items()
-    }
-    return Packed(blocks, newest or 0)
+_NOTHING = Block.of([], {"lead": np.zeros(0, bool)})

@@ -18,10 +18,13 @@ import pyarrow as pa
 
 from anabranch.flow.container import pack, unpack
 
-__all__ = ["Block", "Column", "concat", "decode_batch", "encode_batch", "take"]
+__all__ = ["Block", "Column", "concat", "decode_batch", "encode_batch", "take", "together", "weigh"]
 
 Column = Any  # np.ndarray (1-D or 2-D) or pa.Array; numpy's and Arrow's stubs do not meet.
 T = TypeVar("T")
+
+# How much of the Arrow columns of several blocks is put together: offsets have 31 bits.
+TOGETHER_BYTES = 1 << 30
 
 
 @dataclass(eq=False)
@@ -77,7 +80,7 @@ class Block:
         """``make(self)``, computed once."""
         if key not in self._derived:
             self._derived[key] = make(self)
-            self._derived_bytes += _weigh(self._derived[key])
+            self._derived_bytes += weigh(self._derived[key])
         found: T = self._derived[key]
         return found
 
@@ -210,16 +213,46 @@ def concat(blocks: Sequence[Block]) -> Block:
     )
 
 
-def _weigh(value: Any) -> int:
-    """Bytes of all arrays in something derived; views count as if they were copies."""
-    if isinstance(value, (np.ndarray, pa.Array)):
+def together(blocks: Sequence[Block]) -> list[list[Block]]:
+    """The blocks in as few groups as can be put together, in their order.
+
+    Examples
+    --------
+    >>> few = [Block.of(t=[n], columns={"id": pa.array(["a"])}) for n in range(3)]
+    >>> [len(group) for group in together(few)]
+    [3]
+    """
+    sizes = [
+        sum(c.nbytes for c in block.columns.values() if not isinstance(c, np.ndarray))
+        for block in blocks
+    ]
+    groups: list[list[Block]] = []
+    filled = 0
+    for block, size in zip(blocks, sizes, strict=True):
+        if not groups or filled + size > TOGETHER_BYTES:
+            groups.append([])
+            filled = 0
+        groups[-1].append(block)
+        filled += size
+    return groups
+
+
+def weigh(value: Any) -> int:
+    """Bytes of all arrays in something; views count as if they were copies.
+
+    Examples
+    --------
+    >>> weigh({"a": np.zeros(2), "b": [np.zeros(1, np.int8), "text"]})
+    17
+    """
+    if isinstance(value, (np.ndarray, pa.Array, Block)):
         return int(value.nbytes)
     if is_dataclass(value):
-        return sum(_weigh(part) for part in vars(value).values())
+        return sum(weigh(part) for part in vars(value).values())
     if isinstance(value, dict):
-        return sum(_weigh(part) for part in value.values())
+        return sum(weigh(part) for part in value.values())
     if isinstance(value, (tuple, list)):
-        return sum(_weigh(part) for part in value)
+        return sum(weigh(part) for part in value)
     return 0
 
 

@@ -1,75 +1,130 @@
-"""Slices that this Python process has seen, by token, so that state is rarely read back.
+"""What this Python process remembers of the state of workers, so that state is rarely read back.
 
 Spark's Python workers live on between micro-batches, but a worker key may visit any of them, and
-state crosses the process border at only tens of MB/s. A slice never changes and its token is
-random, so a cached slice is right whoever cached it, whatever attempt or batch that was; what is
-not here is read from the state store.
+state crosses the process border at only tens of MB/s. Slices never change and are named by random
+tokens, so a remembered slice is right whoever remembered it, whatever attempt or batch that was;
+what is not here is read from the state store. A kernel is handed out only to who names the token
+of the state that it wrote.
+
+Memory is bounded in two ways. All entries together keep within a budget of bytes; the least
+recently used go first. And every entry has an owner, the operator of a query, and a time at which
+it is of no more use: it goes when the process hears that the owner's watermark has passed that
+time, whoever dropped the slice from the state. A kernel is of use in the next micro-batch alone,
+for if it is not called here then, it is called elsewhere. Owners that were silent for long go
+altogether.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
-from typing import Any, Protocol
+from dataclasses import dataclass
+from typing import Any
 
 from anabranch.flow.blocks import Block
 
-__all__ = ["CACHE", "SliceCache"]
+__all__ = ["CACHE", "FOR_EVER", "Cache"]
+
+FOR_EVER = 1 << 62
+_SILENT_SECONDS = 600.0
 
 
-class Slice(Protocol):
-    """Anything immutable that knows its size: a block of rows, the tables of a bucket."""
+@dataclass
+class _Entry:
+    what: Any
+    size: int
+    owner: str
+    expires: int
+    last_batch: int
 
-    @property
-    def nbytes(self) -> int: ...
 
-
-class SliceCache:
-    """The least recently used slices go first once `budget` bytes are exceeded.
+class Cache:
+    """Remembers things by token; the least recently used go once `budget` bytes are exceeded.
 
     Examples
     --------
-    >>> from anabranch.flow.blocks import Block
-    >>> cache = SliceCache(budget=50)
-    >>> cache.put("a", Block.of(t=range(5), columns={}))
-    >>> cache.put("b", Block.of(t=range(5), columns={}))
+    >>> cache = Cache(budget=50)
+    >>> cache.put("a", Block.of(t=range(5), columns={}), "query", expires=10)
+    >>> cache.put("b", Block.of(t=range(5), columns={}), "query", expires=20)
     >>> cache.get("a") is None, cache.get("b") is None
     (True, False)
+    >>> cache.hear("query", 20)
+    >>> cache.get("b") is None, cache.nbytes
+    (True, 0)
     """
 
     def __init__(self, budget: int) -> None:
         self.budget = budget
-        self._blocks: OrderedDict[str, Slice] = OrderedDict()
-        self._sizes: dict[str, int] = {}
-        self._bytes = 0
+        self.nbytes = 0
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
+        self._heard: dict[str, float] = {}
 
     def get(self, token: str) -> Any:
-        """The slice of this token, if it is here."""
-        block = self._blocks.get(token)
-        if block is not None:
-            self._blocks.move_to_end(token)
-            self._weigh(token, block)
-        return block
+        """What this token names, if it is here."""
+        entry = self._entries.get(token)
+        if entry is None:
+            return None
+        self._entries.move_to_end(token)
+        self._heard[entry.owner] = time.monotonic()
+        # Weighed anew: kernels attach what they derive, for some measures several times as much.
+        self._weigh(entry)
+        return entry.what
 
-    def put(self, token: str, block: Slice) -> None:
-        """Remember a slice."""
+    def put(
+        self,
+        token: str,
+        what: Any,
+        owner: str,
+        *,
+        expires: int = FOR_EVER,
+        last_batch: int = FOR_EVER,
+    ) -> None:
+        """Remember a block, or anything else that knows its `nbytes`.
+
+        It is kept until the owner's watermark reaches `expires` or its micro-batch passes
+        `last_batch`.
+        """
         self.forget(token)
-        self._blocks[token] = block
-        self._weigh(token, block)
-        while self._bytes > self.budget and len(self._blocks) > 1:
-            oldest = next(iter(self._blocks))
-            self.forget(oldest)
+        entry = self._entries[token] = _Entry(what, 0, owner, expires, last_batch)
+        self._weigh(entry)
+        self._heard[owner] = time.monotonic()
+        while self.nbytes > self.budget and len(self._entries) > 1:
+            self.forget(next(iter(self._entries)))
+
+    def take(self, token: str) -> Any:
+        """Hand out what will be changed: it is no longer here."""
+        found = self._entries.get(token)
+        self.forget(token)
+        return None if found is None else found.what
 
     def forget(self, token: str) -> None:
-        """Drop a slice that no window holds any more."""
-        if self._blocks.pop(token, None) is not None:
-            self._bytes -= self._sizes.pop(token)
+        """Drop what nobody holds any more."""
+        entry = self._entries.pop(token, None)
+        if entry is not None:
+            self.nbytes -= entry.size
 
-    def _weigh(self, token: str, block: Slice) -> None:
-        # Each time anew: kernels attach what they derive, for some measures several times as much.
-        size = block.held_bytes if isinstance(block, Block) else block.nbytes
-        self._bytes += size - self._sizes.get(token, 0)
-        self._sizes[token] = size
+    def disown(self, owner: str) -> None:
+        """Drop all that an owner has here."""
+        for token in [token for token, entry in self._entries.items() if entry.owner == owner]:
+            self.forget(token)
+
+    def hear(self, owner: str, watermark: int, batch: int = 0) -> None:
+        """How far an owner is: what has expired by then goes, and who is silent for long."""
+        now = time.monotonic()
+        self._heard[owner] = now
+        gone = {name for name, last in self._heard.items() if last < now - _SILENT_SECONDS}
+        for name in gone:
+            del self._heard[name]
+        for token, entry in list(self._entries.items()):
+            over = entry.expires <= watermark or entry.last_batch < batch
+            if entry.owner in gone or (entry.owner == owner and over):
+                self.forget(token)
+
+    def _weigh(self, entry: _Entry) -> None:
+        size = entry.what.held_bytes if isinstance(entry.what, Block) else entry.what.nbytes
+        self.nbytes += size - entry.size
+        entry.size = size
 
 
-CACHE = SliceCache(int(os.environ.get("ANABRANCH_CACHE_MB", "1024")) << 20)
+CACHE = Cache(int(os.environ.get("ANABRANCH_CACHE_MB", "1024")) << 20)

@@ -40,9 +40,9 @@ def pack(
     for name, part in parts.items():
         if isinstance(part, np.ndarray):
             # Column by column where it is to be small: values of a column are alike.
-            order = "F" if small and part.ndim == 2 else "C"
-            raw: Any = part.tobytes(order)
-            described.append([name, len(raw), part.dtype.str, list(part.shape), order])
+            columns = small and part.ndim == 2
+            raw: Any = part.tobytes("F" if columns else "C")
+            described.append([name, len(raw), part.dtype.str, list(part.shape), columns])
         else:
             raw = memoryview(part)
             described.append([name, raw.nbytes])
@@ -51,7 +51,7 @@ def pack(
     about += b" " * (-(len(about)) % _ALIGNED)
     if small:
         whole = b"".join([about, *buffers])
-        packed = pa.compress(whole, "zstd", asbytes=True)
+        packed: bytes = pa.compress(whole, "zstd", asbytes=True)
         size = len(whole).to_bytes(8, "little")
         return _head(_COMPRESSED, len(about)) + size + packed
     return b"".join([_head(_PLAIN, len(about)), about, *buffers])
@@ -81,9 +81,9 @@ def unpack(data: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     return parts, about["meta"]
 
 
-def _array(raw: memoryview, dtype: str, shape: list[int], order: str) -> np.ndarray:
+def _array(raw: memoryview, dtype: str, shape: list[int], columns: bool) -> np.ndarray:
     flat = np.frombuffer(raw, dtype)
-    if order == "F":
+    if columns:
         return np.ascontiguousarray(flat.reshape(shape[::-1]).T)
     return flat.reshape(shape)
 

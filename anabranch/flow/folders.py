@@ -5,11 +5,36 @@ Files appear whole or not at all, so that readers never see half of one.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import uuid
+from typing import Any
 
 from pyarrow import fs
 
-__all__ = ["Folder"]
+__all__ = ["Folder", "absolute", "path_problems"]
+
+
+def path_problems(name: str, path: Any) -> list[str]:
+    """What is wrong with the argument `name` as the path of a folder."""
+    text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
+    if isinstance(text, str) and text.strip():
+        return []
+    return [f"{name} must be the path of a directory, got {path!r}"]
+
+
+def absolute(path: str | os.PathLike[str]) -> str:
+    """The path for processes with other working directories; an address stays as it is.
+
+    Examples
+    --------
+    >>> absolute("/data/control"), absolute("s3://bucket/control")
+    ('/data/control', 's3://bucket/control')
+    >>> absolute("control") == os.path.join(os.getcwd(), "control")
+    True
+    """
+    text = os.fspath(path)
+    return text if "://" in text else os.path.abspath(text)
 
 
 class Folder:
@@ -24,8 +49,8 @@ class Folder:
     (['a.txt'], b'one', None)
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = str(path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = absolute(path)
         if "://" in self.path:
             self._files, root = fs.FileSystem.from_uri(self.path)
         else:
@@ -33,8 +58,8 @@ class Folder:
         self._root = root.rstrip("/")
 
     def names(self, folder: str, ending: str) -> list[str]:
-        """The names in a folder below that end in a certain way, sorted."""
-        selector = fs.FileSelector(f"{self._root}/{folder}", allow_not_found=True)
+        """The names in a folder below, or here (""), that end in a certain way, sorted."""
+        selector = fs.FileSelector(f"{self._root}/{folder}".rstrip("/"), allow_not_found=True)
         names = [info.base_name for info in self._files.get_file_info(selector)]
         return sorted(name for name in names if name.endswith(ending))
 
@@ -56,5 +81,6 @@ class Folder:
         self._files.move(draft, target)
 
     def delete(self, name: str) -> None:
-        """Remove a file."""
-        self._files.delete_file(f"{self._root}/{name}")
+        """Remove a file, unless somebody else just has."""
+        with contextlib.suppress(FileNotFoundError):
+            self._files.delete_file(f"{self._root}/{name}")

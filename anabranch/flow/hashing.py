@@ -57,7 +57,7 @@ def murmur3(values: np.ndarray, seed: int = 42) -> np.ndarray:
 
 @functools.lru_cache(maxsize=8)
 def worker_keys(workers: int) -> tuple[int, ...]:
-    """One integer per worker, whose hashes fall on 0, 1, 2, ... modulo `MODULUS`.
+    """One integer per worker, at most `MODULUS`, whose hashes fall on 0, 1, 2, ... modulo it.
 
     Examples
     --------
@@ -65,6 +65,8 @@ def worker_keys(workers: int) -> tuple[int, ...]:
     >>> sorted((murmur3(np.array(keys)).astype(np.int32) % 6).tolist())
     [0, 1, 2, 3, 4, 5]
     """
+    if workers > MODULUS:
+        raise ValueError(f"at most {MODULUS:,} workers have keys of their own, got {workers:,}")
     found: dict[int, int] = {}
     start, step = 0, 1 << 18
     while len(found) < workers:
@@ -74,6 +76,17 @@ def worker_keys(workers: int) -> tuple[int, ...]:
             found.setdefault(int(remainders[position]), int(candidates[position]))
         start += step
     return tuple(found[worker] for worker in range(workers))
+
+
+def worker_of(key: int) -> int:
+    """The worker that a key of `worker_keys` stands for.
+
+    Examples
+    --------
+    >>> [worker_of(key) for key in worker_keys(4)]
+    [0, 1, 2, 3]
+    """
+    return int(murmur3(np.array([key])).astype(np.int32).astype(np.int64)[0] % MODULUS)
 
 
 def spreads(partitions: int) -> bool:
@@ -98,7 +111,7 @@ def mix(values: np.ndarray) -> np.ndarray:
 
 
 def slot_table(workers: int, weights: Sequence[float] | None = None) -> np.ndarray:
-    """Slots dealt to workers, least loaded first, so that shares of slots follow the weights.
+    """Slots assigned to workers, least loaded first, so that shares of slots follow the weights.
 
     Examples
     --------

@@ -1,12 +1,14 @@
-"""Rows coming in: checked, brought into the form that kernels compare, and counted if refused.
+"""Rows coming in: checked, brought into the form that kernels compare, and counted if rejected.
 
-A row is bad if it can never be compared: a null id or time, or a compared value that is null, not
-finite, of another length than its neighbours or, under the cosine, without a direction. Bad rows
-stop the query with a sentence that names the row, or are dropped and counted.
+A row is bad if it can never be compared: a null id or time, a time that no sum of times may hold,
+or a compared value that is null, not finite, of another length than its neighbours or, under the
+cosine, without a direction. Bad rows stop the query with a sentence that names the row, or are
+dropped and counted.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -14,67 +16,168 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.correlation.call import Side, Slot
 from anabranch.errors import BadRow
 from anabranch.flow.arguments import null_elements
 from anabranch.flow.blocks import Block, Column
+from anabranch.flow.sides import HASH, ID, KEY, TIME, Side, Slot, hash_column, keep_column
+
+__all__ = ["FAR", "Admitted", "Faults", "Intake", "time_faults"]
+
+FAR = 1 << 61
+"""Microseconds, 73,000 years: times beyond are rejected, since sums with windows overflow."""
 
 _UNIT = 1e-4
 
-__all__ = ["Admitted", "Intake", "hash_column", "keep_column"]
+
+class Faults:
+    """Which rows of a batch are bad, and why.
+
+    The first one stops the query, unless bad rows are dropped; a row counts under the first reason
+    that is found.
+
+    Examples
+    --------
+    >>> faults = Faults("query", pa.array(["a", "b", "c"]), drop=True)
+    >>> faults.where(np.array([True, False, True]), "k is null")
+    >>> faults.where(np.array([True, True, False]), "its time is null")
+    >>> faults.problems, faults.count
+    (["query 'a', query 'c': k is null", "query 'b': its time is null"], 3)
+    >>> Faults("left row", pa.array([7]), drop=False).where(pa.array([True]), "'v' is null")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.BadRow: left row with id 7 cannot be compared: 'v' is null; repair the input, \
+or pass bad_rows='drop' to leave such rows out (a stream counts them)
+    """
+
+    def __init__(self, label: str, ids: pa.Array, drop: bool) -> None:
+        self.label, self.ids, self.drop = label, ids, drop
+        self.bad: np.ndarray | None = None
+        self.reasons: dict[str, int] = {}
+        self._first: dict[str, np.ndarray] = {}
+
+    @property
+    def count(self) -> int:
+        """How many rows are bad."""
+        return sum(self.reasons.values())
+
+    @property
+    def good(self) -> np.ndarray:
+        """The places of the other rows."""
+        return np.arange(len(self.ids)) if self.bad is None else np.flatnonzero(~self.bad)
+
+    @property
+    def problems(self) -> list[str]:
+        """A sentence for each reason, with the ids of up to three rows."""
+        return [f"{self._named(reason)}: {reason}" for reason in self.reasons]
+
+    def where(self, condition: pa.Array | np.ndarray, reason: str) -> None:
+        """Mark the rows for which `condition` is true (null is false)."""
+        rows = condition
+        if not isinstance(rows, np.ndarray):
+            rows = pc.fill_null(rows, False).to_numpy(zero_copy_only=False)
+        if self.bad is not None:
+            rows = rows & ~self.bad
+        if not rows.any():
+            return
+        places = np.flatnonzero(rows)
+        if not self.drop:
+            raise BadRow(
+                f"{self.label} with id {self._id(places[0])} cannot be compared: {reason}; repair "
+                "the input, or pass bad_rows='drop' to leave such rows out (a stream counts them)"
+            )
+        self.reasons[reason] = self.reasons.get(reason, 0) + len(places)
+        self._first.setdefault(reason, places[:3])
+        self.bad = rows.copy() if self.bad is None else self.bad | rows
+
+    def _id(self, place: int) -> str:
+        return repr(self.ids[int(place)].as_py())
+
+    def _named(self, reason: str) -> str:
+        first = self._first[reason]
+        more = self.reasons[reason] - len(first)
+        names = ", ".join(f"{self.label} {self._id(place)}" for place in first)
+        return names + (f" and {more} more" if more else "")
 
 
-def hash_column(slot: Slot) -> str:
-    """The column that holds the hash of a ``text`` slot."""
-    return slot.name + "_h"
+def time_faults(t: pa.Array, streaming: bool) -> Iterator[tuple[pa.Array, str]]:
+    """Rows whose times no query may hold, and why; `t` is in microseconds, or timestamps of them.
 
-
-def keep_column(number: int) -> str:
-    """The column that carries the kept column of this number (names may hold anything)."""
-    return f"k{number}"
+    Examples
+    --------
+    >>> t = pa.array([5, None, 0, 1 << 62])
+    >>> [(rows.to_pylist(), reason.split(":")[0]) for rows, reason in time_faults(t, False)]
+    [([False, None, False, True], 'its time lies more than 73,000 years from 1970')]
+    >>> [reason for _, reason in time_faults(t[:3], True)]
+    ["its time is not after 1970-01-01 00:00:00 UTC, where Spark's watermarks begin: shift all \
+times, or use a batch query"]
+    """
+    t = t.cast(pa.int64())
+    least, most = (bound.as_py() for bound in pc.min_max(t).values())
+    if least is None:
+        return
+    if least < -FAR or most > FAR:
+        yield (
+            pc.or_(pc.less(t, -FAR), pc.greater(t, FAR)),
+            "its time lies more than 73,000 years from 1970: repair it, or shift all times",
+        )
+    if streaming and least <= 0:
+        yield (
+            pc.less_equal(t, 0),
+            "its time is not after 1970-01-01 00:00:00 UTC, where Spark's watermarks begin: shift "
+            "all times, or use a batch query",
+        )
 
 
 class Admitted(NamedTuple):
-    """Good rows with the hashes of id and key that route them, and how many others there were."""
+    """Good rows with the hashes of id and key that route them, and how many others, by reason."""
 
     block: Block
     h: np.ndarray
     key: np.ndarray
-    rejected: int
+    reasons: dict[str, int]
+
+    @property
+    def rejected(self) -> int:
+        """How many rows were left out."""
+        return sum(self.reasons.values())
 
 
 @dataclass(frozen=True)
 class Intake:
     """Turns Arrow batches of one side into blocks.
 
-    A batch holds ``t`` (timestamp), ``id``, ``h`` (a hash of the id), ``key`` (a hash of the
-    equality columns, if any), one column per slot (two for ``text``) and the kept columns.
+    A batch holds the columns that `sides` names: `TIME` (microseconds, or timestamps of them),
+    `ID`, `HASH` (of the id), `KEY` (a hash of the equality columns, if any), one column per slot
+    (two for ``text``) and the kept columns. `streaming` queries cannot hold times before 1970.
     """
 
     side: Side
     drop_bad_rows: bool = False
+    streaming: bool = False
 
     def admit(self, batch: pa.RecordBatch) -> Admitted:
         """The rows of `batch` that can be compared."""
-        faults = _Faults(self, batch)
-        faults.where(batch.column("t").is_null(), f"time column {self.side.time!r} is null")
-        faults.where(batch.column("id").is_null(), f"id column {self.side.id!r} is null")
+        faults = Faults(f"{self.side.label} row", batch.column(ID), self.drop_bad_rows)
+        faults.where(batch.column(TIME).is_null(), f"time column {self.side.time!r} is null")
+        faults.where(batch.column(ID).is_null(), f"id column {self.side.id!r} is null")
+        for rows, reason in time_faults(batch.column(TIME), self.streaming):
+            faults.where(rows, reason)
         for slot in self.side.slots:
             self._inspect(slot, batch.column(slot.name), faults)
         if faults.bad is not None:
-            batch = batch.take(pa.array(np.flatnonzero(~faults.bad)))
-        columns: dict[str, Column] = {"id": _id(batch.column("id"), self.side.id_is_text)}
+            batch = batch.take(pa.array(faults.good))
+        columns: dict[str, Column] = {"id": _id(batch.column(ID), self.side.id_is_text)}
         for slot in self.side.slots:
             columns[slot.name] = _convert(slot, batch.column(slot.name))
             if slot.kind == "text":
                 columns[hash_column(slot)] = batch.column(hash_column(slot)).to_numpy()
         for name in map(keep_column, range(len(self.side.keep))):
             columns[name] = batch.column(name)
-        t = batch.column("t").cast(pa.int64()).to_numpy()
-        hashes = batch.column("h").to_numpy(), batch.column("key").to_numpy()
+        t = batch.column(TIME).cast(pa.int64()).to_numpy()
+        hashes = batch.column(HASH).to_numpy(), batch.column(KEY).to_numpy()
         block = Block.of(t, columns)
         block.meta["bytes"] = self._sizes(batch)
-        return Admitted(block, *hashes, faults.count)
+        return Admitted(block, *hashes, faults.reasons)
 
     def _sizes(self, batch: pa.RecordBatch) -> dict[str, int]:
         """The bytes of the values compared bit by bit, which their 64-bit words do not tell."""
@@ -83,7 +186,7 @@ class Intake:
         slots = [s for s in self.side.slots if s.kind == "bits" and s.type == "binary"]
         return {s.name: pc.binary_length(batch.column(s.name)[:1])[0].as_py() for s in slots}
 
-    def _inspect(self, slot: Slot, column: pa.Array, faults: _Faults) -> None:
+    def _inspect(self, slot: Slot, column: pa.Array, faults: Faults) -> None:
         faults.where(column.is_null(), f"{slot.column!r} is null")
         if slot.kind == "raw":
             faults.where(null_elements(column), f"{slot.column!r} holds null")
@@ -96,7 +199,7 @@ class Intake:
             self._inspect_lengths(slot, column.value_lengths(), "elements", faults)
             self._inspect_vectors(slot, column, faults)
 
-    def _inspect_lengths(self, slot: Slot, lengths: pa.Array, unit: str, faults: _Faults) -> None:
+    def _inspect_lengths(self, slot: Slot, lengths: pa.Array, unit: str, faults: Faults) -> None:
         known = lengths.drop_null()
         if len(known) == 0:
             return
@@ -114,13 +217,13 @@ class Intake:
             elif length == 0 and wanted != 0:
                 faults.where(pc.equal(lengths, 0), f"{slot.column!r} is empty")
 
-    def _refuse_mixed(self, slot: Slot, lengths: pa.Array, unit: str, faults: _Faults) -> None:
+    def _refuse_mixed(self, slot: Slot, lengths: pa.Array, unit: str, faults: Faults) -> None:
         """Stop at two lengths of which none is known to be right, and name a row of each."""
         sizes = pc.fill_null(lengths, 0).to_numpy()
         rows = np.flatnonzero(sizes)
         others = rows[sizes[rows] != sizes[rows[:1]]]
         if len(others):
-            ids = [faults.batch.column("id")[int(row)].as_py() for row in (rows[0], others[0])]
+            ids = [faults.ids[int(row)].as_py() for row in (rows[0], others[0])]
             raise BadRow(
                 f"{self.side.label} rows cannot be compared: {slot.column!r} has {sizes[rows[0]]} "
                 f"{unit} in the row with id {ids[0]!r} and {sizes[others[0]]} in that with id "
@@ -128,8 +231,8 @@ class Intake:
                 "bad_rows='drop'"
             )
 
-    def _inspect_vectors(self, slot: Slot, column: pa.Array, faults: _Faults) -> None:
-        rows = np.arange(len(column)) if faults.bad is None else np.flatnonzero(~faults.bad)
+    def _inspect_vectors(self, slot: Slot, column: pa.Array, faults: Faults) -> None:
+        rows = faults.good
         if len(rows) == 0:
             return
         vectors = _convert(
@@ -138,58 +241,31 @@ class Intake:
         norms = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
         bad = np.zeros(len(column), bool)
         bad[rows] = ~np.isfinite(vectors).all(axis=1)
-        faults.where(pa.array(bad), f"{slot.column!r} holds null, NaN or infinity")
+        faults.where(bad, f"{slot.column!r} holds null, NaN or infinity")
         bad[rows] = ~np.isfinite(norms) & ~bad[rows]
-        faults.where(pa.array(bad), f"{slot.column!r} is too large: its squared norm overflows")
+        faults.where(bad, f"{slot.column!r} is too large: its squared norm overflows")
         if slot.measure == "cosine":
-            bad[rows] = norms == 0
-            faults.where(pa.array(bad), f"{slot.column!r} is a zero vector, which has no direction")
+            zero = norms == 0  # or so small that its square is
+            zero[zero] = ~vectors[zero].any(axis=1)
+            bad[rows] = zero
+            faults.where(bad, f"{slot.column!r} is a zero vector, which has no direction")
         if slot.measure.startswith("emd "):
             self._inspect_histograms(slot, vectors, rows, len(column), faults)
 
     def _inspect_histograms(
-        self, slot: Slot, vectors: np.ndarray, rows: np.ndarray, count: int, faults: _Faults
+        self, slot: Slot, vectors: np.ndarray, rows: np.ndarray, count: int, faults: Faults
     ) -> None:
         bad = np.zeros(count, bool)
         with np.errstate(invalid="ignore"):
             bad[rows] = (vectors < 0).any(axis=1)
-        faults.where(pa.array(bad), f"{slot.column!r} holds a negative mass")
+        faults.where(bad, f"{slot.column!r} holds a negative mass")
         total = vectors.sum(axis=1, dtype=np.float64)
         bad[rows] = total == 0
-        faults.where(pa.array(bad), f"{slot.column!r} has no mass: all bins are zero")
+        faults.where(bad, f"{slot.column!r} has no mass: all bins are zero")
         if slot.measure.endswith(" unit"):
             # So much may be lost in writing the masses as float32.
             bad[rows] = ~(np.abs(total - 1) <= _UNIT)
-            faults.where(
-                pa.array(bad), f"{slot.column!r} does not sum to 1, as normalize=None demands"
-            )
-
-
-class _Faults:
-    """Which rows of a batch are bad; raises at the first if they may not be dropped."""
-
-    def __init__(self, intake: Intake, batch: pa.RecordBatch) -> None:
-        self.intake = intake
-        self.batch = batch
-        self.bad: np.ndarray | None = None
-
-    @property
-    def count(self) -> int:
-        return 0 if self.bad is None else int(self.bad.sum())
-
-    def where(self, condition: pa.Array, reason: str) -> None:
-        """Mark the rows for which `condition` is true (null is false)."""
-        rows = pc.fill_null(condition, False).to_numpy(zero_copy_only=False)
-        if not rows.any():
-            return
-        if not self.intake.drop_bad_rows:
-            first = int(np.argmax(rows))
-            raise BadRow(
-                f"{self.intake.side.label} row with id {self.batch.column('id')[first].as_py()!r} "
-                f"cannot be compared: {reason}; repair the input, or pass bad_rows='drop' to "
-                "leave such rows out (a stream counts them)"
-            )
-        self.bad = rows if self.bad is None else self.bad | rows
+            faults.where(bad, f"{slot.column!r} does not sum to 1, as normalize=None demands")
 
 
 def _id(column: pa.Array, is_text: bool) -> Column:

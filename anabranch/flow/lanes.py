@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = [
     "PRODUCTS",
@@ -32,7 +33,7 @@ SQUARES, SIZES, PRODUCTS = 0, 1, 2
 _LEAST, _MOST = 2.0**-450, 2.0**450
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def tree(lanes):  # pragma: no cover
     """The sum of eight lanes."""
     return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + (
@@ -40,7 +41,7 @@ def tree(lanes):  # pragma: no cover
     )
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def _term(kind, u, v):  # pragma: no cover
     a, b = np.float64(u), np.float64(v)
     if kind == PRODUCTS:
@@ -49,7 +50,7 @@ def _term(kind, u, v):  # pragma: no cover
     return e * e if kind == SQUARES else abs(e)
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def summed(kind, u, v, lanes):  # pragma: no cover
     """The sum of the terms of `kind` over two vectors; `lanes` is scratch for eight numbers.
 
@@ -112,7 +113,7 @@ def directions(vectors: np.ndarray) -> Directions:
     return Directions(scaled, squared_norms(scaled))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _norms(x, out):  # pragma: no cover
     lanes = np.empty(8)
     for p in range(len(x)):

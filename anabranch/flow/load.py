@@ -4,52 +4,24 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass, field
+from typing import TypeVar
 
-__all__ = ["Load"]
+__all__ = ["Figures", "Load"]
+
+F = TypeVar("F", bound="Figures")
 
 
 @dataclass
-class Load:
-    """One worker's step in figures.
-
-    `rows_left` and `rows_right` count each input row once, in one worker; `copies_left` and
-    `copies_right` what this worker received. `late` and `rejected` count rows, not copies. `newest`
-    is the newest event time stored of each plan, by its number.
-
-    Of an Earth Mover's Distance, `pruned` counts pairs that each filter ruled out, `accepted` those
-    that an upper bound showed to match and `solved` those that had to be solved; `spans` is the
-    work by span of the left row's key, under a plan of spans.
-
-    Of `nearest` under interest routing, `sent_at_once` and `sent_later` count copies sent to owners
-    of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
-    `looks` how often an object was held against an owner's merger.
-    """
+class Figures:
+    """What every verb reports of a worker's step. `late` and `rejected` count rows, not copies."""
 
     worker: int
     watermark: int = 0
-    rows_left: int = 0
-    rows_right: int = 0
-    copies_left: int = 0
-    copies_right: int = 0
     late: int = 0
     rejected: int = 0
-    comparisons: int = 0
-    pairs: int = 0
     state_rows: int = 0
     state_bytes: int = 0
-    bytes_in: int = 0
     busy_seconds: float = 0.0
-    compare_seconds: float = 0.0
-    newest: dict[str, int] = field(default_factory=dict)
-    pruned: dict[str, int] = field(default_factory=dict)
-    accepted: int = 0
-    solved: int = 0
-    spans: list[float] = field(default_factory=list)
-    sent_at_once: int = 0
-    sent_later: int = 0
-    withheld: int = 0
-    dropped: int = 0
-    looks: int = 0
     operator: str = ""
 
     def to_json(self) -> str:
@@ -63,6 +35,43 @@ class Load:
         return json.dumps(asdict(self))
 
     @classmethod
-    def from_json(cls, text: str) -> Load:
+    def from_json(cls: type[F], text: str) -> F:
         """The report that `to_json` wrote."""
         return cls(**json.loads(text))
+
+
+@dataclass
+class Load(Figures):
+    """A step of `correlate` or `nearest` in figures.
+
+    `rows_left` and `rows_right` count each input row once, in one worker; `copies_left` and
+    `copies_right` what this worker received. `newest` is the newest event time stored of each plan,
+    by its number.
+
+    Of an Earth Mover's Distance, `pruned` counts pairs that each filter ruled out, `accepted` those
+    that an upper bound showed to match and `solved` those that had to be solved; `spans` is the
+    work by span of the left row's key, under a plan of spans.
+
+    Of `nearest` under interest routing, `sent_at_once` and `sent_later` count copies sent to owners
+    of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
+    `looks` how often an object was held against an owner's merger.
+    """
+
+    rows_left: int = 0
+    rows_right: int = 0
+    copies_left: int = 0
+    copies_right: int = 0
+    comparisons: int = 0
+    pairs: int = 0
+    bytes_in: int = 0
+    compare_seconds: float = 0.0
+    newest: dict[str, int] = field(default_factory=dict)
+    pruned: dict[str, int] = field(default_factory=dict)
+    accepted: int = 0
+    solved: int = 0
+    spans: list[float] = field(default_factory=list)
+    sent_at_once: int = 0
+    sent_later: int = 0
+    withheld: int = 0
+    dropped: int = 0
+    looks: int = 0

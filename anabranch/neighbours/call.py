@@ -5,19 +5,28 @@ The check needs two schemas and nothing else. `query_rows` reads the queries the
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from anabranch.calls import LONGEST, describe, is_whole, microseconds
-from anabranch.correlation.call import Side, Slot
+from anabranch.calls import (
+    DAY_TIME,
+    IDS,
+    INTEGRAL,
+    MISSING,
+    TIMESTAMP,
+    VECTORS,
+    Check,
+    Schema,
+    describe,
+    is_number,
+)
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
+from anabranch.flow.sides import Side, Slot
 from anabranch.neighbours.interest.routing import Interest
 from anabranch.neighbours.lists.algorithm import METRICS
-from anabranch.plans.plan import Plan, Ssp
+from anabranch.plans.hashed import Ssp
 from anabranch.predicates import VectorMeasure
 
 __all__ = [
@@ -36,12 +45,6 @@ QUERY_ID = "query_id"
 MOST_K = 1_000_000
 """Room for the k nearest is taken when a query begins: 16 bytes for each."""
 MOST_ROWS = 10**15
-
-Schema = Mapping[str, str]
-
-_INTEGRAL = ("tinyint", "smallint", "int", "bigint")
-_VECTORS = ("array<float>", "array<double>")
-_DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 
 
 @dataclass(frozen=True)
@@ -62,41 +65,68 @@ class Nearest:
     method: str
     error: float
     output: str
-    plan: Plan | None
+    plan: Ssp | Interest | None
     late: int | None
     drop_bad_rows: bool
     query_id_is_text: bool
     has_ops: bool
+    streaming: bool = False
 
     @property
     def intake(self) -> Intake:
         """What brings objects in."""
-        return Intake(self.objects, self.drop_bad_rows)
+        return Intake(self.objects, self.drop_bad_rows, self.streaming)
 
     @property
     def dim(self) -> int | None:
         """How long vectors are, if the call says it."""
         return self.objects.slots[0].dim
 
-    def fingerprint(self, queries: Block | None) -> str:
-        """What must stay the same for stored state to keep its meaning.
+    def settings(self, queries: Block | None) -> dict[str, str]:
+        """What must stay the same for stored state to keep its meaning, as text by name.
 
-        The length of vectors is not part of it: to name it is a way out when one of another length
-        has come.
+        Lateness and the plan may change; so may the length of vectors, since to name it is a way
+        out when one of another length has come. `queries` are the fixed ones, if they are.
+
+        Examples
+        --------
+        >>> types = {"id": "int", "query_id": "int", "ts": "timestamp", "v": "array<float>"}
+        >>> call, _ = plan_nearest(types, types, by="v", k=5, window="1 minute")
+        >>> for name, text in call.settings(None).items():
+        ...     print(name, "=", text)
+        by = euclidean: v array<float>
+        method = exact
+        output = hits
+        k = 5
+        window = 1 minute
+        rows = of each query
+        queries = query_id bigint
+        time = ts
+        id = id bigint
         """
-        objects = replace(self.objects, slots=(replace(self.objects.slots[0], dim=None),))
-        parts = [self.measure, self.method, self.error, self.output, objects]
-        parts += [self.k, self.window, self.rows, sorted(self.query_columns)]
-        if queries is not None:
-            parts += [queries.digest()]
-        return hashlib.sha256(repr(parts).encode()).hexdigest()[:16]
+        slot, each = self.objects.slots[0], "of each query"
+        columns = ["query_id " + ("string" if self.query_id_is_text else "bigint")]
+        columns += sorted(self.query_columns)
+        content = [] if queries is None else [f"content {queries.digest()[:16]}"]
+        probabilistic = {"error": repr(self.error)} if self.method == "probabilistic" else {}
+        return {
+            "by": f"{self.measure}: {slot.column} {slot.stored_type}",
+            "method": self.method,
+            **probabilistic,
+            "output": self.output,
+            "k": str(self.k or each),
+            "window": describe(self.window) if self.window else each,
+            "rows": str(self.rows or each),
+            "queries": ", ".join(columns + content),
+            **self.objects.settings,
+        }
 
 
 def plan_nearest(
     objects: Schema,
     queries: Schema,
     *,
-    by: Any,
+    by: Any = MISSING,
     time: Any = "ts",
     id: Any = "id",
     k: Any = None,
@@ -109,6 +139,7 @@ def plan_nearest(
     output: Any = "hits",
     expected: Any = None,
     bad_rows: Any = "fail",
+    streaming: bool = False,
 ) -> tuple[Nearest | None, list[str]]:
     """The call and the problems that stand in its way; one of them is empty.
 
@@ -123,187 +154,136 @@ def plan_nearest(
     ['k must be a whole number of at least 1, got 0', "queries have no column 'window' or 'rows' \
 and the call names neither: add window='10 seconds' or rows=1000"]
     """
-    check = _Check(objects, queries)
-    measure = check.measure(by)
-    times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
-    if not all(isinstance(name, str) for name in times):
-        check.say(f"time must be a column name or a pair (objects, queries), got {time!r}")
-        times = ("", "")
-    if not isinstance(id, str):
-        check.say(f"id must be a column name, got {id!r}")
-        id = ""
-    ids = ("bigint", "int", "string")
-    check.column("objects", times[0], ("timestamp",), "time", "cast it with to_timestamp")
-    check.column("objects", id, ids, "id", "cast it to long or string")
-    check.column("queries", QUERY_ID, ids, "the query's id", "rename or cast the column")
-    has_ops = "op" in queries
-    if has_ops:
-        check.column("queries", "op", ("string",), "add or cancel", "cast it to string")
-        check.column("queries", times[1], ("timestamp",), "time", "cast it with to_timestamp")
-    count = check.number("k", k, 1, MOST_K)
-    span = check.duration("window", window, 1)
-    length = check.number("rows", rows, 1, MOST_ROWS)
-    columns = check.query_columns(count, span, length, has_ops, times[1])
-    delay = check.duration("late", late, 0)
-    if bad_rows not in ("fail", "drop"):
-        check.say(f"bad_rows must be 'fail' or 'drop', got {bad_rows!r}")
-    share = check.method(method, error, output)
-    if method == "filtered" and 1 in (span, length):
+    check = Check(objects=objects, queries=queries)
+    drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
+    measure = _measure(check, by, drops)
+    times = check.pair("time", time) or ("", "")
+    instant = check.column("objects", times[0], "time", TIMESTAMP)
+    ident = check.column("objects", check.name("id", id), "id", IDS)
+    query_id = check.column("queries", QUERY_ID, "nearest", IDS)
+    numbers = (
+        0 if k is None else check.whole("k", k, 1, MOST_K),
+        0 if window is None else check.duration("window", window, 1),
+        0 if rows is None else check.whole("rows", rows, 1, MOST_ROWS),
+    )
+    if expected is not None:
+        check.whole("expected", expected)
+    delay = None if late is None else check.duration("late", late)
+    columns = _query_columns(check, *numbers, times[1])
+    method = check.choice("method", method, METHODS)
+    output = check.choice("output", output, OUTPUTS)
+    share = _share(check, method, error)
+    if output == "top" and method != "exact":
+        check.say(f"output='top' needs method='exact', got method={method!r}")
+    if method == "filtered" and 1 in numbers[1:]:
         check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
-    check.number("expected", expected, 1)
-    check.plan(plan, method, has_ops, bool(length) or "rows" in columns)
-    if bad_rows == "drop" and measure is not None and measure.dim is None:
+    has_ops = "op" in check.inputs["queries"]
+    _check_plan(check, plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
+    if check.problems or measure is None:
+        return None, check.problems
+    types = check.inputs["objects"]
+    slot = Slot("v", measure.left, "vector", types[measure.left], measure.dim, measure.kind)
+    side = Side("object", instant, ident, types[ident] == "string", (slot,), ())
+    found = Nearest(
+        measure.kind,
+        side,
+        measure.right,
+        columns,
+        *numbers,
+        method,
+        share,
+        output,
+        plan,
+        delay,
+        drops,
+        check.inputs["queries"][query_id] == "string",
+        has_ops,
+        streaming,
+    )
+    return found, []
+
+
+def _measure(check: Check, by: Any, drops: bool) -> VectorMeasure | None:
+    """The measure, with the columns as they are spelt."""
+    if not check.given("by", by, "by='v', the vector column, or by=ab.cosine('v')"):
+        return None
+    found = VectorMeasure("euclidean", by, by) if isinstance(by, str) and by else by
+    if not isinstance(found, VectorMeasure) or found.kind not in METRICS:
         check.say(
-            f"bad_rows='drop' needs the length of {measure.left!r}, by=ab.{measure.kind}(..., "
+            "by must be the name of a vector column (Euclidean distance) or ab.euclidean(...), "
+            f"ab.manhattan(...) or ab.cosine(...), got {by!r}"
+        )
+        return None
+    for problem in found.own_problems():
+        check.say(f"by: {problem}")
+    if drops and found.dim is None:
+        check.say(
+            f"bad_rows='drop' needs the length of {found.left!r}, by=ab.{found.kind}(..., "
             "dim=64), or it would depend on what arrives first which rows are dropped"
         )
-    if check.problems or measure is None:
-        return None, list(dict.fromkeys(check.problems))
-    slot = Slot("v", measure.left, "vector", objects[measure.left], measure.dim, measure.kind)
-    side = Side("object", times[0], id, objects[id] == "string", (slot,), ())
-    return (
-        Nearest(
-            measure.kind,
-            side,
-            measure.right,
-            columns,
-            count,
-            span,
-            length,
-            method,
-            share,
-            output,
-            plan,
-            None if late is None else delay,
-            bad_rows == "drop",
-            queries[QUERY_ID] == "string",
-            has_ops,
-        ),
-        [],
-    )
+    left = check.column("objects", found.left, repr(found), VECTORS)
+    right = check.column("queries", found.right, repr(found), VECTORS)
+    return VectorMeasure(found.kind, left, right, found.dim) if left and right else None
 
 
-class _Check:
-    """Collects what is wrong with one call."""
+def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> dict[str, str]:
+    """Which of the optional columns the queries have, as name and type; `ts` as its name."""
+    schema = check.inputs["queries"]
+    found = {name: schema[name] for name in ("k", "window", "rows") if name in schema}
+    for name in ("k", "rows"):
+        if name in found:
+            check.column("queries", name, name, INTEGRAL)
+    kind = found.get("window", "string")
+    if kind != "string" and not DAY_TIME.fullmatch(kind):
+        check.say(
+            f"window: queries column 'window' is {kind}, not a text such as '10 seconds' or an "
+            "interval of days, hours, minutes and seconds, as make_dt_interval gives; cast "
+            "it, or use a column 'rows' for counts"
+        )
+    if window and rows:
+        check.say("window= and rows= were both given: a query has one kind of window")
+    if "k" not in found and not k:
+        check.say("queries have no column 'k' and the call names none: add k=10")
+    if not ({"window", "rows"} & set(found) or window or rows):
+        check.say(
+            "queries have no column 'window' or 'rows' and the call names neither: add "
+            "window='10 seconds' or rows=1000"
+        )
+    if "op" in schema:
+        check.column("queries", "op", "op", {"string"})
+        found["ts"] = check.column("queries", time, "time", TIMESTAMP)
+    elif "since" in schema:
+        check.column("queries", "since", "since", TIMESTAMP)
+        found["since"] = schema["since"]
+    return found
 
-    def __init__(self, objects: Schema, queries: Schema) -> None:
-        self.schemas = {"objects": objects, "queries": queries}
-        self.problems: list[str] = []
 
-    def say(self, problem: str) -> None:
-        self.problems.append(problem)
+def _check_plan(check: Check, plan: Any, method: str, has_ops: bool, counts: bool) -> None:
+    if plan is None or (isinstance(plan, Ssp) and plan.master == "left"):
+        return
+    if not isinstance(plan, Interest):
+        check.say(
+            "plan must be ab.ssp(workers), which spreads queries and sends objects to all "
+            "workers, or ab.interest(workers), which sends them where they may matter, "
+            f"got {plan!r}"
+        )
+        return
+    for wrong, what in (
+        (method != "exact", f"method='exact', got {method!r}"),
+        (has_ops, "fixed queries, without a column 'op'"),
+        (counts, "windows of time, given by window and not by rows"),
+    ):
+        if wrong:
+            check.say(f"plan {plan} needs {what}; or use ab.ssp(workers)")
 
-    def column(
-        self, frame: str, name: str, allowed: tuple[str, ...], use: str, remedy: str
-    ) -> None:
-        schema = self.schemas[frame]
-        if not name:
-            return
-        if name not in schema:
-            self.say(f"{frame} have no column {name!r} ({use}); they have {', '.join(schema)}")
-        elif schema[name] not in allowed:
-            wanted = " or ".join(allowed)
-            self.say(f"{use}: {frame} column {name!r} is {schema[name]}, not {wanted}; {remedy}")
 
-    def measure(self, by: Any) -> VectorMeasure | None:
-        found = VectorMeasure("euclidean", by, by) if isinstance(by, str) else by
-        if not isinstance(found, VectorMeasure) or found.kind not in METRICS:
-            self.say(
-                "by must be the name of a vector column (Euclidean distance) or ab.euclidean(...), "
-                f"ab.manhattan(...) or ab.cosine(...), got {by!r}"
-            )
-            return None
-        for frame, name in (("objects", found.left), ("queries", found.right)):
-            self.column(frame, name, _VECTORS, "by", "cast it to array<float>")
-        return found
-
-    def number(self, name: str, value: Any, least: int, most: int | None = None) -> int:
-        if value is None:
-            return 0
-        if not is_whole(value, least):
-            self.say(f"{name} must be a whole number of at least {least}, got {value!r}")
-            return least
-        if most is not None and value > most:
-            self.say(f"{name} must be at most {most:,}, got {value!r}")
-        return int(value)
-
-    def duration(self, name: str, value: Any, least: int) -> int:
-        if value is None:
-            return 0
-        try:
-            found = microseconds(value)
-        except ValueError as error:
-            self.say(f"{name}: {error}")
-            return least
-        if found < least:
-            self.say(f"{name} must be {'positive' if least else 'zero or more'}, got {value!r}")
-        if found > LONGEST:
-            self.say(f"{name} must be at most {describe(LONGEST)}, got {value!r}")
-        return found
-
-    def query_columns(
-        self, k: int, window: int, rows: int, has_ops: bool, time: str
-    ) -> dict[str, str]:
-        """Which of the optional columns the queries have, as name and type."""
-        schema = self.schemas["queries"]
-        found = {name: schema[name] for name in ("k", "window", "rows") if name in schema}
-        for name in ("k", "rows"):
-            if name in found:
-                self.column("queries", name, _INTEGRAL, name, "cast it to int")
-        kind = found.get("window", "string")
-        if kind != "string" and not _DAY_TIME.fullmatch(kind):
-            self.say(
-                f"window: queries column 'window' is {kind}, not a text such as '10 seconds' or an "
-                "interval of days, hours, minutes and seconds, as make_dt_interval gives; cast "
-                "it, or use a column 'rows' for counts"
-            )
-        if window and rows:
-            self.say("window= and rows= were both given: a query has one kind of window")
-        if "k" not in found and not k:
-            self.say("queries have no column 'k' and the call names none: add k=10")
-        if not ({"window", "rows"} & set(found) or window or rows):
-            self.say(
-                "queries have no column 'window' or 'rows' and the call names neither: add "
-                "window='10 seconds' or rows=1000"
-            )
-        if has_ops:
-            found["ts"] = time
-        elif "since" in schema:
-            self.column("queries", "since", ("timestamp",), "since", "cast it with to_timestamp")
-            found["since"] = schema["since"]
-        return found
-
-    def plan(self, plan: Any, method: Any, has_ops: bool, counts: bool) -> None:
-        if plan is None or (isinstance(plan, Ssp) and plan.master == "left"):
-            return
-        if not isinstance(plan, Interest):
-            self.say(
-                "plan must be ab.ssp(workers), which spreads queries and sends objects to all "
-                "workers, or ab.interest(workers), which sends them where they may matter, "
-                f"got {plan!r}"
-            )
-            return
-        for wrong, what in (
-            (method != "exact", f"method='exact', got {method!r}"),
-            (has_ops, "fixed queries, without a column 'op'"),
-            (counts, "windows of time, given by window and not by rows"),
-        ):
-            if wrong:
-                self.say(f"plan {plan} needs {what}; or use ab.ssp(workers)")
-
-    def method(self, method: Any, error: Any, output: Any) -> float:
-        if method not in METHODS:
-            self.say(f"method must be one of {', '.join(METHODS)}, got {method!r}")
-        if output not in OUTPUTS:
-            self.say(f"output must be one of {', '.join(OUTPUTS)}, got {output!r}")
-        elif output == "top" and method != "exact":
-            self.say(f"output='top' needs method='exact', got method={method!r}")
-        if error is None:
-            return 1e-3
-        if method != "probabilistic":
-            self.say(f"error= is for method='probabilistic'; method={method!r} has no error")
-        number = isinstance(error, (int, float)) and not isinstance(error, bool)
-        if not number or not 0 < error < 1:
-            self.say(f"error must lie between 0 and 1, got {error!r}; 0.001 is usual")
-            return 1e-3
-        return float(error)
+def _share(check: Check, method: str, error: Any) -> float:
+    """The share of wrong hits that is allowed."""
+    if error is None:
+        return 1e-3
+    if method != "probabilistic":
+        check.say(f"error= is for method='probabilistic'; method={method!r} has no error")
+    if not is_number(error) or not 0 < error < 1:
+        check.say(f"error must lie between 0 and 1, got {error!r}; 0.001 is usual")
+        return 1e-3
+    return float(error)

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from anabranch.flow.blocks import Block
+from anabranch.flow.blocks import Block, weigh
+from anabranch.flow.container import pack, unpack
 from anabranch.neighbours.methods import Algorithm, Filtered, ListWithRepair, Probabilistic, Relaxed
 
-__all__ = ["Group", "algorithm_of", "joined", "parts"]
+__all__ = ["Group", "algorithm_of"]
 
 
 class Group:
@@ -22,23 +21,28 @@ class Group:
         self.ids = ids
         self.quiet = quiet  # reports up to this instant are another worker's
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes in memory."""
+        return self.algorithm.nbytes + weigh(self.ids) + self.quiet.nbytes
+
     def encode(self) -> bytes:
         """Bytes that `decode` reads, without the window of objects."""
-        block = Block.of(self.quiet, {"id": self.ids}).encode()
+        ids = Block.of(self.quiet, {"id": self.ids}).encode()
         if isinstance(self.algorithm, ListWithRepair):
             held = self.algorithm.detach()
             state = self.algorithm.to_bytes()
             self.algorithm.reattach(held)
         else:
             state = self.algorithm.to_bytes()
-        return joined([block, state])
+        return pack({"ids": ids, "lists": state})
 
     @classmethod
-    def decode(cls, data: bytes, kind: type[Algorithm]) -> Group:
+    def decode(cls, data: Any, kind: type[Algorithm]) -> Group:
         """The group that `encode` wrote; the window has to be attached."""
-        block, state = parts(data)
-        told = Block.decode(block)
-        return cls(kind.from_bytes(state), told.columns["id"], told.t)
+        parts, _ = unpack(data)
+        ids = Block.decode(parts["ids"])
+        return cls(kind.from_bytes(bytes(parts["lists"])), ids.columns["id"], ids.t)
 
 
 def algorithm_of(method: str) -> type[Any]:
@@ -49,27 +53,3 @@ def algorithm_of(method: str) -> type[Any]:
         "relaxed": Relaxed,
         "filtered": Filtered,
     }[method]
-
-
-def joined(parts: Sequence[bytes]) -> bytes:
-    """Several byte strings as one, which `parts` takes apart."""
-    lengths = struct.pack(f"<I{len(parts)}Q", len(parts), *(len(part) for part in parts))
-    return lengths + b"".join(parts)
-
-
-def parts(data: bytes) -> list[bytes]:
-    """What `joined` was given.
-
-    Examples
-    --------
-    >>> parts(joined([b"a", b"", b"bc"]))
-    [b'a', b'', b'bc']
-    """
-    (count,) = struct.unpack_from("<I", data)
-    at = struct.calcsize(f"<I{count}Q")
-    lengths = struct.unpack_from(f"<I{count}Q", data)[1:]
-    found = []
-    for length in lengths:
-        found.append(data[at : at + length])
-        at += length
-    return found

@@ -1,14 +1,15 @@
 """The worker of a k-NN query set: holds objects until their turn, then runs the queries over them.
 
-Objects are dealt with in the order of (time, id), which no batching changes: an object waits until
+Objects are processed in the order of (time, id), which no batching changes: an object waits until
 the watermark has passed it, for only then is it sure that none will come before it. So are queries
 that begin or end. One step takes what reached this worker in one micro-batch, and then goes on to
-the watermark.
+the watermark. With `late` an object at or before the watermark is late. Where the objects have a
+watermark of their own, late is what lies at or before that of the last step: operators upstream may
+emit their rows when the watermark has passed them.
 """
 
 from __future__ import annotations
 
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -16,16 +17,17 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.errors import StateMismatch
-from anabranch.flow.blocks import Block, concat, take
+from anabranch.flow.blocks import Block, concat, take, weigh
+from anabranch.flow.container import pack, unpack
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Window
+from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.groups import Group, algorithm_of, joined, parts
-from anabranch.neighbours.lengths import check_ops, check_width, settled
+from anabranch.neighbours.groups import Group, algorithm_of
+from anabranch.neighbours.lengths import agreed, check_ops, check_width
 from anabranch.neighbours.lists.algorithm import FOREVER, Reports
 from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
+from anabranch.neighbours.notes import NearestNotes
 from anabranch.neighbours.requests import Requests, appended, places_in
 from anabranch.neighbours.tenure import Tenure
 from anabranch.neighbours.tops import ended, last_words, speaking, top_rows
@@ -33,10 +35,9 @@ from anabranch.plans.plan import LEFT, RIGHT
 
 __all__ = ["END", "NearestKernel"]
 
-END = FOREVER - 1  # the watermark of a batch query: everything is dealt with
+END = FOREVER - 1  # the watermark of a batch query: everything is processed
 _HITS_AT_ONCE = 100_000
 _KINDS = ("time", "count")
-_VERSION = 2
 
 
 class NearestKernel:
@@ -51,17 +52,15 @@ class NearestKernel:
         self,
         nearest: Nearest,
         queries: Block | None,
-        window: Window,
+        slices: Slices[NearestNotes],
         worker: int = 0,
-        fingerprint: str | None = None,
     ) -> None:
         self.nearest = nearest
         self.queries = queries
-        self.window = window
+        self.slices = slices
         self.worker = worker
         self.load = Load(worker)
         self.reached = -FOREVER
-        self._fingerprint = fingerprint or nearest.fingerprint(queries)
         self._groups: dict[str, Group] = {}
         self._requests = Requests(nearest.late or 0)
         self._objects = Ordered()
@@ -70,21 +69,20 @@ class NearestKernel:
     # One micro-batch
 
     def step(
-        self, arrivals: Sequence[tuple[int, Block]], watermark: int, whole: bool = False
+        self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Take in objects and queries, and deal with all there is up to the watermark.
+        """Take in objects and queries, and process all there is up to the watermark.
 
-        With `whole` the arrivals are all there will ever be, and everything is dealt with.
+        With `last` the arrivals are all there will ever be, and everything is processed.
         """
         load = self.load = Load(self.worker)
         began = time.perf_counter()
-        load.watermark = watermark
-        self._check_state()
-        self._tenure_ops(arrivals, watermark)
-        self._take_objects([block for side, block in arrivals if side == RIGHT], watermark)
-        self._take_queries([block for side, block in arrivals if side == LEFT])
-        upto = max(watermark, self.reached)
-        if whole:
+        load.watermark = now
+        self._tenure_ops(arrivals, now)
+        self._take_objects([block for block in arrivals if block.meta["side"] == RIGHT], now)
+        self._take_queries([block for block in arrivals if block.meta["side"] == LEFT])
+        upto = max(now, self.reached)
+        if last:
             # The top-k is wanted as of the last object, not when all have expired.
             upto = END if self.nearest.output == "hits" else self._objects.newest or 0
         before = self.reached
@@ -92,7 +90,7 @@ class NearestKernel:
         for group, reports in self._advance(upto):
             load.busy_seconds += time.perf_counter() - began
             if self.nearest.output == "hits":
-                yield from self._told(group, reports)
+                yield from self._hits(group, reports)
             began = time.perf_counter()
         if self.nearest.output == "top":
             tops = list(self._tops(before, upto))
@@ -100,11 +98,14 @@ class NearestKernel:
             yield from tops
             began = time.perf_counter()
         self._forget(upto)
-        load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
+        self.slices.notes.reached = self.reached
+        load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
         load.busy_seconds += time.perf_counter() - began
 
     def due(self) -> int | None:
         """The next time at which there may be something to do without new rows."""
+        if self.nearest.late is None:
+            return self.reached + 1  # all workers judge what is late by the same last step
         times = [self._requests.first_waiting, self._objects.first_waiting]
         group = self._groups.get("time")
         if group is not None and len(group.ids):
@@ -117,10 +118,11 @@ class NearestKernel:
 
     def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
         load, good = self.load, []
+        limit = self.reached if self.nearest.late is None else watermark
         for block in blocks:
             load.bytes_in += block.nbytes
             load.copies_right += len(block)
-            late = int((block.t <= watermark).sum())
+            late = int((block.t <= limit).sum())
             if self.worker == 0:  # every worker has every object; one counts
                 load.rejected += int(block.meta.get("rejected", 0))
                 load.rows_right += len(block)
@@ -129,20 +131,21 @@ class NearestKernel:
                 continue
             check_width(block, self._length(block))
             if late:
-                block = block.take(np.flatnonzero(block.t > watermark))
+                block = block.take(np.flatnonzero(block.t > limit))
             if len(block):
                 good.append(block)
         if good:
             fresh = concat(good).in_time_order()
-            self.window.append(0, fresh)
+            self.slices.append(0, fresh)
             self._objects.add(fresh)
 
     def _length(self, block: Block) -> int:
         """How long vectors are; those of `block` are the first if there were none."""
-        told = self.nearest.dim
+        said, notes = self.nearest.dim, self.slices.notes
         if self.queries is not None:
-            told = self.queries.columns["v"].shape[1]
-        return settled(self.window.notes, told, block.columns["v"].shape[1])
+            said = self.queries.columns["v"].shape[1]
+        notes.dim = agreed(notes.dim, said, block.columns["v"].shape[1])
+        return notes.dim
 
     def _take_queries(self, blocks: Sequence[Block]) -> None:
         for block in blocks:
@@ -156,20 +159,11 @@ class NearestKernel:
                     check_ops(block, self._length(block))
                 self._requests.add(block)
 
-    def _check_state(self) -> None:
-        notes = self.window.notes
-        mine = self._fingerprint
-        if notes.setdefault("query", mine) != mine:
-            raise StateMismatch(
-                "this checkpoint was begun by a nearest with other queries, another measure, "
-                "method or output; restart that one, or begin a new checkpoint"
-            )
-
     # Queries that begin and end
 
-    def _tenure_ops(self, arrivals: Sequence[tuple[int, Block]], watermark: int) -> None:
+    def _tenure_ops(self, arrivals: Sequence[Block], watermark: int) -> None:
         """Queries of a fixed table that this worker gets or gives away under a new plan."""
-        for change in self._tenure.changes(arrivals, watermark, self.window.notes):
+        for change in self._tenure.changes(arrivals, watermark, self.slices.notes.tenures):
             assert self.queries is not None
             mine = self.queries.take(change.take)
             if change.bound == -FOREVER and self.worker == 0:  # told once, when all begin
@@ -272,7 +266,7 @@ class NearestKernel:
             self.load.comparisons += len(fresh) * len(algorithm.queries)
             yield group, reports
 
-    def _told(self, group: Group, reports: Reports) -> Iterator[pa.RecordBatch]:
+    def _hits(self, group: Group, reports: Reports) -> Iterator[pa.RecordBatch]:
         rows = np.arange(len(reports))
         if (group.quiet > -FOREVER).any():
             rows = np.flatnonzero(reports.entered_t > group.quiet[reports.query])
@@ -325,39 +319,45 @@ class NearestKernel:
             else:
                 needed = min(needed, self._objects.first_after(upto - longest))
         oldest = self._objects.drop_before(needed)
-        # Slices are kept for the window's own span beyond the time that is given.
+        # Slices stay for a while beyond the time that is given.
         floor = self.reached if oldest is None else oldest - 1
-        self.window.expire(floor + self.window.spans[0])
-        self.window.merge_small()
+        self.slices.expire(floor + self.slices.stays[0])
+        self.slices.merge_small()
 
     # State
 
     def snapshot(self) -> bytes:
-        """Everything but the objects, which are in the window's slices."""
-        groups = [joined([kind.encode(), group.encode()]) for kind, group in self._groups.items()]
-        head = struct.pack("<Bq", _VERSION, self.reached)
-        return joined([head, self._objects.encode(), self._requests.encode(), *groups])
+        """Everything but the objects, which are in the slices."""
+        groups = {f"group {kind}": group.encode() for kind, group in self._groups.items()}
+        held = {"order": self._objects.encode(), "requests": self._requests.encode(), **groups}
+        return pack(held, {"reached": self.reached})
 
-    def restore(self, data: bytes) -> None:
-        """Take up a snapshot, reading the objects from the window."""
-        head, order, requests, *groups = parts(data)
-        version, self.reached = struct.unpack("<Bq", head)
-        if version != _VERSION:
-            raise StateMismatch(
-                f"the checkpoint's queries have layout {version}, this version reads {_VERSION}: "
-                "restart with the version that wrote it, or begin a new checkpoint"
-            )
-        self._requests = Requests.decode(requests, self.nearest.late or 0)
-        stored = self.window.reach(0, -FOREVER, FOREVER)
-        self._objects = Ordered.decode(order, stored, self.reached)
+    def restore(self, data: Any) -> None:
+        """Take up a snapshot, reading the objects from the slices."""
+        held, meta = unpack(data)
+        self.reached = meta["reached"]
+        self._requests = Requests.decode(held["requests"], self.nearest.late or 0)
+        stored = self.slices.reach(0, -FOREVER, FOREVER)
+        self._objects = Ordered.decode(bytes(held["order"]), stored, self.reached)
         past = self._objects.past()
-        for part in groups:
-            name, state = parts(part)
+        for name, state in held.items():
+            if not name.startswith("group "):
+                continue
             group = Group.decode(state, self._kind())
-            self._groups[name.decode()] = group
+            self._groups[name.removeprefix("group ")] = group
             if isinstance(group.algorithm, ListWithRepair) and past is not None:
                 block, seq = past
                 group.algorithm.attach(block.t, seq, np.asarray(block.columns["v"], np.float64))
+
+    def renew(self, fresh: NearestKernel) -> None:
+        """Go on with the slices of a later micro-batch."""
+        self.slices = fresh.slices
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of lists and objects in memory."""
+        lists = sum(group.nbytes for group in self._groups.values())
+        return lists + weigh(vars(self._objects))
 
 
 def _ends_among(ids: np.ndarray, t: np.ndarray) -> np.ndarray:

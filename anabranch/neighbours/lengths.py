@@ -6,33 +6,30 @@ state.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import BadRow, StateMismatch
 from anabranch.flow.blocks import Block
 
-__all__ = ["check_ops", "check_width", "settled"]
+__all__ = ["agreed", "check_ops", "check_width"]
 
 _REMEDY = "repair the input, or fix the length with dim= and pass bad_rows='drop'"
 
 
-def settled(notes: dict[str, Any], told: int | None, width: int) -> int:
+def agreed(known: int | None, said: int | None, width: int) -> int:
     """The length that holds from now on, where the next to come has `width`.
 
     Examples
     --------
-    >>> notes = {}
-    >>> settled(notes, told=None, width=3), settled(notes, told=None, width=2)
+    >>> agreed(known=None, said=None, width=3), agreed(known=3, said=None, width=2)
     (3, 3)
     """
-    expected = int(notes.setdefault("dim", told or width))
-    if told is not None and told != expected:
+    expected = known or said or width
+    if said is not None and said != expected:
         raise StateMismatch(
             f"this checkpoint was begun with vectors of length {expected}, and the call says "
-            f"{told}: name the length that it was begun with, or begin a new checkpoint"
+            f"{said}: name the length that it was begun with, or begin a new checkpoint"
         )
     return expected
 

@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from anabranch.calls import LONGEST, describe, microseconds
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block
+from anabranch.flow.intake import Faults, time_faults
+from anabranch.flow.sides import ID, TIME
 from anabranch.neighbours.call import MOST_K, MOST_ROWS, QUERY_ID, Nearest
 from anabranch.neighbours.lists.algorithm import FOREVER
 
@@ -53,17 +55,20 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], i
     place in the table.
     """
     n = table.num_rows
-    faults = _Faults(table)
+    ids, times = (table[name].combine_chunks() for name in (ID, TIME))
+    faults = Faults("query", ids, drop=True)
     cancel = np.zeros(n, bool)
-    ids = table["id"].combine_chunks()
-    faults.where(np.asarray(ids.is_null()), f"{QUERY_ID!r} is null")
+    faults.where(ids.is_null(), f"{QUERY_ID!r} is null")
     if nearest.has_ops:
-        ops = table["op"].to_pylist()
-        cancel = np.array([op == "cancel" for op in ops], bool)
-        odd = np.array([op not in ("add", "cancel") for op in ops], bool)
-        faults.where(odd, "op is neither 'add' nor 'cancel'")
-        faults.where(np.asarray(table["t"].combine_chunks().is_null()), "its time is null")
-    t = _numbers(table, "t", -FOREVER, n)
+        ops = table["op"].combine_chunks()
+        cancel = np.asarray(pc.equal(ops, "cancel").fill_null(False))
+        known = pc.is_in(ops, value_set=pa.array(["add", "cancel"], ops.type))
+        faults.where(pc.invert(known), "op is neither 'add' nor 'cancel'")
+        faults.where(times.is_null(), "its time is null")
+    # Ops may be as old as they like: one before all objects holds from the beginning.
+    for rows, reason in time_faults(times, streaming=False):
+        faults.where(rows, reason)
+    t = _numbers(table, TIME, -FOREVER, n)
     k = _numbers(table, "k", nearest.k, n)
     counts = _numbers(table, "rows", 0, n)
     adds = ~cancel
@@ -81,12 +86,14 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], i
     if nearest.method == "filtered":
         short = np.maximum(spans, counts) == 1
         faults.where(adds & short, "method='filtered' needs a window of at least 2 us or 2 rows")
-    points, wrong = _points(table["v"], nearest, adds & ~faults.bad)
+    fair = np.zeros(n, bool)
+    fair[faults.good] = True
+    points, wrong = _points(table["v"], nearest, adds & fair)
     for mask, reason in wrong:
         faults.where(mask, f"{nearest.query_point!r} {reason}")
-    good = np.flatnonzero(~faults.bad)
+    good = faults.good
     columns = {
-        "id": ids if nearest.query_id_is_text else _numbers(table, "id", 0, n),
+        "id": ids if nearest.query_id_is_text else _numbers(table, ID, 0, n),
         "v": points,
         "k": np.maximum(k, 1),
         "window": np.where(counts > 0, counts, spans),
@@ -94,25 +101,7 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], i
         "cancel": cancel,
         "row": np.arange(n),
     }
-    return Block.of(t, columns).take(good), faults.problems, n - len(good)
-
-
-class _Faults:
-    def __init__(self, table: pa.Table) -> None:
-        self.table = table
-        self.bad = np.zeros(table.num_rows, bool)
-        self.problems: list[str] = []
-
-    def where(self, mask: np.ndarray, reason: str) -> None:
-        rows = mask & ~self.bad
-        if rows.any():
-            self.problems.append(f"{self._named(np.flatnonzero(rows))}: {reason}")
-            self.bad |= rows
-
-    def _named(self, rows: np.ndarray) -> str:
-        ids = [repr(self.table["id"][int(row)].as_py()) for row in rows[:3]]
-        more = f" and {len(rows) - 3} more" if len(rows) > 3 else ""
-        return f"{'query' if len(rows) == 1 else 'queries'} {', '.join(ids)}{more}"
+    return Block.of(t, columns).take(good), faults.problems, faults.count
 
 
 def _numbers(table: pa.Table, name: str, otherwise: int, n: int) -> np.ndarray:
@@ -125,7 +114,7 @@ def _numbers(table: pa.Table, name: str, otherwise: int, n: int) -> np.ndarray:
     return np.array(column.to_numpy(zero_copy_only=False), np.int64)
 
 
-def _spans(table: pa.Table, faults: _Faults, adds: np.ndarray) -> np.ndarray:
+def _spans(table: pa.Table, faults: Faults, adds: np.ndarray) -> np.ndarray:
     """Windows in microseconds; 0 where a query has none, -1 where it is not positive."""
     if "text" not in table.column_names:
         spans = _numbers(table, "span", 0, len(adds))
@@ -181,8 +170,8 @@ def _points(
     points[great] = 0
     if nearest.measure == "cosine":
         nowhere = np.zeros(n, bool)
-        nowhere[fitting] = (norms == 0)[fitting] & ~odd[fitting]
-        wrong.append((nowhere, "is a zero vector, or nearly, which has no direction"))
+        nowhere[fitting] = ~points[fitting].any(axis=1) & ~(odd | great)[fitting]
+        wrong.append((nowhere, "is a zero vector, which has no direction"))
     return points, wrong
 
 

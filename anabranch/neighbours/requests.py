@@ -9,13 +9,14 @@ op of each id is remembered: of a running query as long as it runs, of a cancell
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, Column, concat
+from anabranch.flow.container import pack, unpack
 from anabranch.flow.hashing import mix
-from anabranch.neighbours.groups import joined, parts
 
 __all__ = ["MEMORY", "MOST_CANCELLED", "Requests", "appended", "places_in"]
 
@@ -108,15 +109,16 @@ class Requests:
     def encode(self) -> bytes:
         """Bytes that `decode` reads."""
         waiting = _together(self._waiting).encode() if self._waiting else b""
-        return joined([waiting, b"" if self._past is None else self._past.encode()])
+        past = b"" if self._past is None else self._past.encode()
+        return pack({"waiting": waiting, "past": past})
 
     @classmethod
-    def decode(cls, data: bytes, late: int = 0) -> Requests:
+    def decode(cls, data: Any, late: int = 0) -> Requests:
         """The requests that `encode` wrote."""
         made = cls(late)
-        waiting, past = parts(data)
-        made._waiting = [Block.decode(waiting)] if waiting else []
-        made._past = Block.decode(past) if past else None
+        parts, _ = unpack(data)
+        made._waiting = [Block.decode(parts["waiting"])] if len(parts["waiting"]) else []
+        made._past = Block.decode(parts["past"]) if len(parts["past"]) else None
         return made
 
 

@@ -21,6 +21,7 @@ from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.zones import zones
+from anabranch.plans.memory import check_newest
 
 __all__ = ["Change", "Tenure"]
 
@@ -45,36 +46,46 @@ class Tenure:
         self.worker = worker
 
     def changes(
-        self, arrivals: Sequence[tuple[int, Block]], watermark: int, notes: dict[str, Any]
+        self, arrivals: Sequence[Block], watermark: int, known: dict[str, list[Any]]
     ) -> Iterator[Change]:
-        """What plans that were not seen before change; `notes` remembers them."""
-        plans: dict[str, Any] = {}
-        for _, block in arrivals:
+        """What plans that were not seen before change; `known` remembers those that are live."""
+        plans: dict[str, list[Any]] = {}
+        for block in arrivals:
             plans.update(block.meta.get("nearest", {}))
-        known: dict[str, Any] = notes.setdefault("tenures", {})
+        if not plans:
+            return
+        highest = max(map(int, known), default=-1)
+        _check_plans(plans, known, highest)
         for number in sorted(plans, key=int):
-            workers, weights = plans[number]
-            if number in known:
-                if known[number] != [workers, weights]:
-                    raise StateMismatch(
-                        f"plan {number} is not the one that this checkpoint was begun with: "
-                        "restart with the same plan=, partitions and plan log, or begin a new "
-                        "checkpoint"
-                    )
+            # One below the highest is live for rows of before; it changes nothing any more.
+            if number in known or (known and int(number) < highest):
                 continue
             if self.queries is not None:
                 before = self._mine(known[max(known, key=int)]) if known else _nothing(self.queries)
-                mine = self._mine([workers, weights])
+                mine = self._mine(plans[number])
                 first = int(number) == 0
                 bound = -FOREVER if first else max(watermark, 0) + self.late + _MILLISECOND
                 yield Change(np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine), bound)
-            known[number] = [workers, weights]
+            known[number] = plans[number]
+        # Of plans that are over nothing is remembered: state must not grow with every change.
+        for number in [n for n in known if n not in plans]:
+            del known[number]
 
     def _mine(self, plan: Sequence[Any]) -> np.ndarray:
         assert self.queries is not None
         workers, weights = plan
         found: np.ndarray = zones(self.queries.columns["v"], workers, weights) == self.worker
         return found
+
+
+def _check_plans(plans: dict[str, list[Any]], known: dict[str, list[Any]], highest: int) -> None:
+    for number, plan in plans.items():
+        if known.get(number, plan) != plan:
+            raise StateMismatch(
+                f"plan {number} is not the one that this checkpoint was begun with: restart with "
+                "the same plan=, partitions and plan log, or begin a new checkpoint"
+            )
+    check_newest([highest], [int(number) for number in plans])
 
 
 def _nothing(queries: Block) -> np.ndarray:

@@ -1,31 +1,26 @@
 """Where views run: on edge devices or in the cloud, at the least traffic.
 
 After the RACE paper (Chandramouli, Nath and Zhou, "Supporting distributed feed-following apps over
-edge devices", 2013), with its errors corrected: F1 to F8 in docs/papers-race.md.
+edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.md.
 
 ==============  =============================================================================
-`place`         the verb
+`call`          the verb, for tables in memory
 `placement`     what it returns: cost, proof, tables, explanations, re-planning
+`explaining`    ... why a view is where it is
 `templates`     logical views, materialised over reference data
-`keys`          ... the keys of their feeds, in words
 `switching`     when rates change: which views to move, and when
 `corenet`       several sites behind the cloud
 `graph`         the view graph as arrays
 `reading`       tables in, view graph out
-`optima`        what each device would choose for itself
-`prefix`        ... where nothing is shared, in one level
-`candidates`    ... in several levels
-`mincut`        ... where downloads are shared
-`settling`      devices that want the same views
-`cover`         ... in one level: trees and linear programs
-`program`       ... in general: integer programs and local search
+`tables`        ... what a caller's tables and values hold
+`devices`       what each device would choose for itself
+`conflicts`     devices that want the same views
 `cost`          what a placement costs
-`explaining`    why a view is where it is
 ==============  =============================================================================
 """
 
+from anabranch.placement.call import place
 from anabranch.placement.corenet import CoreNetwork
-from anabranch.placement.place import place
 from anabranch.placement.placement import Placement, plan_graph
 from anabranch.placement.switching import Switcher
 from anabranch.placement.templates import feed, template

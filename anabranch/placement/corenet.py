@@ -17,11 +17,13 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from anabranch.errors import InvalidCall
+from anabranch.placement.devices.mincut import Network
 from anabranch.placement.graph import ViewGraph
-from anabranch.placement.mincut import Network
-from anabranch.placement.reading import is_cost
+from anabranch.placement.tables import is_cost, is_id, listed
 
 __all__ = ["CoreNetwork", "CorePlacement", "CoreTraffic", "place_on_core"]
 
@@ -50,41 +52,50 @@ class CoreNetwork:
     sites: Mapping[Any, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        problems = []
-        for link in self.links:
-            if not isinstance(link, (tuple, list)) or len(link) != 3 or not is_cost(link[2]):
-                problems.append(f"link {link!r} must be (site, site, cost of at least 0)")
-        if not self.links:
-            problems.append("a core network needs at least one link")
-        elif not problems and not self._is_tree():
+        problems = _link_problems(self.links)
+        if not problems and not self._is_tree():
             problems.append(
                 "the links are not a tree: two-step planning is exact on trees only; leave out "
                 "links that close a cycle, and join what is apart"
             )
-        known = set(self.nodes) if not problems else None
+        known = None if problems else set(self.nodes)
         for name, mapping in (("attached", self.attached), ("sites", self.sites)):
-            if known is not None and (strange := [v for v in mapping.values() if v not in known]):
-                problems.append(f"{name} names sites without a link: {strange[:5]!r}")
+            if not isinstance(mapping, Mapping):
+                problems.append(f"{name} must be a dict to sites, got {mapping!r}")
+            elif known is not None:
+                strange = [v for v in mapping.values() if not is_id(v) or v not in known]
+                if strange:
+                    problems.append(f"{name} names sites without a link: {listed(strange)}")
         if problems:
-            raise InvalidCall("a core network", problems)
+            raise InvalidCall("CoreNetwork", problems)
 
     @property
     def nodes(self) -> tuple[Any, ...]:
+        """The sites, as they first appear in the links."""
         return tuple(dict.fromkeys(n for a, b, _ in self.links for n in (a, b)))
 
     def _is_tree(self) -> bool:
-        parent = {node: node for node in self.nodes}
+        number = {name: k for k, name in enumerate(self.nodes)}
+        ends = [number[a] for a, _, _ in self.links], [number[b] for _, b, _ in self.links]
+        size = len(number)
+        joined = coo_array((np.ones(len(ends[0])), ends), shape=(size, size))
+        parts: int = connected_components(joined, directed=False)[0]
+        return parts == 1 and len(self.links) == size - 1
 
-        def root(node: Any) -> Any:
-            while parent[node] != node:
-                node = parent[node]
-            return node
 
-        for a, b, _ in self.links:
-            if root(a) == root(b):
-                return False
-            parent[root(a)] = root(b)
-        return len(self.links) == len(self.nodes) - 1
+def _link_problems(links: Any) -> list[str]:
+    if not isinstance(links, Sequence) or isinstance(links, (str, bytes)):
+        return [f"links must be a list of (site, site, cost), got {links!r}"]
+    if not links:
+        return ["a core network needs at least one link"]
+    return [
+        f"link {link!r} must be (site, site, cost of at least 0)"
+        for link in links
+        if not isinstance(link, (tuple, list))
+        or len(link) != 3
+        or not all(map(is_id, link[:2]))
+        or not is_cost(link[2])
+    ][:5]
 
 
 class CoreTraffic(NamedTuple):
@@ -118,14 +129,14 @@ def core_problems(core: CoreNetwork, graph: ViewGraph) -> list[str]:
         name for k in range(graph.devices) if (name := graph.device_name(k)) not in core.attached
     ]
     if lacking:
-        problems.append(f"attached gives no site for devices {lacking[:5]!r}")
+        problems.append(f"attached gives no site for devices {listed(lacking)}")
     lacking = [
         name
         for k in np.flatnonzero(graph.home < 0)
         if (name := graph.source_name(int(k))) not in core.sites
     ]
     if lacking:
-        problems.append(f"sites gives no site for sources in the cloud {lacking[:5]!r}")
+        problems.append(f"sites gives no site for sources in the cloud {listed(lacking)}")
     if not graph.shared:
         problems.append("a core network needs shared streams: leave shared=False out")
     return problems
@@ -143,60 +154,79 @@ def place_on_core(core: CoreNetwork, graph: ViewGraph, places: np.ndarray) -> Co
         home = int(graph.home[k])
         name = core.sites[graph.source_name(k)] if home < 0 else None
         fixed[k] = number[name] if home < 0 else of_device[home]
-    sources_only = fixed.copy()
     held = places >= 0
+    tree = _rooted(core, number)
+    alone = _positions(tree, fixed)
     fixed[graph.sources :][held] = of_device[places[held]]
-    site = np.where(fixed >= 0, fixed, number[nodes[0]])
-    free = fixed < 0
+    at = _positions(tree, fixed)
+    site = np.where(fixed >= 0, fixed, tree.order[0])
     bound = 0.0
     crossing = []
-    for near, below, price in _subtrees(core, number):
-        side = _side(graph, fixed, below)
-        # Sides are nested and links come nearest first: the deepest subtree is written last.
-        site[side & free] = below[0]
+    # Sides are nested and links nearer to the root come first: the deepest is written last.
+    for k in range(1, len(tree.order)):
+        far, near, price = tree.order[k], tree.near[k], tree.price[k]
+        side = _side(graph, at, k, tree.last[k])
+        site[side & (fixed < 0)] = far
         top = _across(graph, side)
         node = np.flatnonzero(top > 0)
-        outward = np.where(side[node], below[0], near)
-        inward = np.where(side[node], near, below[0])
+        outward = np.where(side[node], far, near)
+        inward = np.where(side[node], near, far)
         crossing.append(CoreTraffic(node, outward, inward, top[node], price * top[node]))
-        bound += price * float(_across(graph, _side(graph, sources_only, below)).sum())
+        if held.any():
+            top = _across(graph, _side(graph, alone, k, tree.last[k]))
+        bound += price * float(top.sum())
     found = CoreTraffic(*(np.concatenate(column) for column in zip(*crossing, strict=True)))
     return CorePlacement(nodes, site[graph.sources :], found, bound)
 
 
-def _subtrees(core: CoreNetwork, number: Mapping[Any, int]) -> list[tuple[int, list[int], float]]:
-    """For every link its near end, the sites on its far side seen from the first, and its cost.
+class _Tree(NamedTuple):
+    """Sites in the order of a walk that goes down first: a subtree is a stretch of it.
 
-    Nearest links come first, and the far end of a link first of its side.
+    Site ``order[k]`` hangs from ``near[k]`` by a link of cost ``price[k]``, and its subtree is
+    ``order[k:last[k]]``. The first is the root.
     """
-    neighbours: dict[int, list[tuple[int, float]]] = {k: [] for k in number.values()}
+
+    order: np.ndarray
+    near: np.ndarray
+    price: np.ndarray
+    last: np.ndarray
+
+
+def _rooted(core: CoreNetwork, number: Mapping[Any, int]) -> _Tree:
+    neighbours: list[list[tuple[int, float]]] = [[] for _ in number]
     for a, b, price in core.links:
         neighbours[number[a]].append((number[b], float(price)))
         neighbours[number[b]].append((number[a], float(price)))
+    walk = []
+    waiting = [(0, -1, 0.0)]
+    while waiting:
+        site, near, price = waiting.pop()
+        walk.append((site, near, price))
+        waiting += [(other, site, cost) for other, cost in neighbours[site] if other != near]
+    order, near_ends, prices = zip(*walk, strict=True)
+    position = {site: k for k, site in enumerate(order)}
+    size = np.ones(len(order), int)
+    for k in range(len(order) - 1, 0, -1):
+        size[position[near_ends[k]]] += size[k]
+    last = np.arange(len(order)) + size
+    return _Tree(np.array(order), np.array(near_ends), np.array(prices), last)
 
-    found: list[tuple[int, list[int], float]] = []
 
-    def below(node: int, parent: int) -> list[int]:
-        inside = [node]
-        for other, _ in neighbours[node]:
-            if other != parent:
-                inside += below(other, node)
-        return inside
-
-    frontier = [(0, -1)]
-    while frontier:
-        node, parent = frontier.pop(0)
-        for other, price in neighbours[node]:
-            if other != parent:
-                found.append((node, below(other, node), price))
-                frontier.append((other, node))
+def _positions(tree: _Tree, site: np.ndarray) -> np.ndarray:
+    """Where in the walk each site is, -1 for those that are not known yet."""
+    position = np.empty(len(tree.order) + 1, int)
+    position[tree.order] = np.arange(len(tree.order))
+    position[-1] = -1
+    found: np.ndarray = position[site]
     return found
 
 
-def _side(graph: ViewGraph, fixed: np.ndarray, below: Sequence[int]) -> np.ndarray:
-    """The smallest best set of nodes on the far side of one link."""
+def _side(graph: ViewGraph, fixed: np.ndarray, first: int, last: int) -> np.ndarray:
+    """The smallest best set of nodes on the far side of one link, a stretch of the walk."""
+    inside = (fixed >= first) & (fixed < last)
+    if not inside.any():
+        return inside
     network = Network()
-    inside = np.isin(fixed, below)
     free = np.flatnonzero(fixed < 0)
     at = np.where(inside, 0, 1)
     at[free] = network.add_nodes(len(free))

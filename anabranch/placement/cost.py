@@ -10,12 +10,21 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.placement.graph import ViewGraph
 
-__all__ = ["Traffic", "all_upload_cost", "link_costs", "node_locations", "simple_costs", "traffic"]
+__all__ = [
+    "Steps",
+    "Traffic",
+    "all_upload_cost",
+    "link_costs",
+    "node_locations",
+    "rate_steps",
+    "simple_costs",
+    "traffic",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -29,6 +38,41 @@ class Traffic(NamedTuple):
     down_node: np.ndarray
     down_device: np.ndarray
     down_rate: np.ndarray
+
+
+class Steps(NamedTuple):
+    """The different rates of each group, rising, group by group.
+
+    A stream that crosses a link at a rate climbs all steps of its group up to that rate.
+    """
+
+    order: np.ndarray  # entries by group and rising rate
+    step: np.ndarray  # of each entry, in that order
+    first: np.ndarray  # where in that order each step begins
+    rise: np.ndarray  # of each step over the one below it, or over 0
+    inner: np.ndarray  # whether a step has one below it
+
+
+def rate_steps(group: np.ndarray, rate: np.ndarray) -> Steps:
+    """Cut the rates of each group into steps.
+
+    Examples
+    --------
+    >>> steps = rate_steps(np.array([5, 5, 4, 5]), np.array([2.0, 3.0, 1.0, 2.0]))
+    >>> steps.order.tolist(), steps.step.tolist(), steps.rise.tolist(), steps.inner.tolist()
+    ([2, 0, 3, 1], [0, 1, 1, 2], [1.0, 2.0, 1.0], [False, False, True])
+    """
+    order = np.lexsort((rate, group))
+    group, rate = group[order], rate[order]
+    fresh = np.ones(len(group), bool)
+    fresh[1:] = group[1:] != group[:-1]
+    new = fresh.copy()
+    new[1:] |= rate[1:] != rate[:-1]
+    first = np.flatnonzero(new)
+    inner = ~fresh[first]
+    rise = rate[first].copy()
+    rise[inner] -= rate[first[inner] - 1]
+    return Steps(order, np.cumsum(new) - 1, first, rise, inner)
 
 
 def node_locations(graph: ViewGraph, location: np.ndarray) -> np.ndarray:
@@ -94,7 +138,7 @@ def traffic(graph: ViewGraph, location: np.ndarray, at: np.ndarray | None = None
     return Traffic(node, at[node], top[node], *down)
 
 
-@numba.njit(cache=True)
+@njit
 def _simple(offsets, inputs, rates, home, location, up, down):
     sent = np.zeros(len(home))
     top = np.zeros(len(home))
@@ -117,7 +161,7 @@ def _simple(offsets, inputs, rates, home, location, up, down):
     return cost, whole
 
 
-@numba.njit(cache=True)
+@njit
 def _uploads(offsets, inputs, rates, at, sources):
     top = np.zeros(len(at))
     for v in range(len(offsets) - 1):
@@ -129,7 +173,7 @@ def _uploads(offsets, inputs, rates, at, sources):
     return top
 
 
-@numba.njit(cache=True)
+@njit
 def _downloads(offsets, inputs, rates, at, sources, devices):
     # Views by the device they are on, so that one stamp per node finds shared downloads.
     views = len(offsets) - 1

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from anabranch.placement.cost import link_costs
+from anabranch.placement.devices.program import fits, viable
 from anabranch.placement.graph import CLOUD, ViewGraph
-from anabranch.placement.program import fits, viable
 
 __all__ = ["Explanation", "Option", "explain"]
 

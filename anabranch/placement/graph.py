@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["CLOUD", "CLOUD_NAME", "Consumers", "Part", "ViewGraph", "pair_graph", "spread_rows"]
 
@@ -328,7 +329,7 @@ def _grouped(keys: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
     return found
 
 
-@numba.njit(cache=True)
+@njit
 def _counting_sort(keys, groups):
     offsets = np.zeros(groups + 1, np.int64)
     for key in keys:
@@ -344,7 +345,7 @@ def _counting_sort(keys, groups):
     return offsets, order
 
 
-@numba.njit(cache=True)
+@njit
 def _ranks(offsets, inputs, read_offsets, read_rows, row_view, home):
     sources, views = len(home), len(offsets) - 1
     waiting = np.zeros(views, np.int32)

@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import InvalidCall
+from anabranch.placement.conflicts.resolution import Component, Resolution, resolve
 from anabranch.placement.corenet import CorePlacement
 from anabranch.placement.cost import (
     all_upload_cost,
@@ -20,11 +21,11 @@ from anabranch.placement.cost import (
     simple_costs,
     traffic,
 )
+from anabranch.placement.devices.optima import METHODS, LocalOptima, local_optima
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
-from anabranch.placement.optima import METHODS, LocalOptima, local_optima
-from anabranch.placement.reading import listed, read_changes
-from anabranch.placement.settling import Component, Settlement, settle
+from anabranch.placement.reading import read_changes
+from anabranch.placement.tables import listed
 
 __all__ = ["Placement", "plan_graph"]
 
@@ -49,7 +50,7 @@ class Placement:
         How far above the bound the plan is, as a fraction; 0 if it is optimal.
     methods
         How many devices were planned by which method, and how many groups of devices that wanted
-        the same views were settled by which.
+        the same views were resolved by which.
     """
 
     graph: ViewGraph = field(repr=False)
@@ -169,7 +170,7 @@ class Placement:
         -------
         Placement
             As good as one planned from scratch. Only devices with data below a changed view are
-            planned again; other devices and their settled conflicts are kept.
+            planned again; other devices and their resolved conflicts are kept.
         """
         self._refuse_core("replan")
         rows, rates = read_changes(self.graph, changes)
@@ -225,10 +226,10 @@ class Placement:
         )
 
     def _proved(self) -> bool:
-        settled = all(c.method != "local search" for c in self.components)
+        solved = all(c.method != "local search" for c in self.components)
         exact = bool(np.all(self.local.value <= self.local.bound * (1 + _EXACT)))
         if self.core is None:
-            return settled and exact
+            return solved and exact
         # The two steps are best together if every device holds the smallest best set of all sets,
         # and its link costs the same both ways.
         own = not self.components and METHODS[-1] not in self.methods
@@ -282,7 +283,7 @@ def plan_graph(graph: ViewGraph, time_limit: float = 30.0) -> Placement:
     ({0: 0}, 9.0, True)
     """
     local = local_optima(graph, time_limit)
-    return _finished(graph, local, settle(graph, local, time_limit), time_limit)
+    return _finished(graph, local, resolve(graph, local, time_limit), time_limit)
 
 
 def _again(
@@ -292,7 +293,7 @@ def _again(
     components: Iterable[Component],
     touched: np.ndarray,
 ) -> Placement:
-    """Plan touched devices anew, keep the others, and settle what is new."""
+    """Plan touched devices anew, keep the others, and resolve what is new."""
     part = graph.over(touched)
     inner = local_optima(part.graph, old.time_limit)
     threshold = local.threshold.copy()
@@ -316,7 +317,7 @@ def _again(
         ),
     )
     known = tuple(c for c in components if not np.isin(c.devices, touched).any())
-    return _finished(graph, merged, settle(graph, merged, old.time_limit, known), old.time_limit)
+    return _finished(graph, merged, resolve(graph, merged, old.time_limit, known), old.time_limit)
 
 
 def _patched(whole: np.ndarray, at: np.ndarray, piece: np.ndarray) -> np.ndarray:
@@ -326,24 +327,24 @@ def _patched(whole: np.ndarray, at: np.ndarray, piece: np.ndarray) -> np.ndarray
 
 
 def _finished(
-    graph: ViewGraph, local: LocalOptima, settled: Settlement, time_limit: float
+    graph: ViewGraph, local: LocalOptima, resolved: Resolution, time_limit: float
 ) -> Placement:
     if graph.single_level and graph.shared and not local.method.any():  # all by the prefix rule
-        cost, baseline = simple_costs(graph, settled.location)
+        cost, baseline = simple_costs(graph, resolved.location)
     else:
-        cost, baseline = float(link_costs(graph, settled.location).sum()), all_upload_cost(graph)
+        cost, baseline = float(link_costs(graph, resolved.location).sum()), all_upload_cost(graph)
     counts = np.bincount(local.method, minlength=len(METHODS))
     methods = {METHODS[k]: int(n) for k, n in enumerate(counts) if n}
-    methods.update(Counter(c.method for c in settled.components))
+    methods.update(Counter(c.method for c in resolved.components))
     return Placement(
         graph=graph,
-        places=settled.location,
+        places=resolved.location,
         cost=cost,
         baseline_cost=baseline,
-        bound=min(settled.bound, cost),
+        bound=float(min(resolved.bound, cost)),
         methods=methods,
         local=local,
-        components=settled.components,
+        components=resolved.components,
         time_limit=time_limit,
     )
 

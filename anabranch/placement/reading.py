@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
-import numba
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.process import njit
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
+from anabranch.placement.tables import (
+    COLUMNS,
+    HOMES,
+    SHOWN,
+    id_problems,
+    is_cost,
+    listed,
+    numbers,
+    read_table,
+)
 
-__all__ = ["is_cost", "listed", "read_changes", "read_graph"]
+__all__ = ["read_changes", "read_graph"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
-_SHOWN = 5
-_COLUMNS = ("view", "input", "rate")
 
 
 def read_graph(
@@ -45,48 +50,28 @@ def read_graph(
     ['rate must be a number of at least 0, but', "unknown sources 'r': every input must be"]
     """
     problems: list[str] = []
-    table = _table(inputs, _COLUMNS, "inputs", problems)
-    houses = _table(homes, ("source", "device"), "homes", problems)
+    table = read_table(inputs, COLUMNS, "inputs", problems)
+    houses = read_table(homes, HOMES, "homes", problems)
     if not isinstance(shared, bool):
         problems.append(f"shared must be True or False, got {shared!r}")
     if table is None or houses is None:
         raise InvalidCall("place", problems)
-    rates = _rates(table, problems)
-    missing = table["view"].isna() | table["input"].isna()
-    if missing.any():
-        if table["view"].isna().any():
-            problems.append(f"{int(table['view'].isna().sum())} rows of inputs have no view")
-        empty = table["view"][table["input"].isna() & table["view"].notna()].unique()
-        if len(empty):
-            problems.append(f"views with no input: {listed(empty)}: give each one, or leave it out")
-        raise InvalidCall("place", problems)
-    if not len(table):
-        problems.append("inputs is empty: give one row (view, input, rate) per input of a view")
-    view_code, view_ids = pd.factorize(table["view"])
-    source_ids, device_ids, home = _homes(houses, problems)
-    view_index, source_index = pd.Index(view_ids), pd.Index(source_ids)
-    both = view_index.intersection(source_index)
-    if len(both):
-        problems.append(
-            f"duplicate ids: {listed(both)} are views and have a home as sources too: rename one "
-            "of the two"
-        )
-    as_view = view_index.get_indexer(table["input"])
-    as_source = source_index.get_indexer(table["input"]) if source_index.is_unique else as_view
-    node = np.where(as_view >= 0, as_view + len(source_ids), as_source).astype(np.int32)
-    unknown = node < 0
-    if unknown.any():
-        names = table["input"][unknown].unique()
-        problems.append(
-            f"unknown sources {listed(names)}: every input must be a view of the table or have a "
-            'home; add them to homes, with "cloud" for data that lives there'
-            + _other_type(names, source_ids)
-        )
-    prices = {
-        name: _per_device(value, name, device_ids, problems)
+    try:
+        rates = _rates(table, problems)
+        _refuse_gaps(table, problems)
+        view_code, view_ids = pd.factorize(table["view"])
+        source_ids, device_ids, home = _homes(houses, problems)
+        node = _nodes(table["input"], pd.Index(view_ids), source_ids, problems)
+    except (TypeError, OverflowError):
+        problems += id_problems(table, COLUMNS[:2], "inputs") + id_problems(houses, HOMES, "homes")
+        if not problems:
+            raise
+        raise InvalidCall("place", problems) from None
+    prices = [
+        _per_device(value, name, device_ids, problems)
         for name, value in (("up", up), ("down", down))
-    }
-    limit, weight = _limits(capacity, load, device_ids, view_index, problems)
+    ]
+    limit, weight = _limits(capacity, load, device_ids, pd.Index(view_ids), problems)
     if problems:
         raise InvalidCall("place", problems)
     if np.any(view_code[1:] < view_code[:-1]):
@@ -98,8 +83,8 @@ def read_graph(
         inputs=node,
         rates=rates,
         home=home,
-        up=prices["up"],
-        down=prices["down"],
+        up=prices[0],
+        down=prices[1],
         capacity=limit,
         load=weight,
         shared=shared,
@@ -113,18 +98,65 @@ def read_graph(
     return graph
 
 
+def _refuse_gaps(table: pd.DataFrame, problems: list[str]) -> None:
+    """Raise if a row lacks its view or its input; an empty table is a problem like others."""
+    nameless, bare = table["view"].isna(), table["input"].isna()
+    if nameless.any():
+        problems.append(f"{int(nameless.sum())} rows of inputs have no view")
+    if (bare & ~nameless).any():
+        empty = table["view"][bare & ~nameless].unique()
+        problems.append(f"views with no input: {listed(empty)}: give each one, or leave it out")
+    if nameless.any() or bare.any():
+        raise InvalidCall("place", problems)
+    if not len(table):
+        problems.append("inputs is empty: give one row (view, input, rate) per input of a view")
+
+
+def _nodes(
+    inputs: pd.Series, view_index: pd.Index, source_ids: Any, problems: list[str]
+) -> np.ndarray:
+    """The node that each row reads: sources first, views after them."""
+    source_index = pd.Index(source_ids)
+    both = view_index.intersection(source_index)
+    if len(both):
+        problems.append(
+            f"duplicate ids: {listed(both)} are views and have a home as sources too: rename one "
+            "of the two"
+        )
+    as_view = view_index.get_indexer(inputs)
+    as_source = source_index.get_indexer(inputs) if source_index.is_unique else as_view
+    node: np.ndarray = np.where(as_view >= 0, as_view + len(source_ids), as_source).astype(np.int32)
+    unknown = node < 0
+    if unknown.any():
+        names = inputs[unknown].unique()
+        problems.append(
+            f"unknown sources {listed(names)}: every input must be a view of the table or have a "
+            'home; add them to homes, with "cloud" for data that lives there'
+            + _other_type(names, source_ids)
+        )
+    return node
+
+
 def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray]:
     """Rows of the graph and their new rates, from a table like the one it was read from."""
     problems: list[str] = []
-    table = _table(changes, _COLUMNS, "changes", problems)
+    table = read_table(changes, COLUMNS, "changes", problems)
     if table is None:
         raise InvalidCall("replan", problems)
     rates = _rates(table, problems)
-    view = pd.Index(np.arange(graph.views) if graph.view_ids is None else graph.view_ids)
+    if gaps := int(table[list(COLUMNS[:2])].isna().any(axis=1).sum()):
+        raise InvalidCall("replan", [*problems, f"{gaps} rows of changes have no view or no input"])
+    views = pd.Index(np.arange(graph.views) if graph.view_ids is None else graph.view_ids)
     names = np.arange(graph.sources) if graph.source_ids is None else graph.source_ids
-    view_code = view.get_indexer(table["view"])
-    node = pd.Index(names).get_indexer(table["input"])
-    as_view = view.get_indexer(table["input"])
+    try:
+        view_code = views.get_indexer(table["view"])
+        node = pd.Index(names).get_indexer(table["input"])
+        as_view = views.get_indexer(table["input"])
+    except (TypeError, OverflowError):
+        problems += id_problems(table, COLUMNS[:2], "changes")
+        if not problems:
+            raise
+        raise InvalidCall("replan", problems) from None
     node = np.where(as_view >= 0, as_view + graph.sources, node)
     known = (view_code >= 0) & (node >= 0)
     rows = np.full(len(table), -1, np.int64)
@@ -140,7 +172,7 @@ def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray
     if (rows < 0).any():
         lost = [f"{v!r} <- {u!r}" for v, u in table.loc[rows < 0, ["view", "input"]].to_numpy()]
         problems.append(
-            f"no such row: {', '.join(lost[:_SHOWN])}: replan changes rates of inputs that exist; "
+            f"no such row: {', '.join(lost[:SHOWN])}: replan changes rates of inputs that exist; "
             "for new views call place again"
         )
     twice = pd.Series(rows[rows >= 0]).duplicated()
@@ -151,70 +183,16 @@ def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray
     return rows, rates
 
 
-def listed(names: Iterable[Any]) -> str:
-    """The first few of many names.
-
-    Examples
-    --------
-    >>> listed("abcdefgh")
-    "'a', 'b', 'c', 'd', 'e' and 3 more"
-    """
-    every = [n.item() if isinstance(n, np.generic) else n for n in names]
-    shown = ", ".join(repr(name) for name in every[:_SHOWN])
-    return shown + (f" and {len(every) - _SHOWN} more" if len(every) > _SHOWN else "")
-
-
-def _table(
-    value: Any, columns: Sequence[str], name: str, problems: list[str]
-) -> pd.DataFrame | None:
-    wants = f"a pandas or Arrow table with columns {', '.join(columns)}"
-    if isinstance(value, pa.Table):
-        value = value.select([c for c in columns if c in value.column_names]).to_pandas()
-    if isinstance(value, pd.DataFrame):
-        lacking = [c for c in columns if c not in value.columns]
-        if lacking:
-            problems.append(
-                f"{name} has no column {listed(lacking)}; it has {listed(value.columns)}: pass "
-                f"{wants}"
-            )
-            return None
-        return value[list(columns)].reset_index(drop=True)
-    if isinstance(value, Mapping):
-        if len(columns) != 2:
-            problems.append(f"{name} must be {wants} or a list of tuples, got a dict")
-            return None
-        return pd.DataFrame(
-            {c: _column(list(v)) for c, v in zip(columns, (value, value.values()), strict=True)}
-        )
-    if isinstance(value, Iterable) and not isinstance(value, (str, bytes)):
-        rows = list(value)
-        wrong = [r for r in rows if not isinstance(r, (tuple, list)) or len(r) != len(columns)]
-        if wrong:
-            problems.append(f"{name} holds {wrong[0]!r}, but needs ({', '.join(columns)}) tuples")
-            return None
-        return pd.DataFrame({c: _column([row[k] for row in rows]) for k, c in enumerate(columns)})
-    problems.append(f"{name} must be {wants} or a list of tuples, got {type(value).__name__}")
-    return None
-
-
-def _column(values: list[Any]) -> pd.Series:
-    """Values as they are: numbers as numbers, all else as objects."""
-    if values and all(type(v) is int and abs(v) < 2**63 for v in values):
-        return pd.Series(values, dtype="int64")
-    return pd.Series(values, dtype=object)
-
-
 def _rates(table: pd.DataFrame, problems: list[str]) -> np.ndarray:
-    numbers = pd.to_numeric(table["rate"], errors="coerce")
-    rates: np.ndarray = numbers.to_numpy(np.float64, copy=True)
+    rates = numbers(table["rate"])
     wrong = ~np.isfinite(rates) | (rates < 0)
     if wrong.any():
         at = np.flatnonzero(wrong)
+        rows = table.iloc[at[:SHOWN]].itertuples(index=False)
         shown = ", ".join(
-            f"view {table['view'].iloc[k]!r} for input {table['input'].iloc[k]!r} ({rates[k]})"
-            for k in at[:_SHOWN]
+            f"view {row.view!r} for input {row.input!r} ({listed([row.rate])})" for row in rows
         )
-        more = f" and {len(at) - _SHOWN} more" if len(at) > _SHOWN else ""
+        more = f" and {len(at) - SHOWN} more" if len(at) > SHOWN else ""
         problems.append(
             f"rate must be a number of at least 0, but is not in {shown}{more}: correct or leave "
             "out such rows"
@@ -226,6 +204,8 @@ def _homes(houses: pd.DataFrame, problems: list[str]) -> tuple[Any, list[Any], n
     twice = houses["source"][houses["source"].duplicated()].unique()
     if len(twice):
         problems.append(f"sources with several homes: {listed(twice)}: give each source one")
+    if missing := int(houses["source"].isna().sum()):
+        problems.append(f"{missing} rows of homes name no source: leave them out")
     homeless = houses["source"][houses["device"].isna()]
     if len(homeless):
         problems.append(
@@ -273,14 +253,6 @@ def _per_device(value: Any, name: str, devices: list[Any], problems: list[str]) 
     return np.full(len(devices), float(value))
 
 
-def is_cost(value: Any) -> bool:
-    """Whether a value is a finite number of at least 0."""
-    number = isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(
-        value, bool
-    )
-    return number and math.isfinite(value) and value >= 0
-
-
 def _limits(
     capacity: Any, load: Any, devices: list[Any], views: pd.Index, problems: list[str]
 ) -> tuple[np.ndarray | None, np.ndarray | None]:
@@ -323,23 +295,23 @@ def _structure(graph: ViewGraph, problems: list[str]) -> None:
         pairs = [
             f"{graph.view_name(int(graph.row_view[k]))!r} <- "
             f"{graph.node_name(int(graph.inputs[k]))!r}"
-            for k in twice[:_SHOWN]
+            for k in twice[:SHOWN]
         ]
-        more = f" and {len(twice) - _SHOWN} more" if len(twice) > _SHOWN else ""
+        more = f" and {len(twice) - SHOWN} more" if len(twice) > SHOWN else ""
         problems.append(
             f"the same input is listed twice for a view: {', '.join(pairs)}{more}: give one row "
             "for each"
         )
     cyclic = np.flatnonzero(graph.ranks < 0)
     if len(cyclic):
-        names = [graph.view_name(int(v)) for v in cyclic[: _SHOWN + 1]]
+        names = [graph.view_name(int(v)) for v in cyclic[: SHOWN + 1]]
         names += [None] * (len(cyclic) - len(names))
         problems.append(
             f"views that depend on themselves, or on such views: {listed(names)}: break the cycle"
         )
 
 
-@numba.njit(cache=True)
+@njit
 def _repeated(offsets, inputs, nodes):
     stamp = np.full(nodes, -1, np.int32)
     found = []

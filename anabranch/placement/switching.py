@@ -20,7 +20,7 @@ from scipy.sparse.csgraph import connected_components
 from anabranch.errors import InvalidCall
 from anabranch.placement.cost import link_costs
 from anabranch.placement.placement import Placement
-from anabranch.placement.reading import is_cost
+from anabranch.placement.tables import is_cost, listed
 
 __all__ = ["Move", "Switcher"]
 
@@ -61,14 +61,14 @@ class Switcher:
 
     def __init__(self, plan: Placement, price: float | Mapping[Any, float]) -> None:
         if not isinstance(plan, Placement):
-            raise InvalidCall("Switcher", [f"plan must come from ab.place, got {plan!r}"])
+            problem = f"plan must come from ab.place, got {type(plan).__name__}"
+            raise InvalidCall("Switcher", [problem])
         names = [plan.graph.device_name(k) for k in range(plan.graph.devices)]
         values = price if isinstance(price, Mapping) else dict.fromkeys(names, price)
         wrong = [n for n in names if not _is_price(values.get(n))]
         if wrong:
-            raise InvalidCall(
-                "Switcher", [f"price must be above 0 for every device; it is not for {wrong[:5]!r}"]
-            )
+            problem = f"price must be above 0 for every device; it is not for {listed(wrong)}"
+            raise InvalidCall("Switcher", [problem])
         self.best = plan
         self.places = plan.places.copy()
         self.account = np.zeros(plan.graph.devices)

@@ -4,12 +4,19 @@ A *feed* is a logical input with one stream per key; a *template* joins feeds an
 The rows of a reference table (a social network, say) bind the keys, one set of physical views per
 row. Equal expressions get equal names and are one physical view (section 2.1 of the
 paper), needed at the largest rate that anybody needs.
+
+Keys of feeds become words: equal keys get equal words, different ones different words. Streams of
+a template are known by name, so a name must say as much as the key. The same user may be 2 in one
+column and 2.0 in another, which is what pandas leaves of whole numbers after a left merge: both are
+``2``. Where a key holds a character that names are made of, a backslash is put before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -18,10 +25,9 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD_NAME
-from anabranch.placement.keys import KeyColumn
-from anabranch.placement.reading import is_cost, listed
+from anabranch.placement.tables import id_problems, is_cost, listed, numbers
 
-__all__ = ["Feed", "Materialised", "Template", "feed", "template"]
+__all__ = ["Feed", "KeyColumn", "Materialised", "Template", "feed", "template"]
 
 
 @dataclass(frozen=True)
@@ -86,7 +92,7 @@ class Template:
         where = f"|{self.where}" if self.where else ""
         full: np.ndarray = (f"{self.name}(" + own + where + ")").to_numpy(object)
         for name, (_, rate) in zip(names, self.inputs, strict=True):
-            value = _rates(table[rate]) if isinstance(rate, str) else float(rate)
+            value = numbers(table[rate]) if isinstance(rate, str) else float(rate)
             rows.append(pd.DataFrame({"view": full, "input": name, "rate": value}))
         done[self] = full
         return full
@@ -113,15 +119,17 @@ def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
     >>> feed("gps", by="user")
     Feed(name='gps', by=('user',), home=None)
     """
-    keys = (by,) if isinstance(by, str) else tuple(by)
+    keys = tuple(by) if isinstance(by, (list, tuple)) else (by,)
     problems = []
     if not isinstance(name, str) or not name:
         problems.append(f"name must be a word, got {name!r}")
-    if not keys or not all(isinstance(key, str) for key in keys):
-        problems.append(f"by must name columns of the reference table, got {by!r}")
+    if not keys or not all(isinstance(key, str) and key for key in keys):
+        problems.append(
+            f"by must be a column of the reference table, or a list of columns, got {by!r}"
+        )
     if home is None and len(keys) > 1:
         problems.append('a feed with several keys needs home="cloud": a device is named by one key')
-    if home not in (None, CLOUD_NAME):
+    if home is not None and not (isinstance(home, str) and home == CLOUD_NAME):
         problems.append(f'home must be "cloud" or left out, got {home!r}')
     if problems:
         raise InvalidCall("feed", problems)
@@ -165,14 +173,19 @@ def template(
         problems.append(f"name must be a word, got {name!r}")
     if not isinstance(inputs, Mapping) or not inputs:
         problems.append(f"inputs must be a dict of feeds and templates to rates, got {inputs!r}")
-        raise InvalidCall("template", problems)
-    for part, rate in inputs.items():
+    if not isinstance(where, str):
+        problems.append(f"where must be the filter as text, got {where!r}")
+    if not isinstance(symmetric, bool):
+        problems.append(f"symmetric must be True or False, got {symmetric!r}")
+    for part, rate in inputs.items() if isinstance(inputs, Mapping) else ():
         if not isinstance(part, (Feed, Template)):
             problems.append(f"inputs must be made by ab.feed or ab.template, got {part!r}")
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str)):
             problems.append(f"the rate of {part!r} must be a number or a column name, got {rate!r}")
         elif not isinstance(rate, str) and not is_cost(rate):
-            problems.append(f"the rate of {part!r} must be at least 0 and finite, got {rate!r}")
+            problems.append(
+                f"the rate of {part!r} must be at least 0 and finite, got {listed([rate])}"
+            )
     if problems:
         raise InvalidCall("template", problems)
     return Template(name, tuple(inputs.items()), where, symmetric)
@@ -188,12 +201,6 @@ def _feed_names(part: Feed, table: pd.DataFrame, homes: list[pd.DataFrame]) -> n
     device = keys[0].values if part.home is None else CLOUD_NAME
     homes.append(pd.DataFrame({"source": names, "device": device}))
     return names
-
-
-def _rates(column: pd.Series) -> np.ndarray:
-    """Rates as numbers, NaN for what is none."""
-    numbers: np.ndarray = pd.to_numeric(column, errors="coerce").to_numpy(float, na_value=np.nan)
-    return numbers
 
 
 def _parts(whole: Template) -> tuple[dict[Feed, None], dict[str, None]]:
@@ -221,6 +228,9 @@ def _reference_problems(whole: Template, table: Any) -> list[str]:
     wanted = dict.fromkeys([*(column for part in feeds for column in part.by), *rates])
     lacking = [column for column in wanted if column not in table.columns]
     problems = _feed_problems(list(feeds))
+    twice = [column for column in wanted if list(table.columns).count(column) > 1]
+    if twice:
+        problems.append(f"the reference table has more than one column {listed(twice)}")
     if lacking:
         problems.append(
             f"the reference table has no column {', '.join(map(repr, lacking))}; it has "
@@ -255,6 +265,7 @@ def _key_problems(feeds: list[Feed], table: pd.DataFrame) -> list[str]:
     for column in columns:
         if missing := int(table[column].isna().sum()):
             problems.append(f"column {column!r} has no key in {missing:,} rows: leave them out")
+    problems += id_problems(table, list(columns), "the reference table")
     if problems:
         return problems
     keys = {column: KeyColumn(table[column]) for column in columns}
@@ -269,10 +280,10 @@ def _key_problems(feeds: list[Feed], table: pd.DataFrame) -> list[str]:
         for same in zip(*(part.by for part in feeds if part.name == name), strict=True):
             kinds = {column: keys[column].kinds for column in same}
             if len(set().union(*kinds.values())) > 1:
-                told = "; ".join(f"{c!r} holds {' and '.join(sorted(k))}" for c, k in kinds.items())
+                held = "; ".join(f"{c!r} holds {' and '.join(sorted(k))}" for c, k in kinds.items())
                 problems.append(
                     f"keys of feed {name!r} are of different kinds, so that nobody knows which are "
-                    f"the same: {told}: make the columns one type"
+                    f"the same: {held}: make the columns one type"
                 )
     return problems
 
@@ -281,7 +292,7 @@ def _rate_problems(columns: list[str], table: pd.DataFrame) -> list[str]:
     # Before equal views are merged at their largest rate, which would hide what is wrong.
     problems = []
     for column in columns:
-        rates = _rates(table[column])
+        rates = numbers(table[column])
         at = np.flatnonzero(~(np.isfinite(rates) & (rates >= 0)))
         if len(at):
             problems.append(
@@ -289,3 +300,72 @@ def _rate_problems(columns: list[str], table: pd.DataFrame) -> list[str]:
                 f"{listed(table[column].iloc[at])}: correct or leave out such rows"
             )
     return problems
+
+
+class KeyColumn:
+    r"""A column of keys, each as it is and as a word.
+
+    Parameters
+    ----------
+    column
+        The keys. None may be missing.
+    several
+        Whether they are a part of longer keys, whose parts are separated by commas.
+
+    Examples
+    --------
+    >>> keys = KeyColumn(pd.Series([2.0, 3.5, 2.0]))
+    >>> keys.words.tolist(), keys.values.tolist(), keys.kinds
+    (['2', '3.5', '2'], [2, 3.5, 2], {'number'})
+    >>> KeyColumn(pd.Series(["x,y"])).words.tolist()
+    ['x,y']
+    >>> print(KeyColumn(pd.Series(["x,y"]), several=True).words[0])
+    x\,y
+    """
+
+    def __init__(self, column: pd.Series, several: bool = False) -> None:
+        code, found = pd.factorize(column)
+        self.distinct = [_plain(key) for key in found]
+        self._code = code
+        self._several = several
+
+    @property
+    def kinds(self) -> set[str]:
+        """Kinds of keys in the column, as people call them."""
+        return {_kind(key) for key in self.distinct}
+
+    @property
+    def values(self) -> np.ndarray:
+        """The keys, whole numbers as integers."""
+        return self._spread(self.distinct)
+
+    @property
+    def words(self) -> np.ndarray:
+        """The keys as they are written in names."""
+        words = []
+        for key in self.distinct:
+            word = str(key).replace("\\", "\\\\").replace("]", "\\]")
+            words.append(word.replace(",", "\\,") if self._several else word)
+        return self._spread(words)
+
+    def _spread(self, distinct: list[Any]) -> np.ndarray:
+        held = np.empty(len(distinct), object)
+        held[:] = distinct
+        found: np.ndarray = held[self._code]
+        return found
+
+
+def _plain(key: Any) -> Any:
+    """The key as a value of Python, and as an integer if it is whole."""
+    key = key.item() if isinstance(key, np.generic) else key
+    if isinstance(key, (float, Decimal)) and key == key and abs(key) != float("inf"):
+        return int(key) if key == int(key) else key
+    return key
+
+
+def _kind(key: Any) -> str:
+    if isinstance(key, str):
+        return "text"
+    if isinstance(key, (Real, Decimal)) and not isinstance(key, bool):
+        return "number"
+    return type(key).__name__

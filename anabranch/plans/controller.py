@@ -8,23 +8,21 @@ again from the log alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anabranch.calls import is_whole
-from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
-from anabranch.plans.feedback import SpansPolicy
+from anabranch.plans.arguments import is_finite, is_list, is_positive, refuse, worker_problems
+from anabranch.plans.costs import Sight, choose
+from anabranch.plans.hashed import keyed
 from anabranch.plans.log import Entry
-from anabranch.plans.plan import Keyed, Plan, choose, keyed
-from anabranch.plans.policies import PATIENCE, Policy, Sight, Suggestion
-from anabranch.plans.policies import POLICIES as _OF_PLANS
+from anabranch.plans.plan import Plan
+from anabranch.plans.policies import PATIENCE, POLICIES, Policy, Suggestion
 from anabranch.plans.routing import MAX_LIVE
 
 __all__ = ["Adaptive", "Change", "Controller", "Report", "adaptive"]
 
-POLICIES: Mapping[str, type[Policy]] = {**_OF_PLANS, SpansPolicy.rule: SpansPolicy}
 _MOST_LIVE = 2  # more plans than this, and policies wait until one is retired
 _SMOOTH = 0.5  # weight of the newest report: about three reports of memory
 
@@ -50,7 +48,7 @@ def adaptive(
     start: Plan | None = None,
     weights: Sequence[float] = (0.8, 0.1, 0.1),
     *,
-    policies: Iterable[str] = tuple(POLICIES),
+    policies: Sequence[str] = tuple(POLICIES),
     memory: float = float(1 << 30),
     bandwidth: float = 1e8,
 ) -> Adaptive:
@@ -75,27 +73,37 @@ def adaptive(
     >>> adaptive(8, policies=["shape"]).policies
     ('shape',)
     """
-    problems = []
-    if not is_whole(workers):
-        problems.append(f"workers must be a whole number of at least 1, got {workers!r}")
-    elif isinstance(start, Plan) and start.workers > workers:
-        problems.append(f"start={start} has more than {workers} workers")
+    problems = worker_problems("workers", workers)
     if start is not None and not isinstance(start, Plan):
         problems.append(f"start must be a plan such as ab.grid(2, 2), got {start!r}")
-    if len(tuple(weights)) != 3 or min(weights) < 0 or abs(sum(weights) - 1) > 1e-9:
+    elif start is not None and not problems and start.workers > workers:
+        problems.append(f"start={start} has more than {workers} workers")
+    if not _sums_to_one(weights):
         problems.append(
             f"weights must be three numbers of at least 0 that sum to 1, got {weights!r}"
         )
-    chosen = tuple(policies)
-    unknown = [name for name in chosen if name not in POLICIES]
-    if unknown:
-        problems.append(f"unknown policies {unknown}; known are {', '.join(POLICIES)}")
-    if not memory > 0 or not bandwidth > 0:
-        problems.append("memory and bandwidth must be above 0")
-    if problems:
-        raise InvalidCall("adaptive", problems)
+    problems += _policy_problems(policies)
+    for name, value in (("memory", memory), ("bandwidth", bandwidth)):
+        if not is_positive(value):
+            problems.append(f"{name} must be a number of bytes above 0, got {value!r}")
+    refuse("adaptive", problems)
     cpu, mem, net = (float(weight) for weight in weights)
+    chosen = tuple(dict.fromkeys(policies))
     return Adaptive(int(workers), start, (cpu, mem, net), chosen, float(memory), float(bandwidth))
+
+
+def _sums_to_one(weights: Any) -> bool:
+    if not is_list(weights) or len(weights) != 3:
+        return False
+    return all(is_finite(w) and w >= 0 for w in weights) and abs(sum(weights) - 1) <= 1e-9
+
+
+def _policy_problems(policies: Any) -> list[str]:
+    known = ", ".join(POLICIES)
+    if not is_list(policies) or not len(policies):
+        return [f"policies must be a list of one or more of {known}, got {policies!r}"]
+    unknown = [name for name in policies if not isinstance(name, str) or name not in POLICIES]
+    return [f"unknown policies {unknown}; known are {known}"] if unknown else []
 
 
 @dataclass(frozen=True)
@@ -263,10 +271,8 @@ class Controller:
 
     def _allowed(self, plan: Plan) -> bool:
         assert self.settings is not None
-        by_key = isinstance(self.now.plan, Keyed) == isinstance(plan, Keyed)
-        by_value = plan.by_value == self.now.plan.by_value
-        fits = plan.workers <= self.settings.workers
-        return plan != self.now.plan and fits and by_key and by_value
+        fits = plan.workers <= self.settings.workers and plan.needs == self.now.plan.needs
+        return fits and plan != self.now.plan
 
 
 @dataclass
@@ -304,10 +310,11 @@ class _Seen:
             self.per_comparison = _mean(self.per_comparison, comparing / compared)
         if received and busy > comparing:
             self.per_copy = _mean(self.per_copy, (busy - comparing) / received)
-        reported = [x.spans for x in loads if x.spans]
+        # A worker may still report the spans of the plan before.
+        reported = [x.spans for x in loads if x.spans and len(x.spans) == plan.spans]
         if reported:
             work = [sum(parts) for parts in zip(*reported, strict=True)]
-            before = self.spans if len(self.spans) == len(work) else work
+            before = self.spans if len(self.spans) == plan.spans else work
             self.spans = tuple(map(_mean, before, work))
         slowest = max(x.busy_seconds for x in loads)
         if slowest:

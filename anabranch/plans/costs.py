@@ -2,14 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from anabranch.plans.plan import Csp, Grid, Keyed, Plan, Ssp
+from anabranch.flow.hashing import SLOTS_PER_WORKER
+from anabranch.plans.hashed import Grid, Keyed, Ssp
+from anabranch.plans.plan import Plan
+from anabranch.plans.segments import Csp
 
-__all__ = ["best_grid", "copies", "resized", "segment_shares", "typical_span", "weighted"]
+__all__ = [
+    "Sight",
+    "best_grid",
+    "best_segments",
+    "choose",
+    "copies",
+    "predicted_seconds",
+    "resized",
+    "segment_shares",
+    "typical_span",
+    "unevenness",
+    "weighted",
+]
+
+
+@dataclass(frozen=True)
+class Sight:
+    """What policies see: smoothed figures of the last few micro-batches.
+
+    `rates` are left and right rows per micro-batch, `span` the event time a batch covers
+    (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
+    and comparisons per busy second; `spans` is the work by span of a plan of spans.
+    """
+
+    plan: Plan
+    window: tuple[int, int]
+    rates: tuple[float, float]
+    comparisons: float
+    span: float
+    seconds_per_copy: float
+    seconds_per_comparison: float
+    throughput: float
+    loads: Mapping[int, float] = field(default_factory=dict)
+    speeds: Mapping[int, float] = field(default_factory=dict)
+    most_workers: int = 1
+    spans: tuple[float, ...] = ()
 
 
 def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> float:
@@ -26,8 +64,8 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
     if isinstance(plan, (Ssp, Csp)):
         master, slave = (left, right) if plan.master == "left" else (right, left)
         if isinstance(plan, Ssp):
-            return master + plan.count * slave
-        return master + min(plan.count, 1 + sum(window) / plan.segment) * slave
+            return master + plan.workers * slave
+        return master + min(plan.workers, 1 + sum(window) / plan.segment) * slave
     return left + right
 
 
@@ -39,11 +77,51 @@ def best_grid(workers: int, rates: tuple[float, float]) -> Plan:
     >>> print(best_grid(4, (1, 1)), best_grid(4, (9, 1)), best_grid(4, (1, 9)))
     grid(2, 2) ssp(4, master=left) ssp(4, master=right)
     """
+    # Of equals the one with more rows comes first: two workers make ssp with the left as master.
     shapes = [(a, workers // a) for a in range(workers, 0, -1) if workers % a == 0]
     a, b = min(shapes, key=lambda shape: shape[1] * rates[0] + shape[0] * rates[1])
     if a == workers:
         return Ssp(workers, "left")
     return Ssp(workers, "right") if b == workers else Grid(a, b)
+
+
+def choose(
+    workers: int,
+    rows: tuple[float, float] = (1, 1),
+    span: int = 0,
+    window: tuple[int, int] = (0, 0),
+) -> Plan:
+    """The plan of `workers` workers that copies least, for so many left and right rows.
+
+    `span` is the event time that the rows cover, if it is known; where it is long against the
+    window, time segments are cheaper than any grid.
+
+    Examples
+    --------
+    >>> print(choose(4), choose(4, rows=(1_000_000, 1_000)))
+    grid(2, 2) ssp(4, master=left)
+    >>> hour = 3_600_000_000
+    >>> print(choose(4, span=24 * hour, window=(hour // 60, hour // 60)))
+    csp(4, segment=1350 seconds, master=left)
+    """
+    best = best_grid(workers, rows)
+    segment = span // (workers * SLOTS_PER_WORKER)
+    if workers > 1 and segment > 0:
+        segments = Csp(workers, segment, _faster(rows))
+        if copies(segments, rows, window) < copies(best, rows, window):
+            return segments
+    return best
+
+
+def best_segments(workers: int, sight: Sight) -> Csp:
+    """The segment plan that is predicted to be fastest."""
+    master = _faster(sight.rates)
+    longest = max(*sight.window, int(sight.span), 1)
+    options = [
+        Csp(workers, max(int(longest * factor / workers), 1), master)
+        for factor in (0.25, 0.5, 1, 2, 4)
+    ]
+    return min(options, key=lambda plan: predicted_seconds(plan, sight))
 
 
 def segment_shares(plan: Csp, window: tuple[int, int], span: float) -> tuple[float, float]:
@@ -63,7 +141,7 @@ def segment_shares(plan: Csp, window: tuple[int, int], span: float) -> tuple[flo
     length, slots = plan.segment, len(plan._table)
     points = (np.arange(64) + 0.5) / 64 * max(span, 1.0)
     back = window[0] if plan.master == "left" else window[1]
-    share, masters = np.zeros(plan.count), np.zeros(plan.count)
+    share, masters = np.zeros(plan.workers), np.zeros(plan.workers)
     newest = plan._table[(points // length).astype(np.int64) % slots]
     np.add.at(masters, newest, 1 / 64)
     np.add.at(share, newest, 0.5 / 64)
@@ -90,7 +168,7 @@ def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
 def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
     """A plan of the same kind with another number of workers."""
     if isinstance(plan, (Csp, Keyed)):
-        return replace(plan, count=workers, weights=None)
+        return replace(plan, workers=workers, weights=None)
     return best_grid(workers, rates)
 
 
@@ -115,3 +193,38 @@ def typical_span(quantiles: Sequence[int]) -> int:
     width = max(1, steps // 10)
     closest = int((times[width:] - times[:-width]).min())
     return closest * steps // width
+
+
+def predicted_seconds(plan: Plan, sight: Sight) -> float:
+    """How long the slowest worker would take for a micro-batch like the recent ones."""
+    per_copy, per_comparison = sight.seconds_per_copy, sight.seconds_per_comparison
+    if isinstance(plan, Csp):
+        most_compared, most_masters = segment_shares(plan, sight.window, sight.span)
+        master, slave = sight.rates if plan.master == "left" else sight.rates[::-1]
+        slaves = slave * min(1.0, (1 + sum(sight.window) / plan.segment) / plan.workers * 1.5)
+        received = most_masters * master + slaves
+        return received * per_copy + most_compared * sight.comparisons * per_comparison
+    received = copies(plan, sight.rates, sight.window) / plan.workers
+    return received * per_copy + sight.comparisons / plan.workers * per_comparison
+
+
+def unevenness(plan: Plan, speeds: Sequence[float]) -> float:
+    """Predicted time of the slowest worker by the mean of all, from shares and speeds alone.
+
+    Examples
+    --------
+    >>> unevenness(Ssp(2), [1.0, 1.0]), round(unevenness(Ssp(2), [1.0, 0.5]), 2)
+    (1.0, 1.33)
+    """
+    shares = np.ones(plan.workers)
+    if isinstance(plan, Grid) and plan.weights is not None:
+        shares = np.outer(*plan.weights).ravel()
+    elif isinstance(plan, (Ssp, Csp, Keyed)) and plan.weights is not None:
+        shares = np.array(plan.weights)
+    seconds = shares / np.array(speeds)
+    return float(seconds.max() / seconds.mean())
+
+
+def _faster(rates: tuple[float, float]) -> str:
+    """The side that is to be the master."""
+    return "left" if rates[0] >= rates[1] else "right"

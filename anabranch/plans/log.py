@@ -1,29 +1,45 @@
-"""The numbered, append-only log of plans, and its story.
+"""The numbered, append-only log of plans.
 
 A control directory holds one small JSON file per entry, written whole and never changed. An entry
 says: from micro-batch `first` on, rows are stamped with plan `epoch` and sent under the `live`
 plans. A new plan, a retired one, the newest event time of a replaced plan (its *mark*): each is an
-entry. The query's driver is the only writer; people ask for a plan with `append`, which leaves a
-request that the driver takes up. Routers read the log for the micro-batch they are in, so a
-repeated task routes as before.
+entry. The query's driver is the only one to write entries, the first when it hears of the first
+micro-batch; until then rows are sent under the plan of the call, which is plan 0. People ask for a
+plan with `append`, which leaves a request that the driver enacts or refuses. Routers read the log
+for the micro-batch they are in, so a repeated task routes as before.
 """
 
 from __future__ import annotations
 
+import functools
 import json
+import os
 import uuid
-import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, NamedTuple
 
 from anabranch.errors import StateMismatch
-from anabranch.flow.folders import Folder
-from anabranch.plans.plan import Plan, plan_from_dict
+from anabranch.flow.folders import Folder, path_problems
+from anabranch.plans.arguments import refuse
+from anabranch.plans.plan import Plan, plan_from_dict, read_back
 from anabranch.plans.routing import LivePlans
 
-__all__ = ["Entry", "PlanLog", "PlanReader", "Request"]
+__all__ = [
+    "Entry",
+    "PlanLog",
+    "PlanReader",
+    "Refusal",
+    "Request",
+    "User",
+    "live_at",
+    "reader",
+    "refuse_unloggable",
+]
+
+_READERS = 16  # of logs that one process remembers
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
 
 
 @dataclass(frozen=True)
@@ -76,17 +92,54 @@ class Request:
     cause: str
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """A request that the query did not enact, and why not."""
+
+    asked: str
+    cause: str
+    why: str
+    written: str
+
+
+class User(NamedTuple):
+    """Who uses a log: an operator of a streaming query.
+
+    `query` and `operator` stay the same when the query is restarted; `run` is that of this start,
+    and `call` that of this operator alone, also among others that do the same.
+    """
+
+    query: str | None = None
+    operator: str = ""
+    run: str | None = None
+    call: str = ""
+
+
+_NOBODY = User()
+
+
+def live_at(entries: Sequence[Entry], batch: int) -> LivePlans | None:
+    """The plans under which rows of a micro-batch are sent; None if no entry holds for it."""
+    holding = [entry for entry in entries if entry.first <= batch]
+    if not holding:
+        return None
+    plans = {entry.epoch: entry.plan for entry in entries}
+    return LivePlans({number: plans[number] for number in holding[-1].live})
+
+
 class PlanLog:
     """The plan log in a directory: a local path, or any address that pyarrow's filesystems open.
+
+    To look at a log changes nothing in it.
 
     Examples
     --------
     >>> import tempfile
-    >>> from anabranch.plans.plan import grid, ssp
+    >>> from anabranch.plans.hashed import grid, ssp
     >>> log = PlanLog(tempfile.mkdtemp())
     >>> log.entries(), log.current()
     ([], None)
-    >>> _ = log.begin(ssp(4), first=0)
+    >>> _ = log.begin(ssp(4))
     >>> log.current().plan == ssp(4)
     True
     >>> log.append(grid(2, 2), cause="trying a grid")
@@ -94,16 +147,23 @@ class PlanLog:
     ['trying a grid']
     """
 
-    def __init__(self, path: str) -> None:
-        self.path = str(path)
-        self._folder = Folder(self.path)
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        refuse("PlanLog", path_problems("path", path))
+        self._folder = Folder(path)
+        self.path = self._folder.path
         self._known: list[Entry] = []
+        self._whole = False  # whether no entry is known to be missing
 
     def entries(self) -> list[Entry]:
         """Every entry so far, oldest first."""
-        while (form := self._read(_entry_name(len(self._known)))) is not None:
-            self._known.append(Entry.from_dict(form))
-        return list(self._known)
+        while True:
+            name = _entry_name(len(self._known))
+            content = self._folder.read(name)
+            if content is not None:
+                self._known.append(self._entry(name, content))
+            elif self._whole or not self._later(name):
+                self._whole = True
+                return list(self._known)
 
     def current(self) -> Entry | None:
         """The newest entry, which may hold only from a later micro-batch on."""
@@ -111,82 +171,158 @@ class PlanLog:
         return entries[-1] if entries else None
 
     def append(self, plan: Plan, cause: str = "by hand") -> None:
-        """Ask the running query for a plan; it takes effect a few micro-batches later."""
+        """Ask the running query for a plan; it takes effect a few micro-batches later.
+
+        If the query cannot have it, `refused` tells why.
+        """
         if not isinstance(plan, Plan):
             raise TypeError(f"append takes a plan such as ab.grid(2, 2), got {plan!r}")
-        _refuse_unreadable(plan)
+        if not isinstance(cause, str):
+            raise TypeError(f"cause must be a text, got {cause!r}")
+        refuse_unloggable(plan)
         stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
         form = {"plan": plan.to_dict(), "cause": cause}
         self._write(f"requests/{stamp}-{uuid.uuid4().hex[:8]}.json", form)
 
     def requests(self) -> list[Request]:
-        """Plans asked for and not yet taken up, oldest first."""
-        found = []
-        for name in self._folder.names("requests", ".json"):
-            try:
-                form = self._read(f"requests/{name}")
-                if form is not None:
-                    found.append(Request(name, plan_from_dict(form["plan"]), form["cause"]))
-            except (ValueError, KeyError, TypeError) as error:
-                warnings.warn(
-                    f"the request {name} in {self.path} cannot be read and is removed: {error}",
-                    stacklevel=2,
-                )
-                self._folder.delete(f"requests/{name}")
-        return found
+        """Plans asked for and not yet enacted, oldest first."""
+        return [found for _, found in self._asked() if isinstance(found, Request)]
 
-    def settle(self, request: Request) -> None:
-        """Remove a request that has been enacted or refused."""
-        self._folder.delete(f"requests/{request.name}")
+    def unreadable(self) -> dict[str, str]:
+        """Files among the requests that are none, by name, and what is wrong with each."""
+        return {name: found for name, found in self._asked() if isinstance(found, str)}
 
-    def begin(self, plan: Plan, first: int) -> Entry:
-        """The first entry of a new log."""
-        _refuse_unreadable(plan)
-        cause = {"rule": "start", "new": str(plan)}
-        return self.write(Entry(0, 0, plan, first, (0,), cause))
+    def refused(self) -> list[Refusal]:
+        """Requests that the query did not enact, oldest first."""
+        names = self._folder.names("refused", ".json")
+        forms = [self._read(f"refused/{name}") for name in names]
+        return [Refusal(**form) for form in forms if form is not None]
+
+    def begin(self, plan: Plan) -> Entry:
+        """The first entry of a new log; for the query's driver alone, as all that follow."""
+        refuse_unloggable(plan)
+        return self.write(Entry(0, 0, plan, 0, (0,), {"rule": "start", "new": str(plan)}))
 
     def write(self, entry: Entry) -> Entry:
-        """Add an entry; for the query's driver alone."""
-        written = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-        entry = Entry(**{**entry.__dict__, "number": len(self.entries()), "written": written})
+        """Add an entry."""
+        self._whole = False  # look again, lest one be written into a gap
+        entry = replace(entry, number=len(self.entries()), written=_now())
         self._write(_entry_name(entry.number), entry.to_dict())
         self._known.append(entry)
         return entry
+
+    def remove(self, request: Request) -> None:
+        """Take a request off that has been enacted."""
+        self._folder.delete(f"requests/{request.name}")
+
+    def refuse(self, request: Request | str, why: str) -> None:
+        """Take a request off, or what is unreadable by that name, and note why."""
+        if isinstance(request, Request):
+            name, asked, cause = request.name, str(request.plan), request.cause
+        else:
+            name, asked, cause = request, f"the request {request}", ""
+        note = {"asked": asked, "cause": cause, "why": why, "written": _now()}
+        self._write(f"refused/{name}", note)
+        self._folder.delete(f"requests/{name}")
 
     def owner(self) -> str | None:
         """The id of the streaming query that this log belongs to, once it has one."""
         form = self._read("owner.json")
         return None if form is None else str(form["query"])
 
-    def claim(self, query: str, operator: str = "", former: str = "") -> None:
+    def claim(self, user: User) -> None:
         """Tie the log to one operator of a streaming query, that is to its checkpoint."""
-        if self.owner() is None:
-            self._write("owner.json", {"query": query, "operator": operator})
-        else:
-            self.check_owner(query, operator, former)
+        if not self.check_owner(user):
+            self._write("owner.json", {"query": user.query, "operator": user.operator})
 
-    def check_owner(self, query: str | None, operator: str = "", former: str = "") -> None:
-        """Raise if the log belongs to another streaming query, or to another verb in it.
-
-        `former` is what earlier versions called the operator.
-        """
+    def check_owner(self, user: User) -> bool:
+        """Whether the log belongs to somebody; raises if it is another query, or other verb."""
         form = self._read("owner.json")
-        if form is None or query is None:
-            return
-        if form["query"] != query:
-            raise StateMismatch(_not_mine(self.path, form["query"], query))
-        if operator and form.get("operator") and form["operator"] not in (operator, former):
+        if form is None:
+            return False
+        if user.query is not None and form["query"] != user.query:
+            raise StateMismatch(
+                f"the control directory {self.path} belongs to query {form['query']}, this is "
+                f"query {user.query}: use the control path that goes with this checkpoint, or a "
+                "new one for a new checkpoint"
+            )
+        if user.operator and form["operator"] and form["operator"] != user.operator:
             raise StateMismatch(
                 f"the control directory {self.path} belongs to another verb of this query: give "
                 "each its own control path"
             )
+        return True
+
+    def enter(self, user: User) -> None:
+        """Make known who uses the log in this run; raises if another call of the query does.
+
+        Every process of every operator calls this: of two operators, whichever looks last finds
+        both. What is left of earlier runs is removed.
+        """
+        if user.run is None or not user.call:
+            return
+        mine = f"{user.run}.{user.call}.json"
+        if mine not in self._folder.names("users", ".json"):
+            self._write(f"users/{mine}", {"operator": user.operator})
+        for name in self._folder.names("users", ".json"):
+            if not name.startswith(f"{user.run}."):
+                self._folder.delete(f"users/{name}")
+            elif name != mine:
+                raise StateMismatch(
+                    f"two calls in this query were given the control directory {self.path}: give "
+                    "each its own control path"
+                )
+
+    def _asked(self) -> Iterator[tuple[str, Request | str]]:
+        """What lies among the requests: each readable, or what is wrong with it."""
+        for name in self._folder.names("requests", ".json"):
+            content = self._folder.read(f"requests/{name}")
+            if content is None:  # just enacted
+                continue
+            try:
+                form = json.loads(content)
+                yield name, Request(name, plan_from_dict(form["plan"]), str(form["cause"]))
+            except _UNREADABLE as error:
+                yield name, f"it cannot be read ({_words(error)})"
+
+    def _later(self, name: str) -> bool:
+        """Whether an entry is there by now that was not; raises if only later ones are."""
+        later = [other for other in self._folder.names("", ".json") if other[:8].isdigit()]
+        if name not in later and later and max(later) > name:
+            raise StateMismatch(
+                f"entry {name} of the plan log in {self.path} is missing, though later ones are "
+                f"there: {_REMEDY}"
+            )
+        return name in later
+
+    def _entry(self, name: str, content: bytes) -> Entry:
+        try:
+            entry = Entry.from_dict(json.loads(content))
+            if _entry_name(entry.number) != name:
+                raise ValueError(f"it says that it is entry {entry.number}")
+            return entry
+        except _UNREADABLE as error:
+            raise StateMismatch(
+                f"entry {name} of the plan log in {self.path} cannot be read ({_words(error)}): "
+                f"{_REMEDY}"
+            ) from error
 
     def _read(self, name: str) -> Any:
         content = self._folder.read(name)
-        return None if content is None else json.loads(content)
+        try:
+            return None if content is None else json.loads(content)
+        except ValueError as error:
+            raise StateMismatch(
+                f"{name} in {self.path} cannot be read ({_words(error)}): {_REMEDY}"
+            ) from error
 
     def _write(self, name: str, form: Mapping[str, Any]) -> None:
         self._folder.write(name, json.dumps(form, indent=1).encode())
+
+
+_REMEDY = (
+    "bring the directory back as it was, or begin a new checkpoint with a new control directory"
+)
 
 
 class PlanReader:
@@ -194,63 +330,51 @@ class PlanReader:
 
     def __init__(self, path: str) -> None:
         self._log = PlanLog(path)
-        self._query: str | None = None
-        self._checked: set[str] = set()
+        self._user: User | None = None
+        self._owned = False
 
-    def live_at(
-        self, batch: int, query: str | None = None, operator: str = "", former: str = ""
-    ) -> LivePlans:
-        """The plans under which rows of micro-batch `batch` of query `query` are sent."""
-        if query != self._query:
-            # Another query: its log may be a new one in the place of one that was removed.
-            self._log, self._query, self._checked = PlanLog(self._log.path), query, set()
-        if operator not in self._checked:
-            self._log.check_owner(query, operator, former)
-            if self._log.owner() is not None:
-                self._checked.add(operator)
+    def live_at(self, batch: int, plan: Plan, user: User = _NOBODY) -> LivePlans:
+        """The plans under which a user's rows of a micro-batch are sent; `plan` if it is new."""
+        if user != self._user:
+            # Another run: its log may be a new one in the place of one that was removed.
+            self._log, self._owned = PlanLog(self._log.path), False
+            self._log.enter(user)
+            self._user = user
+        self._owned = self._owned or self._log.check_owner(user)
         entries = self._log.entries()
-        plans = {entry.epoch: entry.plan for entry in entries}
-        holding = [entry for entry in entries if entry.first <= batch]
-        if not holding:
+        if not entries:
+            return LivePlans({0: plan})
+        live = live_at(entries, batch)
+        if live is None:
             raise StateMismatch(
                 f"the plan log in {self._log.path} has no entry for micro-batch {batch}: it does "
                 "not belong to this checkpoint, or files were removed"
             )
-        return LivePlans({number: plans[number] for number in holding[-1].live})
+        return live
 
 
-def _refuse_unreadable(plan: Plan) -> None:
-    if _read_back(plan) != plan:
+@functools.lru_cache(maxsize=_READERS)
+def reader(path: str) -> PlanReader:
+    """The reader of this process for a log, which remembers what it has read."""
+    return PlanReader(path)
+
+
+def refuse_unloggable(plan: Plan) -> None:
+    """Raise if a plan cannot be written to a log."""
+    if read_back(plan) != plan:
         raise ValueError(
             f"{plan!r} cannot be written to a log, for plan_from_dict would not read it: take one "
             "of the library's plans, or run a plan class of your own without control="
         )
 
 
-def _read_back(plan: Plan) -> Plan | None:
-    try:
-        return plan_from_dict(json.loads(json.dumps(plan.to_dict())))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
 def _entry_name(number: int) -> str:
     return f"{number:08d}.json"
 
 
-def _not_mine(path: str, owner: str, query: str) -> str:
-    return (
-        f"the control directory {path} belongs to query {owner}, this is query {query}: use the "
-        "control path that goes with this checkpoint, or a new one for a new checkpoint"
-    )
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
 
 
-# Readers live as long as the Python worker process and remember what they have read.
-_READERS: dict[str, PlanReader] = {}
-
-
-def reader(path: str) -> PlanReader:
-    """The reader of this process for a log."""
-    if path not in _READERS:
-        _READERS[path] = PlanReader(path)
-    return _READERS[path]
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

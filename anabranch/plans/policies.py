@@ -10,6 +10,7 @@ three reports in a row, so that a rate that wobbles by a fifth changes nothing.
 ``weights``  shares of workers, from their speed (least loaded first, ahead of time)
 ``segment``  segment length, by climbing the measured throughput
 ``workers``  more workers when they are busy, fewer when they idle
+``spans``    cuts of the keys, from the work that each span makes
 ===========  ===================================================================================
 """
 
@@ -17,41 +18,30 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
 
 from anabranch.calls import describe
-from anabranch.plans.costs import best_grid, copies, resized, segment_shares, weighted
-from anabranch.plans.plan import Csp, Grid, Keyed, Plan, Ssp
+from anabranch.plans.costs import (
+    Sight,
+    best_grid,
+    best_segments,
+    copies,
+    predicted_seconds,
+    resized,
+    unevenness,
+    weighted,
+)
+from anabranch.plans.hashed import Grid, Keyed, Ssp
+from anabranch.plans.plan import Plan
+from anabranch.plans.segments import Csp
+from anabranch.plans.spans import Spans, balance, imbalance
 
-__all__ = ["POLICIES", "Policy", "Sight", "Suggestion", "copies", "predicted_seconds"]
+__all__ = ["PATIENCE", "POLICIES", "Policy", "SegmentPolicy", "Suggestion"]
 
 PATIENCE = 3  # reports in a row
-
-
-@dataclass(frozen=True)
-class Sight:
-    """What policies see: smoothed figures of the last few micro-batches.
-
-    `rates` are left and right rows per micro-batch, `span` the event time a batch covers
-    (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
-    and comparisons per busy second; `spans` is the work by span of a plan of spans.
-    """
-
-    plan: Plan
-    window: tuple[int, int]
-    rates: tuple[float, float]
-    comparisons: float
-    span: float
-    seconds_per_copy: float
-    seconds_per_comparison: float
-    throughput: float
-    loads: Mapping[int, float] = field(default_factory=dict)
-    speeds: Mapping[int, float] = field(default_factory=dict)
-    most_workers: int = 1
-    spans: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -312,6 +302,36 @@ class WorkersPolicy(Policy):
         )
 
 
+class SpansPolicy(Policy):
+    """Moves cuts and names hot spans once the load is uneven and that would mend it.
+
+    The feedback loop of EMD-DDSJ. Workers report what the pairs of each span cost them, in pairs
+    looked at and in exact solutions. The load of a span does not depend on who owns it, so the cuts
+    that would even it out can be computed at once, and what they would gain is known before they
+    are made.
+    """
+
+    rule = "spans"
+    UNEVEN = 0.2
+
+    def suggest(self, sight: Sight) -> Suggestion | None:
+        plan, load = sight.plan, np.array(sight.spans)
+        if not isinstance(plan, Spans) or len(load) != plan.spans or plan.workers < 2:
+            self._persists(None)
+            return None
+        cuts, hot = balance(load, plan.workers)
+        better = replace(plan, cuts=cuts, hot=hot)
+        now, then = imbalance(plan.shares(load)), imbalance(better.shares(load))
+        if not self._persists("uneven" if now > self.UNEVEN and then < now / 2 else None):
+            return None
+        return Suggestion(
+            better,
+            self.rule,
+            "cuts follow the load",
+            {"imbalance": now, "instead": then, "hot spans": float(len(hot))},
+        )
+
+
 POLICIES: Mapping[str, type[Policy]] = {
     policy.rule: policy
     for policy in (
@@ -321,49 +341,9 @@ POLICIES: Mapping[str, type[Policy]] = {
         WeightsPolicy,
         SegmentPolicy,
         WorkersPolicy,
+        SpansPolicy,
     )
 }
-
-
-def best_segments(workers: int, sight: Sight) -> Csp:
-    """The segment plan that is predicted to be fastest."""
-    master = "left" if sight.rates[0] >= sight.rates[1] else "right"
-    longest = max(*sight.window, int(sight.span), 1)
-    options = [
-        Csp(workers, max(int(longest * factor / workers), 1), master)
-        for factor in (0.25, 0.5, 1, 2, 4)
-    ]
-    return min(options, key=lambda plan: predicted_seconds(plan, sight))
-
-
-def predicted_seconds(plan: Plan, sight: Sight) -> float:
-    """How long the slowest worker would take for a micro-batch like the recent ones."""
-    per_copy, per_comparison = sight.seconds_per_copy, sight.seconds_per_comparison
-    if isinstance(plan, Csp):
-        most_compared, most_masters = segment_shares(plan, sight.window, sight.span)
-        master, slave = sight.rates if plan.master == "left" else sight.rates[::-1]
-        slaves = slave * min(1.0, (1 + sum(sight.window) / plan.segment) / plan.count * 1.5)
-        received = most_masters * master + slaves
-        return received * per_copy + most_compared * sight.comparisons * per_comparison
-    received = copies(plan, sight.rates, sight.window) / plan.workers
-    return received * per_copy + sight.comparisons / plan.workers * per_comparison
-
-
-def unevenness(plan: Plan, speeds: Sequence[float]) -> float:
-    """Predicted time of the slowest worker by the mean of all, from shares and speeds alone.
-
-    Examples
-    --------
-    >>> unevenness(Ssp(2), [1.0, 1.0]), round(unevenness(Ssp(2), [1.0, 0.5]), 2)
-    (1.0, 1.33)
-    """
-    shares = np.ones(plan.workers)
-    if isinstance(plan, Grid) and plan.weights is not None:
-        shares = np.outer(*plan.weights).ravel()
-    elif isinstance(plan, (Ssp, Csp, Keyed)) and plan.weights is not None:
-        shares = np.array(plan.weights)
-    seconds = shares / np.array(speeds)
-    return float(seconds.max() / seconds.mean())
 
 
 def _can_gain(plan: Csp, segment: int, sight: Sight) -> bool:

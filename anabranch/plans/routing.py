@@ -13,13 +13,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.flow.blocks import Block
-from anabranch.plans.plan import Plan, Routes
+from anabranch.flow.process import njit
+from anabranch.plans.plan import Plan, Rows
 
-__all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "route"]
+__all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "owns", "route"]
 
 # A mask is a signed 64-bit integer whose sign bit stays clear.
 MAX_LIVE = 63
@@ -31,7 +31,7 @@ class LivePlans:
 
     Examples
     --------
-    >>> from anabranch.plans.plan import ssp, grid
+    >>> from anabranch.plans.hashed import grid, ssp
     >>> live = LivePlans({3: ssp(4), 5: grid(2, 2)})
     >>> live.epoch, bin(live.bits)
     (5, '0b101')
@@ -63,6 +63,10 @@ class LivePlans:
         """How many workers the live plans reach together."""
         return max(plan.workers for plan in self.plans.values())
 
+    def need(self, what: str) -> bool:
+        """Whether any of them cannot route without this field of `Rows`."""
+        return any(plan.needs == what for plan in self.plans.values())
+
 
 class Copies(NamedTuple):
     """Row i has copies ``offsets[i]:offsets[i + 1]``; each has a worker and a mask."""
@@ -72,41 +76,24 @@ class Copies(NamedTuple):
     masks: np.ndarray
 
 
-def route(
-    live: LivePlans,
-    side: int,
-    t: np.ndarray,
-    h: np.ndarray,
-    window: tuple[int, int],
-    key: np.ndarray | None = None,
-    value: np.ndarray | None = None,
-) -> Copies:
-    """Where each row goes under every live plan, by hashes of its id and of its key, or by value.
+def route(live: LivePlans, side: int, rows: Rows, window: tuple[int, int]) -> Copies:
+    """Where each row goes under every live plan.
 
     Examples
     --------
-    >>> from anabranch.plans.plan import ssp
     >>> from anabranch.flow.hashing import mix
+    >>> from anabranch.plans.hashed import ssp
     >>> live = LivePlans({0: ssp(2, "left"), 1: ssp(2, "right")})
-    >>> copies = route(live, 0, np.array([10]), mix(np.array([1])), (5, 5))
+    >>> copies = route(live, 0, Rows(np.array([10]), mix(np.array([1]))), (5, 5))
     >>> copies.workers.tolist(), copies.masks.tolist()
     ([0, 1], [3, 1])
     """
     epoch = live.epoch
-    keys = h if key is None else key
-
-    def routes(plan: Plan) -> Routes:
-        if plan.by_value:
-            if value is None:
-                raise ValueError(f"{plan} routes by value, and these rows have none")
-            return plan.route_values(side, value, h)
-        return plan.route(side, t, keys if plan.by_key else h, window)
-
-    offsets, workers = routes(live.plans[epoch])
+    offsets, workers = live.plans[epoch].route(side, rows, window)
     masks = np.ones(len(workers), np.int64)
     for number, plan in sorted(live.plans.items()):
         if number != epoch:
-            more = routes(plan)
+            more = plan.route(side, rows, window)
             offsets, workers, masks = _merge(
                 live.workers,
                 offsets,
@@ -144,7 +131,9 @@ def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Bloc
 def owned(
     left_epoch: np.ndarray, left_mask: np.ndarray, right_epoch: np.ndarray, right_mask: np.ndarray
 ) -> np.ndarray:
-    """Whether this worker compares each pair of copies.
+    """Whether this worker compares each pair of copies: the one place where the rule is written.
+
+    `owns` is the same function for one pair inside compiled code.
 
     Examples
     --------
@@ -154,11 +143,13 @@ def owned(
     """
     older = np.minimum(left_epoch, right_epoch)
     bits = (left_mask >> (left_epoch - older)) & (right_mask >> (right_epoch - older)) & 1
-    result: np.ndarray = bits == 1
-    return result
+    return bits == 1  # type: ignore[no-any-return]
 
 
-@numba.njit(cache=True)
+owns = njit(inline="always")(owned)
+
+
+@njit
 def _merge(k, offsets, workers, masks, more_offsets, more_workers, bit):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Add the copies of one more plan: a new copy, or one more bit on a copy that is there."""
     n = len(offsets) - 1

@@ -15,23 +15,24 @@ cannot match need not meet.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from anabranch.calls import is_whole
-from anabranch.errors import InvalidCall
-from anabranch.plans.plan import LEFT, Plan, Routes, fingerprint_of
+from anabranch.plans.arguments import refuse, worker_problems
+from anabranch.plans.plan import LEFT, Plan, Routes, Rows, fingerprint_of, loggable
 
 __all__ = ["Spans", "balance", "even_cuts", "imbalance", "span_of", "spans"]
 
-COUNT = 64
-# A span is dealt out if giving it to one worker would misplace this share of a worker's due.
+COUNT, MOST = 64, 1 << 16  # a worker reports its load by span
+# A span gets several workers if one alone would misplace this share of a worker's due.
 _MISPLACED = 0.05
 # Shares of a hot span are multiples of one in so many times the workers.
 _TICKETS = 4
 
 
+@loggable
 @dataclass(frozen=True)
 class Spans(Plan):
     """Workers own runs of spans of the key; see `spans`.
@@ -45,7 +46,7 @@ class Spans(Plan):
     they are sure to meet where the reach of the right row's router lets them.
     """
 
-    count: int
+    workers: int
     spans: int = COUNT
     low: float | None = None
     high: float | None = None
@@ -54,23 +55,14 @@ class Spans(Plan):
     hot: tuple[tuple[int, tuple[int, ...]], ...] = ()
     slot: str | None = field(default=None, compare=False)
     kind: ClassVar[str] = "spans"
-    by_value: ClassVar[bool] = True
+    needs: ClassVar[str] = "value"
     _owner: np.ndarray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if len(self.cuts) != self.count - 1:
-            object.__setattr__(self, "cuts", even_cuts(self.count, self.spans))
+        if len(self.cuts) != self.workers - 1:
+            object.__setattr__(self, "cuts", even_cuts(self.workers, self.spans))
         owner = np.searchsorted(np.array(self.cuts, np.int64), np.arange(self.spans), "right")
         object.__setattr__(self, "_owner", owner.astype(np.int32))
-
-    @property
-    def workers(self) -> int:
-        return self.count
-
-    @property
-    def bound(self) -> bool:
-        """Whether the plan knows the range of keys."""
-        return self.reach is not None
 
     def bind(self, slot: str, key_range: tuple[float, float], reach: float) -> Spans:
         """The same plan for the keys of a predicate."""
@@ -83,27 +75,25 @@ class Spans(Plan):
 
         Where keys come from is in it: stored rows that went by another column are of no use.
         """
-        return fingerprint_of({**self.to_dict(), "range": [self.low, self.high, self.slot]})
+        return fingerprint_of({**self.to_dict(), "reach": None})
 
-    def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
-        raise TypeError("spans route rows by their keys: use route_values")
-
-    def route_values(self, side: int, values: np.ndarray, h: np.ndarray) -> Routes:
-        """The workers of each row, by key and by hash."""
-        if self.low is None or self.high is None or self.reach is None:
-            raise TypeError(f"{self} is not bound to a predicate")
+    def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
+        low, high, reach = self._bounds()
+        values = rows.value
+        if values is None:
+            raise ValueError(f"{self} routes rows by value, and these have none")
         if side == LEFT:
-            at = span_of(values, self.low, self.high, self.spans)
+            at = span_of(values, low, high, self.spans)
             workers = self._owner[at]
             for span, several in self.hot:
                 here = np.flatnonzero(at == span)
-                deal = (h[here].view(np.uint64) >> np.uint64(33)) % np.uint64(len(several))
-                workers[here] = np.array(several, np.int32)[deal.astype(np.int64)]
+                share = (rows.h[here].view(np.uint64) >> np.uint64(33)) % np.uint64(len(several))
+                workers[here] = np.array(several, np.int32)[share.astype(np.int64)]
             return Routes(np.arange(len(values) + 1), workers)
-        first = span_of(values - self.reach, self.low, self.high, self.spans)
-        last = span_of(values + self.reach, self.low, self.high, self.spans)
+        first = span_of(values - reach, low, high, self.spans)
+        last = span_of(values + reach, low, high, self.spans)
         # A row of `reached` says which workers own something between the first and the last span.
-        lines = np.arange(self.count)
+        lines = np.arange(self.workers)
         reached = (lines >= self._owner[first][:, None]) & (lines <= self._owner[last][:, None])
         reached &= self._owning()[None, :]
         for span, several in self.hot:
@@ -113,43 +103,41 @@ class Spans(Plan):
         np.cumsum(reached.sum(axis=1), out=offsets[1:])
         return Routes(offsets, np.nonzero(reached)[1].astype(np.int32))
 
+    def may_match(self, left: Rows, right: Rows) -> np.ndarray:
+        assert left.value is not None and right.value is not None
+        # A pair at the very end of the reach may be rounded to either side of it.
+        near = self._bounds()[2] * (1 - 1e-12)
+        found: np.ndarray = np.abs(left.value[:, None] - right.value[None, :]) <= near
+        return found
+
+    def _bounds(self) -> tuple[float, float, float]:
+        """The range of keys and the reach."""
+        if self.low is None or self.high is None or self.reach is None:
+            raise ValueError(
+                f"{self} does not know its keys yet: correlate binds it to its predicate; without "
+                "one, call bind(slot, (low, high), reach)"
+            )
+        return self.low, self.high, self.reach
+
     def _owning(self) -> np.ndarray:
         """Which workers own a span that is not hot."""
         cold = np.ones(self.spans, bool)
         cold[[span for span, _ in self.hot]] = False
-        return np.bincount(self._owner[cold], minlength=self.count) > 0
+        return np.bincount(self._owner[cold], minlength=self.workers) > 0
 
     def shares(self, load: np.ndarray) -> np.ndarray:
         """The load of each worker if spans have this load."""
         cold = load.astype(np.float64).copy()
         for span, _ in self.hot:
             cold[span] = 0.0
-        workers = np.bincount(self._owner, cold, self.count)
+        workers = np.bincount(self._owner, cold, self.workers)
         for span, several in self.hot:
             np.add.at(workers, list(several), load[span] / len(several))
         return workers
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "plan": self.kind,
-            "workers": self.count,
-            "spans": self.spans,
-            "range": [self.low, self.high, self.reach],
-            "cuts": list(self.cuts),
-            "hot": [[span, list(several)] for span, several in self.hot],
-        }
-
-    @classmethod
-    def from_dict(cls, form: dict[str, Any]) -> Spans:
-        """The plan that `to_dict` wrote."""
-        hot = tuple((span, tuple(several)) for span, several in form["hot"])
-        low, high, reach = form["range"]
-        cuts = tuple(form["cuts"])
-        return cls(form["workers"], form["spans"], low, high, reach, cuts, hot)
-
     def __str__(self) -> str:
-        parts = [str(self.count), f"count={self.spans}"]
-        if self.cuts != even_cuts(self.count, self.spans):
+        parts = [str(self.workers), f"count={self.spans}"]
+        if self.cuts != even_cuts(self.workers, self.spans):
             parts.append("cuts " + " ".join(map(str, self.cuts)))
         if self.hot:
             parts.append("hot " + " ".join(str(span) for span, _ in self.hot))
@@ -174,15 +162,12 @@ def spans(workers: int, *, count: int = COUNT) -> Spans:
     >>> print(spans(4), spans(4).cuts)
     spans(4, count=64) (16, 32, 48)
     """
-    problems = [
-        f"{name} must be a whole number of at least 1, got {value!r}"
-        for name, value in (("workers", workers), ("count", count))
-        if not is_whole(value)
-    ]
-    if not problems and count < workers:
+    problems = worker_problems("workers", workers)
+    if not is_whole(count) or int(count) > MOST:
+        problems.append(f"count must be a whole number from 1 to {MOST:,}, got {count!r}")
+    elif not problems and count < workers:
         problems.append(f"count={count} spans are too few for {workers} workers")
-    if problems:
-        raise InvalidCall("spans", problems)
+    refuse("spans", problems)
     return Spans(int(workers), int(count))
 
 
@@ -197,10 +182,10 @@ def balance(
     """Cuts and hot spans that even out a load by span (EMD-DDSJ, algorithm 2, repaired).
 
     Every worker is due the mean, less what is already `waiting` for it. The load of all spans is
-    laid end to end and dealt out in that order, so that each worker gets one stretch of it. A span
+    laid end to end and assigned in that order, so that each worker gets one stretch of it. A span
     that a stretch ends in goes to whoever gets most of it; if that would misplace too much it is
     hot, and its workers are named as often as they get a share of it. The paper's own pass starts
-    again at the first span for every worker and so cuts near the beginning only, and it deals any
+    again at the first span for every worker and so cuts near the beginning only, and it gives any
     hot span evenly to two workers; its other slips are listed in the documentation.
 
     Examples

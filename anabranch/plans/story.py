@@ -1,20 +1,20 @@
-"""The plan log told as sentences: what changed, when, and because of which figures."""
+"""The plan log as sentences: what changed, when, and because of which figures."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from anabranch.plans.log import Entry
+from anabranch.plans.log import Entry, Refusal
 
 __all__ = ["story"]
 
 
-def story(entries: Iterable[Entry]) -> list[str]:
-    """One sentence per entry.
+def story(entries: Iterable[Entry], refused: Iterable[Refusal] = ()) -> list[str]:
+    """One sentence per entry, in order, then one for every request that was refused.
 
     Examples
     --------
-    >>> from anabranch.plans.plan import grid, ssp
+    >>> from anabranch.plans.hashed import grid, ssp
     >>> first = Entry(0, 0, ssp(4), 0, (0,), {"rule": "start", "new": "ssp(4, master=left)"})
     >>> cause = {"rule": "shape", "why": "a grid makes fewer copies",
     ...          "figures": {"left rate": 120.0, "right rate": 110.5}}
@@ -23,23 +23,29 @@ def story(entries: Iterable[Entry]) -> list[str]:
     batch 0: starts with plan 0, ssp(4, master=left).
     batch 7: plan 1, grid(2, 2), replaces plan 0, ssp(4, master=left) (shape: a grid makes fewer \
 copies; left rate 120, right rate 110.5); 2 plans are live.
+    >>> asked = Refusal("grid(9, 9)", "by hand", "the session has 4 shuffle partitions", "")
+    >>> print(story([], [asked])[0])
+    refused: grid(9, 9) (by hand): the session has 4 shuffle partitions.
     """
     lines: list[str] = []
     before: Entry | None = None
     for entry in entries:
-        lines.append(f"batch {entry.first}: {_told(entry, before)}")
+        lines.append(f"batch {entry.first}: {_sentence(entry, before)}")
         before = entry
+    for refusal in refused:
+        cause = f" ({refusal.cause})" if refusal.cause else ""
+        lines.append(f"refused: {refusal.asked}{cause}: {refusal.why}.")
     return lines
 
 
-def _told(entry: Entry, before: Entry | None) -> str:
+def _sentence(entry: Entry, before: Entry | None) -> str:
     if before is None:
         return f"starts with plan {entry.epoch}, {entry.plan}."
     parts = []
     if entry.epoch != before.epoch:
         parts.append(
             f"plan {entry.epoch}, {entry.plan}, replaces plan {before.epoch}, {before.plan}"
-            f"{_because(entry)}"
+            f" ({_reason(entry)})"
         )
     gone = sorted(set(before.live) - set(entry.live))
     if gone:
@@ -52,14 +58,12 @@ def _told(entry: Entry, before: Entry | None) -> str:
     return "; ".join([*parts, many]) + "."
 
 
-def _because(entry: Entry) -> str:
+def _reason(entry: Entry) -> str:
     cause = entry.cause
-    reasons = [str(cause[key]) for key in ("why",) if cause.get(key)]
-    figures = ", ".join(
-        f"{name} {_number(value)}" for name, value in cause.get("figures", {}).items()
-    )
-    text = "; ".join([*reasons, *([figures] if figures else [])])
-    return f" ({cause.get('rule', 'by hand')}: {text})" if text else f" ({cause.get('rule')})"
+    figures = [f"{name} {_number(value)}" for name, value in cause.get("figures", {}).items()]
+    parts = [str(part) for part in (cause.get("why"), ", ".join(figures)) if part]
+    rule = str(cause.get("rule", "by hand"))
+    return f"{rule}: {'; '.join(parts)}" if parts else rule
 
 
 def _number(value: object) -> str:

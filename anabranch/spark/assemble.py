@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import secrets
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     DoubleType,
@@ -25,27 +22,27 @@ from pyspark.sql.types import (
 
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
-from anabranch.assembly.packing import FAR
-from anabranch.calls import Duration, is_whole, microseconds
+from anabranch.assembly.job import AssembleJob
+from anabranch.assembly.packing import InvocationPacking
+from anabranch.calls import MISSING, Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import worker_keys
-from anabranch.spark.bucket import AssembleProcessor, BatchBucket, InvocationPacker, Unpacker
-from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, refuse_others
-from anabranch.spark.lateness import late_problems
-from anabranch.spark.metrics import ASSEMBLY_PREFIX
-from anabranch.spark.packing import PACKED
+from anabranch.flow.intake import FAR
+from anabranch.spark.carriage import carry_problems
+from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, hashable, refuse_others
+from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
+from anabranch.spark.metrics import metrics_name
+from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.settings import partitions, setting_problems
 
 __all__ = ["assemble"]
-
-_WATERMARK = "spark.watermarkDelayMs"
 
 
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
-    key: str | Sequence[str],
-    close: Closing,
+    key: str | Sequence[str] = MISSING,
+    close: Closing = MISSING,
     time: str = "ts",
     collect: str | Sequence[str] = (),
     response: str | None = None,
@@ -119,6 +116,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     named = {f"input {n}": frame for n, frame in enumerate(frames)}
     refuse_others("assemble", named)
     schemas = [column_types(frame) for frame in frames]
+    streaming = bool(frames) and all(frame.isStreaming for frame in frames)
     call, problems = plan_assembly(
         schemas,
         key=key,
@@ -130,82 +128,36 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         max_open=max_open,
         clock=clock,
     )
-    streaming = bool(frames) and all(frame.isStreaming for frame in frames)
-    problems += _streaming_problems(frames, time, late, clock, idle) or late_problems(
-        {} if clock == "processing" or idle is not None else named, late
-    )
+    problems += mixed_problems(named) or _clock_problems(streaming, late, clock, idle)
+    if clock != "processing":
+        problems += lateness_problems(named, dict.fromkeys(named, time), late)
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
     if buckets is not None and not is_whole(buckets):
         problems.append(f"buckets must be a whole number of at least 1, or None, got {buckets!r}")
     if call is not None:
-        problems += _travel_problems(frames[0], [*call.key, *call.collect])
+        problems += carry_problems("column", frames[0], [*call.key, *call.collect])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
     count = int(buckets or partitions(frames[0].sparkSession))
     packed = [
         frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
-            InvocationPacker(call, number, count), PACKED
+            Packer(InvocationPacking(call, number, count, streaming)), PACKED
         )
         for number, frame in enumerate(frames)
     ]
     blocks = reduce(DataFrame.union, packed)
-    schema = _schema(call, frames[0])
-    if streaming:
-        if idle is not None:
-            blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
-        found = _streaming(call, blocks, schema, count)
-    else:
-        found = _batch(call, frames, blocks, schema, count)
+    job, fields = AssembleJob(call, count, streaming), _fields(call, frames[0])
+    if not streaming:
+        found = over_batch(job, blocks, fields, _newest(call, frames))
+        return found.select(*_result(call, streaming))
+    if idle is not None:
+        blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
+    name = metrics_name("assemble", at_once=call.by_arrival)
+    blocks = with_watermark(blocks, call.late)
+    # Late rows become revisions; windows close in the order of the watermark.
+    found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival)
     return found.select(*_result(call, streaming))
-
-
-def _streaming(call: Assembly, blocks: DataFrame, schema: StructType, buckets: int) -> DataFrame:
-    if call.late is not None:
-        delay = f"{-(-call.late // 1000)} milliseconds"
-        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
-            "newest", delay
-        )
-    name = ASSEMBLY_PREFIX + secrets.token_hex(4)
-    # Without a timestamp among its inputs Spark drops no late rows; they become revisions.
-    grouped = blocks.select("worker", "block").groupBy("worker")
-    timing: dict[str, Any] = {"timeMode": "ProcessingTime"}
-    if not call.by_arrival:
-        timing = {"timeMode": "EventTime", "eventTimeColumnName": "t"}
-    cells = grouped.transformWithStateInPandas(
-        AssembleProcessor(call, buckets),
-        outputStructType="t timestamp, block binary, load string",
-        outputMode="Append",
-        **timing,
-    )
-    cells = cells.observe(name, F.collect_list("load").alias("load"))
-    packed = cells.filter(F.col("load").isNull()).select("block")
-    return packed.mapInArrow(Unpacker(to_arrow_schema(schema, timezone="UTC")), schema)
-
-
-def _batch(
-    call: Assembly,
-    frames: Sequence[DataFrame],
-    blocks: DataFrame,
-    schema: StructType,
-    buckets: int,
-) -> DataFrame:
-    newest = _newest(call, frames)
-    bucket = BatchBucket(call, buckets, newest, to_arrow_schema(schema, timezone="UTC"))
-
-    def run(
-        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        return bucket.run(batches)
-
-    # The annotations, which Spark reads to tell an iterator function, must be objects.
-    run.__annotations__ = {
-        "key": tuple[pa.Scalar, ...],
-        "batches": Iterator[pa.RecordBatch],
-        "return": Iterator[pa.RecordBatch],
-    }
-    tasks = min(buckets, partitions(blocks.sparkSession))
-    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
 
 
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
@@ -237,14 +189,15 @@ def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Col
         # No time, no number and no end of time are all no response.
         took = F.round(by_name(call.response).cast("double") * 1000).try_cast("bigint")
         end = F.try_add(t, took)
-    keys = [by_name(name) for name in call.key]
+    keys = [hashable(by_name(name), types[name]) for name in call.key]
     h1 = F.xxhash64(*keys)
-    head = [by_name(call.head)]
+    head = [hashable(by_name(call.head), types[call.head])]
     if isinstance(call.closing, Learned) and call.closing.spread > 1:
         head.append(F.pmod(h1, F.lit(call.closing.spread)))
     # Rows of the same time and key are told apart by what they hold, whichever comes first.
-    content = [F.lit(stream), end]
-    content += [_hashable(by_name(name), types[name]) for name in call.collect]
+    content = [F.lit(stream), end.isNull(), end]
+    for name in call.collect:
+        content += [by_name(name).isNull(), hashable(by_name(name), types[name])]
     columns = [
         t.alias("t"),
         end.alias("end"),
@@ -253,22 +206,16 @@ def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Col
         F.xxhash64(*head).alias("head"),
         F.xxhash64(*content).alias("tie"),
     ]
-    columns += [column.alias(f"k{n}") for n, column in enumerate(keys)]
+    columns += [by_name(name).alias(f"k{n}") for n, name in enumerate(call.key)]
     return columns + [by_name(name).alias(f"c{n}") for n, name in enumerate(call.collect)]
 
 
-def _hashable(column: Column, kind: str) -> Column:
-    if "map<" in kind or "variant" in kind:  # these have no hash in Spark; their text will do
-        return F.to_json(F.struct(column.alias("c")))
-    return column
-
-
-def _schema(call: Assembly, frame: DataFrame) -> StructType:
+def _fields(call: Assembly, frame: DataFrame) -> StructType:
     """The result's columns, under the names that they have inside the operator."""
     types = {field.name: field.dataType for field in frame.schema}
-    schema = StructType()
+    fields = StructType()
     for number, name in enumerate(call.key):
-        schema.add(f"k{number}", types[name])
+        fields.add(f"k{number}", types[name])
     figures = {
         "seq": IntegerType(),
         "revision": IntegerType(),
@@ -280,11 +227,11 @@ def _schema(call: Assembly, frame: DataFrame) -> StructType:
         "streams": ArrayType(IntegerType()),
     }
     for name in FIGURES:
-        schema.add(name, figures.get(name, TimestampType()))
+        fields.add(name, figures.get(name, TimestampType()))
     if call.collect:
-        fields = [StructField(name, types[name]) for name in call.collect]
-        schema.add("items", ArrayType(StructType(fields)))
-    return schema
+        items = [StructField(name, types[name]) for name in call.collect]
+        fields.add("items", ArrayType(StructType(items)))
+    return fields
 
 
 def _result(call: Assembly, streaming: bool) -> list[Column]:
@@ -292,7 +239,7 @@ def _result(call: Assembly, streaming: bool) -> list[Column]:
     for name in FIGURES:
         if name == "closed" and streaming and not call.by_arrival:
             # Windows close in the order of the watermark, which further operators may rely on.
-            columns.append(F.col(name).alias(name, metadata={_WATERMARK: 0}))
+            columns.append(F.col(name).alias(name, metadata={WATERMARK: 0}))
         elif name == "seq":
             # Who merges revisions must know if part of the key was dropped on the way.
             columns.append(F.col(name).alias(name, metadata={ASSEMBLY_KEY: list(call.key)}))
@@ -313,26 +260,7 @@ def _heartbeat(frame: DataFrame, idle: int, buckets: int) -> DataFrame:
     )
 
 
-def _travel_problems(frame: DataFrame, names: Sequence[str]) -> list[str]:
-    problems = []
-    for name in dict.fromkeys(names):
-        kind = frame.schema[name].dataType
-        try:
-            to_arrow_type(kind, timezone="UTC")
-        except Exception:
-            problems.append(f"column {name!r} is {kind.simpleString()}, which cannot be carried")
-    return problems
-
-
-def _streaming_problems(
-    frames: Sequence[DataFrame], time: Any, late: Any, clock: Any, idle: Any
-) -> list[str]:
-    live = [frame.isStreaming for frame in frames]
-    if any(live) and not all(live):
-        return [
-            f"input {live.index(True)} is streaming and input {live.index(False)} is not: read all "
-            "with spark.readStream or all with spark.read"
-        ]
+def _clock_problems(streaming: bool, late: Any, clock: Any, idle: Any) -> list[str]:
     problems = []
     if idle is not None:
         try:
@@ -340,28 +268,8 @@ def _streaming_problems(
                 problems.append(f"idle must not be negative, got {idle!r}")
         except ValueError as error:
             problems.append(f"idle: {error}")
-        if late is None or not any(live):
+        if late is None or not streaming:
             problems.append("idle= moves the watermark of a stream: it needs streams and late=")
-    if not any(live):
-        if clock == "processing":
-            problems.append("clock='processing' is for streams; a table has no time of arrival")
-        return problems
-    if clock == "processing":
-        return problems
-    marked = [
-        number
-        for number, frame in enumerate(frames)
-        if any(f.name == time and _WATERMARK in (f.metadata or {}) for f in frame.schema)
-    ]
-    if late is not None and marked:
-        problems.append(
-            f"input {marked[0]} already has a watermark: leave late= out and give all inputs one, "
-            "or remove withWatermark"
-        )
-    if late is None and len(marked) < len(frames):
-        problems.append(
-            "streaming needs a bound on lateness, or windows would never close: add "
-            f"late='10 seconds' to the call (or .withWatermark({time!r}, '10 seconds') to every "
-            "input)"
-        )
+    if clock == "processing" and not streaming:
+        problems.append("clock='processing' is for streams; a table has no time of arrival")
     return problems

@@ -2,58 +2,42 @@
 
 from __future__ import annotations
 
-import os
-import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
-from pyspark.sql.types import (
-    DoubleType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from anabranch.calls import Duration
-from anabranch.correlation.call import Correlation, Side, Slot, plan_correlation
-from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
+from anabranch.calls import MISSING, Duration
+from anabranch.correlation.call import Correlation, plan_correlation
+from anabranch.correlation.kernel import CorrelateJob
+from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
-from anabranch.flow.intake import hash_column, keep_column
+from anabranch.flow.folders import absolute
+from anabranch.flow.sides import Side, Slot, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
+from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.keeper import PlanKeeper, begun_log, engage
-from anabranch.spark.lateness import late_problems
-from anabranch.spark.metrics import METRICS_PREFIX
-from anabranch.spark.packing import PACKED, Packer
-from anabranch.spark.processor import BatchWorker, CorrelateProcessor
-from anabranch.spark.settings import (
-    has_large_types,
-    partitions,
-    room_problems,
-    setting_problems,
-)
+from anabranch.spark.keeper import attach, shared_path_problems
+from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
+from anabranch.spark.metrics import metrics_name
+from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["correlate"]
-
-_WATERMARK = "spark.watermarkDelayMs"
 
 
 def correlate(
     left: DataFrame,
     right: DataFrame,
     *,
-    where: Predicate,
-    window: Duration | tuple[Duration, Duration],
+    where: Predicate = MISSING,
+    window: Duration | tuple[Duration, Duration] = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str | tuple[str, str] = "id",
     keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
@@ -121,6 +105,7 @@ def correlate(
     spark = left.sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan
+    streaming = left.isStreaming and right.isStreaming
     found, problems = plan_correlation(
         column_types(left),
         column_types(right),
@@ -133,14 +118,16 @@ def correlate(
         plan=fixed,
         bad_rows=bad_rows,
     )
-    streaming = left.isStreaming and right.isStreaming
+    inputs = {"left": left, "right": right}
+    times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
     problems += setting_problems(spark, streaming)
-    for label, frame, names in zip(("left", "right"), (left, right), _kept(keep), strict=True):
-        problems += carry_problems(label, frame, names)
-    problems += _streaming_problems(left, right, time, late) or late_problems(
-        {"left": left, "right": right}, late, takes_told=True
+    for (label, frame), names in zip(inputs.items(), _kept(keep), strict=True):
+        problems += carry_problems(f"keep: {label} column", frame, names)
+    problems += mixed_problems(inputs) or lateness_problems(
+        inputs, dict(zip(inputs, times, strict=True)), late
     )
     problems += _control_problems(settings, control, streaming, late)
+    problems += [] if control is None else shared_path_problems(spark, control)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
     if problems or found is None:
@@ -149,125 +136,79 @@ def correlate(
         chosen = found.plan or settings.first_plan(found.has_key)
     else:
         chosen = found.plan or default_plan(found, left, right, partitions(spark))
-    path = None if control is None else os.fspath(control)
-    return _run(found, chosen, left, right, streaming, path, settings)
+    path = None if control is None else absolute(control)
+    return _run(found, chosen, (left, right), streaming, path, settings)
 
 
 def _run(
     correlation: Correlation,
     plan: Plan,
-    left: DataFrame,
-    right: DataFrame,
+    frames: tuple[DataFrame, DataFrame],
     streaming: bool,
     control: str | None,
     settings: Adaptive | None,
 ) -> DataFrame:
-    carried = [
-        carry(frame, side.keep)
-        for frame, side in zip((left, right), correlation.sides, strict=True)
-    ]
+    job = CorrelateJob(correlation)
+    spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
+    carried = [carry(f, side.keep) for f, side in zip(frames, correlation.sides, strict=True)]
+    operator = operator_of(job)
     packed = [
-        frame.select(*_prepared(side, of)).mapInArrow(
-            Packer(correlation, number, plan, control), PACKED
+        frame.select(*_prepared(side, kept)).mapInArrow(
+            Packer(SidePacking(correlation, number, streaming), plan, control, operator, name),
+            PACKED,
         )
-        for number, (frame, side, of) in enumerate(
-            zip((left, right), correlation.sides, carried, strict=True)
+        for number, (frame, side, kept) in enumerate(
+            zip(frames, correlation.sides, carried, strict=True)
         )
     ]
     blocks = packed[LEFT].union(packed[RIGHT])
-    schema = StructType()
+    fields = _fields(correlation, carried)
+    if streaming:
+        if control is not None:
+            _keep_log(control, plan, settings, job, spark, name)
+        blocks = with_watermark(blocks, correlation.late)
+        pairs = over_stream(job, blocks, fields, name)
+    else:
+        pairs = over_batch(job, blocks, fields)
+    return pairs.select(*_result(correlation, carried, frames))
+
+
+def _fields(correlation: Correlation, carried: Sequence[Sequence[Carried]]) -> StructType:
+    """The columns of a `Gathering`, as Spark knows them."""
+    fields = StructType()
     for side in correlation.sides:
-        schema.add(f"{side.label}_id", StringType() if side.id_is_text else LongType())
-    schema.add("left_t", LongType()).add("right_t", LongType()).add("score", DoubleType())
+        fields.add(f"{side.label}_id", StringType() if side.id_is_text else LongType())
+    fields.add("left_t", LongType()).add("right_t", LongType()).add("score", DoubleType())
     for side, kept in zip(correlation.sides, carried, strict=True):
         for number, column in enumerate(kept):
-            schema.add(f"{side.label}_{keep_column(number)}", column.type)
-    if streaming:
-        name = METRICS_PREFIX + secrets.token_hex(4)
-        if control is not None:
-            _keep_log(control, plan, settings, correlation, left.sparkSession, name)
-        pairs = _streaming(correlation, blocks, schema, name)
-    else:
-        pairs = _batch(correlation, blocks, schema, partitions(left.sparkSession))
-    return pairs.select(*_result(correlation, carried, (left, right)))
+            fields.add(f"{side.label}_{keep_column(number)}", column.type)
+    return fields
 
 
 def _keep_log(
     control: str,
     plan: Plan,
     settings: Adaptive | None,
-    correlation: Correlation,
+    job: CorrelateJob,
     spark: SparkSession,
     name: str,
 ) -> None:
-    """Begin the plan log if it is new, and have it kept."""
-    log = begun_log(control, plan, correlation.plan is not None, correlation.bound)
+    """Have the plan log kept once the query runs."""
+    correlation = job.correlation
+    if correlation.plan is not None:
+        warn_of_other_plan(control, plan, correlation.bound)
     assert correlation.late is not None
-    keeper = PlanKeeper(
-        spark,
-        log,
-        name,
-        correlation.window,
-        correlation.late,
-        settings,
-        partitions(spark),
-        correlation.bound,
-        query_fingerprint(correlation),
-        former_fingerprint(correlation),
+    keeping = Keeping(
+        control=control,
+        plan=plan,
+        window=correlation.window,
+        late=correlation.late,
+        most_workers=partitions(spark),
+        operator=operator_of(job),
+        settings=settings,
+        bind=correlation.bound,
     )
-    engage(spark, keeper)
-
-
-def _streaming(
-    correlation: Correlation, blocks: DataFrame, fields: StructType, name: str
-) -> DataFrame:
-    if correlation.late is not None:
-        delay = f"{-(-correlation.late // 1000)} milliseconds"
-        blocks = blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark(
-            "newest", delay
-        )
-    schema = StructType([StructField("t", TimestampType()), *fields.fields]).add(
-        "load", StringType()
-    )
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    # Without a timestamp among its inputs Spark drops no late copies; the kernel drops rows and
-    # counts them.
-    pairs = (
-        blocks.select("worker", "block")
-        .groupBy("worker")
-        .transformWithStateInPandas(
-            CorrelateProcessor(correlation, arrow),
-            outputStructType=schema,
-            outputMode="Append",
-            timeMode="EventTime",
-            eventTimeColumnName="t",
-        )
-    )
-    return pairs.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
-
-
-def _batch(
-    correlation: Correlation, blocks: DataFrame, fields: StructType, tasks: int
-) -> DataFrame:
-    schema = StructType([StructField("t", LongType()), *fields.fields])
-    arrow = to_arrow_schema(
-        schema, timezone="UTC", prefers_large_types=has_large_types(blocks.sparkSession)
-    )
-    worker = BatchWorker(correlation, arrow)
-
-    def run(
-        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        return worker.run(batches)
-
-    # The annotations, which Spark reads to tell an iterator function, must be objects.
-    run.__annotations__ = {
-        "key": tuple[pa.Scalar, ...],
-        "batches": Iterator[pa.RecordBatch],
-        "return": Iterator[pa.RecordBatch],
-    }
-    # A number given by hand keeps adaptive execution from merging the few, heavy tasks.
-    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
+    attach(spark, name, keeping)
 
 
 def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
@@ -312,19 +253,15 @@ def _result(
         columns.append(F.col(f"{side.label}_id").cast(type_).alias(f"{side.label}_{side.id}"))
     for side in correlation.sides:
         columns.append(F.timestamp_micros(f"{side.label}_t").alias(f"{side.label}_{side.time}"))
-    # Renaming keeps the watermark that `t` carries; a batch's `t` is still a number.
-    columns += [F.col("t").alias("ts"), F.col("score")]
+    younger = F.timestamp_micros(F.greatest("left_t", "right_t"))
+    # The watermark goes on through the pairs: neither row is late.
+    mark = {WATERMARK: 0} if frames[LEFT].isStreaming else {}
+    columns += [younger.alias("ts", metadata=mark), F.col("score")]
     for side, kept in zip(correlation.sides, carried, strict=True):
         columns += [
             c.inward(F.col(f"{side.label}_{keep_column(n)}")).alias(f"{side.label}_{c.name}")
             for n, c in enumerate(kept)
         ]
-    if not frames[LEFT].isStreaming:
-        columns[4] = F.timestamp_micros("t").alias("ts")
-    elif correlation.late is None:
-        # `t` is no earlier than the watermark; the pair may be, if upstream tells its rows late.
-        younger = F.timestamp_micros(F.greatest("left_t", "right_t"))
-        columns[4] = younger.alias("ts", metadata={_WATERMARK: 0})
     return columns
 
 
@@ -334,42 +271,6 @@ def _kept(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
     if len(names) == 2 and all(isinstance(part, (list, tuple)) for part in names):
         return names[0], names[1]
     return names, names
-
-
-def _streaming_problems(left: DataFrame, right: DataFrame, time: Any, late: Any) -> list[str]:
-    if left.isStreaming != right.isStreaming:
-        one, other = ("left", "right") if left.isStreaming else ("right", "left")
-        return [
-            f"{one} is streaming and {other} is not: read both with spark.readStream or both with "
-            "spark.read (to look rows up in a static table, use an ordinary Spark join)"
-        ]
-    if not left.isStreaming:
-        return []
-    times = time if isinstance(time, (tuple, list)) else (time, time)
-    marked = [
-        name
-        for name, frame, column in zip(("left", "right"), (left, right), times, strict=False)
-        if any(f.name == column and _WATERMARK in (f.metadata or {}) for f in frame.schema)
-    ]
-    if late is not None and marked:
-        return [
-            f"{' and '.join(marked)} already has a watermark: leave late= out and give both inputs "
-            "one, or remove withWatermark"
-        ]
-    if late is None and len(marked) < 2:
-        missing: dict[str, list[str]] = {}
-        for name, column in zip(("left", "right"), times, strict=False):
-            if name not in marked:
-                missing.setdefault(column, []).append(name)
-        hints = " and ".join(
-            f".withWatermark({column!r}, '10 seconds') to {' and '.join(names)}"
-            for column, names in missing.items()
-        )
-        return [
-            "streaming needs a bound on lateness, or state would grow for ever: add "
-            f"late='10 seconds' to the call (or {hints})"
-        ]
-    return []
 
 
 def _control_problems(
@@ -385,8 +286,6 @@ def _control_problems(
             return []
         return ["plan=ab.adaptive(...) keeps a plan log: add control='path/of/a/directory'"]
     problems = []
-    if not isinstance(control, (str, os.PathLike)) or not os.fspath(control):
-        problems.append(f"control must be the path of a directory, got {control!r}")
     if not streaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None:

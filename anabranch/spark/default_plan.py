@@ -6,8 +6,9 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.correlation.call import Correlation
-from anabranch.plans.costs import typical_span
-from anabranch.plans.plan import LEFT, RIGHT, Plan, choose, keyed
+from anabranch.plans.costs import choose, typical_span
+from anabranch.plans.hashed import keyed
+from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.spark.frames import by_name
 
 __all__ = ["default_plan"]

@@ -1,27 +1,93 @@
-"""A Spark sample for `ab.fit_windows`: grouped in Spark, one small row per instance."""
+"""The verb `fit_windows`: samples of Spark are grouped there, one small row per instance."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+import pyarrow.compute as pc
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from anabranch.assembly.fitting.reading import ASSEMBLED, TORN, WINDOW, resolve
+from anabranch.assembly.fitting import windows
+from anabranch.assembly.fitting.reading import CUT, Columns, Instances, Rows, micros, resolve
+from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
+from anabranch.calls import Duration
 from anabranch.errors import InvalidCall
+from anabranch.spark.frames import by_name, column_types, is_frame
 
-__all__ = ["narrow"]
+__all__ = ["fit_windows"]
+
+_WHOLE = ("tinyint", "smallint", "int", "bigint")
+_REAL = ("float", "double")
+_TIMES = ("timestamp", "timestamp_ntz", *_WHOLE, *_REAL)
 
 
-def narrow(
-    frame: DataFrame, key: str | Sequence[str] | None, time: str | None, complete: str | None
-) -> pa.Table:
-    """The columns that fitting needs, as an Arrow table.
+def fit_windows(
+    sample: Any,
+    alpha: float = 0.9,
+    beta: float = 0.05,
+    *,
+    tolerance: float | None = None,
+    key: str | Sequence[str] | None = None,
+    time: str | None = None,
+    complete: str | None = None,
+    settle: float | Duration | None = None,
+) -> WindowFit:
+    """Choose window size and timeout for `ab.assemble` from a sample of invocations.
 
-    Invocations come back as one row per instance, in the shape of assembled rows.
+    The size is the least count that covers a share `alpha` of the instances; the timeout is the
+    span that a share ``1 - beta`` of them does not exceed, read from a fitted hyper-Erlang
+    distribution (from the sample itself where the fit is poor).
+
+    Parameters
+    ----------
+    sample
+        A batch DataFrame of Spark, a pandas DataFrame or an Arrow table. One row per invocation;
+        or rows that `ab.assemble` returned (columns ``count, first_ts, last_ts``), whose rows of
+        one key are put together again.
+    alpha, beta
+        Share of instances that the size should hold, and that the timeout may cut.
+    tolerance
+        Instead of the two: the share of instances that may be incomplete for either reason. The
+        cheapest pair is taken, by open windows.
+    key
+        Columns that tell instances apart. By default ``head``, ``instance_ts`` and ``client``, as
+        far as there are such.
+    time
+        Column of the event time: a timestamp, integer microseconds, or seconds as float. By default
+        ``event_ts``, ``ts`` or ``time``.
+    complete
+        A column that is false where an instance is known to be incomplete, or null. Its span and
+        count then only bound the true ones from below (Kaplan-Meier, and EM for cut-off values).
+    settle
+        Instances that begin within so many seconds of the sample's end (a number, or "5 seconds")
+        may lack their last invocations and are left out. By default the longest span seen.
+
+    Examples
+    --------
+    Three invocations an instance, two seconds apart:
+
+    >>> calls = spark.sql('''SELECT id div 3 AS head, 10D * (id div 3) + 2D * (id % 3) AS ts
+    ...     FROM range(3000)''')
+    >>> fit = fit_windows(calls)
+    >>> fit.size, round(fit.timeout, 1)
+    (3, 4.0)
     """
-    if frame.isStreaming:
+    if not is_frame(sample):
+        return windows.fit_windows(
+            sample,
+            alpha,
+            beta,
+            tolerance=tolerance,
+            key=key,
+            time=time,
+            complete=complete,
+            settle=settle,
+        )
+    seconds = check(alpha, beta, tolerance, settle)
+    if sample.isStreaming:
         raise InvalidCall(
             "fit_windows",
             [
@@ -29,20 +95,98 @@ def narrow(
                 "stream wrote, spark.read..., and fit that"
             ],
         )
-    columns = resolve(frame.columns, key, time, complete)
-    if columns.assembled:
-        extra: list[str] = [name for name in (*WINDOW, "reason") if name in frame.columns]
-        extra += [columns.complete] if columns.complete else []
-        return frame.select(*dict.fromkeys([*columns.key, *ASSEMBLED, *extra])).toArrow()
-    assert columns.time is not None
-    # Those without a key stay apart, by their null, and are counted by the reader.
-    found = [
-        F.count(columns.time).alias("count"),
-        # Invocations without a time are in no instance; the reader adds them to the rejected.
-        (F.count(F.lit(1)) - F.count(columns.time)).alias(TORN),
-        F.min(columns.time).alias("first_ts"),
-        F.max(columns.time).alias("last_ts"),
-    ]
+    columns = resolve(sample.columns, key, time, complete)
+    found = _instances(sample, columns, seconds)
+    return fit_instances(found, alpha=alpha, beta=beta, tolerance=tolerance)
+
+
+def _instances(sample: DataFrame, columns: Columns, settle: float | None) -> Instances:
+    """Group a sample as `anabranch.assembly.fitting.reading` does, on Spark."""
+    rows = _rows(sample, columns)
+    keys = [name for name in rows.columns if name.startswith("k")]
+    if keys:
+        parts = [name for name in rows.columns if name.startswith("w") and name != "whole"]
+        if parts:
+            rows = _grouped(rows, [*keys, *parts], F.max)
+        rows = _grouped(rows, keys, F.sum).drop(*keys)
+    table = rows.toArrow()
+    good = table.filter(pc.is_valid(table["first"]))
+    first, last = (
+        micros(good[at], name) for at, name in zip(("first", "last"), _times(columns), strict=True)
+    )
+    rejected = int(pc.sum(table["rejected"]).as_py() or 0)
+    count = pc.cast(good["count"], pa.int64())
+    return Rows([], first, last, count, good["whole"], rejected=rejected).instances(settle)
+
+
+def _rows(sample: DataFrame, columns: Columns) -> DataFrame:
+    """Key, window, first and last time, count and completeness, null where a row is rejected."""
+    types = column_types(sample)
+    times = _times(columns)
+    problems = _problems(types, columns)
+    if problems:
+        raise InvalidCall("fit_windows", problems)
+
+    def value(name: str) -> Column:
+        known = by_name(name)
+        if types[name] not in _REAL:
+            return known
+        # What is no number is no value; of times neither is what has no end.
+        endless = F.abs(known) == float("inf") if name in times else F.lit(False)
+        return F.when(~F.isnan(known) & ~endless, known)
+
+    first, last = value(times[0]), value(times[-1])
+    count = F.lit(1).cast("long") if not columns.assembled else by_name("count").cast("long")
+    whole = F.lit(True)
+    if columns.assembled and columns.reason:
+        whole = ~F.coalesce(by_name("reason").isin(*CUT), F.lit(False))
     if columns.complete:
-        found.append(F.min(columns.complete).alias(columns.complete))
-    return frame.groupBy(*columns.key).agg(*found).toArrow()
+        whole = F.coalesce(value(columns.complete).cast("boolean"), F.lit(False))
+    good = first.isNotNull() & last.isNotNull()
+    for name in columns.key:
+        good &= value(name).isNotNull()
+    return sample.select(
+        *(by_name(name).alias(f"k{n}") for n, name in enumerate(columns.key)),
+        *(by_name(name).alias(f"w{n}") for n, name in enumerate(columns.window)),
+        F.when(good, first).alias("first"),
+        F.when(good, last).alias("last"),
+        F.when(good, count).alias("count"),
+        F.when(good, whole).alias("whole"),
+        F.coalesce(F.when(~good, count), F.lit(0)).alias("rejected"),
+    )
+
+
+def _times(columns: Columns) -> tuple[str, str]:
+    """The columns of the first and of the last time."""
+    return ("first_ts", "last_ts") if columns.assembled else (str(columns.time),) * 2
+
+
+def _problems(types: Mapping[str, str], columns: Columns) -> list[str]:
+    """Columns of types that cannot be read."""
+    problems = [
+        f"key column {name!r} is {types[name]}, which is no key"
+        for name in columns.key
+        if "map<" in types[name] or types[name] == "variant"
+    ]
+    problems += [
+        f"column {name!r} is {types[name]}; the event time must be a timestamp, integer "
+        "microseconds or seconds as float"
+        for name in dict.fromkeys(_times(columns))
+        if types[name] not in _TIMES
+    ]
+    if columns.assembled and types["count"] not in _WHOLE:
+        problems.append(f"column 'count' is {types['count']}; it must be an integer")
+    if columns.complete and types[columns.complete] not in ("boolean", *_WHOLE, *_REAL):
+        kind = types[columns.complete]
+        problems.append(f"column {columns.complete!r} is {kind}; complete must be of truth values")
+    return problems
+
+
+def _grouped(rows: DataFrame, key: list[str], counts: Any) -> DataFrame:
+    return rows.groupBy(*key).agg(
+        F.min("first").alias("first"),
+        F.max("last").alias("last"),
+        counts("count").alias("count"),
+        F.min("whole").alias("whole"),
+        F.sum("rejected").alias("rejected"),
+    )

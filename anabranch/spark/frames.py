@@ -1,19 +1,36 @@
-"""What every verb asks of the DataFrames that it is given."""
+"""What every verb asks of the DataFrames that it is given.
+
+Importing this module does not import Spark: `place` asks here about tables of every kind.
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-
+from anabranch.calls import Columns
 from anabranch.errors import InvalidCall
 
-__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "refuse_others"]
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "hashable", "is_frame", "refuse_others"]
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
+
+
+def is_frame(value: Any) -> bool:
+    """Whether this is a Spark DataFrame, classic or of Spark Connect.
+
+    Examples
+    --------
+    >>> is_frame(spark.range(1)), is_frame([1, 2])
+    (True, False)
+    """
+    spark = sys.modules.get("pyspark.sql")  # who holds a DataFrame has imported it
+    return spark is not None and isinstance(value, spark.DataFrame)
 
 
 def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
@@ -29,7 +46,7 @@ def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     problems = [
         f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
         for name, frame in given.items()
-        if not hasattr(frame, "mapInArrow")  # classic and Connect have classes of their own
+        if not is_frame(frame)
     ]
     if problems:
         raise InvalidCall(verb, problems)
@@ -43,10 +60,12 @@ def by_name(name: str) -> Column:
     >>> spark.range(1).withColumnRenamed("id", "a.b").select(by_name("a.b")).columns
     ['a.b']
     """
+    from pyspark.sql import functions as F
+
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def column_types(frame: DataFrame) -> dict[str, str]:
+def column_types(frame: DataFrame) -> Columns:
     """The columns and Spark's short names of their types.
 
     Examples
@@ -54,4 +73,36 @@ def column_types(frame: DataFrame) -> dict[str, str]:
     >>> column_types(spark.range(1))
     {'id': 'bigint'}
     """
-    return {field.name: field.dataType.simpleString() for field in frame.schema}
+    sensitive = frame.sparkSession.conf.get("spark.sql.caseSensitive", "false") == "true"
+    fields = [(field.name, field.dataType.simpleString()) for field in frame.schema]
+    return Columns(fields, sensitive)
+
+
+_JSON = {
+    "ignoreNullFields": "false",
+    "timeZone": "UTC",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
+
+def hashable(column: Column, kind: str) -> Column:
+    """The column in a form whose hash tells different values apart.
+
+    Spark's hash leaves nulls inside arrays and structs out, and has none of maps; their text as
+    JSON shows everything.
+
+    Examples
+    --------
+    >>> from pyspark.sql import functions as F
+    >>> rows = spark.sql("SELECT array('x', null) AS a UNION ALL SELECT array(null, 'x')")
+    >>> rows.select(F.xxhash64("a")).distinct().count()
+    1
+    >>> rows.select(F.xxhash64(hashable(F.col("a"), "array<string>"))).distinct().count()
+    2
+    """
+    from pyspark.sql import functions as F
+
+    if any(part in kind for part in ("array<", "struct<", "map<", "variant")):
+        return F.to_json(F.struct(column.alias("c")), _JSON)
+    return column

@@ -1,122 +1,42 @@
-"""The keeper of a plan log: hears of a query's progress and writes what the controller decides.
+"""Lets keepers of plan logs hear of the queries of a session.
 
-It lives in the driver and is the only writer of the log. An entry takes effect three micro-batches
-after the newest one that the query has reported at the moment of writing, that is at least two
-after the newest one begun; by then every router sees it. A session has one listener for all its
-keepers: Spark tells every listener of every micro-batch of every query, one after the other, and
-keepers that lag decide late.
+A session has one listener for all its keepers: Spark tells every listener of every micro-batch of
+every query, one after the other, and keepers that lag decide late. It is there from the first call
+with ``control=`` on, and remembers of every call only what its query would need.
 """
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+import weakref
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from anabranch.plans.controller import Adaptive, Controller, Report
-from anabranch.plans.log import PlanLog, Request
-from anabranch.plans.plan import Plan
+from anabranch.flow.folders import path_problems
+from anabranch.plans.controller import Report
+from anabranch.plans.keeper import Keeping, PlanKeeper
 from anabranch.spark.metrics import loads_of
 
-__all__ = ["LEAD", "PlanKeeper", "begun_log", "engage"]
+__all__ = ["attach", "shared_path_problems"]
 
-LEAD = 3
-
-
-class PlanKeeper:
-    """Keeps the plan log of one verb of a query, recognised by the name of its metrics."""
-
-    def __init__(
-        self,
-        spark: SparkSession,
-        log: PlanLog,
-        metrics_name: str,
-        window: tuple[int, int],
-        late: int,
-        settings: Adaptive | None,
-        most_workers: int,
-        bind: Callable[[Plan], Plan] = lambda plan: plan,
-        operator: str = "",
-        former: str = "",
-    ) -> None:
-        self._spark = spark
-        self._log = log
-        self.name = metrics_name
-        self._most_workers = most_workers
-        self._bind = bind
-        self._operator, self._former = operator, former
-        self._controller = Controller(log.entries(), window, late, settings)
-        self._watermark = 0
-
-    def hear(self, progress: Any) -> None:
-        """Hand the batch's loads to the controller and write what it wants."""
-        self._log.claim(str(progress.id), self._operator, self._former)
-        self._controller.catch_up(self._log.entries())
-        loads = loads_of(progress, self.name)
-        self._watermark = max([self._watermark, *(load.watermark for load in loads)])
-        seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
-        report = Report(progress.batchId, seconds, self._watermark, tuple(loads))
-        asked = self._requests()
-        wishes = [(plan, request.cause) for request, plan in asked]
-        before = self._controller.now.epoch
-        change = self._controller.handle(report, wishes)
-        if change is None:
-            return
-        entry = self._log.write(change.entry(self._newest_reported(progress) + LEAD))
-        self._controller.written(entry)
-        if entry.epoch != before:  # otherwise requests wait until there is room for a plan
-            self._settle([request for request, _ in asked])
-        if self._newest_reported(progress) + 1 >= entry.first:
-            warnings.warn(
-                f"plan log entry {entry.number} was written late: micro-batch {entry.first} may "
-                "have begun; pairs stay exact unless a task of it is repeated",
-                stacklevel=2,
-            )
-
-    def _requests(self) -> list[tuple[Request, Plan]]:
-        """Plans asked for by hand that could hold; the others are refused with a word."""
-        found = []
-        for request in self._log.requests():
-            try:
-                plan = self._bind(request.plan)
-                if plan.workers > self._most_workers:
-                    raise ValueError(
-                        f"{plan} was asked for, but the session has {self._most_workers} shuffle "
-                        "partitions, one for each worker"
-                    )
-                found.append((request, plan))
-            except ValueError as error:
-                warnings.warn(f"{error}: request dropped", stacklevel=2)
-                self._log.settle(request)
-        return found
-
-    def _settle(self, requests: Sequence[Request]) -> None:
-        """Take requests off the log; the newest has been enacted."""
-        for request in requests[:-1]:
-            warnings.warn(
-                f"{request.plan} ({request.cause}) was asked for and not yet enacted when "
-                f"{requests[-1].plan} was: request dropped",
-                stacklevel=2,
-            )
-        for request in requests:
-            self._log.settle(request)
-
-    def _newest_reported(self, progress: Any) -> int:
-        """The newest batch that the query has reported by now; this report itself may be old."""
-        query = self._spark.streams.get(str(progress.id))
-        latest = query.lastProgress if query is not None else None
-        return max(int(progress.batchId), int(latest.batchId) if latest is not None else 0)
+_WAITING = 32  # calls whose query is not running that a session remembers
 
 
 class _Listener(StreamingQueryListener):
-    """Tells keepers of the micro-batches that have their metrics."""
+    """Tells keepers, by the names of their metrics, of the micro-batches of their queries."""
 
-    def __init__(self) -> None:
-        self.keepers: dict[str, PlanKeeper] = {}
+    def __init__(self, spark: SparkSession) -> None:
+        self._session = weakref.ref(spark)
+        self._keepers: dict[str, PlanKeeper] = {}
+        self._running: dict[str, str] = {}  # the query of each of them that has one
+
+    def attach(self, name: str, keeper: PlanKeeper) -> None:
+        """Remember a keeper; of those that wait for a query, the oldest is forgotten for it."""
+        self._keepers[name] = keeper
+        waiting = [other for other in self._keepers if other not in self._running]
+        for other in waiting[:-_WAITING]:
+            del self._keepers[other]
 
     def onQueryStarted(self, event: Any) -> None:
         """Nothing to do: a query shows whose it is by its first metrics."""
@@ -125,46 +45,64 @@ class _Listener(StreamingQueryListener):
         """Nothing to do."""
 
     def onQueryTerminated(self, event: Any) -> None:
-        """Nothing to do: logs are whole after every entry, and the query may be started again."""
+        """Let its keepers forget it; the same DataFrame may be started again."""
+        for name in [name for name, query in self._running.items() if query == str(event.id)]:
+            del self._running[name]
+            if name in self._keepers:
+                self._keepers[name].rest()
 
     def onQueryProgress(self, event: Any) -> None:
         """Tell every keeper concerned; if one fails the others hear of it all the same."""
-        failed: Exception | None = None
-        for name in event.progress.observedMetrics or {}:
-            if name in self.keepers:
+        progress, failed = event.progress, None
+        for name in progress.observedMetrics or {}:
+            if name in self._keepers:
+                self._running[name] = str(progress.id)
                 try:
-                    self.keepers[name].hear(event.progress)
+                    self._tell(self._keepers[name], name, progress)
                 except Exception as error:
                     failed = failed or error
         if failed is not None:
             raise failed  # Spark logs it
 
+    def _tell(self, keeper: PlanKeeper, name: str, progress: Any) -> None:
+        loads = tuple(loads_of(progress, name))
+        seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
+        watermark = max((load.watermark for load in loads), default=0)
+        report = Report(int(progress.batchId), seconds, watermark, loads)
+        keeper.hear(str(progress.id), report, lambda: self._newest(progress))
 
-_LISTENERS: WeakKeyDictionary[Any, _Listener] = WeakKeyDictionary()
+    def _newest(self, progress: Any) -> int:
+        """The newest batch that the query has reported by now."""
+        spark = self._session()
+        query = spark.streams.get(str(progress.id)) if spark is not None else None
+        latest = query.lastProgress if query is not None else None
+        return int(latest.batchId if latest is not None else progress.batchId)
 
 
-def engage(spark: SparkSession, keeper: PlanKeeper) -> None:
-    """Let a keeper hear of the queries of a session."""
+_LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
+
+
+def attach(spark: SparkSession, name: str, keeping: Keeping) -> None:
+    """Have a log kept once a query runs whose metrics have this name; writes nothing."""
     if spark not in _LISTENERS:
-        listener = _Listener()
+        listener = _Listener(spark)
         spark.streams.addListener(listener)
         _LISTENERS[spark] = listener
-    _LISTENERS[spark].keepers[keeper.name] = keeper
+    _LISTENERS[spark].attach(name, PlanKeeper(keeping))
 
 
-def begun_log(
-    control: str, plan: Plan, asked: bool, bind: Callable[[Plan], Plan] = lambda plan: plan
-) -> PlanLog:
-    """The plan log of a directory, begun if it is new; a word if another plan was `asked` for."""
-    log = PlanLog(control)
-    entries = log.entries()
-    if not entries:
-        log.begin(plan, first=0)
-    elif asked and bind(entries[0].plan).fingerprint != plan.fingerprint:
-        warnings.warn(
-            f"the plan log in {control} was begun with {entries[0].plan}, so plan={plan} has no "
-            f"effect and {entries[-1].plan} holds: ask for another with "
-            "ab.PlanLog(control).append(...), or name a new directory for a new checkpoint",
-            stacklevel=5,
-        )
-    return log
+def shared_path_problems(spark: SparkSession, control: Any) -> list[str]:
+    """What is wrong with the path of a control directory.
+
+    A relative path means another place in every process; on one machine `absolute` mends that.
+    """
+    problems = path_problems("control", control)
+    if problems:
+        return problems
+    text, master = str(control), str(spark.conf.get("spark.master", "local"))
+    if "://" in text or text.startswith("/") or master.startswith("local"):
+        return []
+    return [
+        f"control={text!r} is relative, and workers run on other machines ({master}): name a "
+        "directory that all of them share, such as '/mnt/shared/control' or 's3://bucket/control'"
+    ]

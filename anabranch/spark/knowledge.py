@@ -1,4 +1,4 @@
-"""`Knowledge`: summaries of services that a running query keeps up to date on disk."""
+"""`Knowledge`: summaries of services that a running query keeps up to date."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+)
 
 from anabranch.assembly.knowledge.store import SummaryStore, summarise
 from anabranch.assembly.knowledge.summary import Summary
-from anabranch.calls import Duration, microseconds
+from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall
 from anabranch.spark.frames import by_name
-from anabranch.spark.sla import Promises, judge, revision_problems
+from anabranch.spark.verdicts import Promises, instance_problems, judge, promise_problems, span
 
 __all__ = ["Knowledge"]
+
+_NESTED = (ArrayType, MapType, StructType)
 
 
 class Knowledge:
@@ -26,8 +36,8 @@ class Knowledge:
     Parameters
     ----------
     path
-        A directory of the driver's file system; of one stream (one checkpoint), whose batches are
-        told apart by number, and any number of tables.
+        A folder, or any address of one that pyarrow opens (``s3://...``); of one stream (one
+        checkpoint), whose batches are told apart by number, and any number of tables.
     promises
         As in ``ab.sla``; without them every verdict is unknown.
     service, metric, period
@@ -57,13 +67,19 @@ class Knowledge:
         metric: str = "duration",
         period: Duration = "1 hour",
     ) -> None:
-        try:
-            self.period = microseconds(period)
-        except ValueError as error:
-            raise InvalidCall("Knowledge", [f"period: {error}"]) from None
-        if self.period <= 0:
-            raise InvalidCall("Knowledge", [f"period must be longer than nothing, got {period!r}"])
-        self.store = SummaryStore(path)
+        problems = [
+            f"{name} must be the name of a column, got {value!r}"
+            for name, value in (("service", service), ("metric", metric))
+            if not isinstance(value, str)
+        ]
+        if not isinstance(path, (str, os.PathLike)) or not str(path):
+            problems.append(f"path must be a folder or the address of one, got {path!r}")
+        self.period = span("period", period, problems)
+        if promises is not None:
+            problems += promise_problems(promises)
+        if problems:
+            raise InvalidCall("Knowledge", problems)
+        self.store = SummaryStore(str(path))
         self.promises = promises
         self.service = service
         self.metric = metric
@@ -73,13 +89,18 @@ class Knowledge:
 
         The same number again replaces what it brought before; a table adds to what is there, so
         absorb it once. In a stream the first row of an instance counts, since later revisions may
-        come in other batches; in a table the last does, as in ``ab.sla``.
+        come in other batches; in a table the last does, as in ``ab.sla``. Rows without a service
+        or without a time of closing are left out.
         """
         once = batch is not None
-        problems = [] if once else revision_problems(instances)
+        problems = self._problems(instances, batch)
         if problems:
             raise InvalidCall("Knowledge.absorb", problems)
-        judged = judge(instances, self.promises, self.service, self.metric, once=once)
+        kind = instances.schema[self.service].dataType
+        named = by_name(self.service).isNotNull() & F.col("closed").isNotNull()
+        if kind.simpleString() in ("float", "double"):
+            named &= ~F.isnan(by_name(self.service))
+        judged = judge(instances.filter(named), self.promises, self.service, self.metric, once=once)
         micros = F.unix_micros("closed")
         rows = judged.filter(F.col("_verdict") != "revised").select(
             F.col("_service").alias("service"),
@@ -88,20 +109,32 @@ class Knowledge:
             F.col("completeness").cast("double").alias("completeness"),
             F.col("_verdict").alias("verdict"),
         )
-        kind = rows.schema["service"].dataType.simpleString()
-        parts = rows.mapInArrow(_partial, f"service {kind}, period long, summary string").collect()
-        self.store.write(batch, [(s, p, Summary.from_json(text)) for s, p, text in parts])
+        fields = [("service", kind), ("period", LongType()), ("summary", StringType())]
+        shape = StructType([StructField(*field) for field in fields])
+        parts = rows.mapInArrow(_partial, shape).toArrow().to_pylist()
+        self.store.write(
+            batch,
+            [(p["service"], p["period"], Summary.from_json(p["summary"])) for p in parts],
+            _query_of(instances) if once else None,
+        )
+
+    def _problems(self, instances: Any, batch: Any) -> list[str]:
+        if not (batch is None or is_whole(batch, 0)):
+            return [f"batch must be the number of a micro-batch, got {batch!r}"]
+        if getattr(instances, "isStreaming", False):
+            return ["instances is a stream: use instances.writeStream.foreachBatch(known.absorb)"]
+        problems = instance_problems(instances, self.service, self.metric, once=batch is not None)
+        if not problems and isinstance(instances.schema[self.service].dataType, _NESTED):
+            kind = instances.schema[self.service].dataType.simpleString()
+            problems.append(f"service column {self.service!r} is {kind}, which names no service")
+        return problems
 
     def of(self, service: Any, *, tau: Duration | None = None) -> Summary:
         """All periods of a service as one summary; with `tau`, older ones fade."""
-        seconds = None
-        if tau is not None:
-            try:
-                seconds = microseconds(tau) / 1e6
-            except ValueError as error:
-                raise InvalidCall("Knowledge.of", [f"tau: {error}"]) from None
-            if seconds <= 0:
-                raise InvalidCall("Knowledge.of", [f"tau must be longer than nothing, got {tau!r}"])
+        problems: list[str] = []
+        seconds = None if tau is None else span("tau", tau, problems) / 1e6
+        if problems:
+            raise InvalidCall("Knowledge.of", problems)
         return self.store.of(service, tau=seconds)
 
     def table(self) -> list[dict[str, Any]]:
@@ -137,3 +170,13 @@ def _partial(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 ],
                 ["service", "period", "summary"],
             )
+
+
+def _query_of(instances: DataFrame) -> str | None:
+    """The query whose micro-batch this is, one for each checkpoint; Connect does not say."""
+    try:
+        context = instances.sparkSession.sparkContext
+    except AttributeError:
+        return None
+    found: str | None = context.getLocalProperty("sql.streaming.queryId")
+    return found

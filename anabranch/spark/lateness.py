@@ -1,4 +1,10 @@
-"""What lies upstream of a call's inputs, where it decides whether `late=` can work."""
+"""Watermarks: what bounds the lateness of a call's inputs, and what stands in its way.
+
+Either the call says `late=`, and one watermark goes by the newest time of all its inputs; or the
+inputs have watermarks of their own. In the second case rows are judged as Spark's own operators
+do, by the watermark of the batch before, so that what an aggregate, an outer join or `assemble`
+emits once the watermark has passed it is in time.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +12,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from anabranch.spark.metrics import ASSEMBLY_PREFIX, METRICS_PREFIX
+from anabranch.spark.metrics import verb_of
 
-__all__ = ["late_problems"]
+__all__ = ["WATERMARK", "has_watermark", "lateness_problems", "mixed_problems", "with_watermark"]
 
+WATERMARK = "spark.watermarkDelayMs"
+"""The metadata by which Spark knows a column that carries a watermark."""
+
+# Operators that hold rows back until the watermark has passed them.
 _WAITING = {
     "Aggregate": "an aggregate",
     "Distinct": "an aggregate",
@@ -22,33 +33,81 @@ _WAITING = {
 }
 
 
-_KEEP_IT = (
-    "leave late= out and take as time the column that carries the watermark (of an aggregate by "
-    "windows, F.window_time('window').alias('ts'))"
-)
-_APART = "write it to a table in a query of its own, and read that as a stream"
+def with_watermark(blocks: DataFrame, late: int | None) -> DataFrame:
+    """Packed rows under one watermark, `late` microseconds behind the newest; if that is given."""
+    if late is None:
+        return blocks
+    delay = f"{-(-late // 1000)} milliseconds"
+    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
 
 
-def late_problems(
-    frames: Mapping[str, DataFrame], late: Any, takes_told: bool = False
+def mixed_problems(frames: Mapping[str, DataFrame]) -> list[str]:
+    """What to say where one input is a stream and another a table."""
+    live = {name: frame.isStreaming for name, frame in frames.items()}
+    if len(set(live.values())) < 2:
+        return []
+    one = next(name for name, streaming in live.items() if streaming)
+    other = next(name for name, streaming in live.items() if not streaming)
+    return [
+        f"{one} is streaming and {other} is not: read all inputs with spark.readStream or all "
+        "with spark.read (to look rows up in a static table, use an ordinary Spark join)"
+    ]
+
+
+def lateness_problems(
+    frames: Mapping[str, DataFrame], times: Mapping[str, Any], late: Any
 ) -> list[str]:
+    """What is wrong with the bound on lateness of streams, whose times are in these columns."""
+    if not all(frame.isStreaming for frame in frames.values()):
+        return []
+    marked = [name for name, frame in frames.items() if has_watermark(frame, times[name])]
+    if late is not None and marked:
+        return [
+            f"{' and '.join(marked)} already has a watermark: leave late= out and give all inputs "
+            "one, or remove withWatermark"
+        ]
+    if late is None and len(marked) < len(frames):
+        missing: dict[str, list[str]] = {}
+        for name in frames:
+            if name not in marked:
+                missing.setdefault(str(times[name]), []).append(name)
+        hints = " and ".join(
+            f".withWatermark({column!r}, '10 seconds') to {' and '.join(names)}"
+            for column, names in missing.items()
+        )
+        return [
+            "streaming needs a bound on lateness, or state would grow for ever: add "
+            f"late='10 seconds' to the call (or {hints})"
+        ]
+    return _upstream_problems(frames) if late is not None else []
+
+
+def has_watermark(frame: DataFrame, column: Any = None) -> bool:
+    """Whether this column has a watermark, or any."""
+    return any(
+        WATERMARK in (field.metadata or {})
+        for field in frame.schema
+        if column is None or field.name == column
+    )
+
+
+def _upstream_problems(frames: Mapping[str, DataFrame]) -> list[str]:
     """What stands in the way of `late=`: a watermark that an operator upstream waits for.
 
     Spark takes the least of a query's watermarks, and that of `late=` is at the beginning of time
-    until it has seen a row. So an operator that tells its rows when the watermark has passed them
-    would never tell any, its state would grow, and nothing would come out, without a word; and if
-    another input moves the watermark, all that it tells is late. One that tells rows as they come,
+    until it has seen a row. So an operator that emits its rows when the watermark has passed them
+    would never emit any, its state would grow, and nothing would come out, without a word; and if
+    another input moves the watermark, all that it emits is late. One that emits rows as they come,
     such as an inner join, waits for nothing. Under Spark Connect the plan is on the server and
-    cannot be looked at. A verb that `takes_told` rows has no late ones among them without `late=`.
+    cannot be looked at.
     """
-    if late is None:
-        return []
     return [
-        f"{name} comes out of {found[0]} with a watermark, which tells rows once that has passed "
-        "them; with late= it would wait for ever, or all its rows would be late: "
-        f"{_KEEP_IT if takes_told else _APART}"
+        f"{name} comes out of {found[0]} with a watermark, which emits rows once that has passed "
+        "them; with late= it would wait for ever, or all its rows would be late: leave late= out "
+        "and take as time the column that carries the watermark (of an aggregate by windows, "
+        "F.window_time('window').alias('ts'))"
         for name, frame in frames.items()
-        if frame.isStreaming and (found := list(_waiting(frame)))
+        if (found := list(_waiting(frame)))
     ]
 
 
@@ -72,14 +131,8 @@ def _kind(node: Any) -> str:
     if name == "Join":
         return str(node.joinType().toString())
     if name == "CollectMetrics":
-        observed = str(node.name())
-        carries = "UpdateEventTime" in str(_children(node)[0].nodeName())
-        # Instances by event time come when the watermark has passed them, by arrival at once.
-        if observed.startswith(ASSEMBLY_PREFIX) and carries:
-            return "assemble"
-        # So do hits, and carry no watermark on; pairs do, and come at once.
-        if observed.startswith(METRICS_PREFIX) and not carries:
-            return "nearest"
+        verb = verb_of(str(node.name()))
+        return name if verb is None else verb
     return name
 
 

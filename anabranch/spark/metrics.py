@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, replace
@@ -10,16 +11,58 @@ from typing import Any
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.flow.load import Load
 
-__all__ = ["ASSEMBLY_PREFIX", "METRICS_PREFIX", "batch_metrics", "loads_of", "metrics"]
+__all__ = ["batch_metrics", "loads_of", "metrics", "metrics_name", "observes", "verb_of"]
 
-METRICS_PREFIX = "anabranch_correlate_"
-ASSEMBLY_PREFIX = "anabranch_assemble_"
+_VERBS = ("correlate", "nearest", "assemble")
+_AT_ONCE = "now_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
 _ASSEMBLED = ("rows", "late", "rejected", "instances", "revisions", "timeouts", "evicted")
 _HELD = ("open_windows", "lingering", "waiting_rows", "state_rows", "state_bytes")
 _ROUTED = ("sent_at_once", "sent_later", "withheld", "dropped")
 _COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", *_ROUTED)
+
+
+def metrics_name(verb: str, at_once: bool = False) -> str:
+    """A new name for the observed metrics of one operator.
+
+    `at_once` marks an operator whose results wait for no watermark though its verb's do.
+
+    Examples
+    --------
+    >>> metrics_name("nearest").startswith("anabranch_nearest_")
+    True
+    """
+    return f"{_prefix(verb)}{_AT_ONCE if at_once else ''}{secrets.token_hex(4)}"
+
+
+def verb_of(name: str) -> str | None:
+    """The verb whose metrics these are, if results of it wait for the watermark or may do so.
+
+    Examples
+    --------
+    >>> verb_of("anabranch_assemble_1a2b"), verb_of("anabranch_assemble_now_1a2b"), verb_of("other")
+    ('assemble', None, None)
+    """
+    for verb in _VERBS:
+        if name.startswith(_prefix(verb)):
+            return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb
+    return None
+
+
+def observes(names: Iterable[str], *verbs: str) -> bool:
+    """Whether metrics of one of these verbs are among observed ones.
+
+    Examples
+    --------
+    >>> observes(["anabranch_nearest_1a2b"], "correlate", "nearest")
+    True
+    """
+    return any(name.startswith(_prefix(verb)) for name in names for verb in verbs)
+
+
+def _prefix(verb: str) -> str:
+    return f"anabranch_{verb}_"
 
 
 def metrics(query: Any) -> dict[str, Any]:
@@ -63,7 +106,7 @@ def _assembly_metrics(query: Any) -> dict[str, Any]:
         loads = [
             replace(AssembleLoad.from_json(text), operator=name)
             for name, row in (progress.observedMetrics or {}).items()
-            if name.startswith(ASSEMBLY_PREFIX)
+            if name.startswith(_prefix("assemble"))
             for text in _texts(row)
         ]
         if not loads:
@@ -85,12 +128,13 @@ def _assembly_metrics(query: Any) -> dict[str, Any]:
     return {**latest, **held, "total": total}
 
 
-def loads_of(progress: Any, prefix: str = METRICS_PREFIX) -> list[Load]:
-    """The workers' reports inside one progress report."""
+def loads_of(progress: Any, prefix: str | None = None) -> list[Load]:
+    """The workers' reports inside one progress report, of `correlate` and `nearest` or of one."""
+    prefixes = (_prefix("correlate"), _prefix("nearest")) if prefix is None else (prefix,)
     return [
         replace(Load.from_json(text), operator=name)
         for name, row in (progress.observedMetrics or {}).items()
-        if name.startswith(prefix)
+        if name.startswith(prefixes)
         for text in _texts(row)
     ]
 

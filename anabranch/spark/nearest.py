@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
-import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
+    BinaryType,
     DataType,
     DoubleType,
     IntegerType,
@@ -21,28 +17,27 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.calls import Duration
+from anabranch.calls import MISSING, Duration
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
+from anabranch.flow.folders import absolute
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
+from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.routing import Interest, cheaper_plan
+from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
+from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
-from anabranch.plans.plan import Plan, Ssp, ssp
+from anabranch.plans.hashed import Ssp, ssp
+from anabranch.plans.keeper import Keeping, warn_of_other_plan
+from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.interest import HomePacker, through_homes
-from anabranch.spark.keeper import PlanKeeper, begun_log, engage
-from anabranch.spark.lateness import late_problems
-from anabranch.spark.metrics import METRICS_PREFIX
+from anabranch.spark.keeper import attach
+from anabranch.spark.lateness import with_watermark
+from anabranch.spark.metrics import metrics_name
 from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
-from anabranch.spark.nearest_worker import (
-    NearestBatch,
-    NearestProcessor,
-    ObjectPacker,
-    QueryPacker,
-)
-from anabranch.spark.packing import PACKED
+from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["nearest", "top"]
@@ -52,14 +47,14 @@ def nearest(
     objects: DataFrame,
     queries: DataFrame,
     *,
-    by: str | VectorMeasure,
+    by: str | VectorMeasure = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str = "id",
     k: int | None = None,
     window: Duration | None = None,
     rows: int | None = None,
     late: Duration | None = None,
-    plan: Plan | None = None,
+    plan: Ssp | Interest | None = None,
     method: str = "exact",
     error: float | None = None,
     output: str = "hits",
@@ -160,19 +155,18 @@ def nearest(
         output=output,
         expected=expected,
         bad_rows=bad_rows,
+        streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)
     problems += kind_problems(objects, queries)
-    problems += watermark_problems(objects, queries, time, late) or late_problems(
-        {"objects": objects}, late
-    )
+    problems += watermark_problems(objects, queries, time, late)
     problems += control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
     chosen = found.plan or _chosen(found, queries, fixed, partitions(spark), expected, control)
-    path = None if control is None else os.fspath(control)
+    path = None if control is None else absolute(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
 
@@ -221,7 +215,7 @@ def _chosen(
     most: int,
     expected: int | None,
     control: Any,
-) -> Plan:
+) -> Ssp | Interest:
     """The plan of a call that names none."""
     if fixed is None:
         return ssp(most if queries.isStreaming else workers_for(*_added(call, queries), most))
@@ -243,118 +237,98 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
 
 def _run(
     call: Nearest,
-    plan: Plan,
+    plan: Ssp | Interest,
     objects: DataFrame,
     queries: DataFrame,
     fixed: Block | None,
     control: str | None,
 ) -> DataFrame:
-    side = call.objects
-    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
-    nothing = F.lit(0).cast("bigint")
-    routed = isinstance(plan, Interest)
-    packer = HomePacker(call, plan) if isinstance(plan, Interest) else None
-    packed = objects.select(
-        F.unix_micros(by_name(side.time)).alias("t"),
-        ident.alias("id"),
-        by_name(side.slots[0].column).alias("v"),
-        (F.xxhash64(ident) if routed else nothing).alias("h"),
-        nothing.alias("key"),
-    ).mapInArrow(packer or ObjectPacker(call, plan, control, call.fingerprint(fixed)), PACKED)
-    if fixed is None:
-        asked = _prepared(call, queries).mapInArrow(QueryPacker(call, plan), PACKED)
-        packed = packed.union(asked)
     table = None if fixed is None else fixed.encode(**fixed.meta)
-    fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
-    other = StringType() if side.id_is_text else LongType()
-    if call.output == "hits":
-        fields.add("object_id", other).add("object_t", LongType()).add("entered_t", LongType())
-        fields.add("distance", DoubleType()).add("rank", IntegerType())
-    else:
-        fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
-        fields.add("object_t", LongType()).add("distance", DoubleType())
+    job, name = NearestJob(call, table), metrics_name("nearest")
+    rows, fields = _objects(call, objects), _fields(call)
+    if isinstance(plan, Interest):
+        assert table is not None and control is not None
+        packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
+        result = _through_homes(call, plan.workers, packed, table, control, name)
+        return result.select(*_result(call, objects, queries))
+    packer = Packer(ObjectPacking(call), plan, control, operator_of(job), name)
+    packed = rows.mapInArrow(packer, PACKED)
+    if fixed is None:
+        asked = _prepared(call, queries).mapInArrow(Packer(QueryPacking(call), plan), PACKED)
+        packed = packed.union(asked)
     if objects.isStreaming:
-        name = METRICS_PREFIX + secrets.token_hex(4)
-        packed = _with_watermark(call, packed)
-        if isinstance(plan, Interest):
-            assert table is not None and control is not None
-            result = through_homes(call, plan, packed, table, fields, name, control)
-        else:
-            if control is not None:
-                assert fixed is not None
-                _keep_log(call, plan, fixed, control, objects, name)
-            result = _streaming(call, packed, table, fields, name)
+        if control is not None:
+            assert fixed is not None
+            _keep_log(call, plan, fixed, control, objects, name, operator_of(job))
+        # Hits come when the watermark has passed them, so their times cannot carry it on.
+        blocks = with_watermark(packed, call.late)
+        result = over_stream(job, blocks, fields, name, carries=False)
     else:
-        result = _batch(call, packed, table, fields, partitions(objects.sparkSession))
+        result = over_batch(job, packed, fields)
     return result.select(*_result(call, objects, queries))
 
 
-def _with_watermark(call: Nearest, blocks: DataFrame) -> DataFrame:
-    if call.late is None:
-        return blocks
-    delay = f"{-(-call.late // 1000)} milliseconds"
-    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
-
-
-def _streaming(
-    call: Nearest, blocks: DataFrame, queries: bytes | None, fields: StructType, name: str
-) -> DataFrame:
-    schema = StructType([*fields.fields]).add("load", StringType())
-    arrow = to_arrow_schema(schema, timezone="UTC")
-    # Hits are told when the watermark has passed them, so their times cannot carry it on.
-    result = (
-        blocks.select("worker", "block")
-        .groupBy("worker")
-        .transformWithStateInPandas(
-            NearestProcessor(call, queries, arrow),
-            outputStructType=schema,
-            outputMode="Append",
-            timeMode="EventTime",
-        )
+def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
+    """What the packer reads of objects."""
+    side = call.objects
+    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
+    return objects.select(
+        F.unix_micros(by_name(side.time)).alias("t"),
+        ident.alias("id"),
+        by_name(side.slots[0].column).alias("v"),
+        F.xxhash64(ident).alias("h"),
+        F.lit(0).cast("bigint").alias("key"),
     )
-    return result.observe(name, F.collect_list("load").alias("load")).filter(F.col("load").isNull())
 
 
-def _batch(
-    call: Nearest, blocks: DataFrame, queries: bytes | None, schema: StructType, tasks: int
+def _fields(call: Nearest) -> StructType:
+    """The columns of a kernel's results, as Spark knows them."""
+    fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
+    other = StringType() if call.objects.id_is_text else LongType()
+    if call.output == "hits":
+        fields.add("object_id", other).add("object_t", LongType()).add("entered_t", LongType())
+        return fields.add("distance", DoubleType()).add("rank", IntegerType())
+    fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
+    return fields.add("object_t", LongType()).add("distance", DoubleType())
+
+
+def _through_homes(
+    call: Nearest, workers: int, packed: DataFrame, table: bytes, control: str, name: str
 ) -> DataFrame:
-    worker = NearestBatch(call, queries, to_arrow_schema(schema, timezone="UTC"))
-
-    def run(
-        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        return worker.run(key[0].as_py(), batches)
-
-    # The annotations, which Spark reads to tell an iterator function, must be objects.
-    run.__annotations__ = {
-        "key": tuple[pa.Scalar, ...],
-        "batches": Iterator[pa.RecordBatch],
-        "return": Iterator[pa.RecordBatch],
-    }
-    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, schema)
+    """Packed objects through two operators: homes of objects, then owners of queries."""
+    cells = StructType().add("worker", IntegerType()).add("block", BinaryType())
+    homes = HomeJob(call, table, workers, control, name)
+    blocks = with_watermark(packed, call.late)
+    sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)
+    owners = OwnerJob(call, table, control, name)
+    return over_stream(owners, sent, _fields(call), name, carries=False)
 
 
 def _keep_log(
-    call: Nearest, plan: Plan, fixed: Block, control: str, objects: DataFrame, name: str
+    call: Nearest,
+    plan: Ssp,
+    fixed: Block,
+    control: str,
+    objects: DataFrame,
+    name: str,
+    operator: str,
 ) -> None:
-    """Begin the plan log if it is new, and have it kept."""
-    log = begun_log(control, plan, call.plan is not None)
+    """Have the plan log kept once the query runs."""
+    if call.plan is not None:
+        warn_of_other_plan(control, plan)
     # A query changes hands two windows after the new plan's bound; until then the old one is live.
     longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
     assert call.late is not None
-    spark = objects.sparkSession
-    keeper = PlanKeeper(
-        spark,
-        log,
-        name,
-        (longest, longest),
-        call.late,
-        None,
-        partitions(spark),
-        _only_ssp,
-        call.fingerprint(fixed),
+    keeping = Keeping(
+        control=control,
+        plan=plan,
+        window=(longest, longest),
+        late=call.late,
+        most_workers=partitions(objects.sparkSession),
+        operator=operator,
+        bind=_only_ssp,
     )
-    engage(spark, keeper)
+    attach(objects.sparkSession, name, keeping)
 
 
 def _only_ssp(plan: Plan) -> Plan:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from anabranch.neighbours.interest.routing import Interest
+from anabranch.spark.keeper import shared_path_problems
+from anabranch.spark.lateness import has_watermark, lateness_problems
 
 __all__ = ["control_problems", "kind_problems", "watermark_problems"]
 
-_WATERMARK = "spark.watermarkDelayMs"
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
@@ -41,8 +41,8 @@ def watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: 
     """
     if not objects.isStreaming:
         return []
-    marked = _has_watermark(objects, time[0] if isinstance(time, (tuple, list)) else time)
-    if queries.isStreaming and _has_watermark(queries):
+    column = time[0] if isinstance(time, (tuple, list)) else time
+    if queries.isStreaming and has_watermark(queries):
         if objects.sparkSession.conf.get(_POLICY, "min") != "max":
             return [
                 "queries have a watermark of their own, which stands still while none is added or "
@@ -50,25 +50,9 @@ def watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: 
                 "and either from the objects too, with late='10 seconds' in the call, or let time "
                 "go by the watermark of the objects alone"
             ]
-        if late is None and marked:
+        if late is None and has_watermark(objects, column):
             return []
-    if late is not None and marked:
-        return ["objects already have a watermark: leave late= out, or remove withWatermark"]
-    if late is None and not marked:
-        return [
-            "streaming needs a bound on lateness, or objects would wait for ever: add "
-            "late='10 seconds' to the call"
-        ]
-    return []
-
-
-def _has_watermark(frame: DataFrame, column: Any = None) -> bool:
-    """Whether this column has a watermark, or any."""
-    return any(
-        _WATERMARK in (field.metadata or {})
-        for field in frame.schema
-        if column is None or field.name == column
-    )
+    return lateness_problems({"objects": objects}, {"objects": column}, late)
 
 
 def control_problems(
@@ -92,8 +76,7 @@ def control_problems(
         )
     if control is None:
         return problems
-    if not isinstance(control, (str, os.PathLike)):
-        problems.append(f"control must be the path of a directory, got {control!r}")
+    problems += shared_path_problems(objects.sparkSession, control)
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None and not routed:

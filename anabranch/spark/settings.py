@@ -13,7 +13,7 @@ from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import spreads
 from anabranch.plans.controller import Adaptive
-from anabranch.plans.plan import Plan
+from anabranch.plans.plan import Plan, Routing
 
 __all__ = ["configure", "has_large_types", "partitions", "room_problems", "setting_problems"]
 
@@ -83,7 +83,7 @@ def has_large_types(spark: SparkSession) -> bool:
 def room_problems(spark: SparkSession, plan: Any) -> list[str]:
     """What to say of a plan with more workers than the session has partitions."""
     count = partitions(spark)
-    if not isinstance(plan, (Plan, Adaptive)) or plan.workers <= count:
+    if not isinstance(plan, (Plan, Routing, Adaptive)) or plan.workers <= count:
         return []
     return [
         f"plan {plan} has {plan.workers} workers, but {_PARTITIONS} is {count}: use fewer, or call "

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from anabranch.calls import count
 from anabranch.errors import InvalidCall
-from anabranch.spark.metrics import METRICS_PREFIX, State, batch_metrics, loads_of
+from anabranch.spark.metrics import State, batch_metrics, loads_of, observes
 
 __all__ = ["BatchTable", "Interrupt", "brief", "watch"]
 
@@ -318,7 +318,7 @@ def _line(figures: dict[str, Any]) -> str:
 
 
 def _correlates(progress: Any) -> bool:
-    return any(name.startswith(METRICS_PREFIX) for name in progress.observedMetrics or {})
+    return observes(progress.observedMetrics or {}, "correlate", "nearest")
 
 
 def brief(error: Any) -> str:

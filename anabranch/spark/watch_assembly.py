@@ -12,7 +12,7 @@ from rich.text import Text
 
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.calls import count
-from anabranch.spark.metrics import ASSEMBLY_PREFIX, METRICS_PREFIX, _texts
+from anabranch.spark.metrics import _texts, observes
 from anabranch.spark.watch import BatchTable
 
 __all__ = ["AssemblyTable", "assembles"]
@@ -24,8 +24,7 @@ _HELD = ("open_windows", "lingering", "state_rows", "state_bytes")
 def assembles(query: Any) -> bool:
     """Whether a query has reported an assembly, and no correlation."""
     names = {name for report in query.recentProgress for name in report.observedMetrics or {}}
-    found = any(name.startswith(ASSEMBLY_PREFIX) for name in names)
-    return found and not any(name.startswith(METRICS_PREFIX) for name in names)
+    return observes(names, "assemble") and not observes(names, "correlate", "nearest")
 
 
 class AssemblyTable(BatchTable):
@@ -78,7 +77,7 @@ class AssemblyTable(BatchTable):
         return [
             replace(AssembleLoad.from_json(text), operator=name)
             for name, row in (progress.observedMetrics or {}).items()
-            if name.startswith(ASSEMBLY_PREFIX)
+            if observes([name], "assemble")
             for text in _texts(row)
         ]
 

@@ -10,7 +10,6 @@ The uniformisation rate stays fixed, so that the Poisson weights, the dear part,
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
@@ -20,6 +19,7 @@ from anabranch.assembly.fitting.phasetype import PhaseType
 from anabranch.assembly.fitting.sample import Sample, read_sample
 from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall
+from anabranch.flow.process import njit
 
 __all__ = ["canonical", "fit_acyclic"]
 
@@ -167,7 +167,7 @@ def _climb(
     return likelihood, alpha, rates
 
 
-@numba.njit(cache=True)
+@njit
 def _forward(alpha, jump, steps):
     """Probability of each phase after each uniform step."""
     phases = len(alpha)
@@ -182,7 +182,7 @@ def _forward(alpha, jump, steps):
     return rows
 
 
-@numba.njit(cache=True)
+@njit
 def _expected(forward, alpha, rates, fastest, per_step):
     """Expected starts, time spent and passages per phase, summed over the data.
 

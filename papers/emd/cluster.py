@@ -21,7 +21,7 @@ from anabranch.correlation.kernel import CorrelateKernel
 from anabranch.flow.blocks import Block
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slice, Window
-from anabranch.plans.plan import LEFT, Plan, Routes
+from anabranch.plans.plan import LEFT, Plan, Routes, Rows
 from anabranch.plans.routing import LivePlans
 from anabranch.plans.spans import Spans, balance, imbalance
 from anabranch.testing import InProcess
@@ -71,22 +71,19 @@ class Everywhere(Plan):
 
     cuts: Spans
     kind: ClassVar[str] = "everywhere"
-    by_value: ClassVar[bool] = True
+    needs: ClassVar[str] = "value"
+    workers: int = field(init=False)
+    spans: int = field(init=False)
 
-    @property
-    def workers(self) -> int:
-        return self.cuts.workers
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "workers", self.cuts.workers)
+        object.__setattr__(self, "spans", self.cuts.spans)
 
-    def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
-        raise TypeError("rows are routed by their keys: use route_values")
-
-    def route_values(self, side: int, values: np.ndarray, h: np.ndarray) -> Routes:
+    def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         if side == LEFT:
-            return self.cuts.route_values(side, values, h)
-        k = self.workers
-        return Routes(
-            np.arange(len(values) + 1) * k, np.tile(np.arange(k, dtype="i4"), len(values))
-        )
+            return self.cuts.route(side, rows, window)
+        k, n = self.workers, len(rows.h)
+        return Routes(np.arange(n + 1) * k, np.tile(np.arange(k, dtype="i4"), n))
 
     def to_dict(self) -> dict[str, Any]:
         return {"plan": self.kind, "workers": self.workers}  # cuts do not matter to stored rows

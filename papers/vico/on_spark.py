@@ -29,9 +29,11 @@ import pyarrow.parquet as pq
 
 import anabranch as ab
 from anabranch.flow.hashing import mix
-from anabranch.plans.plan import Csp, Grid, Plan, Ssp
-from anabranch.plans.policies import copies
+from anabranch.plans.costs import copies
+from anabranch.plans.hashed import Grid, Ssp
+from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.routing import LivePlans, route
+from anabranch.plans.segments import Csp
 from anabranch.plans.story import story
 from benchmarks.correlate_spark import Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, beside_earlier, machine
@@ -136,7 +138,7 @@ def routing_times(screen: Screen, feed: Feed) -> dict[str, float]:
         for _ in range(5):
             began = time.perf_counter()
             for side in (0, 1):
-                route(LivePlans({0: plan}), side, t, h, window)
+                route(LivePlans({0: plan}), side, Rows(t, h), window)
             spent.append((time.perf_counter() - began) / (2 * len(t)) * 1e6)
         found[name] = median(spent)
         screen.add(Row("figure 8", f"routing, {name}", found[name], "us/frame", 10, at_most=True))
@@ -251,7 +253,7 @@ def union_of(live: tuple[Plan, ...], side: int) -> float:
     h = mix(np.arange(2000))
     plans = LivePlans(dict(enumerate(live)))
     t = np.full(len(h), _START)
-    return len(route(plans, side, t, h, (2 * _SECOND, 2 * _SECOND)).workers) / len(h)
+    return len(route(plans, side, Rows(t, h), (2 * _SECOND, 2 * _SECOND)).workers) / len(h)
 
 
 def copies_per_row(batches: Sequence[Batch]) -> float:

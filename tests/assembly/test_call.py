@@ -9,25 +9,30 @@ import pytest
 import anabranch as ab
 from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.kernel import AssembleKernel
-from anabranch.assembly.packing import pack_invocations, result_batch
-from anabranch.assembly.store import BEGINNING, Store
-from anabranch.errors import InvalidCall
+from anabranch.assembly.packing import InvocationPacking, result_batch
+from anabranch.assembly.store import AssembleNotes
+from anabranch.errors import InvalidCall, changed_settings
 from anabranch.flow.blocks import Block
+from anabranch.flow.slices import BEGINNING, Slices
 
 SCHEMA = {"head": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
 GOOD = {"key": ["head", "client"], "time": "ts", "close": ab.session("8 seconds")}
 
 WRONG = {
     "key must name at least one column, got []": {"key": []},
-    "no column 'hed' for key; the inputs have head, client, ts": {"key": ["hed"]},
-    "no column 'x' for collect": {"collect": ["x"]},
-    "collect must be a list of columns, got 5": {"collect": 5},
-    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
-    "key must name columns by their names, strings, got ['head']": {"key": [["head"], "client"]},
-    "collect must name columns by their names, strings, got ['ms']": {"collect": ["ts", ["ms"]]},
-    "response must name columns by their names, strings, got ['ms']": {"response": ["ms"]},
+    "input has no column 'hed' (needed by key); it has head, client, ts": {"key": ["hed"]},
+    "input has no column 'x' (needed by collect)": {"collect": ["x"]},
+    "collect must be a column name or a list of them, got 5": {"collect": 5},
+    "time must be a column name, got ['ts']": {"time": ["ts"]},
+    "key must be a column name or a list of them, got [['head'], 'client']": {
+        "key": [["head"], "client"]
+    },
+    "collect must be a column name or a list of them, got ['ts', ['ms']]": {
+        "collect": ["ts", ["ms"]]
+    },
+    "response must be a column name, got ['ms']": {"response": ["ms"]},
     "key names 'head' twice": {"key": ["head", "head"]},
-    "time column 'ms' is double; cast it to timestamp": {"time": "ms"},
+    "time: input column 'ms' is double, not timestamp; cast it": {"time": "ms"},
     "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
     "response column 'head' is string; it must be a number": {"response": "head"},
     "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
@@ -50,10 +55,48 @@ def test_wrong_calls(message: str) -> None:
     assert any(message in problem for problem in problems), problems
 
 
-def test_all_problems_are_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
     _, problems = plan_assembly([SCHEMA], **wrong)
     assert len(problems) == 5
+
+
+def settings_of(types: dict[str, str] = SCHEMA, **more: object) -> dict[str, str]:
+    call, problems = plan_assembly([types], **{**GOOD, **more})
+    assert call is not None, problems
+    return call.settings
+
+
+@pytest.mark.parametrize(
+    ("changes", "was", "now"),
+    [
+        ({"types": {**SCHEMA, "client": "int"}}, "client bigint'", "client int'"),
+        ({"key": ["client", "head"]}, "key='head string, client", "key='client bigint, head"),
+        ({"collect": "ms"}, "collect='nothing'", "collect='ms double'"),
+        ({"close": ab.learned()}, "learned by='nothing'", "learned by='head in 1 parts'"),
+        ({"clock": "processing"}, "clock='event'", "clock='processing'"),
+        ({"types": {**SCHEMA, "at": "timestamp"}, "time": "at"}, "time='ts'", "time='at'"),
+    ],
+)
+def test_what_splits_open_instances_is_named(changes: dict, was: str, now: str) -> None:
+    says = changed_settings(settings_of(), settings_of(**changes))
+    assert says is not None
+    before, after = says.split(", and the call now says ")
+    assert was in before and now in after
+
+
+def test_the_head_and_parts_of_a_learned_policy_are_kept() -> None:
+    one = settings_of(close=ab.learned(head="client"))
+    assert one["learned by"] == "client in 1 parts"
+    assert changed_settings(one, settings_of(close=ab.learned("1 s", head="client"))) is None
+    assert changed_settings(one, settings_of(close=ab.learned(head="client", spread=2)))
+    assert changed_settings(one, settings_of(close=ab.learned(head="head")))
+
+
+def test_what_does_not_touch_stored_invocations_may_change() -> None:
+    wider = {**SCHEMA, "more": "int"}
+    free = {"close": ab.wait("1 s"), "late": "1 s", "max_open": 5, "response": "ms"}
+    assert changed_settings(settings_of(), settings_of(types=wider, **free)) is None
 
 
 def test_inputs_must_be_alike() -> None:
@@ -79,7 +122,7 @@ def test_a_result_column_is_no_key() -> None:
         (lambda: ab.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
         (lambda: ab.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
         (lambda: ab.wait("1 s", linger="-1 s"), "linger must not be negative, got '-1 s'"),
-        (lambda: ab.session("30000000 weeks"), "the duration must be at most 30 years"),
+        (lambda: ab.session("30000000 weeks"), "gap must be at most 30 years"),
         (lambda: ab.learned(cap=2**70), "cap must be a whole number from 1 to 2**40"),
         (lambda: ab.learned(linger="0 s"), "linger must be longer than nothing"),
         (lambda: ab.learned(head=3), "head must be the name of a column, got 3"),
@@ -114,14 +157,13 @@ def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> 
     close = ab.learned() if learned else ab.session("8 seconds")
     call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
     assert call is not None
-    packed = pack_invocations(call, 1, 4, batch(400, nulls=9))
+    packed = InvocationPacking(call, 1, 4).pack(batch(400, nulls=9))
     assert packed.newest == 1399
-    blocks = {number: Block.decode(data) for number, data in packed.blocks.items()}
+    blocks = {number: Block.decode(data) for number, data in packed.cells.items()}
     assert sum(map(len, blocks.values())) == 391
     assert [b.meta.get("rejected", 0) for b in blocks.values()].count(9) == 1
     homes: dict[int, set[int]] = {}
     for number, block in blocks.items():
-        assert block.meta["worker"] == number
         assert (np.diff(block.t) >= 0).all()
         for value in block.columns["w"][:, 2 if learned else 0].tolist():
             homes.setdefault(value, set()).add(number)
@@ -132,20 +174,21 @@ def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> 
 def test_rejected_rows_are_reported_even_if_there_are_no_others() -> None:
     call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
     assert call is not None
-    packed = pack_invocations(call, 0, 4, batch(5, nulls=5))
+    packed = InvocationPacking(call, 0, 4).pack(batch(5, nulls=5))
     assert packed.newest == 0
-    assert {n: Block.decode(b).meta["rejected"] for n, b in packed.blocks.items()} == {0: 5}
+    assert {n: Block.decode(b).meta["rejected"] for n, b in packed.cells.items()} == {0: 5}
 
 
 def test_the_result_as_arrow() -> None:
     close = ab.count_or_timeout(20, "1 second")
     call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
     assert call is not None
-    kernel = AssembleKernel(close, Store())
+    kernel = AssembleKernel(close, Slices((0, 0), AssembleNotes()))
     for stream in (0, 1):
-        for data in pack_invocations(call, stream, 1, batch(70)).blocks.values():
-            kernel.step([Block.decode(data)], BEGINNING)
-    rows = result_batch(call, kernel.step([], 10_000_000)).to_pylist()
+        for data in InvocationPacking(call, stream, 1).pack(batch(70)).cells.values():
+            kernel.advance([Block.decode(data)], BEGINNING)
+    (emitted,) = kernel.advance([], 10_000_000)
+    rows = result_batch(call, emitted).to_pylist()
     assert len(rows) == 35 and sum(row["count"] for row in rows) == 140
     one = next(row for row in rows if (row["k0"], row["k1"]) == ("page 0", 0))
     assert one["streams"] == [0, 1] and one["reason"] == "timeout"
@@ -161,7 +204,7 @@ def test_times_beyond_all_reason_are_rejected() -> None:
     rows = batch(5)
     t = pa.array([1000, 1 << 62, -(1 << 62), None, 2000], pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("t"), "t", t)
-    packed = pack_invocations(call, 0, 1, rows)
+    packed = InvocationPacking(call, 0, 1).pack(rows)
     assert packed.newest == 2000
-    block = Block.decode(packed.blocks[0])
+    block = Block.decode(packed.cells[0])
     assert block.meta["rejected"] == 3 and block.t.tolist() == [1000, 2000]

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.assembly.fitting import Erlang, HyperErlang, choose_window
+from anabranch.assembly.fitting.reading import read_instances
 from anabranch.errors import InvalidCall
 from papers.dssis.tracing import LITERAL, generate_trace
 from tests.assembly.test_fitting import EQ4, EQ5
@@ -81,6 +82,22 @@ def test_rows_without_a_key_are_counted(trace):
     clients[:7] = [None] * 7
     torn = table.set_column(table.column_names.index("client"), "client", pa.array(clients))
     assert ab.fit_windows(torn).rejected == 7
+
+
+def test_what_is_no_number_is_missing():
+    """In keys, times and truth values alike, and however the table was made."""
+    nan = math.nan
+    table = pa.table(
+        {
+            "k": [1.0, 1.0, nan, 2.0, 2.0, 3.0],
+            "ts": [1.0, 2.0, 3.0, 4.0, nan, math.inf],
+            "ok": [1.0, nan, 1.0, 1.0, 1.0, None],
+        }
+    )
+    for sample in (table, table.to_pandas(), table.to_batches()[0]):
+        found = read_instances(sample, "k", "ts", "ok", 0.0)
+        assert found.rejected == 3
+        assert found.degrees.tolist() == [2, 1] and found.complete.tolist() == [False, True]
 
 
 def test_the_end_of_the_sample_does_not_shorten_spans():
@@ -339,27 +356,3 @@ def test_watch_shows_an_assembly(fit):
         assert "2 batches: 200 invocations, 16 instances (12 by timeout)" in shown
         assert "open windows, observed 1.2k" in shown
         assert "1.2k windows open" in shown or options
-
-
-# On Spark
-
-
-def test_spark_samples_give_the_same(spark, trace, fit):
-    from pyspark.sql import functions as F
-
-    frame = trace.table().to_pandas()
-    frame["ts"] = pd.to_datetime(frame.pop("event_ts"), unit="us", utc=True)
-    sample = spark.createDataFrame(frame[["head", "instance_ts", "client", "ts"]])
-    found = ab.fit_windows(sample, key=KEY)
-    assert (found.size, found.instances, found.invocations) == (
-        fit.size,
-        fit.instances,
-        fit.invocations,
-    )
-    assert found.timeout == pytest.approx(fit.timeout, rel=1e-6)
-    torn = sample.limit(5).withColumn("ts", F.lit(None).cast("timestamp"))
-    torn = torn.union(sample.limit(3).withColumn("client", F.lit(None).cast("string")))
-    assert ab.fit_windows(sample.union(torn), key=KEY).rejected == 8
-    stream = spark.readStream.format("rate").load()
-    with pytest.raises(InvalidCall, match="batch DataFrame"):
-        ab.fit_windows(stream, key="value", time="timestamp")

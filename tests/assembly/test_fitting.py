@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.linalg import expm
@@ -133,16 +133,44 @@ def test_two_moments_are_met(mean, scv):
     assert fit.scv == pytest.approx(scv, rel=1e-6)
 
 
-@settings(max_examples=300, deadline=None)
-@given(st.floats(0, 1), st.floats(-2, 2), st.floats(-2, 2))
-def test_three_moments_are_met(share, first, second):
-    x, y = 10**first, 10**second
-    truth = PhaseType([share, 1 - share], [[-x, x], [0, -y]])
-    if abs(truth.scv - 1) < 1e-6:
-        return
-    found = fit_three_moments(*(truth.moment(k) for k in (1, 2, 3)))
-    for order in (1, 2, 3):
-        assert found.moment(order) == pytest.approx(truth.moment(order), rel=1e-7)
+NEARLY = st.floats(0, 1e-6)
+SHARES = st.one_of(st.floats(0, 1), NEARLY, NEARLY.map(lambda x: 1 - x))
+# Rates far apart, and next to alike, as they are near a squared variation of 1.
+RATES = st.one_of(st.floats(-12, 12), st.floats(-1e-6, 1e-6)).map(lambda power: 10.0**power)
+
+
+@settings(max_examples=500, deadline=None)
+@given(SHARES, RATES, RATES, SHARES, SHARES.map(lambda share: min(share, 0.999)))
+@example(1.0, 1.0, 1.0, 1.0, 0.0)
+@example(0.001953125, 1.0, 1.0, 1.0, 0.0)  # a squared variation of 1 - 8e-6
+@example(1e-6, 1.0, 1.0, 1.0, 0.0)  # the equation's coefficients are rounding alone
+@example(0.9999993315490587, 1.0, 10**10.46875, 1.0, 0.0)  # a phase next to no time
+@example(1.2e-38, 1e-9, 1.0, 1.0, 0.0)  # exponential but for the third moment
+def test_three_moments_of_any_two_phases_are_met(share, x, y, on, back):
+    """Phases that lead to each other or end, whatever their rates."""
+    truth = PhaseType([share, 1 - share], [[-x, on * x], [back * y, -y]])
+    wanted = [truth.moment(order) for order in (1, 2, 3)]
+    found = fit_three_moments(*wanted)
+    assert [found.moment(order) for order in (1, 2, 3)] == pytest.approx(wanted, rel=1e-13)
+    assert np.all(found.alpha >= 0) and np.all(np.diag(found.T) < 0)
+
+
+@pytest.mark.parametrize(
+    "moments",
+    [
+        (1.0, 1.49, 3.0),  # less variation than two equal phases
+        (1.0, 2.5, 9.0),  # above the exponential: at least 1.5 m2^2 / m1
+        (1.0, 1.8, 5.0),  # below it: between equal phases and a start at the first
+        (1.0, 2.0, 5.9),
+        (None, 2.0, 6.0),
+        (1.0, "2", 6.0),
+        (1.0, 2.0, np.inf),
+        (1.0, -2.0, 6.0),
+    ],
+)
+def test_moments_that_no_two_phases_have_are_refused(moments):
+    with pytest.raises(InvalidCall, match=r"no two phases have|finite numbers above 0, got"):
+        fit_three_moments(*moments)
 
 
 def test_moments_of_data_feed_the_fit():

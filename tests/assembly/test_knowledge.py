@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,7 @@ from hypothesis import strategies as st
 from anabranch.assembly.knowledge.store import SummaryStore
 from anabranch.assembly.knowledge.summary import Summary
 from anabranch.assembly.knowledge.wilson import wilson_lower
+from anabranch.errors import InvalidCall, StateMismatch
 
 FIGURES = st.lists(st.floats(1e-3, 1e6), max_size=40)
 
@@ -65,6 +69,19 @@ def test_quantiles_are_within_one_per_cent(figures: list[float], q: float) -> No
     assert found == pytest.approx(sorted(figures)[rank], rel=0.0101)
 
 
+@given(st.lists(st.floats(-1e150, 1e150), min_size=1, max_size=60), st.floats(0, 1))
+def test_figures_of_either_sign_have_their_quantiles(figures: list[float], q: float) -> None:
+    rank = min(len(figures) - 1, max(0, math.ceil(q * len(figures) - 1e-9) - 1))
+    found = Summary.of(figures).quantile(q)
+    assert found == pytest.approx(sorted(figures)[rank], rel=0.0101, abs=1e-300)
+
+
+@pytest.mark.parametrize("q", [None, "x", -0.1, 1.1, math.nan])
+def test_what_is_no_rank_is_refused(q: Any) -> None:
+    with pytest.raises(InvalidCall, match="q must be a number from 0 to 1, got"):
+        Summary.of([1.0]).quantile(q)
+
+
 def test_zero_is_a_value_of_its_own() -> None:
     assert Summary.of([0.0, 0.0, 5.0]).quantile(0.5) == 0.0
     assert Summary().quantile(0.5) is None and Summary().completeness is None
@@ -78,7 +95,7 @@ def test_decay_in_two_steps_is_decay_in_one(x: list[float], a: float, b: float) 
 
 
 def test_old_figures_fade(tmp_path: Path) -> None:
-    store = SummaryStore(tmp_path)
+    store = SummaryStore(str(tmp_path))
     hour = 3_600_000_000
     store.write(0, [("a", 0, Summary.of([100.0] * 50))])
     store.write(1, [("a", 10 * hour, Summary.of([1.0] * 10))])
@@ -93,21 +110,75 @@ def test_old_figures_fade(tmp_path: Path) -> None:
 
 def test_compacting_and_replaying_change_nothing(tmp_path: Path) -> None:
     random = np.random.default_rng(1)
-    store = SummaryStore(tmp_path)
+    store = SummaryStore(str(tmp_path))
     parts = [[("s", int(p), Summary.of(random.random(5))) for p in (0, 1)] for _ in range(6)]
     for number, part in enumerate(parts):
         store.write(number, part)
     before = {key: s.count for key, s in store.read().items()}
     store.compact()
     assert len(list(tmp_path.glob("*.json"))) == 1
-    store.write(4, parts[4])  # a replay of what is merged already
+    store.write(5, parts[5])  # the last batch, run again
     store.write(6, parts[0])
     assert before == {("s", 0): 30.0, ("s", 1): 30.0}
     assert {key: s.count for key, s in store.read().items()} == {("s", 0): 35.0, ("s", 1): 35.0}
 
 
+def test_batches_of_a_new_checkpoint_are_refused(tmp_path: Path) -> None:
+    """It counts from 0 again: its batches would be lost, or take the place of others."""
+    store = SummaryStore(str(tmp_path))
+    part = [("s", 0, Summary.of([1.0]))]
+    for number in range(3):
+        store.write(number, part, "one")
+    with pytest.raises(StateMismatch, match="holds the batches of query one, these are of two"):
+        store.write(0, part, "two")
+    store.write(2, part, "one")
+    store.compact()
+    store.write(2, part, "one")
+    for query in ("one", None):  # an older checkpoint put back, or nobody knows
+        with pytest.raises(StateMismatch, match="a new checkpoint counts from 0 again"):
+            store.write(0, part, query)
+    assert store.of("s").count == 3.0
+
+
+NAMES = [
+    date(2024, 5, 1),
+    datetime(2024, 5, 1, 12, 0, 0, 7),
+    datetime(2024, 5, 1, tzinfo=timezone.utc),
+    timedelta(days=-1, microseconds=3),
+    Decimal("1.50"),
+    b"\x00\xff",
+    "a",
+    7,
+    0.1,
+]
+
+
+def test_services_of_any_name(tmp_path: Path) -> None:
+    store = SummaryStore(str(tmp_path))
+    store.write(0, [(name, 0, Summary.of([1.0])) for name in NAMES])
+    store.write(None, [(name, 0, Summary.of([2.0])) for name in NAMES])
+    store.compact()
+    assert [store.of(name).count for name in NAMES] == [2.0] * len(NAMES)
+    assert set(store.read()) == {(name, 0) for name in NAMES}
+
+
+def test_any_address_that_pyarrow_opens(tmp_path: Path) -> None:
+    store = SummaryStore(f"file://{tmp_path}/known")
+    store.write(0, [("a", 0, Summary.of([1.0]))])
+    store.write(1, [("a", 0, Summary.of([2.0]))])
+    store.compact()
+    assert SummaryStore(str(tmp_path / "known")).of("a").count == 2.0
+    assert [path.name for path in tmp_path.iterdir()] == ["known"]
+
+
+def test_files_of_another_layout_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "batch-000000000000.json").write_text('{"version": 1, "summaries": []}')
+    with pytest.raises(StateMismatch, match="has layout 1, this version reads 2"):
+        SummaryStore(str(tmp_path)).read()
+
+
 def test_tables_add_up_beside_batches(tmp_path: Path) -> None:
-    store = SummaryStore(tmp_path)
+    store = SummaryStore(str(tmp_path))
 
     def counts() -> dict[str, float]:
         return {name: store.of(name).count for name in "abc"}
@@ -128,7 +199,7 @@ def test_tables_add_up_beside_batches(tmp_path: Path) -> None:
 
 
 def test_a_compaction_cut_short_counts_no_table_twice(tmp_path: Path) -> None:
-    store = SummaryStore(tmp_path)
+    store = SummaryStore(str(tmp_path))
     store.write(None, [("a", 0, Summary.of([1.0]))])
     store.write(0, [("a", 0, Summary.of([1.0]))])
     before = {path: path.read_text() for path in tmp_path.glob("*.json")}

@@ -16,9 +16,10 @@ from anabranch.assembly import kernel
 from anabranch.assembly.closing import Closing, count_or_timeout, learned, session, wait
 from anabranch.assembly.kernel import AssembleKernel, Emitted
 from anabranch.assembly.loop import CAUSES, Column
-from anabranch.assembly.store import BEGINNING, Entry, Store, Tables, pack_piece, unpack_piece
-from anabranch.errors import StateMismatch
+from anabranch.assembly.store import AssembleNotes
 from anabranch.flow.blocks import Block
+from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.testing import Workers
 from tests.assembly.twin import Row, Twin
 
 POLICIES = {
@@ -49,35 +50,45 @@ def block(rows: list[Row]) -> Block:
     return Block.of([r["t"] for r in rows], {"w": np.array(w, np.int64).reshape(len(rows), 6)})
 
 
+class Job:
+    """Kernels over bare rows, as the operator would run them."""
+
+    verb, small, settings, notes, stays = "assemble", True, {}, AssembleNotes, (0, 0)
+
+    def __init__(self, make: Any) -> None:
+        self.make = make
+
+    def kernel(self, slices: Any, task: Any) -> AssembleKernel:
+        return self.make(slices)
+
+
 class Bucket:
     """A kernel whose state goes through bytes between steps, as it does on Spark."""
 
     def __init__(self, closing: Closing, **options: Any) -> None:
-        self.make = lambda store: AssembleKernel(closing, store, **options)
-        self.head: bytes | None = None
-        self.stored: dict[int, bytes] = {}
+        self.make = lambda slices: AssembleKernel(closing, slices, **options)
+        self.workers = Workers(Job(lambda slices: self.make(slices)))
         self.results: list[Row] = []
-        self.loads: list[Any] = []
+
+    @property
+    def loads(self) -> list[Any]:
+        return self.workers.loads
+
+    @property
+    def due(self) -> int | None:
+        return self.workers.timers[0]
+
+    @property
+    def stored(self) -> dict[int, bytes]:
+        return {number: piece for (_, number), piece in self.workers.pieces.items()}
 
     def step(self, rows: list[Row], clock: int, flush: bool = False) -> list[Row]:
-        def fetch(entry: Entry) -> Any:
-            return unpack_piece(entry.number, self.stored[entry.number])
-
-        store = Store.open(self.head, fetch)
-        made = self.make(store)
+        made = self.workers.kernel(0)
         arrivals = [block(rows[::2]), block(rows[1::2])] if rows else []
-        told = read_back(made.step(arrivals, clock, flush))
-        for number in store.dropped:
-            del self.stored[number]
-        for number, (_, piece) in store.added.items():
-            self.stored[number] = pack_piece(piece)
-        if store.written is not None:
-            self.stored[-1] = pack_piece(store.written[1])
-        self.head = store.head()
-        self.results += told
-        self.loads.append(made.load)
-        self.due = made.next_due()
-        return told
+        emitted = [row for part in made.advance(arrivals, clock, flush) for row in read_back(part)]
+        self.workers.store(0, made)
+        self.results += emitted
+        return emitted
 
 
 def read_back(emitted: Emitted) -> list[Row]:
@@ -272,11 +283,11 @@ def test_a_hundred_thousand_open_windows() -> None:
     n = 100_000
     w = np.zeros((n, 6), np.int64)
     w[:, 0] = w[:, 1] = np.arange(n)
-    bucket = AssembleKernel(count_or_timeout(9, "1 second"), Store())
-    bucket.step([Block.of(np.arange(1, n + 1), {"w": w})], 0)
-    bucket.step([], n)
+    bucket = AssembleKernel(count_or_timeout(9, "1 second"), Slices((0, 0), AssembleNotes()))
+    bucket.advance([Block.of(np.arange(1, n + 1), {"w": w})], 0)
+    bucket.advance([], n)
     assert bucket.load.open_windows == n and bucket.load.instances == 0
-    bucket.step([], 2 * n + 1_000_000)
+    bucket.advance([], 2 * n + 1_000_000)
     assert bucket.load.open_windows == 0 and bucket.load.instances == n
 
 
@@ -286,8 +297,7 @@ def test_slices_that_are_mostly_dead_are_copied_together() -> None:
         rows = [invocation(key, n * 20 + 1) for key in range(1000 * n, 1000 * n + 50)]
         bucket.step([*rows, *(invocation(0, n * 20 + d) for d in range(3))], n * 20)
     assert sum(load.evicted for load in bucket.loads) == 0
-    held = Store.open(bucket.head, None)  # type: ignore[arg-type]
-    assert held.rows < 4000
+    assert bucket.loads[-1].state_rows < 4000
 
 
 def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -300,23 +310,6 @@ def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     for clock in (30, 500):
         assert plain.step([], clock) == cut.step([], clock)
     assert plain.results == cut.results and len(cut.stored) <= 1
-
-
-def test_state_of_another_policy_is_refused() -> None:
-    bucket = Bucket(session("5 us"))
-    bucket.step([invocation(1, 1)], 0)
-    bucket.make = lambda store: AssembleKernel(session("6 us"), store)
-    with pytest.raises(StateMismatch, match="begin a new checkpoint"):
-        bucket.step([], 3)
-
-
-def test_state_of_another_layout_is_refused() -> None:
-    with pytest.raises(StateMismatch, match="layout 9"):
-        Store.open(b"\x09{}", lambda entry: None)
-    with pytest.raises(StateMismatch, match="layout 7"):
-        Tables.decode(b"\x07")
-    with pytest.raises(StateMismatch, match="layout 8"):
-        unpack_piece(0, b"\x08")
 
 
 def test_next_due_wakes_for_rows_that_wait_and_for_deadlines() -> None:

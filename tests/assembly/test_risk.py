@@ -12,8 +12,9 @@ from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.learning import BINS, C_MET, C_MORE, C_REACHED, learn, new_knowledge
 from anabranch.assembly.local import assemble_arrays
 from anabranch.assembly.loop import CAUSES, Column
-from anabranch.assembly.store import Store
+from anabranch.assembly.store import AssembleNotes
 from anabranch.flow.blocks import Block
+from anabranch.flow.slices import Slices
 
 Gaps = Callable[[np.random.Generator], np.ndarray]
 
@@ -62,48 +63,50 @@ def test_a_head_that_is_always_alike_waits_for_nothing() -> None:
 def test_silences_are_those_of_the_clock() -> None:
     """In processing time what counts is when invocations come, not when they say they were made."""
     kernel = AssembleKernel(
-        ab.learned("900 us", risk=0.01, after=5), Store(), by_arrival=True
+        ab.learned("900 us", risk=0.01, after=5), Slices((0, 0), AssembleNotes()), by_arrival=True
     )  # fmt: skip
     told = []
     for instance in range(200):
         for part in range(3):
             w = np.array([[instance, instance, 7, 0, 1, part]])
             block = Block.of([1000 + 10 * instance + part], {"w": w})
-            told.append(kernel.step([block], 2000 * instance + 100 * part + 1))
+            told.extend(kernel.advance([block], 2000 * instance + 100 * part + 1))
     windows = np.concatenate([step.windows for step in told])
     rows = np.bincount(windows[:, Column.H1], minlength=200)
     assert (rows[20:199] == 1).all() and (windows[20:199, Column.COUNT] == 3).all()
 
 
 def test_invocations_of_a_key_in_one_batch_are_taken_together_in_processing_time() -> None:
-    kernel = AssembleKernel(ab.count_or_timeout(5, "9 us"), Store(), by_arrival=True)
+    kernel = AssembleKernel(
+        ab.count_or_timeout(5, "9 us"), Slices((0, 0), AssembleNotes()), by_arrival=True
+    )
     keys = np.array([1, 2] * 5)
     w = np.stack([keys, keys, keys, 0 * keys, 0 * keys + 1, np.arange(10)], axis=1)
-    found = kernel.step([Block.of(np.arange(10) + 1, {"w": w})], 50)
+    (found,) = kernel.advance([Block.of(np.arange(10) + 1, {"w": w})], 50)
     assert found.windows[:, [Column.H1, Column.COUNT]].tolist() == [[1, 5], [2, 5]]
 
 
 def test_an_instance_whose_first_row_was_late_still_gets_its_window() -> None:
-    kernel = AssembleKernel(ab.wait("9 us", linger="50 us"), Store())
+    kernel = AssembleKernel(ab.wait("9 us", linger="50 us"), Slices((0, 0), AssembleNotes()))
 
     def row(t: int) -> Block:
         return Block.of([t], {"w": np.array([[5, 5, 5, t, 1, t]])})
 
-    kernel.step([], 20)
-    (late,) = kernel.step([row(19)], 20).windows
-    kernel.step([row(22), row(24)], 20)
-    (whole,) = kernel.step([], 40).windows
+    kernel.advance([], 20)
+    ((late,),) = (part.windows for part in kernel.advance([row(19)], 20))
+    kernel.advance([row(22), row(24)], 20)
+    ((whole,),) = (part.windows for part in kernel.advance([], 40))
     assert CAUSES[late[Column.REASON]] == "late" and late[Column.COUNT] == 1
     assert CAUSES[whole[Column.REASON]] == "timeout" and whole[Column.COUNT] == 2
     assert whole[Column.SEQ] == 1 and whole[Column.REVISION] == 0
 
 
 def test_what_is_learned_is_part_of_the_state_that_is_reported() -> None:
-    kernel = AssembleKernel(ab.learned("9 us"), Store())
+    kernel = AssembleKernel(ab.learned("9 us"), Slices((0, 0), AssembleNotes()))
     keys = np.arange(500)
     w = np.stack([keys, keys, keys, keys, 0 * keys + 1, keys], axis=1)
-    kernel.step([Block.of(keys + 1, {"w": w})], 0)
-    kernel.step([], 5000)
+    kernel.advance([Block.of(keys + 1, {"w": w})], 0)
+    kernel.advance([], 5000)
     assert kernel.load.open_windows == kernel.load.lingering == 0
     assert kernel.load.state_bytes > 500 * 3 * 32 * 8
 

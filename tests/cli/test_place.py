@@ -119,7 +119,33 @@ def test_problems_are_told_and_nothing_is_written(app: typer.Typer, tmp_path: Pa
     out = tmp_path / "plan.parquet"
     run = CliRunner().invoke(app, ["place", str(bad), "--out", str(out)])
     assert run.exit_code == 2
-    assert "view 'w' for input 'p' (-3.0)" in run.output
+    assert "view 'w' for input 'p' (-3)" in run.output
     assert not out.exists()
     run = CliRunner().invoke(app, ["place", str(tmp_path / "none.csv"), "--plot", "cost.txt"])
     assert run.exit_code == 2 and "2 problems" in run.output
+
+
+def test_wrong_options_are_refused_in_a_sentence(
+    app: typer.Typer, views: Path, tmp_path: Path
+) -> None:
+    """Whatever is typed ends in a sentence and exit status 2, never in a traceback."""
+    nested, homes = tmp_path / "nested.parquet", tmp_path / "homes.csv"
+    pd.DataFrame({"view": [["w"]], "input": [{"p": 1}], "rate": [1.0]}).to_parquet(nested)
+    homes.write_text("a,b\np,P\n")
+    folder = tmp_path / "folder.parquet"
+    folder.mkdir()
+    for options, text in (
+        ([nested], "an id must be text or a number"),
+        ([views, "--homes", nested], "an id must be text or a number"),
+        ([views, "--homes", homes], "homes has no column 'source', 'device'; it has 'a', 'b'"),
+        ([views, "--out", folder], "is a folder: name a file"),
+        ([views, "--explain", "--5"], "no view '--5'"),
+        ([views, "--explain", "³"], "no view '³'"),
+        ([views, "--explain", "5"], "no view 5"),
+        ([views, "--up", "nan"], "up must be a cost per unit"),
+        ([views, "--down", "-1"], "down must be a cost per unit"),
+        ([views, "--time-limit", "0"], "time_limit must be a number of seconds above 0"),
+    ):
+        run = CliRunner().invoke(app, ["place", *map(str, options)])
+        assert run.exit_code == 2 and isinstance(run.exception, SystemExit), (options, run.output)
+        assert text in run.output

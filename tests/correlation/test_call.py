@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.calls import describe, microseconds
 from anabranch.correlation.call import plan_correlation
-from anabranch.plans.plan import keyed
+from anabranch.plans.hashed import keyed
 
 SCHEMA = {
     "id": "bigint",
@@ -42,7 +42,7 @@ def problems(**changes):
             ["window must not be negative, got '-1 second'; 0 seconds is allowed"],
         ),
         ({"window": "often"}, ["window: 'often' is not a duration"]),
-        ({"window": ("1 s", "1 s", "1 s")}, ["window must be one duration or a pair"]),
+        ({"window": ("1 s", "1 s", "1 s")}, ["window must be a duration or a pair of them"]),
         ({"window": 60}, ["window: 60 is not a duration"]),
         ({"late": "-1 second"}, ["late must not be negative"]),
         (
@@ -165,6 +165,18 @@ def test_columns_are_named(column):
             make(column)
 
 
+def test_a_routing_of_another_verb_is_refused():
+    schema = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
+    where = ab.cosine("v") >= 0.5
+    _, problems = plan_correlation(
+        schema, schema, where=where, window="1 second", plan=ab.interest(4)
+    )
+    assert problems == [
+        "plan interest(4) is for ab.nearest, whose queries tell what may matter; correlate takes "
+        "ab.ssp(...), ab.csp(...), ab.grid(...) or ab.spans(...)"
+    ]
+
+
 def test_whole_numbers_of_numpy_are_taken_as_pythons():
     two = np.int64(2)
     for plan, same in (
@@ -173,9 +185,9 @@ def test_whole_numbers_of_numpy_are_taken_as_pythons():
         (ab.grid(two, two), ab.grid(2, 2)),
         (ab.spans(two, count=np.uint8(4)), ab.spans(2, count=4)),
         (keyed(two), keyed(2)),
-        (ab.interest(two), ab.interest(2)),
     ):
         assert plan.fingerprint == same.fingerprint
+    assert repr(ab.interest(two)) == repr(ab.interest(2))
     assert ab.adaptive(two) == ab.adaptive(2)
     assert ab.count_or_timeout(two, "1 s") == ab.count_or_timeout(2, "1 s")
     assert repr(ab.cosine("v", dim=two).dim) == repr(ab.emd("v", dim=two).ground.bins) == "2"

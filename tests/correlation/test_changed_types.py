@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.correlation.kernel import former_fingerprint, query_fingerprint
-from anabranch.flow.slices import Window
+from anabranch.correlation.call import plan_correlation
+from anabranch.errors import changed_settings
 from anabranch.testing import InProcess
 
 BASE = 1_700_000_000_000_000
@@ -33,16 +33,8 @@ def begun(kind: pa.DataType, **call: Any) -> InProcess:
 
 def restarted(process: InProcess, kind: pa.DataType, **call: Any) -> InProcess:
     again = begun(kind, **call)
-    again._heads, again._stored = dict(process._heads), dict(process._stored)
+    again.take_up(process)
     return again
-
-
-def edit_notes(process: InProcess, **changes: Any) -> None:
-    """As an earlier version would have left them; None removes a note."""
-    window = Window.open(process.correlation.window, process._heads[0], lambda entry: None)
-    window.notes.update(changes)
-    window.notes = {name: note for name, note in window.notes.items() if note is not None}
-    process._heads[0] = window.head()
 
 
 KEPT = {"where": ab.within("y", 0), "keep": ["y", "x"]}
@@ -60,23 +52,13 @@ def test_kept_columns_keep_their_types(old: pa.DataType, new: pa.DataType, was: 
     with pytest.raises(ab.StateMismatch) as refusal:
         restarted(process, new, **KEPT).step(None, table(2, new))
     assert str(refusal.value) == (
-        f"this checkpoint holds the kept column 'x' of the left side as {was}, and now it is "
-        f"{now}: cast it to {was} before correlate, or begin a new checkpoint"
+        f"this checkpoint was begun with left.keep='y bigint, x {was}', "
+        f"right.keep='y bigint, x {was}', and the call now says left.keep='y bigint, x {now}', "
+        f"right.keep='y bigint, x {now}': put them back, or begin a new checkpoint"
     )
     same = restarted(process, old, **KEPT)
     same.step(None, table(2, old))
     assert len(same.pairs) == 1
-
-
-def test_checkpoints_without_kept_types_go_on_and_note_them():
-    process = begun(pa.int32(), **KEPT)
-    process.step(table(1, pa.int32()), None)
-    edit_notes(process, kept=None)
-    again = restarted(process, pa.int32(), **KEPT)
-    again.step(None, table(2, pa.int32()))
-    assert len(again.pairs) == 1
-    with pytest.raises(ab.StateMismatch, match="as int, and now it is bigint"):
-        restarted(again, pa.int64(), **KEPT).step(None, table(3, pa.int64()))
 
 
 @pytest.mark.parametrize("where", [ab.within("x", 1), ab.same("x") & ab.within("y", 1)])
@@ -86,18 +68,69 @@ def test_compared_whole_numbers_may_become_wider(where: ab.Predicate):
     again = restarted(process, pa.int64(), where=where)
     again.step(None, table(2, pa.int64()))
     assert len(again.pairs) == 1
-    with pytest.raises(ab.StateMismatch, match="other compared"):
+    with pytest.raises(ab.StateMismatch, match=r"where\[0\]=.*: x bigint.* now says .*: x double"):
         restarted(process, pa.float64(), where=ab.within("x", 1)).step(None, table(2, pa.float64()))
 
 
-def test_checkpoints_that_hold_the_narrow_type_survive():
-    where = ab.within("x", 1)
-    process = begun(pa.int32(), where=where)
-    process.step(table(1, pa.int32()), None)
-    assert former_fingerprint(process.correlation) != query_fingerprint(process.correlation)
-    edit_notes(process, query=former_fingerprint(process.correlation))
-    again = restarted(process, pa.int32(), where=where)
-    again.step(None, table(2, pa.int32()))
-    wider = restarted(again, pa.int64(), where=where)
-    wider.step(None, table(3, pa.int64()))
-    assert len(again.pairs) == len(wider.pairs) == 1
+SCHEMA = {
+    "id": "int",
+    "ts": "timestamp",
+    "at": "timestamp",
+    "x": "int",
+    "v": "array<float>",
+    "k": "string",
+}
+WHERE = (ab.cosine("v") >= 0.9) & ab.same("k") & ab.within("x", 2) & ab.custom(len, "x", ["k", "x"])
+
+
+def settings_of(types: dict[str, str] | None = None, **more: Any) -> dict[str, str]:
+    call = {"where": WHERE, "window": "10 seconds", "keep": ["x"], **more}
+    found, problems = plan_correlation({**SCHEMA, **(types or {})}, SCHEMA, **call)
+    assert found is not None, problems
+    return found.settings
+
+
+CHANGED = [
+    ({"window": "5 seconds"}, "window='10 seconds'", "window='5 seconds'"),
+    ({"window": ("10 s", "5 s")}, "window='10 seconds'", "window='10 seconds, 5 seconds'"),
+    ({"keep": []}, "left.keep='x int', right.keep='x int'", "no left.keep, no right.keep"),
+    ({"time": ("at", "ts")}, "left.time='ts'", "left.time='at'"),
+    ({"types": {"id": "string"}}, "left.id='id bigint'", "left.id='id string'"),
+    (
+        {"types": {"v": "array<double>"}},
+        "where[0]='cosine: v array<float>, v array<float>'",
+        "where[0]='cosine: v array<double>, v array<float>'",
+    ),
+    (
+        {"where": WHERE.terms[0] & WHERE.terms[1]},
+        "where[2]='within: x bigint, x bigint', where[3]='custom: x int, k string, x int'",
+        "no where[2], no where[3]",
+    ),
+    ({"where": (ab.dot("v") > 1) & WHERE.terms[1]}, "where[0]='cosine: v", "where[0]='dot: v"),
+]
+
+
+@pytest.mark.parametrize(("changes", "was", "now"), CHANGED)
+def test_a_changed_setting_is_named(changes: dict[str, Any], was: str, now: str):
+    says = changed_settings(settings_of(), settings_of(**changes))
+    assert says is not None
+    before, after = says.split(", and the call now says ")
+    assert was in before and now in after
+
+
+def test_what_stored_rows_do_not_depend_on_may_change():
+    other = (ab.cosine("v", dim=3) < 0.5) & ab.same("k") & ab.within("x", 9)
+    other &= ab.custom(max, "x", ["k", "x"])
+    free = {"late": "1 minute", "plan": ab.grid(2, 2), "keep": ["x"]}
+    assert (
+        changed_settings(settings_of(), settings_of({"id": "bigint"}, where=other, **free)) is None
+    )
+    assert settings_of(keep=[]) == settings_of({"x": "bigint"}, where=WHERE, keep=[]) | {
+        "where[3]": "custom: x int, k string, x int"
+    }
+
+
+def test_a_histogram_belongs_to_its_ground_distance():
+    line, circle = (settings_of(where=ab.emd("v", ground=kind) <= 1) for kind in ("line", "circle"))
+    assert "emd line-" in line["where[0]"] and "emd circle-" in circle["where[0]"]
+    assert changed_settings(line, settings_of(where=ab.emd("v", dim=4) <= 2)) is None

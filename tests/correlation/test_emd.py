@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.emd import bounds
 from anabranch.correlation.emd import search as searching
 from anabranch.correlation.emd.bounds import (
     cheapest_first,
-    exchanged,
     independent,
     regretted,
     routes_of,
@@ -27,16 +27,19 @@ from anabranch.correlation.emd.chain import Chain
 from anabranch.correlation.emd.circle import circle_distances
 from anabranch.correlation.emd.filters import CHAINS, CLOSED, GENERAL
 from anabranch.correlation.emd.ground import Ground, read_ground
+from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.line import line_distances
+from anabranch.correlation.emd.methods.exchange import exchanged
 from anabranch.correlation.emd.potentials import standing
 from anabranch.correlation.emd.search import EmdSearch, forget
 from anabranch.correlation.emd.solve import solve
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.emd.verdict import Limit
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.flow.blocks import Block
+from anabranch.flow.cache import Cache
 from anabranch.testing import InProcess
 from tests.correlation import emd_twin, twin
+from tests.examples import examples
 
 SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
 BASE = 1_700_000_000_000_000
@@ -97,7 +100,7 @@ def block(table: np.ndarray) -> Block:
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(grounds(), seeds)
 def test_solver_and_closed_forms_equal_the_program(given_, seed):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -136,7 +139,7 @@ def test_a_long_circle_is_small_on_the_wire():
     assert len(pickle.dumps(found)) < 10_000
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(grounds(), seeds)
 def test_it_is_a_metric(given_, seed):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -152,7 +155,7 @@ def test_it_is_a_metric(given_, seed):
     assert d(p, q) <= ground.largest + 1e-9
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(30))
 @given(grounds(), seeds)
 def test_every_lower_bound_is_below_and_every_upper_bound_above(given_, seed):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -178,7 +181,7 @@ def test_every_lower_bound_is_below_and_every_upper_bound_above(given_, seed):
     assert low - slack <= key @ p <= high + slack
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(grounds(), seeds)
 def test_a_potential_dominates_the_dual_it_is_made_of(given_, seed):
     """Equation 5 of the paper for any feasible dual, and the better one for its potential."""
@@ -242,7 +245,7 @@ def filters(draw: st.DrawFn, kind: str) -> Any:
     return draw(st.lists(st.sampled_from(names), unique=True))
 
 
-@settings(max_examples=120, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(grounds(), seeds, st.data())
 def test_a_search_finds_the_pairs_of_the_program(given_, seed, data):
     ground, random = ground_of(given_), np.random.default_rng(seed)
@@ -316,10 +319,9 @@ def test_a_stored_block_serves_searches_with_other_references():
     places = random.random((6, 2))
     ground, _ = read_ground(places)
     stored = block(histograms(random, 40, 6))
-    measure = ab.emd("h", ground=places, filters=["reference"])
     for _ in range(6):
         fresh = block(histograms(random, 30, 6))
-        search = measure.search("s0", measure <= 0.2)
+        search = EmdSearch("s0", ground, "<=", 0.2, ("reference",))
         found = {
             (int(i), int(j))
             for part in search.matches(Pair(fresh, stored, (1, 1)))
@@ -521,7 +523,7 @@ def test_wrong_comparisons_are_refused():
 
 
 def test_what_was_learnt_saves_solutions():
-    """Slowly changing streams: a dual that told one pair apart tells its neighbours apart."""
+    """Slowly changing streams: a dual that separates one pair separates its neighbours."""
     random = np.random.default_rng(2)
     places = np.stack(np.meshgrid(np.arange(4.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
     ground, _ = read_ground(places)
@@ -579,13 +581,13 @@ def test_what_was_learnt_serves_the_next_micro_batch(filters):
     assert sum(kept[1:]) < sum(lost[1:])
 
 
-def test_each_worker_of_a_query_learns_for_itself_and_few_are_remembered():
+def test_each_worker_of_a_query_learns_for_itself_and_few_bytes_are_remembered(monkeypatch):
     forget()
-    measure = ab.emd("h", ground=np.eye(3), metric="euclidean")
+    ground, _ = read_ground(np.eye(3), "euclidean")
     one, two = (block(histograms(np.random.default_rng(n), 5, 3)) for n in (1, 2))
 
     def chain(owner: Any) -> Chain:
-        search: EmdSearch = measure.search("s0", measure <= 0.2)
+        search = EmdSearch("s0", ground, "<=", 0.2, CHAINS["default"])
         search.owner = owner
         list(search.matches(Pair(one, two, (10, 10))))
         found = search._chain
@@ -595,8 +597,31 @@ def test_each_worker_of_a_query_learns_for_itself_and_few_are_remembered():
     assert chain(("query", 0)) is chain(("query", 0))
     assert chain(("query", 0)) is not chain(("query", 1))
     assert chain(None) is not chain(None)
+    size = chain(("query", 0)).nbytes
+    assert size > 3 * 3 * 8
+    cache = Cache(10 * size)
+    monkeypatch.setattr(searching, "CACHE", cache)
     first = chain(("query", 0))
-    for number in range(2 * searching._MOST):
+    for number in range(100):
         chain(("another", number))
-    assert len(searching._KEPT) == searching._MOST
+    assert chain(("another", 99)) is chain(("another", 99))
     assert chain(("query", 0)) is not first
+    assert cache.nbytes <= 10 * size
+
+
+def test_routes_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch):
+    """Each of these takes 800 kB; were all kept, a process would grow by every ground it sees."""
+    cache = Cache(64 << 20)
+    monkeypatch.setattr(bounds, "CACHE", cache)
+    ages = [routes_of(Ground("line", 200, scale=float(scale))) for scale in range(1, 201)]
+    assert sum(routes.nbytes for routes in ages) > cache.budget
+    assert cache.nbytes <= cache.budget
+    assert routes_of(Ground("line", 200, scale=200.0)) is ages[-1]
+    assert routes_of(Ground("line", 200, scale=1.0)) is not ages[0]
+
+
+def test_equal_grounds_share_what_is_derived_of_them():
+    places = np.random.default_rng(1).random((9, 2))
+    one, two = (read_ground(places)[0] for _ in range(2))
+    assert one is not two and one.shared() is two.shared()
+    assert one.shared() is not read_ground(places, None, 2.0)[0].shared()

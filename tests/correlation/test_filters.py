@@ -14,13 +14,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.correlation.emd.ground import Ground
+from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates
+from anabranch.correlation.filters.equality import key_candidates
 from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.products import product_candidates
-from anabranch.correlation.filters.tiles import Pair
+from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.flow.blocks import Block
 from anabranch.testing import InProcess
+from tests.examples import examples
 
 BASE = 1_700_000_000_000_000
 PRODUCTS = ("cosine", "dot", "euclidean")
@@ -68,7 +72,7 @@ def operands(draw: Callable[..., Any]) -> tuple[np.ndarray, np.ndarray]:
     return a, b
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(120))
 @given(
     operands=operands(),
     kind=st.sampled_from(["cosine", "dot", "euclidean", "manhattan", "hamming"]),
@@ -111,7 +115,7 @@ def _directed(rows: np.ndarray) -> np.ndarray:
 numbers = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from([0.5, -0.5, 0.0, 1.0])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(100))
 @given(
     st.lists(numbers, min_size=1, max_size=6),
     st.lists(numbers, min_size=1, max_size=6),
@@ -139,7 +143,7 @@ whole = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.lists(whole, min_size=1, max_size=6),
     st.lists(whole, min_size=1, max_size=6),
@@ -214,7 +218,7 @@ def test_other_rows_of_a_block_do_not_decide_a_cosine(others: int):
     assert (0, 0) in pairs(side, side, (ab.cosine("v") >= 0.99) & ab.within("x", 1.0))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(60))
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1, 2, 3, 8, 17]),
@@ -237,6 +241,57 @@ def test_cosines_at_any_scale_equal_exact_rationals(seed: int, d: int, exponents
 
 def _dot(u: np.ndarray, v: np.ndarray) -> Fraction:
     return sum((Fraction(x) * Fraction(y) for x, y in zip(u, v, strict=True)), Fraction(0))
+
+
+END = 2**63 - 1
+BOUND = 2**61  # rows with later or earlier times are bad rows
+PROPOSERS: dict[str, Callable[[Pair], Any]] = {
+    "cosine": lambda pair: product_candidates(pair, "v", "cosine", True, 0.5),
+    "euclidean": lambda pair: product_candidates(pair, "v", "euclidean", False, 9.0),
+    "manhattan": lambda pair: loop_candidates(pair, "v", "manhattan", False, 9.0),
+    "hamming": lambda pair: loop_candidates(pair, "v", "hamming", False, 9.0),
+    "band": lambda pair: band_candidates(pair, [Band("x", 9.0)], False),
+    "scanned band": lambda pair: band_candidates(pair, [Band("x", 9.0)], True),
+    "two bands": lambda pair: band_candidates(pair, [Band("x", 9.0)] * 2, False),
+    "two scanned bands": lambda pair: band_candidates(pair, [Band("x", 9.0)] * 2, True),
+    "key": lambda pair: key_candidates(pair, "k", np.zeros(len(pair.left), bool)),
+    "line": lambda pair: _found("line", "mean", pair),
+    "circle": lambda pair: _found("circle", "mean", pair),
+    "chain": lambda pair: _found("line", "key", pair),
+}
+
+
+def _found(kind: str, name: str, pair: Pair) -> Any:
+    search = EmdSearch("v", Ground(kind, 2), "<=", 9.0, (name,))
+    return (found[:2] for found in search.matches(pair))
+
+
+def at_times(times: list[int]) -> Block:
+    n = len(times)
+    columns = {"v": np.ones((n, 2)), "x": np.ones(n), "k": np.ones(n, np.int64)}
+    return Block.of(sorted(times), columns)
+
+
+@pytest.mark.parametrize("name", PROPOSERS)
+@pytest.mark.parametrize("window", [(5, 5), (0, 0), (5, 2**61), (2**62, 2**70)])
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ([BASE + n for n in range(20)] + [END], [BASE + n for n in range(20)]),
+        ([BASE], [BASE, END - 1, END]),
+        ([END - 7, END - 3, END], [END - 4, END]),
+        ([-END - 1, -END, 0], [-END - 1, -END + 9]),
+        ([-BOUND, -BOUND + 9, BOUND], [-BOUND, BOUND - 9, BOUND]),
+    ],
+)
+def test_times_at_the_ends_lose_no_pair(name, window, left, right):
+    pair = Pair(at_times(left), at_times(right), window)
+    due = [-window[0] <= t - s <= window[1] for t in sorted(left) for s in sorted(right)]
+    i, j = every(pair)
+    assert proposed(PROPOSERS[name](pair)) == set(
+        zip(i[due].tolist(), j[due].tolist(), strict=True)
+    )
+    assert comparisons(pair) == sum(due)
 
 
 def test_distances_whose_squares_overflow():

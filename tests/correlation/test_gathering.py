@@ -10,10 +10,11 @@ import pytest
 
 import anabranch as ab
 from anabranch.correlation import gathering
-from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
-from anabranch.correlation.packing import pack
+from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
+from anabranch.correlation.packing import SidePacking
+from anabranch.flow import blocks
 from anabranch.flow.blocks import Block
-from anabranch.flow.slices import Window
+from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess, prepare
@@ -44,9 +45,11 @@ def batches_of(left: pa.Table, right: pa.Table, pieces: int = 1) -> list[pa.Reco
         step = -(-len(rows) // pieces)
         for start in range(0, len(rows), step):
             batch = prepare(correlation.sides[side], rows.slice(start, step))
-            packed = pack(correlation, side, live, batch)
-            arrivals.append((side, Block.decode(packed.blocks[0])))
-    kernel = CorrelateKernel(correlation, Window(correlation.window))
+            packed = SidePacking(correlation, side).pack(batch, live)
+            arrivals.append(Block.decode(packed.cells[0]))
+    kernel = CorrelateKernel(
+        CorrelateJob(correlation), Slices(correlation.window, CorrelateNotes())
+    )
     found = list(kernel.step(arrivals, BEGINNING))
     assert kernel.load.pairs == sum(batch.num_rows for batch in found)
     return found
@@ -90,19 +93,19 @@ def test_kept_columns_of_a_side_are_put_together_only_as_far_as_arrow_goes(
 ) -> None:
     left, right = table(0, KEPT["strings"]), table(1000, KEPT["lists of strings"])
     whole = pairs(batches_of(left, right, pieces=8))
-    monkeypatch.setattr(gathering, "TOGETHER_BYTES", 1_000)
+    monkeypatch.setattr(blocks, "TOGETHER_BYTES", 1_000)
     joined = []
-    real = gathering.together
+    real = blocks.together
     monkeypatch.setattr(
         "anabranch.correlation.kernel.together",
-        lambda blocks: joined.append(real(blocks)) or joined[-1],  # type: ignore[func-returns-value]
+        lambda some: joined.append(real(some)) or joined[-1],  # type: ignore[func-returns-value]
     )
     assert pairs(batches_of(left, right, pieces=8)) == whole
     assert len(whole) == 1600 and all(len(groups) > 1 for groups in joined)
 
 
 def test_stored_rows_of_several_blocks_meet_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gathering, "TOGETHER_BYTES", 1)
+    monkeypatch.setattr(blocks, "TOGETHER_BYTES", 1)
     left, right = table(0, KEPT["strings"]), table(1000, KEPT["strings"])
     call = {**CALL, "plan": ab.grid(2, 2), "late": "1 second", "keep": ["s"]}
     run = InProcess(left.schema, right.schema, streaming=True, **call)

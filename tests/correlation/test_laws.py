@@ -8,7 +8,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from typing import Any
@@ -20,8 +19,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.flow.slices import Window
-from anabranch.plans.plan import Csp, Plan, Ssp, keyed
+from anabranch.flow.container import unpack
+from anabranch.plans.hashed import Ssp, keyed
+from anabranch.plans.plan import Plan
+from anabranch.plans.segments import Csp
 from anabranch.testing import InProcess
 from tests.correlation import twin
 
@@ -185,9 +186,12 @@ def run_behind(cls: type[InProcess], batches: Any, marks: Any, **call: Any) -> I
 class Lazy(InProcess):
     """Workers are called only if they have rows or something to free."""
 
-    def _due(self, worker: int, watermark: int) -> bool:
-        window = Window.open(self.correlation.window, self._heads[worker], lambda entry: None)
-        due = window.next_expiry()
+    def __init__(self, *about: Any, **call: Any) -> None:
+        super().__init__(*about, **call)
+        self.workers.is_due = self._is_due  # type: ignore[method-assign]
+
+    def _is_due(self, worker: int, watermark: int) -> bool:
+        due = self.workers.kernel(worker).slices.next_expiry()
         return due is not None and due <= watermark
 
 
@@ -292,6 +296,6 @@ def test_a_lateness_far_beyond_the_window_leaves_few_slices():
     for n in range(400):
         rows = table([{"id": n, "t": BASE + n * 1_000_000, "v": [1.0], "x": n, "k": "a"}])
         run.step(rows, rows)
-        (head,) = run._heads.values()
-        assert len(json.loads(head[1:])["slices"]) <= 130
+        (head,) = run.workers.heads.values()
+        assert len(unpack(head)[1]["slices"]) <= 130
     assert run.state_rows == 800 and len(head) < 12_000 and len(run.pairs) == 400

@@ -307,7 +307,7 @@ def test_one_key_with_many_rows_goes_through_the_product():
         (lambda left, right: product(left, right), "not booleans: compare it"),
     ],
 )
-def test_a_custom_function_that_returns_nonsense_is_told_so(function, says):
+def test_a_custom_function_that_returns_nonsense_is_refused(function, says):
     process = InProcess(
         LEFT.schema, RIGHT.schema, where=ab.custom(function, ["x"], ["y"]), window="1 second"
     )

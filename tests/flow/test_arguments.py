@@ -55,6 +55,59 @@ def test_the_form_of_a_value_is_that_of_its_type(name: str):
                 assert found.dtype == np.dtype(form)
 
 
+MOMENTS = [0, 253_402_300_799_000_000, -(2**61), 2**61, None]
+SAID = [None if m is None else np.datetime64(m, "us") for m in MOMENTS]
+
+
+@pytest.mark.parametrize("zone", [None, "UTC", "Asia/Tokyo", "America/Los_Angeles"])
+def test_moments_beyond_python_are_shown_inside_structs_maps_and_arrays(zone: Any):
+    """9999-12-31 23:59:59 is in the year 10000 in Tokyo, which Python's datetime cannot say."""
+    stamps = pa.array(MOMENTS, pa.int64()).cast(pa.timestamp("us", zone))
+    days = pa.array([2**31 - 1, -(2**31), 0, None, 1], pa.int32()).cast(pa.date32())
+    dates = [
+        None if d is None else np.datetime64(d, "D") for d in (2**31 - 1, -(2**31), 0, None, 1)
+    ]
+    mask = pa.array([False, False, True, False, False])
+    struct = pa.StructArray.from_arrays(
+        [stamps, days, pa.array([1, 2, 3, 4, 5])], ["at", "day", "n"], mask=mask
+    )
+    want: list[Any] = [
+        {"at": at, "day": day, "n": n} for at, day, n in zip(SAID, dates, range(1, 6), strict=True)
+    ]
+    want[2] = None
+    assert list(plain(struct)) == want
+    assert list(plain(struct.slice(1, 3))) == want[1:4]
+    offsets = pa.array([0, 2, 2, 5])
+    nested = pa.ListArray.from_arrays(offsets, struct)
+    assert list(plain(nested)) == [want[:2], [], want[2:]]
+    assert list(plain(nested.slice(2))) == [want[2:]]
+    keyed = pa.MapArray.from_arrays(offsets, pa.array(list("abcde")), stamps)
+    entries = list(zip("abcde", SAID, strict=True))
+    assert list(plain(keyed)) == [entries[:2], [], entries[2:]]
+    assert list(plain(keyed.slice(1))) == [[], entries[2:]]
+
+
+def test_a_custom_function_sees_structs_with_moments_beyond_python():
+    at = pa.array([253_402_300_799_000_000], pa.int64()).cast(pa.timestamp("us", "Asia/Tokyo"))
+    rows = pa.table(
+        {
+            "id": [1],
+            "ts": pa.array([STAMP], pa.timestamp("us", "UTC")),
+            "st": pa.StructArray.from_arrays([at], ["z"]),
+        }
+    )
+    seen = []
+
+    def same(left: Any, right: Any) -> np.ndarray:
+        seen.extend(left["st"])
+        return np.ones((len(left["st"]), len(right["st"])), bool)
+
+    run = InProcess(rows.schema, rows.schema, where=ab.custom(same, "st", "st"), window="1 second")
+    run.step(rows, rows)
+    assert len(run.pairs) == 1
+    assert seen[0] == {"z": np.datetime64("9999-12-31T23:59:59", "us")}
+
+
 def test_null_elements_are_found_also_in_a_part_of_a_column():
     column = pa.array([[1], [None, 2], None, [], [3]], pa.list_(pa.int64()))
     assert null_elements(column).to_pylist() == [False, True, False, False, False]

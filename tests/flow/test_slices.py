@@ -9,25 +9,25 @@ import pytest
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, concat
-from anabranch.flow.slices import SLICE_BYTES, Slice, Window
+from anabranch.flow.slices import SLICE_BYTES, Notes, Slice, Slices
 
 
 def block(*times: int) -> Block:
     return Block.of(t=sorted(times), columns={"id": np.array(sorted(times))})
 
 
-def times(window: Window, side: int = 0) -> list[int]:
+def times(window: Slices, side: int = 0) -> list[int]:
     return sorted(t for found in window.reach(side, -(10**18), 10**18) for t in found.t.tolist())
 
 
-def keeping(window: Window) -> Callable[[Slice], Block]:
+def keeping(window: Slices) -> Callable[[Slice], Block]:
     """Reads what a window has now, as a store does later."""
-    held = {entry.number: window._read(entry) for entry in window.slices}
+    held = {entry.number: window.read(entry.number) for entry in window.entries.values()}
     return lambda entry: held[entry.number]
 
 
 def test_reach_reads_only_slices_that_overlap():
-    window = Window(spans=(100, 100))
+    window = Slices((100, 100), Notes())
     window.append(0, block(10, 20))
     window.append(0, block(30, 40))
     window.append(1, block(10))
@@ -39,7 +39,7 @@ def test_reach_reads_only_slices_that_overlap():
 def test_expiry_is_exact_at_the_closed_end():
     #  t=10 ---------- stays 100 ----------> a partner at 110 still joins; the watermark promises
     #                                        later rows are > it, so 110 frees the slice, 109 not
-    window = Window(spans=(100, 0))
+    window = Slices((100, 0), Notes())
     window.append(0, block(10))
     window.append(1, block(10))
     assert window.next_expiry() == 10
@@ -51,47 +51,51 @@ def test_expiry_is_exact_at_the_closed_end():
 
 
 def test_only_changes_are_written():
-    window = Window(spans=(100, 100))
+    window = Slices((100, 100), Notes())
     window.append(0, block(10))
     stored = {entry.number: found.encode() for entry, found in window.added.values()}
-    again = Window.open((100, 100), window.head(), lambda entry: Block.decode(stored[entry.number]))
+    again = Slices.open(
+        (100, 100), Notes, window.head(), lambda entry: Block.decode(stored[entry.number])
+    )
     assert again.added == {} and again.dropped == []
     assert times(again) == [10]
     again.append(0, block(500))
     again.expire(300)
-    assert list(again.dropped) == [0] and [e.number for e, _ in again.added.values()] == [1]
+    assert [e.number for e in again.dropped] == [0] and [
+        e.number for e, _ in again.added.values()
+    ] == [1]
 
 
 def test_a_slice_added_and_dropped_in_one_step_is_never_written():
-    window = Window(spans=(0, 0))
+    window = Slices((0, 0), Notes())
     window.append(0, block(10))
     window.expire(10)
     assert window.added == {} and window.dropped == []
 
 
 def test_small_slices_merge_within_an_eighth_of_the_span():
-    window = Window(spans=(800, 800))
+    window = Slices((800, 800), Notes())
     for n in range(40):
         window.append(0, block(n * 10, n * 10 + 5))
     before = times(window)
     window.merge_small()
     assert times(window) == before
-    assert len(window.slices) < 10
-    assert max(entry.last - entry.first for entry in window.slices) <= 100
+    assert len(window.entries) < 10
+    assert max(entry.last - entry.first for entry in window.entries.values()) <= 100
     assert all((np.diff(found.t) >= 0).all() for found in window.reach(0, 0, 10**6))
 
 
 @pytest.mark.parametrize("apart", [1, 100, 10**6])
 def test_slices_are_few_however_far_apart_rows_are(apart):
     """The newest 2,000 rows of a stream, one more in each step; the span says nothing of them."""
-    window, rewritten = Window(spans=(800, 800)), 0
+    window, rewritten = Slices((800, 800), Notes()), 0
     for n in range(6_000):
         window.append(0, block(n * apart))
         window.expire((n - 2_000) * apart + 800)
         window.merge_small()
         rewritten += sum(entry.rows for entry, _ in window.added.values()) - 1
         window.fetch, window.added, window.dropped = keeping(window), {}, []
-        assert len(window.slices) <= 65
+        assert len(window.entries) <= 65
         assert window.rows <= min(n + 1, 2_000 + 2_000 // 4)
     assert times(window)[-2_000:] == [n * apart for n in range(4_000, 6_000)]
     assert rewritten <= 60 * 6_000
@@ -100,25 +104,25 @@ def test_slices_are_few_however_far_apart_rows_are(apart):
 def test_big_blocks_are_cut_to_slices():
     n = SLICE_BYTES // 64
     vectors = np.zeros((n, 32), np.float32)
-    window = Window(spans=(10, 10))
+    window = Slices((10, 10), Notes())
     window.append(0, Block.of(t=np.arange(n), columns={"v": vectors}))
-    assert len(window.slices) > 1
-    assert all(entry.bytes <= 1.5 * SLICE_BYTES for entry in window.slices)
+    assert len(window.entries) > 1
+    assert all(entry.bytes <= 1.5 * SLICE_BYTES for entry in window.entries.values())
     assert window.rows == n
 
 
 def test_other_versions_are_refused():
-    with pytest.raises(StateMismatch, match="layout 9"):
-        Window.open((1, 1), b"\x09{}", lambda entry: block(1))
+    with pytest.raises(StateMismatch, match="another version"):
+        Slices.open((1, 1), Notes, b"anabra\x09{}", lambda entry: block(1))
     with pytest.raises(StateMismatch, match="another version"):
         Block.decode(b"something else entirely")
 
 
 def test_a_missing_slice_is_said():
-    window = Window(spans=(100, 100))
+    window = Slices((100, 100), Notes())
     window.append(0, block(10))
     with pytest.raises(StateMismatch, match="nowhere to read"):
-        list(Window((100, 100), None, window.slices).reach(0, 0, 100))
+        list(Slices((100, 100), Notes(), None, window.entries).reach(0, 0, 100))
 
 
 def test_blocks_keep_stamps_and_columns():

@@ -10,21 +10,25 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from anabranch.flow.blocks import Block
-from anabranch.flow.hashing import mix
-from anabranch.flow.slices import Slice, Window
+from anabranch.flow.hashing import mix, worker_of
+from anabranch.flow.kernel import Task
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.belated import BelatedLists
 from anabranch.neighbours.interest.homes import HomeKernel, Owners
 from anabranch.neighbours.interest.horizons import Merger
+from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries
+from anabranch.neighbours.lists.algorithm import Algorithm, Queries
+from anabranch.plans.log import User
 from anabranch.plans.plan import RIGHT
+from anabranch.testing import Workers
 from tests.neighbours.runs import Run
 
 SPAN = 50_000
@@ -37,6 +41,30 @@ class TightOwner(OwnerKernel):
 
     def _algorithm(self, queries: Queries) -> Algorithm:
         return BelatedLists(queries, self.spare)
+
+
+@dataclass(frozen=True)
+class Homes(HomeJob):
+    """Homes that are told of mergers by a run."""
+
+    run: Any = None
+    stays = (SPAN,)
+
+    def kernel(self, slices: Any, task: Task) -> HomeKernel:
+        return HomeKernel(self.run.owners, slices, task.worker, self.run.chosen)
+
+
+@dataclass(frozen=True)
+class TightOwners(OwnerJob):
+    """Owners that tell a run of their mergers."""
+
+    run: Any = None
+    stays = (50,)
+
+    def kernel(self, slices: Any, task: Task) -> OwnerKernel:
+        made = TightOwner(self.nearest, self.queries, slices, task.worker, publish=self.run.publish)
+        made.spare = self.run.spare
+        return made
 
 
 class InterestRun(Run):
@@ -58,17 +86,15 @@ class InterestRun(Run):
     ) -> None:
         super().__init__(call, fixed, late, workers)
         assert self.fixed is not None
-        self.workers = workers
         self.owners = Owners.of(self.fixed, workers, call.measure)
         self.choose = choose
         self.lean = lean
         self.spare = spare
         self.mergers: dict[int, list[tuple[int, bytes]]] = {}
-        self.home_heads: dict[int, bytes] = {}
-        self.home_slices: dict[tuple[int, int], bytes] = {}
-        self.home_due: dict[int, int] = {}
-        self.home_loads: list[Any] = []
-        self.due: dict[int, int] = {}
+        table = self.fixed.encode(**self.fixed.meta)
+        self.owner_count = workers
+        self.homes = Workers(Homes(call, table, workers, "", self))
+        self.workers = Workers(TightOwners(call, table, "", self))
         self.batch = 0
 
     def step(
@@ -82,18 +108,20 @@ class InterestRun(Run):
         if objects:
             t, ids, points = zip(*objects, strict=True)
             block = Block.of(t, {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)})
-            homes = mix(block.columns["id"]) % self.workers
-            for home in range(self.workers):
-                inbox[home] = [block.take(np.flatnonzero(homes == home))]
+            homes = mix(block.columns["id"]) % self.owner_count
+            for home in range(self.owner_count):
+                cell = block.take(np.flatnonzero(homes == home)).encode(side=RIGHT)
+                inbox[home] = [Block.decode(cell)]
             self.newest = max(self.newest, *t)
-        sent: dict[int, list[tuple[int, Block]]] = {}
-        for home in range(self.workers):
-            for arrivals in self._calls(home, inbox, self.home_due, watermark):
-                for owner, block, notes in self._look(home, arrivals, watermark):
-                    cell = block.encode(side=RIGHT, **notes)
-                    sent.setdefault(owner, []).append((RIGHT, Block.decode(cell)))
-        for owner in range(self.workers):
-            for arrived in self._calls(owner, sent, self.due, watermark):
+        sent: dict[int, list[Block]] = {}
+        for home in range(self.owner_count):
+            for arrivals in self._calls(self.homes, home, inbox, watermark):
+                for batch in self.homes.step(home, arrivals, watermark):
+                    for row in batch.to_pylist():
+                        owner = worker_of(row["worker"])
+                        sent.setdefault(owner, []).append(Block.decode(row["block"]))
+        for owner in range(self.owner_count):
+            for arrived in self._calls(self.workers, owner, sent, watermark):
                 self._work(owner, arrived, watermark)
         self.batch += 1
 
@@ -104,30 +132,13 @@ class InterestRun(Run):
         super().finish()
 
     def _calls(
-        self, worker: int, inbox: dict[int, list[Any]], due: dict[int, int], watermark: int
+        self, workers: Workers, worker: int, inbox: dict[int, list[Any]], watermark: int
     ) -> list[Any]:
-        called = [inbox[worker]] if worker in inbox else []
-        return called + [[]] * (due.get(worker, FOREVER) <= watermark)
+        due = workers.is_due(worker, watermark)
+        return ([inbox[worker]] if worker in inbox else []) + [[]] * due
 
-    def _look(
-        self, home: int, arrivals: list[Block], watermark: int
-    ) -> list[tuple[int, Block, dict[str, Any]]]:
-        def fetch(entry: Slice) -> Block:
-            return Block.decode(self.home_slices[home, entry.number])
-
-        window = Window.open((SPAN, SPAN), self.home_heads.get(home), fetch)
-        kernel = HomeKernel(self.owners, window, home, "fingerprint")
-        found = list(kernel.step(arrivals, watermark, self._chosen(kernel)))
-        for number in window.dropped:
-            del self.home_slices[home, number]
-        for number, (_, block) in window.added.items():
-            self.home_slices[home, number] = block.encode()
-        self.home_heads[home] = window.head()
-        self.home_loads.append(kernel.load)
-        self.home_due[home] = kernel.due() or 2**62
-        return found
-
-    def _chosen(self, kernel: HomeKernel) -> dict[int, Merger]:
+    def chosen(self, believes: Callable[[Merger], bool]) -> dict[int, Merger]:
+        """The mergers that a home goes by."""
         mergers = {}
         for owner, files in self.mergers.items():
             known = [file for file in files if file[0] < self.batch]
@@ -136,25 +147,16 @@ class InterestRun(Run):
                 mergers[owner] = Merger.decode(chosen)
         return mergers
 
-    def _kernel(self, window: Window, worker: int) -> OwnerKernel:
-        kernel = TightOwner(self.call, self.fixed, window, worker)
-        kernel.spare = self.spare
-        return kernel
-
-    def _after(self, kernel: Any, worker: int) -> None:
-        merger = kernel.merger()
-        if merger is not None:
-            if self.lean:
-                merger.wanted[:] = -1.0
-            self._publish(kernel, merger)
-        self.due[worker] = kernel.due() or 2**62
-
-    def _publish(self, kernel: OwnerKernel, merger: Merger) -> None:
-        self.mergers.setdefault(kernel.worker, []).append((self.batch, merger.encode()))
+    def publish(self, owner: int, merger: Merger, kept: Sequence[str]) -> list[str]:
+        """Keep what an owner tells homes."""
+        if self.lean:
+            merger.wanted[:] = -1.0
+        self.mergers.setdefault(owner, []).append((self.batch, merger.encode()))
+        return []
 
     def total(self, name: str) -> int:
         """A figure of all homes' steps, added up."""
-        return sum(getattr(load, name) for load in self.home_loads)
+        return sum(getattr(load, name) for load in self.homes.loads)
 
 
 class KeptControl(InterestRun):
@@ -162,22 +164,20 @@ class KeptControl(InterestRun):
 
     def __init__(self, folder: str, *about: Any, **more: Any) -> None:
         super().__init__(*about, **more)
-        self.files = Mergers(folder, "query", "operator")
+        self.files = Mergers(folder, User("query", "operator"))
 
     def save(self) -> dict[str, Any]:
         """All that a checkpoint and a sink hold."""
-        names = ("rows", "newest", "heads", "lists", "slices", "due", "batch", "home_heads")
-        kept = {name: getattr(self, name) for name in (*names, "home_slices", "home_due")}
-        return copy.deepcopy(kept)
+        kept = {name: copy.deepcopy(getattr(self, name)) for name in ("rows", "newest", "batch")}
+        return {**kept, "workers": self.workers.copy(), "homes": self.homes.copy()}
 
     def take_back(self, saved: dict[str, Any]) -> None:
         """Go on from a saved state."""
-        vars(self).update(copy.deepcopy(saved))
+        vars(self).update(copy.deepcopy({n: saved[n] for n in ("rows", "newest", "batch")}))
+        self.workers, self.homes = saved["workers"].copy(), saved["homes"].copy()
 
-    def _chosen(self, kernel: HomeKernel) -> dict[int, Merger]:
-        return self.files.newest(kernel.believes)
+    def chosen(self, believes: Callable[[Merger], bool]) -> dict[int, Merger]:
+        return self.files.newest(believes)
 
-    def _publish(self, kernel: OwnerKernel, merger: Merger) -> None:
-        notes = kernel.window.notes
-        kept = notes.get("mergers", [])
-        notes["mergers"] = self.files.publish(kernel.worker, self.batch, merger, kept)
+    def publish(self, owner: int, merger: Merger, kept: Sequence[str]) -> list[str]:
+        return self.files.publish(owner, self.batch, merger, kept)

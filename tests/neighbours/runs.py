@@ -12,12 +12,12 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Slice, Window
 from anabranch.neighbours.call import Nearest, plan_nearest
-from anabranch.neighbours.kernel import NearestKernel
+from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.queries import fixed_queries, read_queries
 from anabranch.plans.plan import LEFT, RIGHT
+from anabranch.testing import Workers
 from tests.neighbours import twin as knn_twin
 
 OBJECTS = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
@@ -44,22 +44,36 @@ def query_table(queries: Sequence[dict[str, Any]]) -> pa.Table:
     )
 
 
+class ShortStays(NearestJob):
+    """Objects in many small slices."""
+
+    stays = (50,)
+
+
 class Run:
     """One query set on some workers; every step goes through stored bytes."""
 
     def __init__(
         self, call: Nearest, fixed: Sequence[dict[str, Any]] | None, late: int, workers: int
     ) -> None:
-        self.call = call
         self.fixed = None if fixed is None else fixed_queries(call, query_table(fixed))[0]
         self.late = late
         self.plans = {"0": [workers, None]}
         self.rows: list[dict[str, Any]] = []
-        self.loads: list[Load] = []
         self.newest = 0
-        self.heads: dict[int, bytes] = {}
-        self.lists: dict[int, bytes] = {}
-        self.slices: dict[tuple[int, int], bytes] = {}
+        self.workers = Workers(ShortStays(call, None))
+        self.restart(call)
+
+    def restart(self, call: Nearest) -> None:
+        """Go on from what is stored under another call."""
+        self.call = call
+        table = None if self.fixed is None else self.fixed.encode(**self.fixed.meta)
+        self.workers.job = ShortStays(call, table)
+
+    @property
+    def loads(self) -> list[Load]:
+        """The reports of all steps."""
+        return self.workers.loads
 
     @property
     def watermark(self) -> int:
@@ -75,14 +89,14 @@ class Run:
     ) -> None:
         """One micro-batch of objects (t, id, point) and of things that happen to queries."""
         watermark = self.watermark
-        inbox: dict[int, list[tuple[int, Block]]] = {}
+        inbox: dict[int, list[Block]] = {}
         workers = max(plan[0] for plan in self.plans.values())
         if objects:
             t, ids, points = zip(*objects, strict=True)
             columns = {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)}
             coded = Block.of(t, columns).encode(side=RIGHT, nearest=self.plans)
             for worker in range(workers):
-                inbox.setdefault(worker, []).append((RIGHT, Block.decode(coded)))
+                inbox.setdefault(worker, []).append(Block.decode(coded))
             self.newest = max(self.newest, *t)
         if ops:
             block = read_queries(self.call, query_table(ops))[0]
@@ -90,8 +104,8 @@ class Run:
             for worker in np.unique(homes):
                 part = block.take(np.flatnonzero(homes == worker))
                 coded = part.encode(side=LEFT, nearest=self.plans)
-                inbox.setdefault(int(worker), []).append((LEFT, Block.decode(coded)))
-        for worker in sorted({*self.heads, *inbox}):
+                inbox.setdefault(int(worker), []).append(Block.decode(coded))
+        for worker in sorted({*self.workers.heads, *inbox}):
             self._work(worker, inbox.get(worker, []), watermark)
 
     def finish(self) -> None:
@@ -99,29 +113,17 @@ class Run:
         self.newest = max(self.newest, START) + 10**9
         self.step([])
 
-    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
-        def fetch(entry: Slice) -> Block:
-            return Block.decode(self.slices[worker, entry.number])
-
-        window = Window.open((50, 50), self.heads.get(worker), fetch)
-        kernel = self._kernel(window, worker)
-        if worker in self.lists:
-            kernel.restore(self.lists[worker])
+    def _work(self, worker: int, arrivals: list[Block], watermark: int) -> None:
+        kernel = self._kernel(worker)
         for batch in kernel.step(arrivals, watermark):
             self.rows += batch.to_pylist()
-        for number in window.dropped:
-            del self.slices[worker, number]
-        for number, (_, block) in window.added.items():
-            self.slices[worker, number] = block.encode()
         self._after(kernel, worker)
-        self.heads[worker] = window.head()
-        self.lists[worker] = kernel.snapshot()
-        self.loads.append(kernel.load)
+        self.workers.store(worker, kernel)
 
-    def _kernel(self, window: Window, worker: int) -> NearestKernel:
-        return NearestKernel(self.call, self.fixed, window, worker)
+    def _kernel(self, worker: int) -> Any:
+        return self.workers.kernel(worker)
 
-    def _after(self, kernel: NearestKernel, worker: int) -> None:
+    def _after(self, kernel: Any, worker: int) -> None:
         """What a test adds to a step."""
 
     def hits(self) -> list[tuple[int, int, int, int, float, int]]:
@@ -132,23 +134,15 @@ class Run:
     @property
     def state_rows(self) -> int:
         """Objects stored in all workers after the last step."""
-        return sum({load.worker: load.state_rows for load in self.loads}.values())
+        return self.workers.state_rows
 
 
 class Timed(Run):
     """Workers that are called as Spark calls them: for rows, or when what is due has come."""
 
-    def __init__(self, *call: Any) -> None:
-        super().__init__(*call)
-        self.due: dict[int, int | None] = {}
-
-    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
-        due = self.due.get(worker)
-        if arrivals or (due is not None and due <= watermark):
+    def _work(self, worker: int, arrivals: list[Block], watermark: int) -> None:
+        if arrivals or self.workers.is_due(worker, watermark):
             super()._work(worker, arrivals, watermark)
-
-    def _after(self, kernel: NearestKernel, worker: int) -> None:
-        self.due[worker] = kernel.due()
 
 
 def expected(

@@ -17,10 +17,10 @@ from anabranch.errors import StateMismatch
 from anabranch.neighbours.interest.homes import Owners
 from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.interest.mergers import Mergers
-from anabranch.neighbours.interest.routing import interest, rows_per_object
+from anabranch.neighbours.interest.routing import rows_per_object
 from anabranch.neighbours.lists.algorithm import METRICS, Queries
-from anabranch.plans.log import PlanLog
-from anabranch.plans.plan import plan_from_dict, ssp
+from anabranch.plans.hashed import ssp
+from anabranch.plans.log import PlanLog, User
 from anabranch.predicates import VectorMeasure
 from tests.neighbours.interest_runs import InterestRun, KeptControl
 from tests.neighbours.runs import START, call_of, expected
@@ -229,7 +229,7 @@ def test_mergers_pass_through_bytes() -> None:
 
 
 def test_an_owner_keeps_its_newest_mergers(tmp_path: Path) -> None:
-    mergers = Mergers(str(tmp_path), "q", "a")
+    mergers = Mergers(str(tmp_path), User("q", "a"))
     kept: dict[int, list[str]] = {0: [], 1: []}
     for batch in range(20):
         owner = batch % 2
@@ -242,7 +242,7 @@ def test_an_owner_keeps_its_newest_mergers(tmp_path: Path) -> None:
 
 
 def test_mergers_of_batches_that_were_undone_go_when_it_is_their_turn(tmp_path: Path) -> None:
-    mergers = Mergers(str(tmp_path), "q", "a")
+    mergers = Mergers(str(tmp_path), User("q", "a"))
 
     def published(batches: range, kept: list[str], reached: int) -> list[str]:
         for batch in batches:
@@ -260,14 +260,14 @@ def test_mergers_of_batches_that_were_undone_go_when_it_is_their_turn(tmp_path: 
 
 
 def test_a_control_directory_has_one_owner(tmp_path: Path) -> None:
-    Mergers(str(tmp_path), "q", "a")
+    Mergers(str(tmp_path), User("q", "a"))
     with pytest.raises(StateMismatch, match="belongs to query q, this is query r"):
-        Mergers(str(tmp_path), "r", "a")
+        Mergers(str(tmp_path), User("r", "a"))
     with pytest.raises(StateMismatch, match="belongs to another verb"):
-        Mergers(str(tmp_path), "q", "b")
-    PlanLog(str(tmp_path / "log")).begin(ssp(2), first=0)
+        Mergers(str(tmp_path), User("q", "b"))
+    PlanLog(str(tmp_path / "log")).begin(ssp(2))
     with pytest.raises(StateMismatch, match="holds a plan log"):
-        Mergers(str(tmp_path / "log"), "q", "a")
+        Mergers(str(tmp_path / "log"), User("q", "a"))
 
 
 def test_scores_too_large_for_a_limit_let_everything_through() -> None:
@@ -290,4 +290,10 @@ def test_what_plans_cost() -> None:
     rows = rows_per_object(400, 81, 40_000, 16)
     assert rows["A"] == 16 and 1.5 <= rows["B"] <= 2 and 14 <= rows["C"] <= 18
     assert rows_per_object(10**6, 9, 40_000, 16)["B"] == pytest.approx(16)
-    assert plan_from_dict(interest(3).to_dict()) == interest(3)
+
+
+def test_two_alike_calls_of_a_query_do_not_share_a_control_directory(tmp_path: Path) -> None:
+    Mergers(str(tmp_path), User("q", "a", "run", "one"))
+    with pytest.raises(StateMismatch, match="two calls in this query"):
+        Mergers(str(tmp_path), User("q", "a", "run", "two"))
+    Mergers(str(tmp_path), User("q", "a", "next run", "two"))

@@ -9,8 +9,9 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
-from anabranch.errors import BadRow, InvalidCall, StateMismatch
-from anabranch.neighbours.call import LONGEST, MOST_K, plan_nearest
+from anabranch.calls import LONGEST
+from anabranch.errors import BadRow, InvalidCall, StateMismatch, changed_settings
+from anabranch.neighbours.call import MOST_K, plan_nearest
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.methods import Queries
 from anabranch.neighbours.queries import fixed_queries, read_queries
@@ -63,12 +64,12 @@ def test_without_dim_what_came_first_counts_and_dim_is_the_way_out() -> None:
             BadRow, match=r"query 2 .* length 3 where objects and earlier .* have 2"
         ):
             run.step(objects[1:2], [bad])
-    run.call = call_of(ops=True, by=ab.euclidean("v", dim=2), bad_rows="drop")
+    run.restart(call_of(ops=True, by=ab.euclidean("v", dim=2), bad_rows="drop"))
     run.step(objects[1:2], [bad])
     run.step(objects[2:])
     run.finish()
     assert run.hits() == expected(objects, [good])
-    run.call = call_of(ops=True, by=ab.euclidean("v", dim=3))
+    run.restart(call_of(ops=True, by=ab.euclidean("v", dim=3)))
     with pytest.raises(StateMismatch, match="begun with vectors of length 2, and the call says 3"):
         run.step([(run.newest + MS, 9, [1.0, 2.0, 3.0])])
 
@@ -84,7 +85,7 @@ def test_a_cancellation_before_anything_else_fits_any_length() -> None:
 
 BAD = [
     ({"v": [1e200, 0.0]}, {}, "'v' is too large: its squared norm overflows"),
-    ({"v": [1e-200, 0.0]}, {"by": ab.cosine("v", dim=2)}, "'v' is a zero vector, or nearly"),
+    ({"v": [0.0, 0.0]}, {"by": ab.cosine("v", dim=2)}, "'v' is a zero vector"),
     ({"k": MOST_K + 1}, {}, "k must be at most 1,000,000"),
     ({"k": 2**62}, {}, "k must be at most 1,000,000"),
     ({"span": LONGEST + 1}, {}, "its window is longer than 3650000 days"),
@@ -163,10 +164,41 @@ def test_fixed_queries_are_the_same_in_any_order() -> None:
     for _ in range(3):
         mixed = [rows[n] for n in random.permutation(30)]
         again, _ = fixed_queries(call, query_table(mixed))
-        assert call.fingerprint(again) == call.fingerprint(block)
+        assert call.settings(again) == call.settings(block)
         assert again.columns["v"].tolist() == block.columns["v"].tolist()
     rows[4]["k"] = 2
-    assert call.fingerprint(fixed_queries(call, query_table(rows))[0]) != call.fingerprint(block)
+    changed = call.settings(fixed_queries(call, query_table(rows))[0])
+    says = changed_settings(call.settings(block), changed)
+    assert says is not None and says.startswith("this checkpoint was begun with queries='query_id ")
+
+
+@pytest.mark.parametrize(
+    ("changes", "now"),
+    [
+        ({"by": ab.cosine("v")}, "by='cosine: v array<double>'"),
+        ({"method": "relaxed"}, "method='relaxed'"),
+        ({"method": "probabilistic"}, "method='probabilistic', error='0.001'"),
+        ({"output": "top"}, "output='top'"),
+        ({"k": 7}, "k='7'"),
+        ({"window": "5 seconds"}, "window='5 seconds'"),
+        ({"ops": True}, "queries='query_id bigint, k, rows, ts, window'"),
+    ],
+)
+def test_a_changed_setting_is_named(changes: dict[str, Any], now: str) -> None:
+    begun = call_of().settings(None)
+    says = changed_settings(begun, call_of(**changes).settings(None))
+    assert says is not None and f"the call now says {now}: put" in says
+    free = {"by": ab.euclidean("v", dim=2), "late": "1 s", "plan": ab.ssp(3), "bad_rows": "drop"}
+    assert changed_settings(begun, call_of(**free).settings(None)) is None
+
+
+@pytest.mark.parametrize("t", [(1 << 63) - 1, -(1 << 63), 1 << 62])
+def test_a_query_of_a_far_off_time_is_refused(t: int) -> None:
+    rows = query_table([adding(), adding(id=2) | {"t": t}])
+    call = call_of(ops=True)
+    block, problems, rejected = read_queries(call, rows)
+    assert (block.columns["id"].tolist(), rejected) == ([1], 1)
+    assert problems[0].startswith("query 2: its time lies more than 73,000 years from 1970")
 
 
 def test_fixed_queries_that_are_left_out_are_counted_once() -> None:
@@ -184,7 +216,18 @@ def test_queries_that_overflow_are_refused_by_the_algorithms_too() -> None:
     with pytest.raises(InvalidCall, match="overflows"):
         Queries.of([[1e200]], k=1, window=1)
     with pytest.raises(InvalidCall, match="no direction"):
-        Queries.of([[1e-200]], k=1, window=1, metric="cosine")
+        Queries.of([[0.0]], k=1, window=1, metric="cosine")
+
+
+def test_small_vectors_have_a_direction() -> None:
+    """However small: the square of 1e-200 is no number, its direction is one."""
+    query = asked(v=[3e-200, 4e-200])
+    block, problems = fixed_queries(call_of(by=ab.cosine("v")), query_table([query]))
+    assert (len(block), problems) == (1, [])
+    run = Run(call_of(by=ab.cosine("v")), [query], 0, 1)
+    run.step([(START + MS, 1, [0.4, -0.3]), (START + MS + 1, 2, [3e200, 4e-200])])
+    run.finish()
+    assert [(hit[1], round(hit[4], 9)) for hit in run.hits()] == [(1, 1.0), (2, 0.4)]
 
 
 def test_few_queries_get_one_worker() -> None:

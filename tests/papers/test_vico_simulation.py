@@ -10,8 +10,10 @@ import pytest
 from typer.testing import CliRunner
 
 from anabranch.errors import InvalidCall
-from anabranch.plans.plan import Csp, Ssp
-from anabranch.plans.policies import POLICIES, copies
+from anabranch.plans.costs import copies
+from anabranch.plans.hashed import Ssp
+from anabranch.plans.policies import POLICIES
+from anabranch.plans.segments import Csp
 from papers.vico.cli import app
 from papers.vico.simulation import METHODS, RECIPES, Method, Settings, compute, simulate
 from papers.vico.simulation.drawing import draw

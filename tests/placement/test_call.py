@@ -207,7 +207,7 @@ def test_core_networks_that_are_no_tree_are_refused() -> None:
         ab.CoreNetwork(ring, {})
     core = ab.CoreNetwork([("a", "b", 1.0)], {"P": "a"})
     text = refused(ROWS, HOMES, core=core)
-    assert "no site for devices ['Q']" in text and "sources in the cloud ['r']" in text
+    assert "no site for devices 'Q'" in text and "sources in the cloud 'r'" in text
 
 
 def test_traffic_adds_up_with_a_core_network_too() -> None:
@@ -292,6 +292,17 @@ def test_importing_the_package_imports_neither_spark_nor_solvers() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_planning_tables_in_memory_does_not_import_spark() -> None:
+    code = """if True:
+        import sys, pandas as pd, anabranch as ab
+        frame = pd.DataFrame({"view": ["w", "w"], "input": ["p", "q"], "rate": [10.0, 2.0]})
+        assert ab.place(frame, {"p": "P", "q": "Q"}).location == {"w": "P"}
+        import anabranch.placement
+        assert "pyspark" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_a_view_over_everything() -> None:
     """50,000 inputs of one view: worth fetching to the heaviest only if that one is huge."""
     count = 50_000
@@ -301,3 +312,14 @@ def test_a_view_over_everything() -> None:
     assert plan.location == {"all": "cloud"} and plan.cost == count and plan.optimal
     rows.loc[7, "rate"] = float(count)
     assert ab.place(rows, homes, up=1.0, down=0.5).location == {"all": 7}
+
+
+def test_a_core_network_may_be_a_long_chain() -> None:
+    """3,000 sites in a row, the links in any order: the stream walks over all of them."""
+    sites = 3_000
+    links = [(k, k + 1, 1.0) for k in range(sites - 1)]
+    links = [links[k] for k in np.random.default_rng(1).permutation(len(links))]
+    core = ab.CoreNetwork(links, {"P": 0, "Q": sites - 1})
+    plan = ab.place([("w", "p", 5.0), ("w", "q", 2.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
+    assert plan.location == {"w": "P"} and plan.optimal
+    assert plan.cost == 2 + 2 * (sites - 1) + 2

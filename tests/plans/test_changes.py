@@ -24,9 +24,11 @@ from anabranch.correlation import kernel
 from anabranch.errors import StateMismatch
 from anabranch.plans import routing
 from anabranch.plans.controller import Controller, Report
-from anabranch.plans.log import Entry
-from anabranch.plans.plan import Csp, Plan, keyed
+from anabranch.plans.hashed import keyed
+from anabranch.plans.log import Entry, live_at
+from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
+from anabranch.plans.segments import Csp
 from anabranch.testing import InProcess
 from tests.correlation import twin
 from tests.correlation.test_laws import SCHEMA, cosine, found, micros, once, streams, table, windows
@@ -44,7 +46,7 @@ def any_plan(draw: st.DrawFn, with_key: bool = False) -> Plan:
     if kind == "ssp":
         return ab.ssp(k, side, weights=shares)
     if kind == "csp":
-        return Csp(k, draw(st.integers(500, 60_000)), side, shares)
+        return Csp(k, draw(st.integers(500, 60_000)), side, weights=shares)
     return keyed(k, weights=shares) if kind == "keyed" else ab.grid(k, draw(st.integers(1, 3)))
 
 
@@ -103,10 +105,9 @@ class Changing:
         return self
 
     def live(self, batch: int, side: int) -> LivePlans:
-        seen = batch - self.script.lags[side]
-        plans = {entry.epoch: entry.plan for entry in self.entries}
-        holding = [entry for entry in self.entries if entry.first <= max(seen, 0)]
-        return LivePlans({number: plans[number] for number in holding[-1].live})
+        live = live_at(self.entries, max(batch - self.script.lags[side], 0))
+        assert live is not None
+        return live
 
 
 def truth(
@@ -202,14 +203,14 @@ class TestMutations:
 
     def test_ownership_by_the_newer_plan(self, monkeypatch: pytest.MonkeyPatch):
         """Masks shifted as if each pair belonged to the newer epoch of its two rows."""
-        real = InProcess._work
+        real = kernel.CorrelateKernel._take_in
 
-        def newest_only(self, worker, arrivals, watermark):
-            for _, block in arrivals:
+        def newest_only(self, side, arrivals, limit):
+            for block in arrivals:
                 block.mask = block.mask & 1
-            real(self, worker, arrivals, watermark)
+            return real(self, side, arrivals, limit)
 
-        monkeypatch.setattr(InProcess, "_work", newest_only)
+        monkeypatch.setattr(kernel.CorrelateKernel, "_take_in", newest_only)
         got, due = self.run()
         assert got != due
 
@@ -230,7 +231,7 @@ class TestMutations:
             self.run(retire_early=True)
 
     def test_early_retirement_would_lose_pairs(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.setattr(kernel, "_check_plans", lambda *args: None)
+        monkeypatch.setattr(kernel.PlanMemory, "observe", lambda self, meta: None)
         got, due = self.run(retire_early=True)
         assert sum((due - got).values()) > 0
 
@@ -238,7 +239,7 @@ class TestMutations:
         real = kernel.CorrelateKernel._take_in
 
         def evict_early(self, side, arrivals, watermark):
-            self.window.expire(watermark + 40_000)
+            self.slices.expire(watermark + 40_000)
             return real(self, side, arrivals, watermark)
 
         monkeypatch.setattr(kernel.CorrelateKernel, "_take_in", evict_early)
@@ -285,9 +286,7 @@ def test_a_plan_is_not_retired_while_another_stream_holds_the_watermark_back():
                 side.append(row)
                 ids += 1
         made.append(sides)
-        plans = {entry.epoch: entry.plan for entry in entries}
-        live = [entry for entry in entries if entry.first <= number][-1].live
-        routers = (LivePlans({epoch: plans[epoch] for epoch in live}),) * 2
+        routers = (live_at(entries, number),) * 2
         loads = process.step(table(sides[0]), table(sides[1]), routers)
         watermark = max([watermark, *(load.watermark for load in loads)])
         asked = [(ab.grid(2, 2), "by hand")] if number == 0 else []

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 
 import anabranch as ab
-from anabranch.errors import StateMismatch
 from anabranch.flow.load import Load
 from anabranch.plans.controller import Change, Controller, Report
-from anabranch.plans.log import Entry, PlanLog, PlanReader
-from anabranch.plans.plan import Csp, Grid, Plan, Ssp, choose
-from anabranch.plans.policies import copies
+from anabranch.plans.costs import choose, copies
+from anabranch.plans.hashed import Grid, Ssp
+from anabranch.plans.log import Entry
+from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
+from anabranch.plans.segments import Csp
 from anabranch.plans.story import story
 
 SECOND = 1_000_000
@@ -284,135 +283,48 @@ def test_a_mask_never_overflows():
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("wrong", "says"),
     [
-        (lambda: ab.adaptive(0), "workers must be a whole number"),
-        (lambda: ab.adaptive(2, start=ab.grid(2, 2)), "has more than 2 workers"),
-        (lambda: ab.adaptive(2, weights=(1, 1, 1)), "sum to 1"),
-        (lambda: ab.adaptive(2, policies=["luck"]), "unknown policies .*known are shape"),
-        (lambda: ab.adaptive(2, start="grid"), "start must be a plan"),
-        (lambda: ab.adaptive(2, memory=0), "must be above 0"),
+        ({"workers": 0}, "workers must be a whole number of at least 1, got 0"),
+        ({"workers": None}, "workers must be a whole number of at least 1, got None"),
+        ({"workers": 10**9}, "workers must be a whole number of at most 20,160"),
+        ({"start": ab.grid(3, 2)}, "has more than 4 workers"),
+        ({"start": "grid"}, "start must be a plan such as .* got 'grid'"),
+        ({"start": ab.interest(2)}, "start must be a plan such as .* got Interest"),
+        *(
+            ({"weights": weights}, "weights must be three numbers of at least 0 that sum to 1, got")
+            for weights in (None, 1, "abc", (), (1, 1, 1), (0.5, 0.5), (1, 1, -1), (1, None, 0))
+        ),
+        ({"weights": (float("nan"), 0.5, 0.5)}, "weights must be three numbers"),
+        ({"policies": ["luck"]}, r"unknown policies \['luck'\]; known are shape"),
+        ({"policies": [["shape"]]}, "unknown policies"),
+        *(
+            (
+                {"policies": wrong},
+                f"policies must be a list of one or more of shape.* got {wrong!r}",
+            )
+            for wrong in ("shape", None, 5)
+        ),
+        ({"policies": []}, r"policies must be a list of one or more of shape"),
+        *(
+            ({name: wrong}, f"{name} must be a number of bytes above 0, got")
+            for name in ("memory", "bandwidth")
+            for wrong in (None, "1GB", 0, -1, float("nan"), float("inf"), True, [1])
+        ),
     ],
 )
-def test_bad_settings_are_refused(make, says):
+def test_bad_settings_are_refused(wrong, says):
     with pytest.raises(ab.InvalidCall, match=says):
-        make()
+        ab.adaptive(**{"workers": 4, **wrong})
 
 
-class TestPlanLog:
-    def test_entries_are_small_whole_files(self, tmp_path):
-        log = PlanLog(str(tmp_path / "control"))
-        log.begin(ab.ssp(2), first=0)
-        log.write(Entry(0, 1, ab.grid(2, 2), 9, (0, 1), {"rule": "shape"}, {0: 5}))
-        files = sorted(path.name for path in (tmp_path / "control").iterdir())
-        assert files == ["00000000.json", "00000001.json"]
-        form = json.loads((tmp_path / "control" / "00000001.json").read_text())
-        assert form["number"] == 1 and form["first"] == 9 and form["live"] == [0, 1]
-        assert form["plan"] == {"plan": "grid", "rows": 2, "cols": 2, "weights": None}
-        assert form["written"].startswith("20")
-        again = PlanLog(str(tmp_path / "control"))
-        assert [entry.plan for entry in again.entries()] == [ab.ssp(2), ab.grid(2, 2)]
-        assert again.current().marks == {0: 5}
-
-    def test_readers_pin_the_plan_by_batch(self, tmp_path):
-        log = PlanLog(str(tmp_path))
-        log.begin(ab.ssp(2), first=0)
-        reader = PlanReader(str(tmp_path))
-        assert set(reader.live_at(5).plans) == {0}
-        log.write(Entry(0, 1, ab.grid(2, 2), 9, (0, 1), {}))
-        log.write(Entry(0, 1, ab.grid(2, 2), 20, (1,), {}))
-        assert [sorted(reader.live_at(batch).plans) for batch in (8, 9, 19, 20, 99)] == [
-            [0],
-            [0, 1],
-            [0, 1],
-            [1],
-            [1],
-        ]
-        assert reader.live_at(9).epoch == 1 and reader.live_at(9).plans[1] == ab.grid(2, 2)
-
-    def test_a_log_belongs_to_one_query(self, tmp_path):
-        log = PlanLog(str(tmp_path))
-        log.begin(ab.ssp(2), first=0)
-        log.claim("query-a")
-        log.claim("query-a")
-        with pytest.raises(StateMismatch, match="belongs to query query-a, this is query query-b"):
-            log.claim("query-b")
-        with pytest.raises(StateMismatch, match="belongs to query query-a"):
-            PlanReader(str(tmp_path)).live_at(0, "query-b")
-        assert PlanReader(str(tmp_path)).live_at(0, "query-a").epoch == 0
-
-    def test_a_log_belongs_to_one_operator(self, tmp_path):
-        log = PlanLog(str(tmp_path))
-        log.begin(ab.ssp(2), first=0)
-        log.claim("query-a", "operator-a")
-        reader = PlanReader(str(tmp_path))
-        assert reader.live_at(0, "query-a", "operator-a").epoch == 0
-        with pytest.raises(StateMismatch, match="another verb of this query"):
-            reader.live_at(0, "query-a", "operator-b")
-        with pytest.raises(StateMismatch, match="another verb of this query"):
-            log.claim("query-a", "operator-b")
-
-    def test_a_log_that_was_made_anew_is_read_anew(self, tmp_path):
-        PlanLog(str(tmp_path)).begin(ab.ssp(2), first=0)
-        reader = PlanReader(str(tmp_path))
-        assert reader.live_at(0, "query-a").plans[0] == ab.ssp(2)
-        for path in tmp_path.iterdir():
-            path.unlink()
-        PlanLog(str(tmp_path)).begin(ab.ssp(8), first=0)
-        assert reader.live_at(0, "query-b").plans[0] == ab.ssp(8)
-
-    def test_a_request_that_cannot_be_read_is_removed_with_a_word(self, tmp_path):
-        log = PlanLog(str(tmp_path))
-        log.append(ab.ssp(3))
-        (tmp_path / "requests" / "0.json").write_text('{"plan": {"plan": "mine"}, "cause": ""}')
-        with pytest.warns(UserWarning, match="cannot be read and is removed: unknown plan"):
-            assert [request.plan for request in log.requests()] == [ab.ssp(3)]
-        assert [request.plan for request in log.requests()] == [ab.ssp(3)]
-
-    def test_a_plan_that_no_log_can_hold_is_refused(self, tmp_path):
-        class Mine(Ssp):
-            def to_dict(self):
-                return {"plan": "mine"}
-
-        with pytest.raises(ValueError, match="cannot be written to a log"):
-            PlanLog(str(tmp_path)).append(Mine(2))
-
-    def test_a_log_without_the_batch_is_refused(self, tmp_path):
-        with pytest.raises(StateMismatch, match="no entry for micro-batch 4"):
-            PlanReader(str(tmp_path)).live_at(4)
-
-    def test_requests_wait_until_they_are_settled(self, tmp_path):
-        log = PlanLog(f"file://{tmp_path}/deep/er")
-        log.append(ab.grid(2, 2), cause="first")
-        log.append(ab.ssp(3), cause="second")
-        assert [(r.plan, r.cause) for r in log.requests()] == [
-            (ab.grid(2, 2), "first"),
-            (ab.ssp(3), "second"),
-        ]
-        log.settle(log.requests()[0])
-        assert [request.cause for request in log.requests()] == ["second"]
-        with pytest.raises(TypeError, match="takes a plan"):
-            log.append("grid")
-
-    def test_the_story_tells_every_change(self):
-        cluster = Cluster(ab.adaptive(4, policies=["shape"]), Ssp(4)).run(40, 100, 1000)
-        lines = story(cluster.entries)
-        assert lines[0] == "batch 0: starts with plan 0, ssp(4, master=left)."
-        assert (
-            "plan 1, ssp(4, master=right), replaces plan 0, ssp(4, master=left) (shape: saves"
-            in lines[1]
-        )
-        assert "left rows 100" in lines[1]
-        assert any("plan 0 retired" in line for line in lines)
-
-    def test_the_command_tells_it(self, tmp_path):
-        from typer.testing import CliRunner
-
-        from anabranch.cli.main import app
-
-        PlanLog(str(tmp_path)).begin(ab.ssp(2), first=0)
-        told = CliRunner().invoke(app, ["story", str(tmp_path)])
-        assert told.exit_code == 0
-        assert told.output == "batch 0: starts with plan 0, ssp(2, master=left).\n"
-        empty = CliRunner().invoke(app, ["story", str(tmp_path / "elsewhere")])
-        assert empty.exit_code == 2 and "there is no plan log in" in empty.output
+def test_the_story_tells_every_change():
+    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Ssp(4)).run(40, 100, 1000)
+    lines = story(cluster.entries)
+    assert lines[0] == "batch 0: starts with plan 0, ssp(4, master=left)."
+    assert (
+        "plan 1, ssp(4, master=right), replaces plan 0, ssp(4, master=left) (shape: saves"
+        in lines[1]
+    )
+    assert "left rows 100" in lines[1]
+    assert any("plan 0 retired" in line for line in lines)

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch import InvalidCall, csp, grid, ssp
-from anabranch.plans.costs import typical_span
-from anabranch.plans.plan import LEFT, Csp, Grid, Plan, Routes, Ssp, choose, keyed, plan_from_dict
+from anabranch import InvalidCall, csp, grid, interest, ssp
+from anabranch.plans.costs import choose, typical_span
+from anabranch.plans.hashed import Grid, Ssp, keyed
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, plan_from_dict
+from anabranch.plans.segments import Csp
 from anabranch.testing import check_plan
 
 SECOND = 1_000_000
@@ -32,7 +34,7 @@ def plans(draw: st.DrawFn) -> Plan:
         return ssp(k, draw(sides), weights=shares(k))
     if kind == "csp":
         segment = draw(st.integers(1, 50 * SECOND))
-        return Csp(k, segment, draw(sides), tuple(shares(k) or [1.0] * k))
+        return Csp(k, segment, draw(sides), weights=tuple(shares(k) or [1.0] * k))
     if kind == "keyed":
         return keyed(k, weights=shares(k))
     rows, cols = shares(k), shares(3)
@@ -48,25 +50,25 @@ def test_every_plan_obeys_the_law(plan: Plan, window: tuple[int, int], seed: int
 class ForgetsTheFuture(Csp):
     """A segment plan whose slave rows reach back in time but not ahead."""
 
-    def route(self, side, t, h, window):
-        return super().route(side, t, h, (window[0], 0) if side == 1 else (0, window[1]))
+    def route(self, side, rows, window):
+        return super().route(side, rows, (window[0], 0) if side == 1 else (0, window[1]))
 
 
 @dataclass(frozen=True)
 class Everywhere(Ssp):
     """Both sides to all workers: every pair meets k times."""
 
-    def route(self, side, t, h, window):
-        return super().route(1, t, h, window)
+    def route(self, side, rows, window):
+        return super().route(1, rows, window)
 
 
 @dataclass(frozen=True)
 class Moody(Grid):
     """Sends a row elsewhere when it comes in other company."""
 
-    def route(self, side, t, h, window):
-        offsets, workers = super().route(side, t, h, window)
-        moved = (workers + (len(t) < 100)) % self.workers
+    def route(self, side, rows, window):
+        offsets, workers = super().route(side, rows, window)
+        moved = (workers + (len(rows.t) < 100)) % self.workers
         return Routes(offsets, moved)
 
 
@@ -83,7 +85,7 @@ def test_the_law_suite_catches_broken_plans(broken: Plan):
 def test_weights_decide_the_shares():
     h = np.random.default_rng(0).integers(-(2**63), 2**63, 100_000)
     t = np.zeros(len(h), np.int64)
-    workers = ssp(3, weights=[1, 2, 1]).route(0, t, h, (0, 0)).workers
+    workers = ssp(3, weights=[1, 2, 1]).route(0, Rows(t, h), (0, 0)).workers
     assert np.allclose(np.bincount(workers) / len(h), [0.25, 0.5, 0.25], atol=0.01)
 
 
@@ -93,7 +95,7 @@ def test_copies_are_as_the_formulas_say():
     window = (60 * SECOND, 60 * SECOND)
 
     def copies(plan, side):
-        return len(plan.route(side, t, h, window).workers) / len(t)
+        return len(plan.route(side, Rows(t, h), window).workers) / len(t)
 
     assert copies(ssp(8), 0) == 1 and copies(ssp(8), 1) == 8
     assert copies(grid(4, 2), 0) == 2 and copies(grid(4, 2), 1) == 4
@@ -104,9 +106,9 @@ def test_copies_are_as_the_formulas_say():
 
 
 def test_the_choice_follows_rows_and_span():
-    assert choose(1) == Grid(1, 1)
+    assert choose(1) == Ssp(1)
     assert choose(8) == Grid(4, 2)
-    assert choose(6, rows=(10, 10_000)) == Grid(1, 6)
+    assert choose(6, rows=(10, 10_000)) == Ssp(6, "right")
     assert isinstance(choose(4, rows=(10, 10), span=10**12, window=(1000, 1000)), Csp)
 
 
@@ -129,12 +131,34 @@ def test_fingerprints_tell_plans_apart():
     ("make", "says"),
     [
         (lambda: ssp(0), "workers must be a whole number of at least 1, got 0"),
+        (lambda: ssp(None), "workers must be a whole number of at least 1, got None"),
+        (lambda: keyed("4"), "workers must be a whole number of at least 1, got '4'"),
+        (lambda: ssp(20_161), "workers must be a whole number of at most 20,160, got 20,161"),
+        (lambda: interest(-1), "workers must be a whole number of at least 1, got -1"),
+        (lambda: grid(200, 200), r"rows \* cols must be a whole number of at most 20,160"),
+        (lambda: grid(None, []), "rows must be .* got None"),
+        (lambda: ssp(2, None), "master must be 'left' or 'right', got None"),
+        (lambda: csp(2, master=["left"]), "master must be 'left' or 'right'"),
+        (lambda: csp(2, None), "segment: None is not a duration"),
+        (lambda: csp(2, "99999999999 weeks"), "segment must be .* at most"),
+        (lambda: csp(2, weights=float("nan")), "weights must be a list of numbers"),
         (lambda: ssp(2, "middle"), "master must be 'left' or 'right'"),
         (lambda: csp(2, "-1 second"), "segment must be longer than zero"),
         (lambda: csp(2, "soon"), "not a duration"),
         (lambda: grid(2, 2.5), "cols must be a whole number"),
         (lambda: ssp(2, weights=[1]), "one share for each of 2"),
         (lambda: ssp(2, weights=[0, 0]), "one of them above 0"),
+        (lambda: ssp(2, weights=5), "weights must be a list of numbers, one for each of 2, got 5"),
+        (lambda: ssp(2, weights="ab"), "weights must be a list of numbers"),
+        (lambda: ssp(2, weights=[]), "one share for each of 2, got 0"),
+        (lambda: keyed(2, weights=[1, None]), "weights must be numbers of at least 0"),
+        (lambda: ssp(2, weights=[1, float("nan")]), "weights must be numbers of at least 0"),
+        (lambda: ssp(2, weights=[1, -1]), "weights must be numbers of at least 0"),
+        (lambda: ssp(2, weights=[True, 1]), "weights must be numbers of at least 0"),
+        (lambda: grid(2, 2, weights=5), r"weights must be a pair, .* got 5"),
+        (lambda: grid(2, 2, weights=([1, 2],)), "weights must be a pair"),
+        (lambda: grid(2, 2, weights=([1, 2], None)), r"weights\[1\] must be a list of numbers"),
+        (lambda: grid(2, 2, weights=([1, 2], [1, "x"])), r"weights\[1\] must be numbers"),
     ],
 )
 def test_bad_plans_are_refused(make, says):
@@ -151,7 +175,7 @@ def test_a_time_far_off_does_not_put_all_rows_on_one_worker():
     assert 0.9 * 30 * day < span <= 30 * day
     plan = choose(8, (len(t), len(t)), span, (minute, minute))
     assert plan.kind == "csp"
-    workers = plan.route(LEFT, t, np.zeros_like(t), (minute, minute)).workers
+    workers = plan.route(LEFT, Rows(t, np.zeros_like(t)), (minute, minute)).workers
     assert np.bincount(workers, minlength=8).max() < 1.1 * len(t) / 8
 
 
@@ -160,3 +184,45 @@ def test_rows_of_one_moment_are_not_cut_by_time():
     t = [*range(0, 5 * day, day // 2), *[5 * day] * 90]
     span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
     assert span == 0 and choose(8, (100, 100), span, (minute, minute)).kind == "grid"
+
+
+def test_times_at_the_ends_of_64_bits_meet_their_neighbours():
+    """Times and windows are added up in 64 bits, and must not come round."""
+    ends = np.iinfo(np.int64)
+    minute = 60 * SECOND
+    for t in (ends.max - 10 + np.arange(10), ends.min + np.arange(10)):
+        rows = Rows(t, np.zeros(len(t), np.int64))
+        for plan in (csp(4), csp(4, "1 hour", "right"), csp(3, weights=[1, 2, 3])):
+            lefts, rights = (plan.route(side, rows, (minute, minute)) for side in (LEFT, RIGHT))
+            for i in range(len(t)):
+                home = set(lefts.workers[lefts.offsets[i] : lefts.offsets[i + 1]].tolist())
+                for j in range(len(t)):
+                    other = rights.workers[rights.offsets[j] : rights.offsets[j + 1]].tolist()
+                    assert len(home & set(other)) == 1
+
+
+def test_a_plan_that_needs_a_key_says_so():
+    with pytest.raises(ValueError, match=r"keyed\(4\) routes rows by key, and these have none"):
+        keyed(4).route(0, Rows(np.zeros(1, np.int64), np.zeros(1, np.int64)), (0, 0))
+
+
+def test_what_is_not_a_plan_is_not_checked():
+    with pytest.raises(TypeError, match=r"check_plan takes a plan .* got Interest\(workers=4\)"):
+        check_plan(interest(4))
+
+
+@dataclass(frozen=True)
+class Mine(Plan):
+    """A plan class of a user: one worker for all."""
+
+    workers: int = 1
+    kind = "mine"
+
+    def route(self, side, rows, window):
+        return Routes(np.arange(len(rows.t) + 1), np.zeros(len(rows.t), np.int32))
+
+
+def test_a_plan_of_ones_own_may_be_checked():
+    check_plan(Mine())
+    with pytest.raises(ValueError, match="unknown plan 'mine'; known: csp, grid, keyed, spans"):
+        plan_from_dict(Mine().to_dict())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numba
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,13 +10,15 @@ from hypothesis import strategies as st
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.plans.plan import csp, grid, ssp
-from anabranch.plans.routing import LivePlans, branch, owned, route
+from anabranch.plans.hashed import grid, ssp
+from anabranch.plans.plan import Rows
+from anabranch.plans.routing import LivePlans, branch, owned, owns, route
+from anabranch.plans.segments import csp
 from tests.plans.test_plans import lengths, plans
 
 
 @given(
-    st.lists(plans().filter(lambda p: not p.by_key), min_size=2, max_size=5),
+    st.lists(plans().filter(lambda p: p.needs != "key"), min_size=2, max_size=5),
     st.tuples(lengths, lengths),
     st.integers(0, 10**6),
 )
@@ -31,7 +34,7 @@ def test_each_pair_is_owned_once_across_plan_changes(sequence, window, seed):
         for number in range(len(sequence)):
             rows = np.flatnonzero(epoch == number)
             live = LivePlans(dict(enumerate(sequence[: number + 1])))
-            copies = route(live, side, t[rows], mix(rows + 1000 * side), window)
+            copies = route(live, side, Rows(t[rows], mix(rows + 1000 * side)), window)
             masks[np.repeat(rows, np.diff(copies.offsets)), copies.workers] = copies.masks
         sides.append((t, epoch, masks))
     (t, epoch, masks), (s, right_epoch, right_masks) = sides
@@ -58,7 +61,7 @@ def test_branch_gives_each_worker_its_rows_and_one_lead_per_row():
     ids = np.arange(50)
     block = Block.of(t=ids * 10, columns={"id": ids})
     live = LivePlans({0: grid(2, 2), 1: csp(3, "1 second")})
-    copies = route(live, 1, block.t, mix(ids), (5, 5))
+    copies = route(live, 1, Rows(block.t, mix(ids)), (5, 5))
     seen, leads = [], []
     for worker, part in branch(block, copies, live.epoch):
         assert 0 <= worker < 4
@@ -71,5 +74,22 @@ def test_branch_gives_each_worker_its_rows_and_one_lead_per_row():
 
 def test_an_empty_block_has_no_branches():
     block = Block.of(t=[], columns={"id": np.arange(0)})
-    copies = route(LivePlans({0: csp(3)}), 1, block.t, mix(np.arange(0)), (5, 5))
+    copies = route(LivePlans({0: csp(3)}), 1, Rows(block.t, mix(np.arange(0))), (5, 5))
     assert list(branch(block, copies, 0)) == []
+
+
+@numba.njit
+def _one_by_one(epoch, mask, right_epoch, right_mask):
+    found = np.zeros((len(epoch), len(right_epoch)), np.bool_)
+    for i in range(len(epoch)):
+        for j in range(len(right_epoch)):
+            found[i, j] = owns(epoch[i], mask[i], right_epoch[j], right_mask[j])
+    return found
+
+
+def test_compiled_code_and_arrays_know_the_same_rule():
+    epochs = np.repeat(np.arange(6), 64)
+    masks = np.tile(np.arange(64), 6)
+    want = owned(epochs[:, None], masks[:, None], epochs, masks)
+    assert (_one_by_one(epochs, masks, epochs, masks) == want).all()
+    assert (want == want.T).all() and 0 < want.sum() < want.size

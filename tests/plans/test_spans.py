@@ -20,11 +20,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.flow.slices import Window
 from anabranch.plans.controller import Controller, Report
-from anabranch.plans.log import Entry
-from anabranch.plans.plan import Plan, plan_from_dict
-from anabranch.plans.routing import LivePlans
+from anabranch.plans.log import Entry, live_at
+from anabranch.plans.plan import Plan, Rows, plan_from_dict
 from anabranch.plans.spans import Spans, balance, even_cuts, imbalance
 from anabranch.testing import InProcess, check_plan
 from tests.correlation import twin
@@ -56,10 +54,10 @@ def test_any_cuts_and_hot_spans_obey_the_law(plan, reach, low, width, seed):
 
 def test_the_law_would_notice_a_wrong_reach():
     class Short(Spans):
-        def route_values(self, side, values, h):
+        def route(self, side, rows, window):
             if side == 1:
-                values = np.round(values)
-            return super().route_values(side, values, h)
+                rows = rows._replace(value=np.round(rows.value))
+            return super().route(side, rows, window)
 
     plan = Short(4, 16, 0.0, 10.0, 1.0)
     with pytest.raises(AssertionError, match="do not meet exactly once"):
@@ -167,15 +165,12 @@ def run(
     entries = [Entry(0, 0, process.plan, 0, (0,), {"rule": "start"})]
     controller = Controller(entries, spec.window, spec.late or 0)
 
-    def live(batch: int) -> LivePlans:
-        plans = {entry.epoch: entry.plan for entry in entries}
-        holding = [entry for entry in entries if entry.first <= max(batch, 0)]
-        return LivePlans({number: plans[number] for number in holding[-1].live})
-
     for number, (left, right) in enumerate(batches):
         watermark = process.watermark
         loads = process.step(
-            table(list(left)), table(list(right)), (live(number), live(number - lag))
+            table(list(left)),
+            table(list(right)),
+            (live_at(entries, number), live_at(entries, max(number - lag, 0))),
         )
         asked = [(spec.bound(script[number]), "script")] if number in script else []
         change = controller.handle(Report(number, 1.0, watermark, tuple(loads)), asked)
@@ -258,10 +253,7 @@ def test_the_controller_moves_cuts_with_the_load():
                 ids += 1
         batches.append(sides)
         watermark = process.watermark
-        plans = {entry.epoch: entry.plan for entry in entries}
-        holding = [entry for entry in entries if entry.first <= number][-1]
-        live = LivePlans({epoch: plans[epoch] for epoch in holding.live})
-        loads = process.step(table(sides[0]), table(sides[1]), (live, live))
+        loads = process.step(table(sides[0]), table(sides[1]), (live_at(entries, number),) * 2)
         shares.append([sum(load.spans) for load in loads])
         change = controller.handle(Report(number, 1.0, watermark, tuple(loads)))
         if change is not None:
@@ -290,7 +282,7 @@ def test_plans_survive_the_log():
 def resumed(process: InProcess, **call: Any) -> InProcess:
     """The state of one correlation under another call."""
     again = InProcess(SCHEMA, SCHEMA, window="1 second", streaming=True, **call)
-    again._heads, again._stored = dict(process._heads), dict(process._stored)
+    again.take_up(process)
     return again
 
 
@@ -316,20 +308,6 @@ def test_state_of_keys_of_another_column_is_refused():
     assert len(raised.pairs) == 1
 
 
-def test_state_of_an_earlier_version_goes_on_under_its_own_threshold():
-    row = [{"id": 1, "t": BASE, "h": [1.0] * BINS}]
-    begun = InProcess(SCHEMA, SCHEMA, where=WHERE, window="1 second", plan=ab.spans(1))
-    begun.step(table(row), None)
-    window = Window.open(begun.correlation.window, begun._heads[0], lambda entry: None)
-    window.notes["plans"]["0"] = begun.plan.former_fingerprint
-    begun._heads[0] = window.head()
-    again = resumed(begun, where=WHERE, plan=ab.spans(1))
-    again.step(None, table(row))
-    assert len(again.pairs) == 1
-    with pytest.raises(ab.StateMismatch):
-        resumed(begun, where=ab.emd("h", dim=BINS) <= 2, plan=ab.spans(1)).step(None, table(row))
-
-
 WHERE = ab.emd("h", dim=BINS) <= 1
 
 
@@ -346,14 +324,54 @@ def test_spans_need_keys(where, says):
         InProcess(SCHEMA, SCHEMA, where=where, window="1 second", plan=ab.spans(2))
 
 
-def test_bad_spans_are_refused():
-    for make, says in (
-        (lambda: ab.spans(0), "workers must be a whole number of at least 1, got 0"),
-        (lambda: ab.spans(2, count=1.5), "count must be a whole number"),
-        (lambda: ab.spans(5, count=3), "too few for 5 workers"),
-    ):
-        with pytest.raises(ab.InvalidCall, match=says):
-            make()
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, None, "4", [4], True, float("nan"), 10**9])
+def test_bad_spans_are_refused(wrong):
+    with pytest.raises(ab.InvalidCall, match="workers must be a whole number of at"):
+        ab.spans(wrong)
+    with pytest.raises(ab.InvalidCall, match="count must be a whole number from 1 to 65,536, got"):
+        ab.spans(2, count=wrong)
+    with pytest.raises(ab.InvalidCall, match="too few for 5 workers"):
+        ab.spans(5, count=3)
+
+
+def test_spans_without_keys_say_what_they_lack():
+    with pytest.raises(ValueError, match=r"spans\(4, count=64\) does not know its keys yet"):
+        check_plan(ab.spans(4))
+    bound = ab.spans(4).bind("s0", (0.0, 10.0), 1.0)
+    check_plan(bound)
+    with pytest.raises(ValueError, match="routes rows by value, and these have none"):
+        bound.route(0, Rows(np.zeros(1), np.zeros(1, np.int64)), (0, 0))
+
+
+@pytest.mark.parametrize("start", [ab.spans(4, count=200), ab.grid(2, 2)])
+def test_cuts_still_follow_the_load_after_a_change_by_hand(start):
+    """Workers report the work by span of the plan in force, not of the one in the call."""
+    random = np.random.default_rng(4)
+    where = ab.emd("h", dim=BINS) <= 0.2
+    process = InProcess(
+        SCHEMA, SCHEMA, streaming=True, plan=start, where=where, window="30 ms", late="0 ms"
+    )
+    entries = [Entry(0, 0, process.plan, 0, (0,), {"rule": "start"})]
+    adaptive = ab.adaptive(4, start=process.plan, policies=["spans"])
+    controller = Controller(entries, process.correlation.window, 0, adaptive)
+    asked = process.correlation.bound(ab.spans(4, count=128))
+    for number in range(24):
+        sides = [
+            [
+                {"id": number * 100 + n, "t": BASE + number * 10_000 + n * 300, "h": h.tolist()}
+                for n, h in enumerate(histograms(random, 25, 2.0, 1.0))
+            ]
+            for _ in range(2)
+        ]
+        watermark = process.watermark
+        loads = process.step(table(sides[0]), table(sides[1]), (live_at(entries, number),) * 2)
+        requests = [(asked, "by hand")] if number == 0 else []
+        change = controller.handle(Report(number, 1.0, watermark, tuple(loads)), requests)
+        if change is not None:
+            entries.append(change.entry(number + 2))
+            controller.written(entries[-1])
+    moved = [entry for entry in entries if entry.cause["rule"] == "spans"]
+    assert moved and {entry.plan.spans for entry in moved} == {128}
 
 
 def test_metrics_add_up():

@@ -1,6 +1,6 @@
 """A driver process of its own, to be killed, given executors, or run through Spark Connect.
 
-``python driver.py FOLDER --master local[2]`` correlates the files of a `Feed` in FOLDER until all
+``python driver.py FOLDER`` correlates the files of a `Feed` in FOLDER until all
 are processed, and prints the query's figures as the last line. With ``--changing`` it also asks
 for another plan every five micro-batches, by hand as an operator would.
 """
@@ -11,22 +11,22 @@ import argparse
 import json
 import sys
 import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from pyspark.sql.streaming import StreamingQueryListener
 
 import anabranch as ab
 from anabranch.plans.plan import Plan
 from tests.correlation import twin
 from tests.spark import nearest_feed as nearest_driver
-from tests.spark.feeds import SECOND, Feed
+from tests.spark.feeds import PATIENCE, SECOND, Feed
+from tests.spark.sessions import new_session
 
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
 PLANS = {"ssp": ab.ssp(2), "csp": ab.csp(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
-EVERY = 5
 TURNS = [
     ab.ssp(4, "left"),
     ab.csp(3, "1500 milliseconds", "right"),
@@ -43,65 +43,59 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
     return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
 
 
-def session(master: str | None, remote: str | None, folder: Path, workers: int = 2) -> Any:
-    """A session that leaves nothing behind outside `folder`."""
-    from pyspark.sql import SparkSession
+class Asker(StreamingQueryListener):
+    """Requests a plan once a batch has been reported, for each batch named in `turns`."""
 
-    builder = SparkSession.builder.appName("anabranch test driver")
-    builder = builder.remote(remote) if remote else builder.master(master)
-    for name, value in {
-        "spark.ui.enabled": "false",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "scratch"),
-        "spark.executor.memory": "512m",
-        "spark.executor.cores": "1",
-    }.items():
-        builder = builder.config(name, value)
-    return ab.configure(builder.getOrCreate(), workers=workers)
+    def __init__(self, log: ab.PlanLog, turns: Mapping[int, Plan]) -> None:
+        self.log = log
+        self.turns = dict(turns)
+        self.ended = threading.Event()
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        due = [batch for batch in self.turns if batch <= event.progress.batchId]
+        plans = [self.turns.pop(batch) for batch in due]
+        if plans:
+            self.log.append(plans[-1], cause=f"after batch {event.progress.batchId}")
+
+    def onQueryTerminated(self, event: Any) -> None:
+        self.ended.set()
 
 
-@contextmanager
-def asking(query: Any, log: ab.PlanLog, turns: Sequence[Plan], every: int) -> Iterator[None]:
-    """Request the next of the plans whenever `every` more batches have been reported."""
-    stop = threading.Event()
-
-    def ask() -> None:
-        asked = -1
-        while not stop.wait(0.05):
-            progress = query.lastProgress
-            turn = -1 if progress is None else progress.batchId // every
-            if turn > asked:
-                asked = turn
-                log.append(turns[turn % len(turns)], cause=f"turn {turn}")
-
-    thread = threading.Thread(target=ask)
-    thread.start()
+def run_asking(
+    feed: Feed, spark: Any, result: Any, log: ab.PlanLog, turns: Mapping[int, Plan]
+) -> Any:
+    """Run to the end of the input, and until all listeners have heard of it."""
+    asker = Asker(log, turns)
+    spark.streams.addListener(asker)
     try:
-        yield
+        query = feed.run(result)
+        assert asker.ended.wait(PATIENCE), "the listener heard of no end"
     finally:
-        stop.set()
-        thread.join()
-    time.sleep(1)  # the listener hears of the last batch a little later
+        spark.streams.removeListener(asker)
+    return query
 
 
 def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
     """Run to the end of the input under one plan after the other."""
     control = str(feed.folder / "control")
     call = {**call, "plan": ab.grid(2, 2), "late": "3 seconds", "control": control}
-    query = feed.start(ab.correlate(*feed.streams(spark), **call))
-    with asking(query, ab.PlanLog(control), TURNS, EVERY):
-        query.awaitTermination()
-    return query
+    result = ab.correlate(*feed.streams(spark), **call)
+    turns = {5 * n: TURNS[n % len(TURNS)] for n in range(20)}
+    return run_asking(feed, spark, result, ab.PlanLog(control), turns)
 
 
 def run_assembly(options: argparse.Namespace) -> None:
     """Assemble the invocations of a feed."""
     from tests.spark.invocations import CALL
 
-    spark = session(options.master, options.remote, options.folder)
-    feed = Feed(options.folder, (CALL, CALL))
+    spark = new_session(options.folder, options.master, remote=options.remote)
+    feed = Feed(options.folder, (CALL, CALL), idle=True, hold=options.hold)
     query = feed.run(
         ab.assemble(
             feed.streams(spark),
@@ -120,7 +114,7 @@ def main() -> None:
     """Run to the end of the input."""
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--master")
+    parser.add_argument("--master", default="local[2]")
     parser.add_argument("--remote")
     parser.add_argument("--plan", choices=PLANS, default="ssp")
     parser.add_argument("--changing", action="store_true", help="under changing plans")
@@ -128,14 +122,15 @@ def main() -> None:
     parser.add_argument("--routed", action="store_true", help="`nearest` under interest routing")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
+    parser.add_argument("--hold", help="wait to be killed at the first result that this holds for")
     options = parser.parse_args()
     if options.assemble:
         return run_assembly(options)
     workers = 4 if options.changing else 2
-    spark = session(options.master, options.remote, options.folder, workers)
-    feed = Feed(options.folder)
+    spark = new_session(options.folder, options.master, workers, options.remote)
+    feed = Feed(options.folder, hold=options.hold)
     if options.nearest:
-        nearest_driver.run(options.folder, spark, options.routed)
+        nearest_driver.run(options.folder, spark, options.routed, options.hold)
         return
     call = {
         "where": ab.cosine("v") >= 0.6,

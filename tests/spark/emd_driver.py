@@ -16,14 +16,14 @@ import pyarrow as pa
 import anabranch as ab
 from anabranch.plans.spans import Spans
 from tests.correlation import twin
-from tests.spark.driver import asking, session
+from tests.spark.driver import run_asking
 from tests.spark.feeds import SECOND, START, Feed
+from tests.spark.sessions import new_session
 
 BINS = 16
 THRESHOLD = 0.55
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
-EVERY = 4
 WORKERS = 4
 TURNS = [
     Spans(4, 24, cuts=(3, 6, 9), hot=((5, (0, 1, 3)), (6, (1, 2)))),
@@ -63,10 +63,11 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
 
 
 def main() -> None:
-    """Run to the end of the input."""
-    folder = Path(sys.argv[1])
-    spark = session("local[2]", None, folder, WORKERS)
-    feed, control = Feed(folder, (SCHEMA, SCHEMA)), str(folder / "control")
+    """Run to the end of the input, or wait to be killed where a second argument holds."""
+    folder, *hold = sys.argv[1:]
+    spark = new_session(Path(folder), "local[2]", WORKERS)
+    feed = Feed(Path(folder), (SCHEMA, SCHEMA), hold=hold[0] if hold else None)
+    control = str(feed.folder / "control")
     result = ab.correlate(
         *feed.streams(spark),
         where=ab.emd("h", dim=BINS) <= THRESHOLD,
@@ -75,9 +76,8 @@ def main() -> None:
         plan=ab.adaptive(WORKERS, start=ab.spans(WORKERS, count=24), policies=["spans"]),
         control=control,
     )
-    query = feed.start(result)
-    with asking(query, ab.PlanLog(control), TURNS, EVERY):
-        query.awaitTermination()
+    turns = {4 * n: TURNS[n % len(TURNS)] for n in range(20)}
+    run_asking(feed, spark, result, ab.PlanLog(control), turns)
     print("{}")
     spark.stop()
 

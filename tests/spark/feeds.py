@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import threading
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from pyspark.sql.pandas.types import from_arrow_schema
 
 from tests.correlation.twin import Batch, Pairs, Row
 
@@ -91,11 +94,17 @@ def table_of(rows: Iterable[Row], schema: pa.Schema = ROW) -> pa.Table:
 
 @dataclass
 class Feed:
-    """Two input folders, a sink and a checkpoint under one folder."""
+    """Two input folders, a sink and a checkpoint under one folder.
+
+    `idle` queries go on without rows once the watermark has moved, which those need in which
+    something waits for it. The first result for which `hold` holds waits to be killed.
+    """
 
     folder: Path
     schemas: tuple[pa.Schema, pa.Schema] = (ROW, ROW)
     written: int = field(default=0)
+    idle: bool = False
+    hold: str | None = None
 
     def add(self, batches: Sequence[Batch]) -> Feed:
         """One more file per side for every batch; Spark takes them in order of their age."""
@@ -115,11 +124,15 @@ class Feed:
 
     def streams(self, spark: Any) -> tuple[Any, Any]:
         """Both sides as streams of one file per micro-batch."""
+        if self.written:  # no need to look
+            schemas = [from_arrow_schema(schema) for schema in self.schemas]
+        else:
+            schemas = [frame.schema for frame in self.tables(spark)]
         return tuple(
-            spark.readStream.schema(frame.schema)
+            spark.readStream.schema(schema)
             .option("maxFilesPerTrigger", 1)
             .parquet(str(self.input(side)))
-            for side, frame in zip(SIDES, self.tables(spark), strict=True)
+            for side, schema in zip(SIDES, schemas, strict=True)
         )
 
     def tables(self, spark: Any) -> tuple[Any, Any]:
@@ -134,14 +147,17 @@ class Feed:
 
     def start(self, result: Any, name: str = "out") -> Any:
         """A query over the files that are there now, into the sink of this name."""
-        return (
-            result.writeStream.format("parquet")
-            .option("path", str(self.folder / name))
-            .option("checkpointLocation", str(self.folder / f"{name}.checkpoint"))
-            .outputMode("append")
-            .trigger(availableNow=True)
-            .start()
-        )
+        if self.hold:
+            result = held(result, self.folder / "reached", self.hold)
+        with settings(result.sparkSession, streaming__noDataMicroBatches__enabled=self.idle):
+            return (
+                result.writeStream.format("parquet")
+                .option("path", str(self.folder / name))
+                .option("checkpointLocation", str(self.folder / f"{name}.checkpoint"))
+                .outputMode("append")
+                .trigger(availableNow=True)
+                .start()
+            )
 
     def taken(self, batches: Sequence[Batch], name: str = "out") -> list[Batch]:
         """The batches as the query took them, by its own log.
@@ -172,6 +188,34 @@ class Feed:
     def output(self, spark: Any, name: str = "out") -> Any:
         """What the sink holds."""
         return spark.read.parquet(str(self.folder / name))
+
+
+def held(result: Any, reached: Path, when: str) -> Any:
+    """A result whose first row for which `when` holds leaves a file, and waits to be killed."""
+    from pyspark.sql import functions as F
+
+    def wait(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if any(batch.column("_hold").to_pylist()):
+                reached.touch()
+                threading.Event().wait(PATIENCE)
+                raise TimeoutError(f"nobody came after {reached}")
+            yield batch.drop_columns(["_hold"])
+
+    return result.withColumn("_hold", F.expr(when)).mapInArrow(wait, result.schema)
+
+
+def happens(holds: Callable[[], Any]) -> None:
+    """Wait until another process or thread has done something; fail if it never does."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.02)
+
+
+def heard(spark: Any) -> None:
+    """Wait until every listener of a session has heard of all that has happened."""
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
 
 
 def found(frame: Any, left: str = "left_id", right: str = "right_id") -> Pairs:

@@ -75,7 +75,7 @@ def feed_of(
     folder: Path, objects: list[list[dict[str, Any]]], ops: list[list[dict[str, Any]]] | None = None
 ) -> Feed:
     """A feed whose left side are queries and whose right side are objects."""
-    feed = Feed(folder, (OP, OBJECT))
+    feed = Feed(folder, (OP, OBJECT), idle=True)
     asked = ops or [[] for _ in objects]
     return feed.add(list(zip(asked, objects, strict=True)))
 
@@ -109,11 +109,11 @@ def lasting_queries(count: int = 8) -> list[dict[str, Any]]:
     ]
 
 
-def run(folder: Path, spark: Any, routed: bool = False) -> None:
+def run(folder: Path, spark: Any, routed: bool = False, hold: str | None = None) -> None:
     """What a driver process of its own does: answer fixed queries until all files are read."""
     import anabranch as ab
 
-    feed = Feed(folder, (OP, OBJECT))
+    feed = Feed(folder, (OP, OBJECT), idle=True, hold=hold)
     asked = query_frame(spark, lasting_queries() if routed else fixed_queries())
     call: dict[str, Any] = {"plan": ab.ssp(2)}
     if routed:

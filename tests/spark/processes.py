@@ -15,7 +15,7 @@ from typing import Any
 
 import pyspark
 
-from tests.spark.feeds import PATIENCE
+from tests.spark.feeds import PATIENCE, happens
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -52,11 +52,17 @@ class Driver:
 
     def wait_until(self, holds: Callable[[], bool], what: str) -> None:
         """Wait for something to happen while the driver runs."""
-        deadline = time.monotonic() + PATIENCE
-        while not holds():
-            assert time.monotonic() < deadline, f"{what} did not happen\n{self.tail()}"
-            assert self.running, f"the driver ended before {what}\n{self.tail()}"
-            time.sleep(0.02)
+        happens(lambda: holds() or not self.running)
+        assert self.running, f"the driver ended before {what}\n{self.tail()}"
+
+    def kill_when_held(self) -> None:
+        """Kill it in mid-batch, where ``--hold`` makes it wait for that."""
+        reached = self.folder / "reached"
+        self.wait_until(reached.exists, "the result to hold at")
+        self.kill()
+        reached.unlink()
+        begun, ended = newest(self.folder, "offsets"), newest(self.folder, "commits")
+        assert ended < begun, "no batch was interrupted"
 
     def kill(self) -> None:
         """SIGKILL to the Python driver and its JVM, and to executors if there are any."""

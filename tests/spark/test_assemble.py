@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,7 +15,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.errors import InvalidCall
-from tests.spark.feeds import SECOND, START, Feed, settings
+from tests.spark.feeds import PATIENCE, SECOND, START, Feed, settings
 from tests.spark.invocations import CALL, alike, collected, expected, invocations, micros
 from tests.spark.processes import driver, lose_an_executor, newest
 
@@ -32,24 +33,27 @@ POLICIES = {
 
 
 def feed_of(folder: Path, batches: list[Any]) -> Feed:
-    return Feed(folder, (CALL, CALL)).add(batches)
+    return Feed(folder, (CALL, CALL), idle=True).add(batches)
 
 
-def first_rows(spark: Any, result: Any, folder: Path) -> list[dict[str, Any]]:
-    """Run a query over input that has ended until it tells something."""
-    name = "told_" + folder.name.replace("-", "_")
+def first_rows(result: Any, folder: Path) -> list[dict[str, Any]]:
+    """Run a query over input that has ended until something comes out."""
+    rows: list[dict[str, Any]] = []
+    came = threading.Event()
+
+    def take(frame: Any, batch: int) -> None:
+        rows.extend(collected(frame))
+        if rows:
+            came.set()
+
     query = (
-        result.writeStream.format("memory")
-        .queryName(name)
+        result.writeStream.foreachBatch(take)
         .option("checkpointLocation", str(folder / "check"))
-        .trigger(processingTime="300 milliseconds")
+        .trigger(processingTime="100 milliseconds")
         .start()
     )
     try:
-        deadline = time.monotonic() + 120
-        while not (rows := collected(spark.table(name))):
-            assert time.monotonic() < deadline and query.isActive, query.exception()
-            time.sleep(0.3)
+        assert came.wait(PATIENCE), query.exception()
     finally:
         query.stop()
     return rows
@@ -137,7 +141,7 @@ def test_windows_close_while_all_inputs_are_silent(spark: Any, tmp_path: Path) -
     result = ab.assemble(
         feed.streams(spark), **SHAPE, close=ab.session("1 second"), late="1 second", idle="1 second"
     )
-    (row,) = first_rows(spark, result, tmp_path)
+    (row,) = first_rows(result, tmp_path)
     assert (row["reason"], row["count"], row["opened"]) == ("timeout", 1, now)
 
 
@@ -148,24 +152,24 @@ def test_processing_time(spark: Any, tmp_path: Path) -> None:
         for n in range(3)
     ]
     feed = feed_of(tmp_path, [(rows, [])])
-    close = ab.count_or_timeout(50, "2 seconds")
+    close = ab.count_or_timeout(50, "500 milliseconds")
     result = ab.assemble(feed.streams(spark), **SHAPE, close=close, clock="processing")
-    (row,) = first_rows(spark, result, tmp_path)
+    (row,) = first_rows(result, tmp_path)
     assert (row["reason"], row["count"]) == ("timeout", 3)
-    assert row["closed"] - row["opened"] == 2 * SECOND
+    assert row["closed"] - row["opened"] == SECOND // 2
     assert abs(row["opened"] - time.time() * SECOND) < 600 * SECOND
 
 
 def test_restarts_and_refusals(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(5, seed=7)
+    batches = invocations(4, seed=7)
     closing = POLICIES["session"]
     feed = feed_of(tmp_path, [])
-    for part in (batches[:2], batches[2:3], batches[3:]):
+    for part in (batches[:2], batches[2:]):
         feed.add(part)
         feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="2 seconds"))
     # Each start ends with a batch without rows, which moves the clock as far as it goes.
     alike(collected(feed.output(spark)), expected(spark, batches, closing, 2 * SECOND))
-    feed.add(invocations(6, seed=7)[5:])
+    feed.add(invocations(5, seed=7)[4:])
     with pytest.raises(StreamingQueryException, match="StateMismatch"):
         feed.run(
             ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES["wait"], late="2 seconds")
@@ -182,18 +186,10 @@ def test_restarts_and_refusals(spark: Any, tmp_path: Path) -> None:
 def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
     batches = invocations(8, seed=8)
     feed = feed_of(tmp_path, batches)
-    kills = interrupted = 0
-    while interrupted < 1 and kills < 5:
-        with driver(tmp_path, "--master", "local[2]", "--assemble") as run:
-            target = newest(tmp_path, "commits") + 2
-            run.wait_until(lambda t=target: newest(tmp_path, "offsets") >= t, f"batch {target}")
-            time.sleep(0.1 + 0.3 * kills)
-            run.kill()
-        kills += 1
-        interrupted += newest(tmp_path, "commits") < newest(tmp_path, "offsets")
-    assert interrupted >= 1
-    assert newest(tmp_path, "commits") < len(batches) - 1, "all was done before the last kill"
-    with driver(tmp_path, "--master", "local[2]", "--assemble") as run:
+    hold = f"unix_micros(first_ts) >= {START + 2 * SECOND}"
+    with driver(tmp_path, "--assemble", "--hold", hold) as run:
+        run.kill_when_held()
+    with driver(tmp_path, "--assemble") as run:
         run.finish()
     taken = feed.taken(batches)
     alike(collected(feed.output(spark)), expected(spark, taken, POLICIES["learned"], SECOND))
@@ -274,7 +270,7 @@ def test_odd_columns_come_back_as_they_went_in(spark: Any) -> None:
     assert str(row["day"]) == "2024-01-01"
 
 
-@pytest.mark.parametrize("kind", ["int", "bigint", "float", "double", "decimal(12, 1)"])
+@pytest.mark.parametrize("kind", ["int", "float", "double", "decimal(12, 1)"])
 def test_responses_of_any_length_and_none(spark: Any, kind: str) -> None:
     """An hour of milliseconds is no overflow, and what is no number is no end."""
     odd = {"float": ["float('NaN')", "float('inf')"], "double": ["double('NaN')", "1e300D"]}
@@ -292,7 +288,7 @@ WRONG = {
     "streaming needs a bound on lateness": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},
     "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "late": "1 second"},
-    "time must name columns by their names, strings, got ['ts']": {"time": ["ts"]},
+    "time must be a column name, got ['ts']": {"time": ["ts"]},
     "buckets must be a whole number": {"buckets": 0, "late": "1 second"},
     "close must be a policy": {"close": 5, "late": "1 second"},
 }

@@ -7,11 +7,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
+from anabranch.errors import BadRow, StateMismatch
 from tests.correlation.twin import Batch
-from tests.spark.feeds import SECOND, START, Feed, figures
+from tests.spark.feeds import SECOND, START, Feed
+from tests.spark.tws import Correlating
 
 BINS = 16
 ROW = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
@@ -46,58 +47,56 @@ def within(threshold: int, lefts: list[int], rights: list[int]) -> set[tuple[int
     }
 
 
-def pairs(spark: Any, feed: Feed) -> set[tuple[int, int]]:
-    rows = [(row.left_id, row.right_id) for row in feed.output(spark).collect()]
-    assert len(rows) == len(set(rows)), "a pair came twice"
-    return set(rows)
-
-
 #   second      0  1 | restart | 2  3 | restart | 20  21
 #   threshold   1                5                 2
-@pytest.mark.filterwarnings("error:the plan log")
-@pytest.mark.parametrize("logged", [True, False])
-def test_a_changed_threshold_under_spans(spark: Any, tmp_path: Path, logged: bool) -> None:
-    feed = Feed(tmp_path, (ROW, ROW))
-    more = {"control": str(tmp_path / "control")} if logged else {}
+def test_a_changed_threshold_under_spans() -> None:
+    def where(threshold: int) -> Any:
+        return ab.emd("h", dim=BINS) <= threshold
 
-    def run(threshold: int, seconds: list[int]) -> None:
-        feed.add([batch(second) for second in seconds])
-        where = ab.emd("h", dim=BINS) <= threshold
-        feed.run(ab.correlate(*feed.streams(spark), where=where, plan=ab.spans(2), **CALL, **more))
-
-    run(1, [0, 1])
+    run = Correlating((ROW, ROW), where=where(1), plan=ab.spans(2), **CALL)
+    run.run([batch(0), batch(1)])
     first = within(1, [0, 1], [0, 1])
-    assert pairs(spark, feed) == first
-    run(5, [2, 3])
-    raised = pairs(spark, feed) - first
+    assert run.pairs.keys() == first
+    run = run.restarted(where=where(5)).run([batch(2), batch(3)])
+    raised = run.pairs.keys() - first
     # Right rows that came before the restart were sent as far as the old threshold reached.
     certain = within(5, [0, 1, 2, 3], [2, 3]) | within(1, [2, 3], [0, 1])
     assert certain <= raised <= certain | within(5, [2, 3], [0, 1])
-    run(2, [20, 21])
-    assert pairs(spark, feed) - first - raised == within(2, [20, 21], [20, 21])
+    run = run.restarted(where=where(2)).run([batch(20), batch(21)])
+    assert run.pairs.keys() - first - raised == within(2, [20, 21], [20, 21])
 
 
-def test_a_stopped_query_goes_on_once_the_length_is_named(spark: Any, tmp_path: Path) -> None:
-    feed = Feed(tmp_path, (ROW, ROW)).add([batch(0)])
-
-    def run(bad_rows: str = "fail", **named: int) -> Any:
-        where = ab.emd("h", **named) <= 1
+@pytest.mark.filterwarnings("error:the plan log")
+def test_a_changed_threshold_under_spans_of_a_plan_log(spark: Any, tmp_path: Path) -> None:
+    feed = Feed(tmp_path, (ROW, ROW))
+    control = str(tmp_path / "control")
+    for threshold, second in ((1, 0), (5, 1)):
+        feed.add([batch(second)])
+        where = ab.emd("h", dim=BINS) <= threshold
         frames = feed.streams(spark)
-        return feed.run(ab.correlate(*frames, where=where, bad_rows=bad_rows, **CALL))
+        feed.run(ab.correlate(*frames, where=where, plan=ab.spans(2), control=control, **CALL))
+    rows = [(row.left_id, row.right_id) for row in feed.output(spark).collect()]
+    assert len(rows) == len(set(rows)), "a pair came twice"
+    certain = within(1, [0], [0]) | within(5, [0, 1], [1]) | within(1, [1], [0])
+    assert certain <= set(rows) <= certain | within(5, [1], [0])
 
-    run()
+
+def test_a_stopped_query_goes_on_once_the_length_is_named() -> None:
+    def where(**named: int) -> Any:
+        return ab.emd("h", **named) <= 1
+
+    run = Correlating((ROW, ROW), where=where(), plan=ab.ssp(2), **CALL).run([batch(0)])
     left, right = batch(1)
-    feed.add([([{**left[0], "h": [1.0] * 5}, *left[1:]], right)])
-    with pytest.raises(StreamingQueryException) as stop:
-        run()
+    spoilt = [([{**left[0], "h": [1.0] * 5}, *left[1:]], right)]
+    with pytest.raises(BadRow) as stop:
+        run.run(spoilt)
     says = "'h' has 5 elements in the row with id 1000 and 16 in that with id 1002"
     assert f"left rows cannot be compared: {says}" in str(stop.value)
     assert "dim= and pass bad_rows='drop'" in str(stop.value)
-    with pytest.raises(StreamingQueryException, match="StateMismatch") as stop:
-        run(dim=5, bad_rows="drop")
-    assert "holds 'h' of length 16, and the call says dim=5" in str(stop.value)
-    query = run(dim=BINS, bad_rows="drop")
-    assert sum(batch_["rejected_rows"] for batch_ in figures(query)) == 1
+    with pytest.raises(StateMismatch, match="holds 'h' of length 16, and the call says dim=5"):
+        run.restarted(where=where(dim=5), bad_rows="drop").run(spoilt)
+    run = run.restarted(where=where(dim=BINS), bad_rows="drop").run(spoilt)
+    assert run.bench.total("rejected") == 1
     want = {pair for pair in within(1, [0, 1], [0, 1]) if pair[0] != 1000}
-    assert pairs(spark, feed) == want
-    run()  # and without, again
+    assert run.pairs.keys() == want
+    run.restarted(where=where(), bad_rows="fail").run([batch(2)])  # and without, again

@@ -12,8 +12,8 @@ from anabranch.flow.load import Load
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted
 
-BATCHES = scripted(9, rows=(8, 8), disorder=0.8, seed=7)
-THIRD = scripted(9, rows=(6, 0), disorder=0.8, seed=8)
+BATCHES = scripted(7, rows=(8, 8), disorder=0.8, seed=7)
+THIRD = scripted(7, rows=(6, 0), disorder=0.8, seed=8)
 SPANS = (2 * SECOND, 2 * SECOND)
 CALL = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds", "plan": ab.ssp(2)}
 
@@ -28,7 +28,7 @@ BY_ID = {r["id"]: r for batch in BATCHES for side in batch for r in side}
 
 @pytest.fixture(scope="module")
 def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    return Feed(tmp_path_factory.mktemp("composition")).add(BATCHES)
+    return Feed(tmp_path_factory.mktemp("composition"), idle=True).add(BATCHES)
 
 
 def test_filter_and_join_with_a_table(spark: Any, feed: Feed) -> None:

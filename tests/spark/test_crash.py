@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
 from pathlib import Path
 from typing import Any
 
@@ -14,24 +12,23 @@ from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import Feed, agree, found, scripted
 from tests.spark.processes import driver, lose_an_executor, newest
 
+# By left ids, which tell the batch; each kill is in mid-batch, when some results are out.
+KILLS = [
+    pytest.param(6, (3,), id="once"),
+    pytest.param(14, (2, 3, 7, 12), id="often", marks=pytest.mark.slow),
+]
 
-def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
-    dice = random.Random(11)
-    batches = scripted(14, rows=(15, 15), seed=12)
+
+@pytest.mark.parametrize(("count", "kills"), KILLS)
+def test_driver_killed_in_mid_batch(
+    spark: Any, tmp_path: Path, count: int, kills: tuple[int, ...]
+) -> None:
+    batches = scripted(count, rows=(15, 15), seed=12)
     feed = Feed(tmp_path).add(batches)
-    kills = interrupted = 0
-    # Each start takes one or two batches further; a kill counts if its batch was not committed.
-    while kills < 3 or (interrupted < 2 and kills < 6):
-        with driver(tmp_path, "--master", "local[2]", "--plan", "csp") as run:
-            target = newest(tmp_path, "commits") + dice.randint(1, 2)
-            run.wait_until(lambda t=target: newest(tmp_path, "offsets") >= t, f"batch {target}")
-            time.sleep(dice.uniform(0, 0.8))
-            run.kill()
-        kills += 1
-        interrupted += newest(tmp_path, "commits") < newest(tmp_path, "offsets")
-    assert interrupted >= 1
-    assert newest(tmp_path, "commits") < len(batches) - 1, "all was done before the last kill"
-    with driver(tmp_path, "--master", "local[2]", "--plan", "csp") as run:
+    for kill in kills:
+        with driver(tmp_path, "--plan", "csp", "--hold", f"left_id >= {2000 * kill}") as run:
+            run.kill_when_held()
+    with driver(tmp_path, "--plan", "csp") as run:
         run.finish()
     taken = feed.taken(batches)
     agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))

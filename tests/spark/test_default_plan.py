@@ -6,7 +6,9 @@ from typing import Any
 
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
-from anabranch.plans.plan import Csp, Grid, Plan
+from anabranch.plans.hashed import Grid
+from anabranch.plans.plan import Plan
+from anabranch.plans.segments import Csp
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import column_types
 from tests.spark.feeds import START

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
 from anabranch.correlation.emd.solve import solve
@@ -17,10 +14,11 @@ from anabranch.plans.spans import Spans
 from tests.correlation import twin
 from tests.spark.emd_driver import BINS, LATE, SCHEMA, SPANS, TURNS, batches, score
 from tests.spark.feeds import Feed, agree, found, settings
-from tests.spark.processes import driver, newest
+from tests.spark.processes import driver
+from tests.spark.tws import Correlating
 
-BATCHES = 30
-KILLS = 1
+BATCHES, KILL = 30, 14
+pytestmark = pytest.mark.spark
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +27,8 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.
     script = batches(BATCHES, rows=12, seed=3)
     folder = tmp_path_factory.mktemp("spans")
     feed = Feed(folder, (SCHEMA, SCHEMA)).add(script)
-    dice = random.Random(5)
-    for kill in range(1, KILLS + 1):
-        target = kill * BATCHES // (KILLS + 1) + dice.randint(-2, 2)
-        with driver(folder, script="emd_driver.py") as run:
-            run.wait_until(lambda t=target: newest(folder, "offsets") >= t, f"batch {target}")
-            time.sleep(dice.uniform(0, 0.8))
-            run.kill()
+    with driver(folder, f"left_id >= {2000 * KILL}", script="emd_driver.py") as run:
+        run.kill_when_held()
     with driver(folder, script="emd_driver.py") as run:
         run.finish()
     return feed, script
@@ -89,13 +82,13 @@ def test_any_metric_in_batch_and_stream_with_figures(spark: Any, tmp_path: Path)
     assert any(sum(worker["spans"]) > 0 for worker in figures["workers"])
 
 
-def test_a_bad_histogram_stops_the_query_by_name(spark: Any, tmp_path: Path) -> None:
+def test_a_bad_histogram_stops_the_query_by_name() -> None:
     script = batches(2, rows=5, seed=9)
     script[1][0][2]["h"] = [0] * BINS  # type: ignore[index]
-    feed = Feed(tmp_path, (SCHEMA, SCHEMA)).add(script)
     call = {"where": ab.emd("h", dim=BINS) <= 1, "window": "2 seconds", "late": "3 seconds"}
+    call["plan"] = ab.ssp(2)
     ident = script[1][0][2]["id"]
-    with pytest.raises(StreamingQueryException, match=f"left row with id {ident} .*has no mass"):
-        feed.run(ab.correlate(*feed.streams(spark), **call))
-    query = feed.run(ab.correlate(*feed.streams(spark), **call, bad_rows="drop"), "kept")
-    assert ab.metrics(query)["total"]["rejected_rows"] == 1
+    with pytest.raises(ab.BadRow, match=f"left row with id {ident} .*has no mass"):
+        Correlating((SCHEMA, SCHEMA), **call).run(script)
+    run = Correlating((SCHEMA, SCHEMA), **call, bad_rows="drop").run(script)
+    assert run.bench.total("rejected") == 1

@@ -1,8 +1,9 @@
 """Every plan and every measure: streaming equals the twin, pair by pair, and equals batch.
 
-The script covers ten seconds in ten micro-batches, under windows of two and three seconds; rows
-come up to 1.5 s early or late, and three in ten lie on whole seconds, so that rows of different
-batches are exactly a window apart. Vectors are small integers: thresholds are hit exactly.
+The script covers ten seconds in ten micro-batches (in the gate, four of them), under windows of two
+and three seconds; rows come up to 1.5 s early or late, and three in ten lie on whole seconds, so
+that rows of different batches are exactly a window apart. Vectors are small integers: thresholds
+are hit exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 import pytest
 
 import anabranch as ab
-from anabranch.plans.plan import keyed
+from anabranch.plans.hashed import keyed
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, flat, found, scripted, settings
 
@@ -111,32 +112,44 @@ CASES = {
 }
 
 
+assert twin.in_time(BATCHES, twin.watermarks(BATCHES, 3 * SECOND))[2] == 0
+
+
 @pytest.fixture(scope="module")
 def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    assert twin.in_time(BATCHES, twin.watermarks(BATCHES, 3 * SECOND))[2] == 0
-    return Feed(tmp_path_factory.mktemp("exact")).add(BATCHES)
+    return Feed(tmp_path_factory.mktemp("exact")).add(BATCHES[:4])
 
 
-# Every predicate and plan is proved in-process as well; some of them on Spark by `make slow`.
-SLOW = {"ssp, left master", "csp, left master", "csp, right master", "grid of one row"}
+@pytest.fixture(scope="module")
+def long_feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
+    return Feed(tmp_path_factory.mktemp("long")).add(BATCHES)
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in CASES]
-)
-def test_streaming_equals_twin_and_batch(spark: Any, feed: Feed, name: str) -> None:
+# Every predicate and plan is proved in-process; on Spark all of them by `make slow`.
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_streaming_equals_twin_and_batch(spark: Any, long_feed: Feed, name: str) -> None:
+    check(spark, long_feed, BATCHES, name)
+
+
+@pytest.mark.parametrize("name", ["keyed", "default plan, blocks of a few rows"])
+def test_a_short_stream_equals_twin_and_batch(spark: Any, feed: Feed, name: str) -> None:
+    check(spark, feed, BATCHES[:4], name)
+
+
+def check(spark: Any, feed: Feed, batches: list[twin.Batch], name: str) -> None:
     case = CASES[name]
     call = {"where": case.where, "window": WINDOW, "plan": case.plan, "keep": (["name"], ["x"])}
     with settings(spark, shuffle__partitions=case.partitions, **case.more):
         query = feed.run(ab.correlate(*feed.streams(spark), late=LATE, **call), name)
         at_once = ab.correlate(*feed.tables(spark), **call)
         streamed = feed.output(spark, name)
-        agree(found(streamed), twin.pairs(*flat(BATCHES), SPANS, case.score))
+        agree(found(streamed), twin.pairs(*flat(batches), SPANS, case.score))
         assert streamed.dtypes == at_once.dtypes
         assert sorted(map(repr, streamed.collect())) == sorted(map(repr, at_once.collect()))
     total = ab.metrics(query)["total"]
     assert total["pairs"] == streamed.count()
-    assert total["rows_in"] == sum(len(rows) for batch in BATCHES for rows in batch)
+    assert total["rows_in"] == sum(len(rows) for batch in batches for rows in batch)
     assert total["late_rows"] == 0
 
 
@@ -148,7 +161,7 @@ def test_times_and_kept_columns_are_those_of_the_two_rows(spark: Any, feed: Feed
         *("left_id", "right_id", "left_ts", "right_ts", "ts", "score"),
         *("left_name", "right_x"),
     ]
-    lefts, rights = ({row["id"]: row for row in rows} for rows in flat(BATCHES))
+    lefts, rights = ({row["id"]: row for row in rows} for rows in flat(BATCHES[:4]))
     micros = result.selectExpr(
         "left_id", "right_id", "unix_micros(left_ts)", "unix_micros(right_ts)", "unix_micros(ts)",
         "score", "left_name", "right_x",

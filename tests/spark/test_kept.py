@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from tests.spark.feeds import Feed, scripted, settings
@@ -71,7 +72,7 @@ def query_of(kept: int) -> str:
 
 @pytest.fixture(scope="module")
 def results(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """The inputs, the streamed result and the batch result, in a time zone that is not UTC."""
+    """Types and values of the inputs and of both results, in a time zone that is not UTC."""
     feed = Feed(tmp_path_factory.mktemp("kept"))
     with settings(spark, session__timeZone="America/Los_Angeles"):
         for side, first in (("left", 0), ("right", 100)):
@@ -79,21 +80,22 @@ def results(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         call = {"where": ab.within("x", 0), "window": "0 seconds", "keep": names()}
         feed.run(ab.correlate(*feed.streams(spark), **call, late="1 second"))
         at_once = ab.correlate(*feed.tables(spark), **call)
-        at_once.write.parquet(str(feed.folder / "batch"))
-        results = {"streaming": feed.output(spark), "batch": feed.output(spark, "batch")}
-        yield feed.tables(spark), results
+        frames = {"streaming": feed.output(spark), "batch": at_once}
+        frames |= dict(zip(("left", "right"), feed.tables(spark), strict=True))
+        return {name: (dict(frame.dtypes), frame.collect()) for name, frame in frames.items()}
 
 
 @pytest.mark.parametrize("number", range(len(TYPES)), ids=list(TYPES))
 @pytest.mark.parametrize("how", ["streaming", "batch"])
 def test_kept_values_survive(results: Any, how: str, number: int) -> None:
-    inputs, result = results[0], results[1][how]
     name = names()[number]
-    for side, table in zip(("left", "right"), inputs, strict=True):
-        assert dict(result.dtypes)[f"{side}_{name}"] == dict(table.dtypes)[name]
-        want = {ident: repr(value) for ident, value in table.select("id", name).collect()}
-        got = result.select(f"{side}_id", f"{side}_{name}").collect()
-        assert {ident: repr(value) for ident, value in got} == want
+    types, rows = results[how]
+    assert len(rows) == 4
+    for side in ("left", "right"):
+        given, inputs = results[side]
+        assert types[f"{side}_{name}"] == given[name]
+        want = {row["id"]: repr(row[name]) for row in inputs}
+        assert {row[f"{side}_id"]: repr(row[f"{side}_{name}"]) for row in rows} == want
 
 
 # Types that cannot travel everywhere: they arrive whole or are refused at the call.
@@ -106,24 +108,30 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("what", ODD)
-def test_odd_types_survive_or_are_refused(spark: Any, tmp_path: Path, what: str) -> None:
-    source = f"SELECT 1 AS id, timestamp_seconds(1700000000) AS ts, 0 AS x, {ODD[what]} AS c"
+def test_odd_types_survive_or_are_refused(spark: Any, tmp_path: Path) -> None:
+    columns = [f"{value} AS c{n}" for n, value in enumerate(ODD.values())]
+    table = spark.sql(
+        f"SELECT 1 AS id, timestamp_seconds(1700000000) AS ts, 0 AS x, {', '.join(columns)}"
+    )
+    call = {"where": ab.within("x", 0), "window": "0 seconds"}
+    taken = []
+    for name in table.columns[3:]:
+        try:
+            ab.correlate(table, table, **call, keep=[name])
+            taken.append(name)
+        except ab.InvalidCall as refusal:
+            assert f"'{name}'" in str(refusal)
+    assert "c2" in taken
     feed = Feed(tmp_path)
     for side in ("left", "right"):
-        spark.sql(source).coalesce(1).write.parquet(str(feed.input(side)))
-    call = {"where": ab.within("x", 0), "window": "0 seconds", "keep": ["c"]}
-    try:
-        streamed = ab.correlate(*feed.streams(spark), **call, late="1 second")
-        at_once = ab.correlate(*feed.tables(spark), **call)
-    except ab.InvalidCall as refusal:
-        assert "'c'" in str(refusal)
-        return
-    feed.run(streamed)
-    want = spark.sql(source).select("c").first()
+        table.select("id", "ts", "x", *taken).coalesce(1).write.parquet(str(feed.input(side)))
+    feed.run(ab.correlate(*feed.streams(spark), **call, late="1 second", keep=taken))
+    at_once = ab.correlate(*feed.tables(spark), **call, keep=taken)
+    given = feed.tables(spark)[0].select(*taken)
     for result in (feed.output(spark), at_once):
-        assert result.schema["left_c"].dataType == feed.tables(spark)[0].schema["c"].dataType
-        assert result.selectExpr("left_c AS c").first() == want
+        kept = result.select(*[F.col(f"left_{name}").alias(name) for name in taken])
+        assert [f.dataType for f in kept.schema] == [f.dataType for f in given.schema]
+        assert kept.collect() == given.collect()
 
 
 def test_string_ids_and_names_that_need_quotes(spark: Any, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 import anabranch as ab
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, Feed, agree, at, figures, found, row, scripted
+from tests.spark.tws import Correlating
 
 WHERE = ab.cosine("v") >= 0.6
 SPANS = (2 * SECOND, 1 * SECOND)
@@ -40,26 +41,15 @@ PLANS = {
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_late_rows_are_dropped_and_counted_once(spark: Any, tmp_path: Path, name: str) -> None:
+def test_late_rows_are_dropped_and_counted_once(name: str) -> None:
     batches = stragglers()
     left, right, late = twin.in_time(batches, twin.watermarks(batches, SECOND))
     assert late > 20
-    feed = Feed(tmp_path).add(batches)
-    query = feed.run(
-        ab.correlate(
-            *feed.streams(spark),
-            where=WHERE,
-            window=WINDOW,
-            late="1 second",
-            plan=PLANS[name],
-        )
-    )
-    agree(found(feed.output(spark)), twin.pairs(left, right, SPANS, score))
-    total = ab.metrics(query)["total"]
-    assert total["late_rows"] == late
-    assert total["rows_in"] == sum(len(rows) for batch in batches for rows in batch)
-    marks = {report["batch"]: report["watermark"] for report in figures(query)}
-    assert [marks[n] for n in range(9)] == list(twin.watermarks(batches, SECOND))
+    run = Correlating(where=WHERE, window=WINDOW, late="1 second", plan=PLANS[name]).run(batches)
+    agree(run.pairs, twin.pairs(left, right, SPANS, score))
+    assert run.bench.total("late") == late
+    rows_in = run.bench.total("rows_left") + run.bench.total("rows_right")
+    assert rows_in == sum(len(rows) for batch in batches for rows in batch)
 
 
 def test_rows_at_the_very_edge_of_watermark_and_window(spark: Any, tmp_path: Path) -> None:
@@ -102,9 +92,11 @@ def test_rows_at_the_very_edge_of_watermark_and_window(spark: Any, tmp_path: Pat
     want = twin.pairs(left, right, (5 * SECOND, 5 * SECOND), score)
     agree(found(feed.output(spark)), want)
     assert ab.metrics(query)["total"]["late_rows"] == late == 3
+    marks = {report["batch"]: report["watermark"] for report in figures(query)}
+    assert [marks[n] for n in range(4)] == list(twin.watermarks(batches, 2 * SECOND))
 
 
-def test_state_stays_until_no_row_in_time_can_meet_it(spark: Any, tmp_path: Path) -> None:
+def test_state_stays_until_no_row_in_time_can_meet_it() -> None:
     # window 5 s, late 0 s; one slice holds left rows 4 and 5 (a slice goes as a whole, once its
     # last row has waited).
     #
@@ -118,11 +110,7 @@ def test_state_stays_until_no_row_in_time_can_meet_it(spark: Any, tmp_path: Path
         ([], [row(3, at(10))]),
         ([], [row(5, at(10.001))]),
     ]
-    feed = Feed(tmp_path).add(batches)
-    query = feed.run(
-        ab.correlate(
-            *feed.streams(spark), where=WHERE, window="5 seconds", late="0 seconds", plan=ab.ssp(1)
-        )
-    )
-    agree(found(feed.output(spark)), {(2, 1): 1.0, (2, 3): 1.0})
-    assert [report["state_rows"] for report in figures(query)][:4] == [2, 3, 4, 3]
+    run = Correlating(where=WHERE, window="5 seconds", late="0 seconds", plan=ab.ssp(1))
+    sizes = [run.run([batch]).bench.state_rows()[0] for batch in batches]
+    agree(run.pairs, {(2, 1): 1.0, (2, 3): 1.0})
+    assert sizes == [2, 3, 4, 3]

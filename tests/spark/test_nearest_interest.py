@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import random
 import shutil
-import time
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,7 @@ from tests.spark.nearest_feed import (
     query_frame,
     want,
 )
-from tests.spark.processes import driver, newest
+from tests.spark.processes import driver
 from tests.spark.test_nearest_elsewhere import judged
 
 QUERIES = lasting_queries()
@@ -46,6 +44,7 @@ def test_stream_equals_brute_force_and_sends_less(spark: Any, tmp_path: Path) ->
         feed.run(ab.nearest(feed.streams(spark)[1], asked, **call), "other")
 
 
+@pytest.mark.slow
 def test_a_restored_checkpoint_does_not_believe_its_lost_future(spark: Any, tmp_path: Path) -> None:
     """Checkpoint and sink go back three batches; then others come, in twice as many files."""
     objects = objects_in_batches(9, rows=40, seed=3, width=40)
@@ -81,19 +80,13 @@ def test_a_restored_checkpoint_does_not_believe_its_lost_future(spark: Any, tmp_
 
 @pytest.mark.slow
 def test_a_killed_driver_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -> None:
-    dice = random.Random(4)
     objects = [*objects_in_batches(16, rows=60, seed=7, width=40), [closing()]]
     feed = feed_of(tmp_path, objects)
-    options = ("--master", "local[2]", "--nearest", "--routed")
-    interrupted = 0
-    for target in (3, 6, 9, 12):
-        with driver(tmp_path, *options) as run:
-            run.wait_until(lambda t=target: newest(tmp_path, "offsets") >= t, f"batch {target}")
-            time.sleep(dice.uniform(0, 1.0))
-            run.kill()
-        interrupted += newest(tmp_path, "commits") < newest(tmp_path, "offsets")
-    assert interrupted >= 1
-    with driver(tmp_path, *options) as run:
+    for kill in (1, 4, 7, 9):
+        hold = ("--hold", f"object_id >= {1000 * kill}")
+        with driver(tmp_path, "--nearest", "--routed", *hold) as run:
+            run.kill_when_held()
+    with driver(tmp_path, "--nearest", "--routed") as run:
         run.finish()
     judged(spark, feed, objects, QUERIES)
 

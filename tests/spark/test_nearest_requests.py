@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import anabranch as ab
 from tests.neighbours.runs import expected
 from tests.spark.feeds import START, at
@@ -72,6 +74,7 @@ def test_what_comes_late_or_twice_counts_once(spark: Any, tmp_path: Path) -> Non
     assert ab.metrics(query)["total"]["late_rows"] == 7
 
 
+@pytest.mark.slow
 def test_cancelled_queries_leave_the_table_of_tops(spark: Any, tmp_path: Path) -> None:
     objects, ops = steady()[:-1], script()[:-1]
     ops[8] = [asked(38, "again"), asked(38, "gone")]  # told by batch 10, replaced in batch 11

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -14,6 +13,7 @@ import anabranch as ab
 from anabranch.spark.demo.broadcast import SECOND, Newsroom, pairs_in_window
 from anabranch.spark.demo.verdict import Measured, Streamed, Verdict
 from anabranch.spark.demo.writer import LiveWriter
+from tests.spark.feeds import happens
 
 SMALL = Newsroom(duration=150, rates=(20, 12), stories=15, seed=3)
 
@@ -111,9 +111,7 @@ def test_the_writer_sends_every_row_once_and_whole(sent, tmp_path):
         folder.mkdir()
     writer = LiveWriter(sent, folders, speed=300, tick=0.02)
     writer.start()
-    until = time.monotonic() + 20
-    while writer.rows == 0 and time.monotonic() < until:
-        time.sleep(0.02)
+    happens(lambda: writer.rows > 0)
     assert 0 < writer.rows < sent.rows  # the clock has not begun
     writer.go()
     writer.join(timeout=20)
@@ -130,9 +128,9 @@ def test_the_writer_begins_with_a_row_however_slow_the_channels(tmp_path):
     writer = LiveWriter(slow, (tmp_path, tmp_path), speed=1)
     writer.go()
     writer.start()
-    time.sleep(0.1)
+    happens(lambda: list(tmp_path.glob("*.parquet")))
     writer.stop()
-    assert writer.error is None and list(tmp_path.glob("*.parquet"))
+    assert writer.error is None
 
 
 def test_the_writer_stops_when_told_and_reports_what_stopped_it(sent, tmp_path):

@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 import anabranch as ab
+from anabranch.correlation.packing import SidePacking
 from anabranch.flow.blocks import Block
-from anabranch.spark import packing
+from anabranch.spark import operator
 from anabranch.testing import InProcess, prepare
 
 
@@ -27,14 +28,14 @@ def test_blocks_of_many_workers_leave_in_several_batches(monkeypatch: pytest.Mon
     right = prepare(correlation.sides[1], table)
 
     def packed() -> list[pa.RecordBatch]:
-        return list(packing.Packer(correlation, 1, ab.ssp(9))(iter([right])))
+        return list(operator.Packer(SidePacking(correlation, 1), ab.ssp(9))(iter([right])))
 
     (whole,) = packed()
     size = len(whole.column("block")[0].as_py())
-    monkeypatch.setattr(packing, "BYTES_AT_ONCE", 2 * size + size // 2)
+    monkeypatch.setattr(operator, "BYTES_AT_ONCE", 2 * size + size // 2)
     parts = packed()
     assert [part.num_rows for part in parts] == [2, 2, 2, 2, 1]
     assert pa.Table.from_batches(parts).column("worker").to_pylist() == whole["worker"].to_pylist()
     assert {len(Block.decode(c.as_py())) for p in parts for c in p["block"]} == {n}
-    monkeypatch.setattr(packing, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(operator, "BYTES_AT_ONCE", 1)
     assert Counter(part.num_rows for part in packed()) == {1: 9}

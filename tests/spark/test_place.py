@@ -25,7 +25,7 @@ def network(seed: int, users: int = 120, pairs: int = 900) -> pd.DataFrame:
 
 @pytest.mark.parametrize("down", [1.0, 0.2])
 def test_pairs_cost_the_same_as_locally(spark: Any, down: float) -> None:
-    from anabranch.spark.place import pair_cost
+    from anabranch.spark.demand_pairs import pair_cost
 
     table = network(3)
     placed = ab.place(spark.createDataFrame(table), up=1.0, down=down)
@@ -117,3 +117,45 @@ def test_bad_pairs_are_refused_by_name(spark: Any) -> None:
         ab.place(frame, capacity={1: 1.0})
     with pytest.raises(ab.InvalidCall, match="needs columns"):
         ab.place(frame.select("a", "b"))
+
+
+@pytest.mark.parametrize("down", [1.0, 0.1])
+def test_planning_pairs_leaves_nothing_cached(spark: Any, down: float) -> None:
+    """A planner that plans again each minute must not fill the storage memory."""
+    frame = spark.createDataFrame([("ann", "bob", 10.0, 9.0), ("bob", "cy", 9.0, 10.0)], PAIRS)
+    before = _cached(spark)
+    placed = ab.place(frame, down=down)
+    assert placed.count() == 2
+    assert _cached(spark) == before
+
+
+def _cached(spark: Any) -> tuple[int, bool]:
+    """RDDs that are kept, and whether any query is."""
+    queries = spark._jsparkSession.sharedState().cacheManager()
+    return spark.sparkContext._jsc.getPersistentRDDs().size(), queries.isEmpty()
+
+
+def test_homes_may_be_a_spark_table_beside_views_in_memory(spark: Any) -> None:
+    homes = spark.createDataFrame([("p", "P"), ("q", "cloud")], "source string, device string")
+    assert ab.place([("w", "p", 10.0), ("w", "q", 2.0)], homes).location == {"w": "P"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "row", "text"),
+    [
+        (PAIRS.replace("rate_a double", "rate_a date"), None, "rate_a must hold numbers, got date"),
+        (PAIRS.replace("string", "array<int>"), None, "not by array<int>"),
+        (PAIRS.replace("double", "string"), ("a", "b", "1", "x"), "two rates of at least 0"),
+    ],
+)
+def test_columns_of_wrong_types_are_named(spark: Any, schema: str, row: Any, text: str) -> None:
+    frame = spark.createDataFrame([] if row is None else [row], schema)
+    with pytest.raises(ab.InvalidCall, match=text):
+        ab.place(frame)
+
+
+@pytest.mark.parametrize("time_limit", [None, 0, float("nan"), "1"])
+def test_a_wrong_time_limit_is_refused_for_pairs_too(spark: Any, time_limit: Any) -> None:
+    frame = spark.createDataFrame([], PAIRS)
+    with pytest.raises(ab.InvalidCall, match="time_limit must be a number of seconds above 0"):
+        ab.place(frame, time_limit=time_limit)

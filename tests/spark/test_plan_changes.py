@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
-import time
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ import anabranch as ab
 from anabranch.plans.story import story
 from tests.correlation import twin
 from tests.spark.driver import LATE, SPANS, TURNS, score
-from tests.spark.feeds import SECOND, Feed, agree, figures, found, scripted, settings
+from tests.spark.feeds import SECOND, Feed, agree, figures, found, heard, scripted, settings
 from tests.spark.processes import driver, newest
 
 CALL = {
@@ -25,38 +23,32 @@ CALL = {
     "late": "3 seconds",
     "plan": ab.grid(2, 2),
 }
-# Micro-batches, and how often the driver is killed on its way.
-SIZES = [(26, 1), pytest.param((66, 3), marks=pytest.mark.slow)]
+BATCHES, KILLS = 66, (15, 31, 52)
+pytestmark = pytest.mark.spark
 
 
-@pytest.fixture(scope="module", params=SIZES, ids=lambda size: f"{size[0]} batches")
-def survived(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Feed, list[twin.Batch]]:
+@pytest.fixture(scope="module")
+def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.Batch]]:
     """A feed whose driver was killed on its way, under a new plan every five batches."""
-    count, kills = request.param
-    batches = scripted(count, rows=(12, 10), seed=11)
+    batches = scripted(BATCHES, rows=(12, 10), seed=11)
     folder = tmp_path_factory.mktemp("changing")
     feed = Feed(folder).add(batches)
-    dice = random.Random(7)
-    options = ("--master", "local[2]", "--changing")
-    for kill in range(1, kills + 1):
-        target = kill * count // (kills + 1) + dice.randint(-3, 3)
-        with driver(folder, *options) as run:
-            run.wait_until(lambda t=target: newest(folder, "offsets") >= t, f"batch {target}")
-            time.sleep(dice.uniform(0, 0.8))
-            run.kill()
-    with driver(folder, *options) as run:
+    for kill in KILLS:
+        with driver(folder, "--changing", "--hold", f"left_id >= {2000 * kill}") as run:
+            run.kill_when_held()
+    with driver(folder, "--changing") as run:
         run.finish()
     return feed, batches
 
 
+@pytest.mark.slow
 def test_each_pair_once_under_forced_switches_and_kills(spark: Any, survived) -> None:
     feed, batches = survived
     taken = feed.taken(batches)
     agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))
 
 
+@pytest.mark.slow
 def test_the_log_holds_the_whole_history(survived) -> None:
     feed, batches = survived
     entries = ab.PlanLog(str(feed.folder / "control")).entries()
@@ -82,6 +74,7 @@ def swapping(regime: int, regimes: int) -> list[twin.Batch]:
     return batches
 
 
+@pytest.mark.slow
 def test_the_controller_follows_the_rates_by_itself(spark: Any, tmp_path: Path) -> None:
     batches = swapping(regime=22, regimes=2)
     feed = Feed(tmp_path).add(batches)
@@ -114,7 +107,7 @@ def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
     control = str(tmp_path / "control")
     first.run(ab.correlate(*first.streams(spark), **call, control=control))
     # A listener claims the log, and a busy machine may tell it late.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    heard(spark)
     with pytest.raises(StreamingQueryException, match="belongs to query"):
         second.run(ab.correlate(*second.streams(spark), **call, control=control))
     # The checkpoint goes on, but with a new and empty log whose plan 0 is another one.
@@ -122,6 +115,15 @@ def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
     other = {**call, "plan": ab.ssp(2)}
     with pytest.raises(StreamingQueryException, match="StateMismatch"):
         first.run(ab.correlate(*first.streams(spark), **other, control=str(tmp_path / "new")))
+
+
+def test_two_alike_calls_of_a_query_do_not_share_a_log(spark: Any, tmp_path: Path) -> None:
+    feed = Feed(tmp_path).add(scripted(2, rows=(6, 6)))
+    call = {**CALL, "plan": ab.grid(1, 2), "control": str(tmp_path / "control")}
+    one, other = (ab.correlate(*feed.streams(spark), **call) for _ in range(2))
+    assert not (tmp_path / "control").exists()
+    with pytest.raises(StreamingQueryException, match="two calls in this query were given"):
+        feed.run(one.union(other))
 
 
 def test_a_log_that_skips_a_plan_still_in_state_is_refused(spark: Any, tmp_path: Path) -> None:
@@ -143,10 +145,9 @@ def test_a_request_that_does_not_fit_is_dropped_with_a_word(spark: Any, tmp_path
     log = ab.PlanLog(str(tmp_path / "control"))
     log.append(ab.ssp(64), cause="far too many")
     feed.run(ab.correlate(*feed.streams(spark), **{**CALL, "plan": ab.ssp(2)}, control=log.path))
-    deadline = time.monotonic() + 60
-    while log.requests() and time.monotonic() < deadline:
-        time.sleep(0.1)
+    heard(spark)
     assert log.requests() == []
+    assert [refusal.cause for refusal in log.refused()] == ["far too many"]
     assert {entry.plan for entry in log.entries()} == {ab.ssp(2)}
     taken = feed.taken(batches)
     agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))

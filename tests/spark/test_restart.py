@@ -5,14 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.plans.plan import Plan, keyed
+from anabranch.errors import StateMismatch
+from anabranch.plans.hashed import keyed
+from anabranch.plans.plan import Plan
 from tests.correlation import twin
-from tests.spark.feeds import SECOND, Feed, agree, at, found, row, scripted
+from tests.spark.feeds import ROW, SECOND, Feed, agree, at, found, row, scripted
+from tests.spark.tws import Correlating
 
 WHERE = ab.cosine("v") >= 0.6
 SPANS = (3 * SECOND, 3 * SECOND)
@@ -24,26 +27,31 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
 
 
 def test_each_pair_once_across_restarts(spark: Any, tmp_path: Path) -> None:
-    batches = scripted(9, rows=(10, 15), seed=5)
+    batches = scripted(5, rows=(10, 15), seed=5)
     feed = Feed(tmp_path)
-    for part in (batches[:3], batches[3:4], [], batches[4:]):
+    for part in (batches[:2], [], batches[2:]):
         feed.add(part)
         feed.run(ab.correlate(*feed.streams(spark), **CALL, plan=ab.grid(1, 2)))
     want = twin.pairs_in_time(batches, SPANS, score, 3 * SECOND)
     agree(found(feed.output(spark)), want)
+    # The checkpoint is that of another query, and says so.
+    feed.add(scripted(6, rows=(10, 15), seed=5)[5:])
+    other = {**CALL, "window": "4 seconds"}
+    with pytest.raises(StreamingQueryException, match="StateMismatch") as refusal:
+        feed.run(ab.correlate(*feed.streams(spark), **other, plan=ab.grid(1, 2)))
+    assert "begin a new checkpoint" in str(refusal.value)
+    agree(found(feed.output(spark)), want)
 
 
-def test_the_threshold_may_change(spark: Any, tmp_path: Path) -> None:
+def test_the_threshold_may_change() -> None:
     """State holds rows, not pairs, so a new threshold holds for the pairs to come."""
     before, after = scripted(2, rows=(6, 6), seed=6), scripted(4, rows=(6, 6), seed=6)[2:]
-    feed = Feed(tmp_path).add(before)
-    feed.run(ab.correlate(*feed.streams(spark), **CALL))
-    feed.add(after)
-    feed.run(ab.correlate(*feed.streams(spark), **{**CALL, "where": ab.cosine("v") >= 0.8}))
+    run = Correlating(**CALL, plan=ab.ssp(2)).run(before)
     old = twin.pairs_in_time(before, SPANS, score, 3 * SECOND)
+    agree(run.pairs, old)
+    run = run.restarted(where=ab.cosine("v") >= 0.8).run(after)
     new = twin.pairs_in_time([*before, *after], SPANS, score, 3 * SECOND)
-    want = {pair: s for pair, s in new.items() if pair in old or s >= 0.8}
-    agree(found(feed.output(spark)), want)
+    agree(run.pairs, {pair: s for pair, s in new.items() if pair in old or s >= 0.8})
 
 
 OTHER = {
@@ -54,39 +62,34 @@ OTHER = {
 }
 
 
-@pytest.fixture(scope="module")
-def begun(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    """A feed whose query has seen two batches and stored their rows."""
-    feed = Feed(tmp_path_factory.mktemp("begun")).add(scripted(2, rows=(6, 6)))
-    feed.run(ab.correlate(*feed.streams(spark), **CALL, plan=ab.ssp(2)))
-    return feed.add(scripted(3, rows=(6, 6))[2:])
-
-
 @pytest.mark.parametrize("what", OTHER)
-def test_state_of_another_query_is_refused(spark: Any, begun: Feed, what: str) -> None:
-    call = {**CALL, "plan": ab.ssp(2), **OTHER[what]}
-    kept = begun.output(spark).count()
-    with pytest.raises(StreamingQueryException, match="StateMismatch") as refusal:
-        begun.run(ab.correlate(*begun.streams(spark), **call))
-    assert "begin a new checkpoint" in str(refusal.value)
-    assert begun.output(spark).count() == kept
+def test_state_of_another_query_is_refused(what: str) -> None:
+    script = scripted(3, rows=(6, 6))
+    begun = Correlating(**CALL, plan=ab.ssp(2)).run(script[:2])
+    kept = begun.pairs
+    changed = begun.restarted(**OTHER[what])
+    with pytest.raises(StateMismatch, match="begin a new checkpoint"):
+        changed.run(script[2:])
+    agree(changed.pairs, kept)
+    agree(
+        begun.restarted().run(script[2:]).pairs,
+        twin.pairs_in_time(script, SPANS, score, 3 * SECOND),
+    )
 
 
-def test_kept_columns_of_another_type_are_refused(spark: Any, tmp_path: Path) -> None:
+def test_kept_columns_of_another_type_are_refused() -> None:
     """A timestamp and a bigint are stored alike, so the old ones would come out as numbers."""
     batches = scripted(3, rows=(6, 6))
-    feed = Feed(tmp_path).add(batches[:2])
+
+    def schema(kind: pa.DataType) -> tuple[pa.Schema, pa.Schema]:
+        place = ROW.get_field_index("x")
+        return (ROW.set(place, pa.field("x", kind)),) * 2
+
     call = {**CALL, "plan": ab.ssp(2), "keep": ["x"]}
-    marked = [s.withColumn("x", F.timestamp_micros("x")) for s in feed.streams(spark)]
-    feed.run(ab.correlate(*marked, **call).select("left_id", "right_id", "score"))
-    feed.add(batches[2:])
-    for kind in ("bigint", "string"):
-        streams = [s.withColumn("x", F.col("x").cast(kind)) for s in feed.streams(spark)]
-        with pytest.raises(StreamingQueryException, match="StateMismatch") as refusal:
-            feed.run(ab.correlate(*streams, **call).select("left_id", "right_id", "score"))
-        assert f"kept column 'x' of the left side as timestamp, and now it is {kind}" in str(
-            refusal.value
-        )
+    begun = Correlating(schema(pa.timestamp("us", "UTC")), **call).run(batches[:2])
+    for kind, name in ((pa.int64(), "bigint"), (pa.int32(), "int")):
+        with pytest.raises(StateMismatch, match=f"'x' of the left side as timestamp.* {name}"):
+            begun.restarted(schema(kind)).run(batches[2:])
 
 
 # Each worker sees only its own rows and state. Under these plans every row before the restart goes
@@ -102,14 +105,14 @@ MOVES: dict[str, tuple[Plan, Plan]] = {
 
 
 @pytest.mark.parametrize("name", MOVES)
-def test_a_plan_that_moves_every_row_is_refused_too(spark: Any, tmp_path: Path, name: str) -> None:
+def test_a_plan_that_moves_every_row_is_refused_too(name: str) -> None:
     first, second = MOVES[name]
     seconds = [23.5, 24, 26, 27, 29]
     batches = [([row(2 * n, at(s))], [row(2 * n + 1, at(s))]) for n, s in enumerate(seconds)]
     call = {**CALL, "where": WHERE & ab.same("room")}
-    feed = Feed(tmp_path).add(batches[:3])
-    feed.run(ab.correlate(*feed.streams(spark), **call, plan=first))
-    feed.add(batches[3:])
-    with pytest.raises(StreamingQueryException, match="StateMismatch"):
-        feed.run(ab.correlate(*feed.streams(spark), **call, plan=second))
-        agree(found(feed.output(spark)), twin.pairs_in_time(batches, SPANS, score, 3 * SECOND))
+    begun = Correlating(**call, plan=first).run(batches[:3])
+    agree(begun.pairs, twin.pairs_in_time(batches[:3], SPANS, score, 3 * SECOND))
+    with pytest.raises(StateMismatch):
+        begun.restarted(plan=second).run(batches[3:])
+    whole = begun.restarted().run(batches[3:])
+    agree(whole.pairs, twin.pairs_in_time(batches, SPANS, score, 3 * SECOND))

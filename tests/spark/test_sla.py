@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from datetime import datetime
+from datetime import date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.assembly.knowledge.wilson import wilson_lower
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, StateMismatch
 from tests.spark.feeds import SECOND, Feed
 from tests.spark.invocations import CALL, expected, invocations, micros
 
@@ -196,7 +197,7 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
     """Compliance, a standing recommendation and knowledge, straight from `assemble`."""
     batches = invocations(4, rows=30, pages=3, seed=11)
     closing = ab.count_or_timeout(2, "1 second")
-    feed = Feed(tmp_path, (CALL, CALL)).add(batches)
+    feed = Feed(tmp_path, (CALL, CALL), idle=True).add(batches)
     shape = {"key": ["page", "client"], "response": "ms", "close": closing, "late": "1 second"}
     shape["collect"] = ["service", "ms"]
     promises = {f"/{n}": "400 ms" for n in range(3)}
@@ -242,6 +243,9 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
         )
         assert summary.met == want[page, "met"] and summary.violated == want[page, "violated"]
     assert len(known.table()) >= 3
+    # The folder is this query's: one that counts its batches from 0 again would take their places.
+    with pytest.raises(StateMismatch, match=f"holds the batches of query {query.id}"):
+        known.store.write(0, [], "another")
 
     ranked = ab.recommend(ab.assemble(feed.streams(spark), **shape), promises, service="page")
     query = (
@@ -258,6 +262,75 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
         assert row["met"] == want[page, "met"] and row["violated"] == want[page, "violated"]
 
 
+def instances_of(spark: Any, service: str = "'a'") -> Any:
+    """Six instances of 0.4 to 2.4 seconds."""
+    return spark.sql(
+        f"""SELECT {service} AS head, id AS client, 0 AS seq, 0 AS revision,
+            timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
+            0.4D * (id + 1) AS duration, 1D AS completeness FROM range(6)"""
+    )
+
+
+def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
+    """A service that is there twice would count twice, and null or NaN be kept by everybody."""
+    frame = instances_of(spark)
+
+    def table(*rows: Any) -> Any:
+        return spark.createDataFrame(list(rows), "service string, promised double")
+
+    for promises, message in (
+        (table(("a", 1.0), ("a", 1.0)), "promises has 2 rows of 'a': keep one of each service"),
+        (table(("a", 1.0), ("a", 2.0)), "promises has 2 rows of 'a'"),
+        (table(("a", None)), "promise of 'a' is no finite number"),
+        (table(("b", 1.0), ("a", float("nan"))), "promise of 'a' is no finite number"),
+        (table((None, 1.0)), "promises has a row without a service"),
+        (table(("a", 1.0)).selectExpr("service", "'2 s' AS promised"), "is string; it must be a"),
+        ({"a": float("nan")}, "promise of 'a': nan is no finite number"),
+        ({"a": None}, "promise of 'a': None is not a duration"),
+        ({"a": "-1 second"}, "promise of 'a': '-1 second' is negative"),
+    ):
+        for call in (
+            lambda p: ab.sla(frame, p),
+            lambda p: ab.recommend(frame, p),
+            lambda p: ab.Knowledge(tmp_path, p),
+        ):
+            with pytest.raises(InvalidCall) as error:
+                call(promises)
+            assert message in str(error.value)
+    (row,) = ab.sla(frame, table(("a", 1.0), ("b", 9.0))).collect()
+    assert (row["instances"], row["met"], row["violated"]) == (6, 2, 4)
+
+
+@pytest.mark.parametrize(
+    ("service", "name"),
+    [
+        ("date'2024-05-01'", date(2024, 5, 1)),
+        ("cast(1.5 AS decimal(10, 2))", Decimal("1.50")),
+        ("7L", 7),
+        ("X'00FF'", b"\x00\xff"),
+    ],
+    ids=["date", "decimal", "long", "binary"],
+)
+def test_services_of_any_type(spark: Any, tmp_path: Path, service: str, name: Any) -> None:
+    frame = instances_of(spark, service)
+    known = ab.Knowledge(f"file://{tmp_path}/known", {name: "1 second"})
+    known.absorb(frame)
+    assert known.of(name).count == 6 and known.of(name).met == 2
+    (best,) = ab.recommend(frame, {name: "1 second"}, prefer={name: 0.5}, weight=1).collect()
+    assert best["preference"] == best["score"] == 0.5
+
+
+def test_rows_without_a_service_or_an_end_are_left_out(spark: Any, tmp_path: Path) -> None:
+    frame = instances_of(spark, "if(id > 1, 'a', null)")
+    frame = frame.withColumn("closed", F.when(F.col("client") != 5, F.col("closed")))
+    known = ab.Knowledge(tmp_path)
+    known.absorb(frame)
+    assert [(row["service"], row["count"]) for row in known.table()] == [("a", 3.0)]
+    absent = frame.withColumn("head", F.lit(float("nan")))
+    known.absorb(absent)
+    assert len(known.table()) == 1
+
+
 def test_wrong_calls(spark: Any) -> None:
     frame = spark.createDataFrame(rows(5), SCHEMA)
     tick = spark.readStream.format("rate").load()
@@ -268,19 +341,67 @@ def test_wrong_calls(spark: Any) -> None:
         "1D AS duration",
         "1D AS completeness",
     )
+    dated = frame.withColumn("head", F.lit(date(2024, 5, 1)))
+    known = ab.Knowledge("x")
     for call, message in (
         (lambda: ab.sla(frame, {}), "promises is empty"),
         (lambda: ab.sla(frame, {"a": "soon"}), "promise of 'a': 'soon' is not a duration"),
+        (lambda: ab.sla(frame, {"a": True}), "promise of 'a': True is no finite number"),
         (lambda: ab.sla(frame, PROMISES, service="x"), "no column 'x' in instances; it has head"),
+        (lambda: ab.sla(frame, PROMISES, service=None), "service must be the name of a column"),
+        (lambda: ab.sla(frame, PROMISES, metric=["a"]), "metric must be the name of a column"),
+        (
+            lambda: ab.sla(frame, PROMISES, metric="head"),
+            "column 'head' of instances is string; it",
+        ),
+        (lambda: ab.sla(frame, PROMISES, complete=True), "complete must be a column such as"),
         (lambda: ab.sla(frame, PROMISES, period="0 s"), "period must be longer than nothing"),
+        (lambda: ab.sla(frame, PROMISES, period=None), "period: None is not a duration"),
+        (lambda: ab.sla(dated, PROMISES), "promises names 'a', but column 'head' is date"),
+        (lambda: ab.sla(frame, {None: 1.0}), "promises names None, but column 'head' is string"),
         (lambda: ab.sla(5, PROMISES), "instances must be a DataFrame of ab.assemble, got int"),
+        (lambda: ab.sla(None, PROMISES), "instances must be a DataFrame of ab.assemble, got None"),
+        (lambda: ab.sla(frame, None), "promises must be {service: promised} or a DataFrame"),
         (lambda: ab.sla(frame, [1]), "promises must be {service: promised} or a DataFrame"),
         (lambda: ab.sla(frame, frame), "promises has no column 'service'"),
-        (lambda: ab.recommend(frame, PROMISES, weight=2), "weight must be between 0 and 1"),
+        (lambda: ab.recommend(frame, None), "promises must be {service: promised} or a DataFrame"),
+        (
+            lambda: ab.recommend(frame, PROMISES, weight=2),
+            "weight must be a number between 0 and 1",
+        ),
+        (lambda: ab.recommend(frame, PROMISES, weight="x"), "weight must be a number between 0"),
         (lambda: ab.recommend(frame, PROMISES, decay="x"), "decay: 'x' is not a duration"),
         (lambda: ab.recommend(live, PROMISES, decay="1 day"), "for a stream keep ab.Knowledge"),
+        (
+            lambda: ab.recommend(frame, PROMISES, prefer={"a": 7}),
+            "preference for 'a' must be a number from 0 to 1, got 7",
+        ),
+        (lambda: ab.recommend(frame, PROMISES, prefer={"a": float("nan")}), "number from 0 to 1"),
+        (lambda: ab.recommend(frame, PROMISES, prefer=["a"]), "prefer must be {service: pref"),
+        (lambda: ab.recommend(dated, {date(2024, 5, 1): 1}, prefer={"a": 1}), "prefer names 'a'"),
+        (
+            lambda: ab.recommend(frame, PROMISES, top=1.5),
+            "top must be a whole number of at least 1",
+        ),
+        (lambda: ab.recommend(frame, PROMISES, top=0), "top must be a whole number of at least 1"),
         (lambda: ab.Knowledge("x", period="0 s"), "period must be longer than nothing"),
+        (lambda: ab.Knowledge("x", period=None), "period: None is not a duration"),
+        (lambda: ab.Knowledge(None), "path must be a folder or the address of one, got None"),
+        (lambda: ab.Knowledge("x", [1]), "promises must be {service: promised} or a DataFrame"),
+        (lambda: ab.Knowledge("x", service=5), "service must be the name of a column, got 5"),
+        (lambda: known.absorb(None), "instances must be a DataFrame of ab.assemble, got None"),
+        (lambda: known.absorb(frame, "x"), "batch must be the number of a micro-batch, got 'x'"),
+        (lambda: known.absorb(frame, -1), "batch must be the number of a micro-batch, got -1"),
+        (lambda: known.absorb(live), "foreachBatch(known.absorb)"),
+        (lambda: known.absorb(frame.drop("duration")), "no column 'duration' in instances"),
+        (lambda: known.absorb(frame.drop("revision"), 0), "no column 'revision' in instances"),
+        (
+            lambda: known.absorb(frame.withColumn("head", F.array("head"))),
+            "service column 'head' is array<string>, which names no service",
+        ),
+        (lambda: known.of("a", tau=5), "tau: 5 is not a duration"),
     ):
         with pytest.raises(InvalidCall) as error:
             call()
         assert message in str(error.value)
+    assert not Path("x").exists()

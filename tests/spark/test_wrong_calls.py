@@ -10,15 +10,20 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans.plan import Ssp, keyed
+from anabranch.plans.hashed import Ssp, keyed
 from tests.spark.feeds import Feed, scripted, settings
 
 GOOD = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds"}
 
 
 @pytest.fixture(scope="module")
-def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
-    return Feed(tmp_path_factory.mktemp("calls")).add(scripted(1, rows=(2, 2)))
+def feed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Feed:
+    """Read once: a refusal needs schemas alone."""
+    feed = Feed(tmp_path_factory.mktemp("calls")).add(scripted(1, rows=(2, 2)))
+    streams, tables = feed.streams(spark), feed.tables(spark)
+    feed.streams = lambda spark: streams  # type: ignore[method-assign]
+    feed.tables = lambda spark: tables  # type: ignore[method-assign]
+    return feed
 
 
 def problems(left: Any, right: Any, **call: Any) -> tuple[str, ...]:
@@ -138,6 +143,27 @@ def test_every_problem_is_named(spark: Any, feed: Feed, what: str, streaming: bo
     assert spark.streams.active == []
 
 
+def test_names_are_found_as_spark_finds_them(spark: Any, feed: Feed) -> None:
+    left, right = feed.tables(spark)
+    call = {"window": "2 seconds", "time": "TS", "id": "Id", "keep": ["NAME"]}
+    found = ab.correlate(left, right, where=ab.cosine("V") >= 0.6, **call)
+    assert found.columns[:4] == ["left_id", "right_id", "left_ts", "right_ts"]
+    assert found.count() == ab.correlate(left, right, **GOOD).count()
+    with settings(spark, caseSensitive="true"):
+        assert "left has no column 'V'" in problems(left, right, where=ab.cosine("V") >= 0.6)[0]
+    (problem,) = problems(left, right.withColumn("x", right.v).select("*", right.v))
+    assert problem.startswith("right has 2 columns that 'v' (needed by cosine('v') >= 0.6)")
+
+
+def test_what_must_be_given_is_named(spark: Any, feed: Feed) -> None:
+    left, right = feed.tables(spark)
+    for verb, frames in (("correlate", (left, right)), ("nearest", (left, right))):
+        with pytest.raises(ab.InvalidCall, match="= is missing: add for example"):
+            getattr(ab, verb)(*frames)
+    with pytest.raises(ab.InvalidCall, match="key= is missing: add for example"):
+        ab.assemble(left)
+
+
 def test_one_side_streaming(spark: Any, feed: Feed) -> None:
     found = problems(feed.streams(spark)[0], feed.tables(spark)[1], late="1 second")
     assert [text[:39] for text in found] == ["left is streaming and right is not: rea"]
@@ -187,10 +213,9 @@ def test_a_plan_that_a_log_cannot_hold_is_refused(spark: Any, feed: Feed, tmp_pa
 def test_a_plan_other_than_that_of_the_log_is_warned_of(
     spark: Any, feed: Feed, tmp_path: Path
 ) -> None:
-    """A log is begun by the call, whether or not the query is then started."""
     control = str(tmp_path / "c")
     call = {**GOOD, "late": "1 second", "control": control}
-    ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    ab.PlanLog(control).begin(ab.ssp(2))
     with pytest.warns(UserWarning, match=r"begun with ssp\(2.*plan=grid\(1, 2\) has no effect"):
         ab.correlate(*feed.streams(spark), **call, plan=ab.grid(1, 2))
     with warnings.catch_warnings():
@@ -198,6 +223,17 @@ def test_a_plan_other_than_that_of_the_log_is_warned_of(
         ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
         ab.correlate(*feed.streams(spark), **call)
     assert [str(entry.plan) for entry in ab.PlanLog(control).entries()] == ["ssp(2, master=left)"]
+
+
+def test_a_call_leaves_nothing_behind(spark: Any, feed: Feed, tmp_path: Path) -> None:
+    control = tmp_path / "c"
+    call = {**GOOD, "late": "1 second", "control": str(control)}
+    ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    before = spark.streams._jsqm.listListeners().size
+    for _ in range(20):
+        ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    assert not control.exists()
+    assert spark.streams._jsqm.listListeners().size == before
 
 
 def test_two_bounds_on_lateness(spark: Any, feed: Feed) -> None:

@@ -7,6 +7,7 @@
 `fit_two_moments`   from mean and variation: Erlang mixture or balanced exponentials
 `fit_three_moments` two phases from three moments
 `Survival`          the distribution as seen, values that were cut off included
+`window_array`      what windows of such a size and timeout hold
 ==================  ========================================================================
 """
 
@@ -16,6 +17,7 @@ from anabranch.assembly.fitting.hypererlang import fit_erlang, fit_hyper_erlang
 from anabranch.assembly.fitting.moments import fit_three_moments, fit_two_moments, moments_of
 from anabranch.assembly.fitting.phasetype import PhaseType
 from anabranch.assembly.fitting.survival import Survival
+from anabranch.assembly.fitting.window_array import WindowArray, window_array
 from anabranch.assembly.fitting.windows import WindowFit, choose_window, fit_windows
 from anabranch.assembly.fitting.zeros import WithZeros
 
@@ -25,6 +27,7 @@ __all__ = [
     "HyperErlang",
     "PhaseType",
     "Survival",
+    "WindowArray",
     "WindowFit",
     "WithZeros",
     "choose_window",
@@ -34,4 +37,5 @@ __all__ = [
     "fit_two_moments",
     "fit_windows",
     "moments_of",
+    "window_array",
 ]

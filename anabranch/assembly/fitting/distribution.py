@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["Distribution", "Floats"]
+from anabranch.assembly.fitting.plotting import plot_distribution
+from anabranch.assembly.fitting.sample import Floats
 
-Floats = np.ndarray[Any, np.dtype[np.float64]]
+__all__ = ["Distribution", "Floats"]
 
 
 class Distribution(ABC):
@@ -76,8 +77,6 @@ class Distribution(ABC):
 
         Returns the two matplotlib axes.
         """
-        from anabranch.assembly.fitting.plotting import plot_distribution
-
         return plot_distribution(self, data, axes=axes)
 
     def _bisect(self, wanted: Floats) -> Floats:

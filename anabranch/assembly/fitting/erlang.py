@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from anabranch.assembly.fitting.distribution import Distribution, Floats
+from anabranch.assembly.fitting.phasetype import PhaseType
 from anabranch.errors import InvalidCall
-
-if TYPE_CHECKING:
-    from anabranch.assembly.fitting.phasetype import PhaseType
 
 __all__ = ["Erlang", "HyperErlang"]
 
@@ -88,8 +85,6 @@ class HyperErlang(Distribution):
 
     def phase_type(self) -> PhaseType:
         """The same distribution as a phase-type one: a chain of phases per branch."""
-        from anabranch.assembly.fitting.phasetype import PhaseType
-
         size = int(self.shapes.sum())
         alpha, T = np.zeros(size), np.zeros((size, size))
         at = 0

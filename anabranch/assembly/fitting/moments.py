@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal, localcontext
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from anabranch.assembly.fitting.erlang import Erlang, HyperErlang
 from anabranch.assembly.fitting.phasetype import PhaseType
+from anabranch.calls import is_number
 from anabranch.errors import InvalidCall
 
 __all__ = ["fit_three_moments", "fit_two_moments", "moments_of"]
@@ -42,18 +44,20 @@ def fit_two_moments(mean: float, scv: float) -> HyperErlang:
     ([1, 1], 2.0, 5.0)
     """
     problems = []
-    if not (mean > 0 and math.isfinite(mean)):
+    if not (is_number(mean) and mean > 0):
         problems.append(f"mean must be a finite number above 0, got {mean!r}")
-    if not (scv > 0 and math.isfinite(scv)):
+    if not (is_number(scv) and scv >= 1e-9):
         problems.append(
-            f"scv must be a finite number above 0, got {scv!r}; a constant has no phase-type "
-            "form, take a small scv such as 0.001"
+            f"scv must be a finite number of at least 1e-9, got {scv!r}; a constant has no "
+            "phase-type form, take a small scv such as 0.001"
         )
     if problems:
         raise InvalidCall("fit_two_moments", problems)
     if scv > 1:
-        share = (1 + math.sqrt((scv - 1) / (scv + 1))) / 2
-        return HyperErlang([share, 1 - share], [1, 1], [2 * share / mean, 2 * (1 - share) / mean])
+        root = math.sqrt((scv - 1) / (scv + 1))
+        # The smaller share is 1 less the larger, free of cancellation.
+        shares = (1 + root) / 2, 1 / (scv + 1) / (1 + root)
+        return HyperErlang(shares, [1, 1], [2 * share / mean for share in shares])
     shape = max(1, math.ceil(1 / scv - 1e-12))
     if shape == 1 or abs(shape * scv - 1) < 1e-12:
         return Erlang(shape, shape / mean)
@@ -67,7 +71,9 @@ def fit_three_moments(first: float, second: float, third: float) -> PhaseType:
     """The two-phase distribution with these moments about zero.
 
     A chain of two phases of rates *x* and *y*, begun at the first with probability *p* and at the
-    second otherwise. Its three moments leave a quadratic equation for the rates.
+    second otherwise. Its three moments leave a quadratic equation for the rates. Every distribution
+    of two phases has such a chain; where rounding has moved its moments to where no chain is, the
+    nearest one is taken.
 
     Examples
     --------
@@ -79,34 +85,48 @@ def fit_three_moments(first: float, second: float, third: float) -> PhaseType:
     Traceback (most recent call last):
         ...
     anabranch.errors.InvalidCall: fit_three_moments cannot start: no two phases have the moments \
-1, 1.1, 1.3 (scv 0.1; two phases reach down to 0.5); take fit_two_moments or fit_acyclic with more \
-phases
+1, 1.1, 1.3 (scv 0.1; two phases reach down to 0.5); take fit_two_moments, or fit_hyper_erlang on \
+the data
     """
-    if not all(value > 0 and math.isfinite(value) for value in (first, second, third)):
+    if not all(is_number(value) and value > 0 for value in (first, second, third)):
         raise InvalidCall(
             "fit_three_moments",
-            [f"moments must be finite and above 0, got {first!r}, {second!r}, {third!r}"],
+            [f"moments must be finite numbers above 0, got {first!r}, {second!r}, {third!r}"],
         )
-    # In units of the mean, with factorials divided out: s2 = m2/2, s3 = m3/6.
-    s2, s3 = second / first**2 / 2, third / first**3 / 6
-    found = _two_phases(s2, s3)
+    with localcontext() as exact:
+        exact.prec = _DIGITS
+        mean = Decimal(float(first))
+        # In units of the mean, with factorials divided out: s2 = m2/2, s3 = m3/6.
+        s2 = Decimal(float(second)) / mean**2 / 2
+        s3 = Decimal(float(third)) / mean**3 / 6
+        found = _two_phases(s2, s3)
     if found is None:
-        scv = second / first**2 - 1
+        scv = float(2 * s2 - 1)
         below = "; two phases reach down to 0.5" if scv < 0.5 else ""
         raise InvalidCall(
             "fit_three_moments",
             [
                 f"no two phases have the moments {first:g}, {second:g}, {third:g} (scv {scv:.3g}"
-                f"{below}); take fit_two_moments or fit_acyclic with more phases"
+                f"{below}); take fit_two_moments, or fit_hyper_erlang on the data"
             ],
         )
-    share, x, y = found
-    x, y = x / first, y / first
+    share, u, v = (float(part) for part in found)
+    x, y = 1 / (u * first), 1 / (v * first)
     return PhaseType([share, 1 - share], [[-x, x], [0.0, -y]])
 
 
-def _two_phases(s2: float, s3: float) -> tuple[float, float, float] | None:
-    """Start share and rates of the chain with reduced moments 1, s2, s3, if there is one.
+# Near a squared variation of 1 the equation's coefficients are what is left of numbers that nearly
+# cancel: they are computed with digits to spare, so that only the rounding of the moments remains.
+_DIGITS = 80
+_ROUNDING = Decimal(2) ** -50  # of a moment that was computed in floats
+_LEAST = Decimal(2) ** -56  # of the mean: a phase that takes no time, as a float holds it
+_CLOSE = Decimal("1e-13")  # moments that are missed by no more are met
+
+_Chain = tuple[Decimal, Decimal, Decimal]  # start share p, mean times u and v
+
+
+def _two_phases(s2: Decimal, s3: Decimal) -> _Chain | None:
+    """The chain with reduced moments 1, s2, s3, if there is one.
 
     With u = 1/x and v = 1/y the reduced moments are
 
@@ -114,26 +134,45 @@ def _two_phases(s2: float, s3: float) -> tuple[float, float, float] | None:
 
     The first gives p u = 1 - v = w. The second becomes 1 - s2 = (1 - u)(1 - v) = d, hence
     u = 1 - d / w. Put into the third, cubes cancel: d w^2 + (1 - 3 d - s3) w + d^2 = 0.
+
+    A third moment that is out of reach for this second one may be within it for one that is the
+    same but for rounding: next to the exponential it grows without end.
     """
-    if abs(s2 - 1) < 1e-12:
-        return (0.0, 1.0, 1.0) if abs(s3 - 1) < 1e-9 else None
-    d = 1 - s2
-    a, b, c = d, 1 - 3 * d - s3, d * d
-    root = b * b - 4 * a * c
-    # Equal rates make a double root, which rounding may push apart.
-    if root < -1e-8 * b * b:
-        return None
-    root = math.sqrt(max(root, 0.0))
-    answers = []
-    for w in ((-b + root) / (2 * a), (-b - root) / (2 * a)):
-        v = 1 - w
-        if abs(w) < 1e-14:
-            continue
-        u = 1 - d / w
-        if v <= 0 or u <= 0:
-            continue
-        share = w / u
-        if -1e-9 <= share <= 1 + 1e-9:
-            answers.append((min(max(share, 0.0), 1.0), 1 / u, 1 / v))
+    found = [chain for step in (0, -_ROUNDING, _ROUNDING) for chain in _chains(1 - s2 + step, s3)]
     # Of two answers take the canonical one: the slower phase last is reached from both starts.
-    return min(answers, key=lambda found: found[1] < found[2]) if answers else None
+    error, _, chain = min((_error(chain, s2, s3), chain[1] > chain[2], chain) for chain in found)
+    return chain if error <= _CLOSE else None
+
+
+def _chains(d: Decimal, s3: Decimal) -> list[_Chain]:
+    """Chains of this d whose third moment is the nearest to s3: one, or one in either order.
+
+    Chains have w from 0 to 1 where d < 0, and their third moment falls with w. Where d > 0 they lie
+    between the ends w^2 - w + d = 0, at which p = 1, and their third moment is least in the middle,
+    w^2 = d, at which u = v.
+    """
+    if not d:
+        return [(Decimal(0), Decimal(1), Decimal(1))]
+    b = 1 - 3 * d - s3
+    root = max(b * b - 4 * d**3, Decimal(0)).sqrt()
+    if d < 0:
+        return [_chain(d, min((b + root) / (-2 * d), 1 - _LEAST))]
+    # Below the least third moment there is no root above 0, or none at all.
+    large = max((root - b) / (2 * d), d.sqrt())
+    last = (1 + max(1 - 4 * d, Decimal(0)).sqrt()) / 2
+    large = min(large, last)
+    return [_chain(d, large), _chain(d, d / large)]
+
+
+def _chain(d: Decimal, w: Decimal) -> _Chain:
+    u, v = max(1 - d / w, _LEAST), max(1 - w, _LEAST)
+    return min(w / u, Decimal(1)), u, v
+
+
+def _error(chain: _Chain, s2: Decimal, s3: Decimal) -> Decimal:
+    """By how much a chain misses the moments, of themselves; next to nothing counts as nothing."""
+    p, u, v = chain
+    w = p * u
+    reached = v + w, v**2 + w * (u + v), v**3 + w * (u * u + u * v + v * v)
+    missed = (abs(m / s - 1) for m, s in zip(reached, (Decimal(1), s2, s3), strict=True))
+    return max(_ROUNDING, *missed)

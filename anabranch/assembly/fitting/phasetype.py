@@ -6,6 +6,8 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.linalg import expm
+from scipy.special import gammaln
 
 from anabranch.assembly.fitting.distribution import Distribution, Floats
 from anabranch.errors import InvalidCall
@@ -108,14 +110,10 @@ phases must not be negative
         if near.any():
             answer[near] = self._uniformised(flat[near], right, fastest)
         for number in np.flatnonzero(finite & ~near):
-            from scipy.linalg import expm
-
             answer[number] = self.alpha @ expm(self.T * flat[number]) @ right
         return np.asarray(np.maximum(answer, 0.0).reshape(np.shape(x)))
 
     def _uniformised(self, x: Floats, right: Floats, fastest: float) -> Floats:
-        from scipy.special import gammaln
-
         means = fastest * x
         last = int(means.max() + 10 * math.sqrt(means.max()) + 30)
         jump = np.eye(self.phases) + self.T / fastest

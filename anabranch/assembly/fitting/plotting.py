@@ -1,23 +1,23 @@
-"""Pictures of fits; matplotlib is needed here and nowhere else."""
+"""Pictures of fits; matplotlib is needed here and nowhere else.
+
+A fit is a `Distribution` or a `WindowFit`, which know this module and not the other way round.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from anabranch.assembly.fitting.distribution import Distribution, Floats
+from anabranch.assembly.fitting.sample import Floats
 from anabranch.assembly.fitting.survival import Survival
 from anabranch.errors import AnabranchError
-
-if TYPE_CHECKING:
-    from anabranch.assembly.fitting.windows import WindowFit
 
 __all__ = ["plot_distribution", "plot_windows"]
 
 
-def plot_distribution(fit: Distribution, data: ArrayLike | None = None, *, axes: Any = None) -> Any:
+def plot_distribution(fit: Any, data: ArrayLike | None = None, *, axes: Any = None) -> Any:
     """Density and distribution side by side, over the data if it is given."""
     if axes is None:
         _, axes = _pyplot().subplots(1, 2, figsize=(9, 3.4), layout="constrained")
@@ -28,7 +28,7 @@ def plot_distribution(fit: Distribution, data: ArrayLike | None = None, *, axes:
     return axes
 
 
-def plot_windows(fit: WindowFit) -> Any:
+def plot_windows(fit: Any) -> Any:
     """Degrees above, spans below; density left, distribution right; what was chosen is marked."""
     figure, axes = _pyplot().subplots(2, 2, figsize=(9.5, 6.4), layout="constrained")
     end = max(float(fit.degree.values[-1]), float(fit.degree_fit.ppf(0.999)))
@@ -52,7 +52,7 @@ def plot_windows(fit: WindowFit) -> Any:
 
 
 def _density(
-    axis: Any, fit: Distribution, seen: Survival | None, end: float, *, whole: bool = False
+    axis: Any, fit: Any, seen: Survival | None, end: float, *, whole: bool = False
 ) -> None:
     if seen is not None:
         values, shares = seen.shares()
@@ -66,7 +66,7 @@ def _density(
     axis.set(ylabel="density", xlim=(0, end), ylim=(0, None))
 
 
-def _distribution(axis: Any, fit: Distribution, seen: Survival | None, end: float) -> None:
+def _distribution(axis: Any, fit: Any, seen: Survival | None, end: float) -> None:
     if seen is not None:
         axis.step(
             np.concatenate([[0.0], seen.values]),

@@ -11,23 +11,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
-from anabranch.assembly.fitting.distribution import Floats
+from anabranch.assembly.fitting.sample import Floats
 from anabranch.errors import InvalidCall
 
-__all__ = ["ASSEMBLED", "TORN", "WINDOW", "Columns", "Instances", "read_instances", "resolve"]
+__all__ = ["CUT", "Columns", "Instances", "Rows", "micros", "read_instances", "resolve"]
 
 ASSEMBLED = ("count", "first_ts", "last_ts")
 """Columns by which rows of `ab.assemble` are known."""
 
-WINDOW = ("seq", "opened")
-"""Columns that tell the windows of one key apart."""
-
-TORN = "_torn"
-"""Column of a sample that was grouped elsewhere: invocations that had no time."""
-
+_WINDOW = ("seq", "opened")  # these tell the windows of one key apart
 _KEYS = ("head", "instance_ts", "started", "client")
 _TIMES = ("event_ts", "ts", "time")
-_CUT = ("evicted", "flush")
+CUT = ("evicted", "flush")
+"""Reasons of windows that were closed before their time."""
 
 
 @dataclass(frozen=True)
@@ -77,69 +73,191 @@ class Columns:
     time: str | None
     complete: str | None
     assembled: bool
+    window: tuple[str, ...] = ()
+    reason: bool = False
+
+    @property
+    def read(self) -> list[str]:
+        """All of them, each once."""
+        found = [*self.key, *((self.time,) if self.time else ())]
+        found += ASSEMBLED if self.assembled else ()
+        found += [*self.window, *(("reason",) if self.reason else ())]
+        return list(dict.fromkeys([*found, *((self.complete,) if self.complete else ())]))
 
 
-def resolve(
-    names: Sequence[str], key: str | Sequence[str] | None, time: str | None, complete: str | None
-) -> Columns:
-    """Find the columns of a sample by what was said, or by their usual names."""
-    have = ", ".join(names)
-    assembled = all(name in names for name in ASSEMBLED) and time is None
-    problems = []
-    if key is None:
-        keys = tuple(name for name in _KEYS if name in names)
-        if not keys and not assembled:
-            problems.append(
-                f"say which columns tell instances apart, key=[...]; the sample has {have}"
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a sample; without a key each is an instance.
+
+    Attributes
+    ----------
+    key, window
+        The key's columns, and those that tell windows of one key apart.
+    first, last, count, whole
+        First and last time in microseconds, invocations, and whether that is all there was.
+    rejected
+        Invocations that are in no row, since they had no key or no time.
+    """
+
+    key: list[Any]
+    first: Any
+    last: Any
+    count: Any
+    whole: Any
+    window: tuple[Any, ...] = ()
+    rejected: int = 0
+
+    def instances(self, settle: float | None) -> Instances:
+        """Group by key, and leave out what began within `settle` seconds of the end."""
+        keys = {f"k{n}": _without_nan(column) for n, column in enumerate(self.key)}
+        window = {f"w{n}": column for n, column in enumerate(self.window)}
+        rows = pa.table(
+            keys
+            | window
+            | {"first": self.first, "last": self.last, "count": self.count, "whole": self.whole}
+        )
+        good = rows.filter(_all([pc.is_valid(rows[name]) for name in (*keys, "first", "last")]))
+        rejected = self.rejected + _total(rows["count"]) - _total(good["count"])
+        if not good.num_rows:
+            raise InvalidCall(
+                "fit_windows",
+                [f"the sample has no usable invocation ({rejected} without key or time)"],
             )
-    else:
-        keys = (key,) if isinstance(key, str) else tuple(key)
+        if keys:
+            # A revision counts what its window had before, so the last one says it all; windows of
+            # one key are parts of one instance and add up. `seq` begins again once a key is
+            # forgotten.
+            if window:
+                good = _grouped(good, [*keys, *window], "max")
+            good = _grouped(good, list(keys), "sum")
+        first, last = good["first"].to_numpy(), good["last"].to_numpy()
+        degrees = good["count"].to_numpy().astype(np.float64)
+        whole = good["whole"].to_numpy().astype(bool)
+        return _settled(first, last, degrees, whole, settle, rejected)
+
+
+def resolve(names: Sequence[Any], key: Any, time: Any, complete: Any) -> Columns:
+    """Find the columns of a sample by what was said, or by their usual names."""
+    have = ", ".join(map(str, names))
+    assembled = all(name in names for name in ASSEMBLED) and time is None
+    keys, problems = _key(names, key, assembled)
     if time is None and not assembled:
         time = next((name for name in _TIMES if name in names), None)
         if time is None:
             problems.append(f"say which column is the event time, time=...; the sample has {have}")
-    asked = [*keys, *([time] if time else []), *([complete] if complete else [])]
-    problems += [
-        f"no column {name!r}; the sample has {have}" for name in asked if name not in names
-    ]
+    asked = [("key", column) for column in keys]
+    asked += [(n, c) for n, c in (("time", time), ("complete", complete)) if c is not None]
+    for name, column in asked:
+        if not isinstance(column, str):
+            problems.append(f"{name} must name columns by their names, strings, got {column!r}")
+        elif column not in names:
+            problems.append(f"no column {column!r}; the sample has {have}")
+    window: tuple[str, ...] = ()
+    if assembled:
+        window = tuple(name for name in _WINDOW if name in names) if "seq" in names else ()
+    found = Columns(tuple(keys), time, complete, assembled, window, assembled and "reason" in names)
+    if not problems:
+        twice = [name for name in found.read if list(names).count(name) > 1]
+        problems = [f"the sample has several columns {name!r}: rename one" for name in twice]
     if problems:
         raise InvalidCall("fit_windows", problems)
-    return Columns(keys, time, complete, assembled)
+    return found
+
+
+def _key(names: Sequence[Any], key: Any, assembled: bool) -> tuple[list[Any], list[str]]:
+    """The key's columns, and what is wrong with how they were given."""
+    if key is None:
+        usual = [name for name in _KEYS if name in names]
+        if usual or assembled:
+            return usual, []
+        have = ", ".join(map(str, names))
+        return [], [f"say which columns tell instances apart, key=[...]; the sample has {have}"]
+    if isinstance(key, str):
+        return [key], []
+    if not isinstance(key, (list, tuple)) or not key:
+        return [], [f"key must be a column or a list of columns, got {key!r}"]
+    twice = {repr(name) for name in key if list(key).count(name) > 1}
+    return list(key), [f"key names {name} twice" for name in sorted(twice)]
 
 
 def read_instances(
-    sample: Any,
-    key: str | Sequence[str] | None,
-    time: str | None,
-    complete: str | None,
-    settle: float | None,
+    sample: Any, key: Any, time: Any, complete: Any, settle: float | None
 ) -> Instances:
-    """Group a sample by instance; see `ab.fit_windows`."""
-    table = _table(sample)
-    columns = resolve(table.column_names, key, time, complete)
-    rows = _narrowed(table, columns)
-    needed = [*columns.key, "_first", "_last"]
-    good = rows.filter(_all([pc.is_valid(rows[name]) for name in needed]))
-    rejected = int(pc.sum(rows["_count"]).as_py() or 0) - int(pc.sum(good["_count"]).as_py() or 0)
-    if TORN in table.column_names:
-        # A group without a key counts its invocations already, as far as they have a time.
-        rejected += int(pc.sum(table[TORN]).as_py() or 0)
-    if not good.num_rows:
+    """Group a pandas DataFrame or an Arrow table by instance; see `ab.fit_windows`."""
+    names = _names(sample)
+    columns = resolve(names, key, time, complete)
+    return _rows(_table(sample, columns.read), columns).instances(settle)
+
+
+def _rows(table: pa.Table, columns: Columns) -> Rows:
+    """First time, last time, count and completeness of every row."""
+    ones = pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=np.int64))])
+    whole = pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=bool))])
+    if columns.assembled:
+        first, last = (micros(table[name], name) for name in ("first_ts", "last_ts"))
+        if not pa.types.is_integer(table["count"].type):
+            kind = table["count"].type
+            raise InvalidCall("fit_windows", [f"column 'count' is {kind}; it must be an integer"])
+        count = pc.cast(table["count"], pa.int64())
+        if columns.reason:
+            # Assembled rows are whole unless they were thrown out or cut by the end of the input.
+            # Their own completeness is no witness: it is relative to a window's size.
+            reasons = pc.cast(table["reason"], pa.string())
+            whole = pc.invert(pc.is_in(reasons, value_set=pa.array(CUT)))
+    else:
+        assert columns.time is not None
+        first = last = micros(table[columns.time], columns.time)
+        count = ones
+    if columns.complete is not None:
+        whole = _truth(table[columns.complete], columns.complete)
+    nested = [name for name in columns.key if pa.types.is_nested(table[name].type)]
+    if nested:
+        what = [f"key column {name!r} is {table[name].type}, which is no key" for name in nested]
+        raise InvalidCall("fit_windows", what)
+    window = tuple(table[name] for name in columns.window)
+    return Rows([table[name] for name in columns.key], first, last, count, whole, window)
+
+
+def micros(column: Any, name: str) -> Any:
+    """Times in microseconds; null where there is none.
+
+    Examples
+    --------
+    >>> micros(pa.chunked_array([[0.5, float("nan")]]), "ts").to_pylist()
+    [500000, None]
+    """
+    kind = column.type
+    if pa.types.is_timestamp(kind):
+        return pc.cast(pc.cast(column, pa.timestamp("us", kind.tz), safe=False), pa.int64())
+    if pa.types.is_integer(kind):
+        return pc.cast(column, pa.int64())
+    if pa.types.is_floating(kind):
+        known = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
+        return pc.cast(pc.round(pc.multiply(pc.cast(known, pa.float64()), 1e6)), pa.int64())
+    raise InvalidCall(
+        "fit_windows",
+        [
+            f"column {name!r} is {kind}; the event time must be a timestamp, integer microseconds "
+            "or seconds as float"
+        ],
+    )
+
+
+def _without_nan(column: Any) -> Any:
+    """NaN is no value, wherever the sample comes from."""
+    if not pa.types.is_floating(column.type):
+        return column
+    return pc.if_else(pc.is_nan(column), pa.scalar(None, column.type), column)
+
+
+def _truth(column: Any, name: str) -> Any:
+    """Whether a row is known to be whole; one that does not say is not."""
+    kind = column.type
+    if not (pa.types.is_boolean(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
         raise InvalidCall(
-            "fit_windows",
-            [f"the sample has no usable invocation ({rejected} without key or time)"],
+            "fit_windows", [f"column {name!r} is {kind}; complete must be of truth values"]
         )
-    if columns.key:
-        # A revision counts what its window had before, so the last one says it all; windows of one
-        # key are parts of one instance and add up. `seq` begins again once a key is forgotten.
-        window = [name for name in ("_seq", "_opened") if name in good.column_names]
-        if window:
-            good = _grouped(good, [*columns.key, *window], "max")
-        good = _grouped(good, list(columns.key), "sum")
-    first, last = good["_first"].to_numpy(), good["_last"].to_numpy()
-    degrees = good["_count"].to_numpy().astype(np.float64)
-    whole = good["_whole"].to_numpy().astype(bool)
-    return _settled(first, last, degrees, whole, settle, rejected)
+    return pc.fill_null(pc.cast(_without_nan(column), pa.bool_()), False)
 
 
 def _settled(
@@ -178,13 +296,12 @@ def _settled(
     )
 
 
-def _table(sample: Any) -> pa.Table:
-    if isinstance(sample, pa.RecordBatch):
-        return pa.Table.from_batches([sample])
-    if isinstance(sample, pa.Table):
-        return sample
-    if type(sample).__module__.split(".")[0] == "pandas":
-        return pa.Table.from_pandas(sample, preserve_index=False)
+def _names(sample: Any) -> list[Any]:
+    """The names of a table's columns."""
+    if isinstance(sample, (pa.Table, pa.RecordBatch)):
+        return list(sample.schema.names)
+    if _is_pandas(sample):
+        return list(sample.columns)
     raise InvalidCall(
         "fit_windows",
         [
@@ -194,58 +311,33 @@ def _table(sample: Any) -> pa.Table:
     )
 
 
-def _narrowed(table: pa.Table, columns: Columns) -> pa.Table:
-    """Key columns, and first time, last time, count and completeness of every row."""
-    if columns.assembled:
-        first, last = (_micros(table[name], name) for name in ("first_ts", "last_ts"))
-        count = pc.cast(table["count"], pa.int64())
-        whole = _assembled_whole(table)
-    else:
-        assert columns.time is not None
-        first = last = _micros(table[columns.time], columns.time)
-        count = pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=np.int64))])
-        whole = pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=bool))])
-    if columns.complete is not None:
-        whole = pc.fill_null(pc.cast(table[columns.complete], pa.bool_()), False)
-    found = {name: table[name] for name in columns.key}
-    if columns.assembled and "seq" in table.column_names:
-        found |= {f"_{name}": table[name] for name in WINDOW if name in table.column_names}
-    return pa.table(found | {"_first": first, "_last": last, "_count": count, "_whole": whole})
+def _table(sample: Any, names: list[str]) -> pa.Table:
+    """The columns of these names in Arrow."""
+    if isinstance(sample, pa.RecordBatch):
+        return pa.Table.from_batches([sample]).select(names)
+    if isinstance(sample, pa.Table):
+        return sample.select(names)
+    try:
+        return pa.Table.from_pandas(sample[names], preserve_index=False)
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:  # a column of several types
+        raise InvalidCall("fit_windows", [f"sample cannot be read: {error}"]) from None
+
+
+def _is_pandas(sample: Any) -> bool:
+    import pandas as pd
+
+    return isinstance(sample, pd.DataFrame)
 
 
 def _grouped(rows: pa.Table, key: list[str], counts: str) -> pa.Table:
-    wanted = {"_first": "min", "_last": "max", "_count": counts, "_whole": "min"}
+    wanted = {"first": "min", "last": "max", "count": counts, "whole": "min"}
     found = rows.group_by(key).aggregate(list(wanted.items()))
     names = {f"{name}_{how}": name for name, how in wanted.items()}
     return found.rename_columns([names.get(name, name) for name in found.column_names])
 
 
-def _assembled_whole(table: pa.Table) -> Any:
-    """Assembled rows are whole unless they were thrown out or cut by the end of the input.
-
-    Their own completeness is no witness: it is relative to a window's size.
-    """
-    if "reason" not in table.column_names:
-        return pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=bool))])
-    return pc.invert(pc.is_in(table["reason"], value_set=pa.array(_CUT)))
-
-
-def _micros(column: Any, name: str) -> Any:
-    kind = column.type
-    if pa.types.is_timestamp(kind):
-        return pc.cast(pc.cast(column, pa.timestamp("us", kind.tz), safe=False), pa.int64())
-    if pa.types.is_integer(kind):
-        return pc.cast(column, pa.int64())
-    if pa.types.is_floating(kind):
-        known = pc.if_else(pc.is_finite(column), column, pa.scalar(None, kind))
-        return pc.cast(pc.round(pc.multiply(known, 1e6)), pa.int64())
-    raise InvalidCall(
-        "fit_windows",
-        [
-            f"column {name!r} is {kind}; the event time must be a timestamp, integer microseconds "
-            "or seconds as float"
-        ],
-    )
+def _total(column: Any) -> int:
+    return int(pc.sum(column).as_py() or 0)
 
 
 def _all(conditions: list[Any]) -> Any:

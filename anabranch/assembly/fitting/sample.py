@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.interpolate import PchipInterpolator
 
-from anabranch.assembly.fitting.distribution import Floats
 from anabranch.errors import InvalidCall
 
-__all__ = ["Sample", "read_sample"]
+__all__ = ["Floats", "Sample", "read_sample"]
+
+Floats = np.ndarray[Any, np.dtype[np.float64]]
 
 
 @dataclass(frozen=True)
@@ -60,7 +63,7 @@ class Sample:
         return Sample(values, weights, *_group(self.censored, self.censored_weights, groups // 8))
 
     def lightened(self, groups: int = 200) -> Sample:
-        """All complete values, but few groups of cut-off ones, whose tails are dear to compute."""
+        """All complete values, but few groups of cut-off ones: their tails are expensive."""
         cut = _group(self.censored, self.censored_weights, groups)
         return Sample(self.values, self.weights, *cut)
 
@@ -71,8 +74,6 @@ class Sample:
         of values up to each count. One that was cut off at *n* is at least *n*, so above
         ``n - 0.5``.
         """
-        from scipy.interpolate import PchipInterpolator
-
         total = np.concatenate([[0.0], np.cumsum(self.weights)])
         knots = np.stack([self.values - 0.5, self.values + 0.5], axis=1).ravel()
         reached = np.stack([total[:-1], total[1:]], axis=1).ravel()

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from anabranch.assembly.fitting.distribution import Floats
-from anabranch.assembly.fitting.sample import read_sample
+from anabranch.assembly.fitting.sample import Floats, read_sample
 
 __all__ = ["Survival"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,12 +13,15 @@ from numpy.typing import ArrayLike
 from anabranch.assembly.fitting.distribution import Distribution, Floats
 from anabranch.assembly.fitting.erlang import HyperErlang
 from anabranch.assembly.fitting.hypererlang import fit_hyper_erlang
+from anabranch.assembly.fitting.plotting import plot_windows
 from anabranch.assembly.fitting.reading import Instances, read_instances
 from anabranch.assembly.fitting.survival import Survival
+from anabranch.assembly.fitting.window_array import window_array
 from anabranch.assembly.fitting.zeros import WithZeros
+from anabranch.calls import Duration, is_number, microseconds
 from anabranch.errors import InvalidCall
 
-__all__ = ["WindowFit", "choose_window", "fit_instances", "fit_windows"]
+__all__ = ["WindowFit", "check", "choose_window", "fit_instances", "fit_windows"]
 
 _GOOD_FIT = 0.05
 
@@ -102,8 +104,6 @@ class WindowFit:
 
     def plot(self, path: Any = None) -> Any:
         """Draw densities and distributions, seen and fitted; write them to `path` if given."""
-        from anabranch.assembly.fitting.plotting import plot_windows
-
         figure = plot_windows(self)
         if path is not None:
             figure.savefig(path, dpi=110)
@@ -143,37 +143,9 @@ def fit_windows(
     key: str | Sequence[str] | None = None,
     time: str | None = None,
     complete: str | None = None,
-    settle: float | None = None,
+    settle: float | Duration | None = None,
 ) -> WindowFit:
-    """Choose window size and timeout for `ab.assemble` from a sample of invocations.
-
-    The size is the least count that covers a share `alpha` of the instances; the timeout is the
-    span that a share ``1 - beta`` of them does not exceed, read from a fitted hyper-Erlang
-    distribution (from the sample itself where the fit is poor).
-
-    Parameters
-    ----------
-    sample
-        A batch DataFrame of Spark, a pandas DataFrame or an Arrow table. One row per invocation;
-        or rows that `ab.assemble` returned (columns ``count, first_ts, last_ts``), whose rows of
-        one key are put together again.
-    alpha, beta
-        Share of instances that the size should hold, and that the timeout may cut.
-    tolerance
-        Instead of the two: the share of instances that may be incomplete for either reason. The
-        cheapest pair is taken, by open windows.
-    key
-        Columns that tell instances apart. By default ``head``, ``instance_ts`` and ``client``, as
-        far as there are such.
-    time
-        Column of the event time: a timestamp, integer microseconds, or seconds as float. By default
-        ``event_ts``, ``ts`` or ``time``.
-    complete
-        A column that is false where an instance is known to be incomplete. Its span and count then
-        only bound the true ones from below (Kaplan-Meier, and EM for cut-off values).
-    settle
-        Instances that begin within so many seconds of the sample's end may lack their last
-        invocations and are left out. By default the longest span seen.
+    """`ab.fit_windows` of a pandas DataFrame or an Arrow table.
 
     Examples
     --------
@@ -184,20 +156,32 @@ def fit_windows(
     >>> fit_windows(generate_trace(seed=1).table(), tolerance=0.05).size > fit.size
     True
     """
+    seconds = check(alpha, beta, tolerance, settle)
+    found = read_instances(sample, key, time, complete, seconds)
+    return fit_instances(found, alpha=alpha, beta=beta, tolerance=tolerance)
+
+
+def check(alpha: Any, beta: Any, tolerance: Any, settle: Any) -> float | None:
+    """Raise with all that is wrong with these; otherwise `settle` in seconds."""
     problems = [
         f"{name} must be a number between 0 and 1, got {value!r}"
         for name, value in (("alpha", alpha), ("beta", beta), ("tolerance", tolerance))
-        if value is not None and not (isinstance(value, (int, float)) and 0 < value < 1)
+        if not ((is_number(value) and 0 < value < 1) or (name == "tolerance" and value is None))
     ]
-    if settle is not None and not settle >= 0:
-        problems.append(f"settle must be a number of seconds of at least 0, got {settle!r}")
+    seconds = None
+    if settle is not None:
+        try:
+            seconds = float(settle) if is_number(settle) else microseconds(settle) / 1e6
+        except ValueError:
+            seconds = -1.0
+        if seconds < 0:
+            problems.append(
+                "settle must be a number of seconds of at least 0, or a duration such as "
+                f"'5 seconds'; got {settle!r}"
+            )
     if problems:
         raise InvalidCall("fit_windows", problems)
-    if type(sample).__module__.split(".")[0] == "pyspark":
-        spark = importlib.import_module("anabranch.spark.fitting")
-        sample = spark.narrow(sample, key, time, complete)
-    found = read_instances(sample, key, time, complete, settle)
-    return fit_instances(found, alpha=alpha, beta=beta, tolerance=tolerance)
+    return seconds
 
 
 def fit_instances(
@@ -207,7 +191,6 @@ def fit_instances(
 
     Examples
     --------
-    >>> from anabranch.assembly.fitting.reading import Instances
     >>> rng = np.random.default_rng(1)
     >>> seen = Instances.of(rng.integers(1, 9, 5000), rng.gamma(4, 3, 5000))
     >>> fit = fit_instances(seen)
@@ -261,7 +244,7 @@ def choose_window(
     """The cheapest size and timeout that keep a share ``1 - tolerance`` of instances whole.
 
     Among all pairs with ``P(degree <= size) * P(span <= timeout) >= 1 - tolerance`` the one with
-    the fewest open windows, by `anabranch.assembly.window_array`; timeouts go in round steps.
+    the fewest open windows, by `window_array`; timeouts go in round steps.
 
     Examples
     --------
@@ -274,8 +257,6 @@ def choose_window(
     >>> choose_window((x, share), span, 0.05)
     (17, 22.0)
     """
-    from anabranch.assembly.window_array import window_array
-
     counts, shares = np.asarray(degrees[0]), np.asarray(degrees[1], dtype=np.float64)
     shares = shares / shares.sum()
     order = np.argsort(counts)

@@ -15,12 +15,15 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.calls import is_number
+from anabranch.errors import InvalidCall
+
 __all__ = ["ACCURACY", "Summary", "class_of", "middle_of"]
 
 ACCURACY = 0.01
 _GAMMA = (1 + ACCURACY) / (1 - ACCURACY)
 _LOG = math.log(_GAMMA)
-_ZERO = -(1 << 30)  # the class of zero and below
+_ONE = 1 << 20  # the class of 1; zero is class 0, and what is negative has the negative class
 
 
 def class_of(values: Any) -> np.ndarray:
@@ -28,14 +31,16 @@ def class_of(values: Any) -> np.ndarray:
 
     Examples
     --------
-    >>> class_of([0.0, 1.0, 1.01, 100.0]).tolist()
-    [-1073741824, 0, 1, 231]
+    >>> (class_of([1.0, 1.01, 100.0]) - class_of(1.0)).tolist()
+    [0, 1, 231]
+    >>> bool(class_of(-3.0) == -class_of(3.0) < class_of(0.0) == 0)
+    True
     """
     found = np.asarray(values, np.float64)
-    safe = np.where(found > 0, found, 1.0)
+    size = np.where(found == 0, 1.0, np.abs(found))
     # Rounding before the ceiling keeps a class's own upper end inside it.
-    number = np.ceil(np.round(np.log(safe) / _LOG, 9)).astype(np.int64)
-    return np.where(found > 0, number, _ZERO)
+    number = np.ceil(np.round(np.log(size) / _LOG, 9)).astype(np.int64)
+    return np.where(found == 0, 0, np.sign(found) * (number + _ONE)).astype(np.int64)
 
 
 def middle_of(number: int) -> float:
@@ -46,7 +51,9 @@ def middle_of(number: int) -> float:
     >>> abs(middle_of(int(class_of(42.0))) / 42 - 1) <= 0.01
     True
     """
-    return 0.0 if number == _ZERO else 2 * math.exp(number * _LOG) / (_GAMMA + 1)
+    if not number:
+        return 0.0
+    return math.copysign(2 * math.exp((abs(number) - _ONE) * _LOG) / (_GAMMA + 1), number)
 
 
 @dataclass
@@ -170,7 +177,9 @@ class Summary:
         return self.met / known if known else None
 
     def quantile(self, q: float) -> float | None:
-        """A value within 1 % of the figure of rank q (0 to 1)."""
+        """A value within 1 % of the figure of rank q (0 to 1); None if there is no figure."""
+        if not (is_number(q) and 0 <= q <= 1):
+            raise InvalidCall("quantile", [f"q must be a number from 0 to 1, got {q!r}"])
         if not self.classes:
             return None
         numbers = sorted(self.classes)

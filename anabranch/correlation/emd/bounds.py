@@ -6,30 +6,39 @@ order; the caller compares them with the threshold and its tolerance.
 
 ==================  ====================================================================
 `cheapest_first`    upper: moves mass over the cheapest pair of bins that is left
-`exchanged`         upper: the same, then two flows swap targets for as long as that helps
 `regretted`         upper: moves mass where the second best way costs most more than the best
-                    (Vogel's approximation), then swaps in the same way
+                    (Vogel's approximation), then two flows swap targets for as long as it helps
 `source_order`      upper: every source in turn fills its nearest bins
 `independent`       lower: every source fills its nearest bins as if it were alone, and
                     the same for targets (LB_IM of Assent et al., 2006)
 ==================  ====================================================================
+
+Letters of the compiled loops: `p` and `q` are two histograms, `i` a bin that mass leaves, `j` one
+where it arrives, `k` a rank among the nearest bins of another, `u` and `v` parts of a flow, `n` how
+many parts there are, `left` the mass that is still to move.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
+from anabranch.flow.cache import CACHE
+from anabranch.flow.process import njit
 
 __all__ = [
+    "DUST",
+    "Flow",
     "Routes",
+    "cancel",
     "cheapest_first",
     "compact",
-    "exchanged",
+    "flow_of",
     "independent",
+    "left_over",
+    "mended",
     "regretted",
     "routes_of",
     "source_order",
@@ -38,10 +47,8 @@ __all__ = [
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 # Less than this is what rounding leaves of equal masses.
-_DUST = 1e-15
-# A flow that begins this much beyond the limit is not worth mending; one is mended so often.
-_HOPE, _PASSES = 1.15, 2
-_PATIENT = 6  # passes over a flow that begins well
+DUST = 1e-15
+_PASSES = 6  # over a flow that begins well
 
 
 class Routes(NamedTuple):
@@ -52,46 +59,66 @@ class Routes(NamedTuple):
     targets: np.ndarray
     nearest: np.ndarray
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes held: 20 for each pair of bins."""
+        return sum(part.nbytes for part in self)
 
-_KNOWN: dict[Ground, Routes] = {}
+
+class Flow(NamedTuple):
+    """Room for the parts of a flow: from which bin, to which, how much."""
+
+    begins: np.ndarray
+    ends: np.ndarray
+    masses: np.ndarray
 
 
 def routes_of(ground: Ground) -> Routes:
-    """The sorted ways of a ground distance; kept for as long as the process lives."""
-    if ground not in _KNOWN:
+    """The sorted ways of a ground distance; the process keeps those last asked for.
+
+    Examples
+    --------
+    >>> routes = routes_of(Ground("line", 3))
+    >>> routes is routes_of(Ground("line", 3)), routes.nearest[0].tolist(), routes.nbytes
+    (True, [0, 1, 2], 156)
+    """
+    token = f"routes {ground.digest} {len(ground.costs)}"
+    found: Routes | None = CACHE.get(token)
+    if found is None:
         costs = ground.costs
         cells = np.argsort(costs, axis=None, kind="stable")
         sources, targets = np.divmod(cells, len(costs))
         ways = sources != targets  # equal mass is cancelled before anything moves
-        _KNOWN[ground] = Routes(
+        found = Routes(
             costs,
             sources[ways].astype(np.int32),
             targets[ways].astype(np.int32),
             np.argsort(costs, axis=1, kind="stable").astype(np.int32),
         )
-    return _KNOWN[ground]
+        CACHE.put(token, found, "emd routes")
+    return found
 
 
-@numba.njit(cache=True, nogil=True)
-def _cancel(p, q, supply, demand):  # pragma: no cover
+@njit(nogil=True)
+def cancel(p, q, supply, demand):  # pragma: no cover
     """What must leave and what must arrive; the mass to move."""
     total = 0.0
     for c in range(len(p)):
         apart = p[c] - q[c]
-        supply[c] = apart if apart > _DUST else 0.0
-        demand[c] = -apart if apart < -_DUST else 0.0
+        supply[c] = apart if apart > DUST else 0.0
+        demand[c] = -apart if apart < -DUST else 0.0
         total += supply[c]
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def cheapest_first(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost of moving mass over the cheapest way left; infinity if it will exceed `limit`."""
     costs, sources, targets, _ = routes
-    left = _cancel(p, q, supply, demand)
+    left = cancel(p, q, supply, demand)
     spent = 0.0
     for way in range(len(sources)):
-        if left <= _DUST:
+        if left <= DUST:
             break
         i, j = sources[way], targets[way]
         a, b = supply[i], demand[j]
@@ -105,61 +132,56 @@ def cheapest_first(p, q, routes, limit, supply, demand):  # pragma: no cover
         demand[j] = b - flow
         spent += flow * cost
         left -= flow
-    # Dust that was not moved costs at most this.
-    return spent + max(left, 0.0) * costs[sources[-1], targets[-1]] if len(sources) else 0.0
+    return spent + left_over(left, routes)
 
 
-@numba.njit(cache=True, nogil=True)
-def exchanged(p, q, routes, limit, supply, demand):  # pragma: no cover
-    """The cost of the flow of `cheapest_first` once no two of its parts gain by swapping targets.
+@njit(nogil=True)
+def flow_of(bins):  # pragma: no cover
+    """Room for a flow and for the parts that mending adds."""
+    most = 3 * bins
+    return Flow(np.empty(most, np.int32), np.empty(most, np.int32), np.empty(most))
 
-    Stops as soon as it is within `limit`; infinity if it starts or ends beyond it.
-    """
+
+@njit(inline="always")
+def left_over(left, routes):  # pragma: no cover
+    """What dust that was not moved costs at most."""
     costs, sources, targets, _ = routes
-    left = _cancel(p, q, supply, demand)
-    most = 3 * len(p)
-    begins, ends = np.empty(most, np.int32), np.empty(most, np.int32)
-    flows = np.empty(most)
-    spent, n = 0.0, 0
-    for way in range(len(sources)):
-        if left <= _DUST or n >= 2 * len(p):
-            break
-        i, j = sources[way], targets[way]
-        a, b = supply[i], demand[j]
-        if a == 0.0 or b == 0.0:
-            continue
-        cost = costs[i, j]
-        if spent + left * cost > _HOPE * limit:
-            return np.inf
-        flow = min(a, b)
-        supply[i] = a - flow
-        demand[j] = b - flow
-        begins[n], ends[n], flows[n] = i, j, flow
-        n += 1
-        spent += flow * cost
-        left -= flow
-    if len(sources):
-        spent += max(left, 0.0) * costs[sources[-1], targets[-1]]
-    return _mended(spent, n, begins, ends, flows, costs, limit, _PASSES)
+    return max(left, 0.0) * costs[sources[-1], targets[-1]] if len(sources) else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
+def _best_two(i, begin, room, nearest):  # pragma: no cover
+    """The nearest two bins of bin i with room, from rank `begin` on, and the rank of the first.
+
+    -1 stands for a bin that there is not.
+    """
+    bins = len(room)
+    at = begin
+    while at < bins and room[nearest[i, at]] <= 0.0:
+        at += 1
+    if at == bins:
+        return -1, -1, at
+    for k in range(at + 1, bins):
+        if room[nearest[i, k]] > 0.0:
+            return nearest[i, at], nearest[i, k], at
+    return nearest[i, at], -1, at
+
+
+@njit(nogil=True)
 def regretted(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost of the flow of Vogel's approximation, mended; infinity if it ends beyond `limit`.
 
     The bin whose second best way costs most more than its best one goes first.
     """
-    costs, sources, targets, nearest = routes
-    left = _cancel(p, q, supply, demand)
+    costs, nearest = routes.costs, routes.nearest
+    left = cancel(p, q, supply, demand)
     bins = len(p)
-    most = 3 * bins
-    begins, ends = np.empty(most, np.int32), np.empty(most, np.int32)
-    flows = np.empty(most)
+    flow = flow_of(bins)
     # The best and the second best way of each bin among those that are open; -1 if unknown.
     best, second = np.full(bins, -1, np.int32), np.full(bins, -1, np.int32)
     at = np.zeros(bins, np.int32)
     spent, n = 0.0, 0
-    while left > _DUST and n < 2 * bins:
+    while left > DUST and n < 2 * bins:
         worst, chosen = -1.0, -1
         for i in range(bins):
             leaves = supply[i] > 0.0
@@ -167,15 +189,9 @@ def regretted(p, q, routes, limit, supply, demand):  # pragma: no cover
                 continue
             room = demand if leaves else supply
             if best[i] < 0 or room[best[i]] <= 0.0 or (second[i] >= 0 and room[second[i]] <= 0.0):
-                while at[i] < bins and room[nearest[i, at[i]]] <= 0.0:
-                    at[i] += 1
-                if at[i] == bins:
+                best[i], second[i], at[i] = _best_two(i, at[i], room, nearest)
+                if best[i] < 0:
                     continue
-                best[i], second[i] = nearest[i, at[i]], -1
-                for k in range(at[i] + 1, bins):
-                    if room[nearest[i, k]] > 0.0:
-                        second[i] = nearest[i, k]
-                        break
             regret = np.inf
             if second[i] >= 0:
                 regret = costs[i, second[i]] - costs[i, best[i]]
@@ -186,29 +202,29 @@ def regretted(p, q, routes, limit, supply, demand):  # pragma: no cover
         i, j = chosen, best[chosen]
         if supply[chosen] <= 0.0:
             i, j = j, i
-        flow = min(supply[i], demand[j])
-        supply[i] = supply[i] - flow
-        demand[j] = demand[j] - flow
-        begins[n], ends[n], flows[n] = i, j, flow
+        mass = min(supply[i], demand[j])
+        supply[i] = supply[i] - mass
+        demand[j] = demand[j] - mass
+        flow.begins[n], flow.ends[n], flow.masses[n] = i, j, mass
         n += 1
-        spent += flow * costs[i, j]
-        left -= flow
-    if len(sources):
-        spent += max(left, 0.0) * costs[sources[-1], targets[-1]]
+        spent += mass * costs[i, j]
+        left -= mass
+    spent += left_over(left, routes)
     if spent <= limit:
         return spent
-    return _mended(spent, n, begins, ends, flows, costs, limit, _PATIENT)
+    return mended(spent, n, flow, costs, limit, _PASSES)
 
 
-@numba.njit(cache=True, nogil=True)
-def _mended(spent, n, begins, ends, flows, costs, limit, passes):  # pragma: no cover
+@njit(nogil=True)
+def mended(spent, n, flow, costs, limit, passes):  # pragma: no cover
     """The cost of a flow of n parts once two of them swap targets where that helps."""
-    most = len(flows)
+    begins, ends, masses = flow
+    most = len(masses)
     for turn in range(passes):
         before = spent
         for u in range(n):
             for v in range(u):
-                m = min(flows[u], flows[v])
+                m = min(masses[u], masses[v])
                 if m <= 0.0:
                     continue
                 i, j, k, e = begins[u], ends[u], begins[v], ends[v]
@@ -217,13 +233,13 @@ def _mended(spent, n, begins, ends, flows, costs, limit, passes):  # pragma: no 
                     continue
                 # Both parts swap targets; what is left of the greater one stays as it was.
                 spent -= m * gain
-                rest_u, rest_v = flows[u] - m, flows[v] - m
+                rest_u, rest_v = masses[u] - m, masses[v] - m
                 ends[u], ends[v] = e, j
-                flows[u], flows[v] = m, m
+                masses[u], masses[v] = m, m
                 if rest_u + rest_v > 0.0 and n < most:
                     begins[n] = i if rest_u > 0.0 else k
                     ends[n] = j if rest_u > 0.0 else e
-                    flows[n] = max(rest_u, rest_v)
+                    masses[n] = max(rest_u, rest_v)
                     n += 1
                 elif rest_u + rest_v > 0.0:
                     return np.inf
@@ -235,11 +251,11 @@ def _mended(spent, n, begins, ends, flows, costs, limit, passes):  # pragma: no 
     return spent if spent <= limit else np.inf
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def source_order(p, q, routes, limit, supply, demand):  # pragma: no cover
     """The cost if each source in turn fills the nearest bins that have room."""
-    costs, sources, targets, nearest = routes
-    left = _cancel(p, q, supply, demand)
+    costs, nearest = routes.costs, routes.nearest
+    left = cancel(p, q, supply, demand)
     spent = 0.0
     for i in range(len(p)):
         if supply[i] == 0.0:
@@ -257,24 +273,24 @@ def source_order(p, q, routes, limit, supply, demand):  # pragma: no cover
                 return np.inf
             if supply[i] <= 0.0:
                 break
-    return spent + max(left, 0.0) * costs[sources[-1], targets[-1]] if len(sources) else 0.0
+    return spent + left_over(left, routes)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def independent(p, q, routes, limit, cancelled, supply, demand):  # pragma: no cover
     """The cost if each source, or each target, had all the others to itself: the greater.
 
     Stops as soon as it exceeds `limit`.
     """
     if cancelled:
-        _cancel(p, q, supply, demand)
+        cancel(p, q, supply, demand)
     else:
         for c in range(len(p)):
             supply[c], demand[c] = p[c], q[c]
     return max(_one_way(supply, demand, routes, limit), _one_way(demand, supply, routes, limit))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _one_way(supply, room, routes, limit):  # pragma: no cover
     costs, _, _, nearest = routes
     spent = 0.0
@@ -295,7 +311,7 @@ def _one_way(supply, room, routes, limit):  # pragma: no cover
     return spent
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def compact(p, q, costs):  # pragma: no cover
     """The cancelled problem: bins and masses that leave, bins and masses that arrive, costs."""
     n = len(p)
@@ -305,11 +321,11 @@ def compact(p, q, costs):  # pragma: no cover
     leaving = arriving = 0.0
     for c in range(n):
         apart = p[c] - q[c]
-        if apart > _DUST:
+        if apart > DUST:
             sources[rows], a[rows] = c, apart
             leaving += apart
             rows += 1
-        elif apart < -_DUST:
+        elif apart < -DUST:
             targets[cols], b[cols] = c, -apart
             arriving -= apart
             cols += 1

@@ -4,6 +4,9 @@ A flow of c round the whole circle may be added to any way of moving the mass, s
 the least over c of the sum of ``|difference - c|``; the median of the differences is best. The same
 least over 8 and 32 block sums is a lower bound of it. Keys, the mean distance from bin 0, narrow
 the search to a run of right rows.
+
+Letters of the compiled loops: `a` and `b` are the two profiles, `i` and `p` places in them, `u` and
+`v` rows of their tables, `c` a column or the flow round the circle, `n` how many columns there are.
 """
 
 from __future__ import annotations
@@ -11,16 +14,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
-from anabranch.correlation.emd.line import Found
+from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.masses import KEY_SLACK, cumulated, fixed_point, keys_of
+from anabranch.correlation.emd.runs import Found, Progress, Runs
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.emd.verdict import Limit
-from anabranch.correlation.filters.tiles import Pair, admit, comparisons
+from anabranch.correlation.filters.tiles import Pair, admit, comparisons, stamp_of
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["circle_distances", "circle_matches"]
 
@@ -38,6 +41,22 @@ class _Profile(NamedTuple):
     coarse: np.ndarray
     fine: np.ndarray
     exact: np.ndarray
+
+
+class _Rule(NamedTuple):
+    """What matches: distances from `low` to `high`, in units of ``1 / step``.
+
+    `by_8` and `by_32` say whether block sums are tried; beyond `beyond` they rule a pair out.
+    """
+
+    by_8: bool
+    by_32: bool
+    sizes_8: np.ndarray
+    sizes_32: np.ndarray
+    beyond: float
+    low: float
+    high: float
+    step: float
 
 
 def circle_distances(
@@ -62,31 +81,33 @@ def circle_matches(
     known = ground.of(bins)
     a, b = _profile(pair.left, slot, known), _profile(pair.right, slot, known)
     if "mean" in filters and not limit.upward:
-        reach = limit.near + KEY_SLACK * known.largest
-        first = np.searchsorted(b.keys, a.keys - reach, "left")
-        last = np.searchsorted(b.keys, a.keys + reach, "right")
+        runs = Runs.within(a.keys, b.keys, limit.near + KEY_SLACK * known.largest)
     else:
-        first = np.zeros(len(a.keys), np.int64)
-        last = np.full(len(a.keys), len(b.keys))
-    use = np.array([f in filters and not limit.upward for f in ("blocks-8", "blocks-32")])
-    step = 1 / fixed_point(known)
-    sizes = _sizes(bins, _COARSE), _sizes(bins, _FINE)
-    out_i, out_j = np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32)
-    value = np.empty(_ROOM)
-    work = np.zeros(len(a.keys), np.int64)
-    counts = np.zeros(3, np.int64)
-    at = np.array([0, 0], np.int64)
-    while at[0] < len(a.keys):
-        count = _search(
-            a, b, first, last, use, sizes, bins, step, 1e-12 * known.largest / step,
-            limit.near, limit.low, limit.high, pair.stamps, at, work, counts, out_i, out_j, value,
-        )  # fmt: skip
-        if count:
-            yield Found(out_i[:count].copy(), out_j[:count].copy(), value[:count].copy())
-    tally.cut("mean", comparisons(pair) - int(counts[0]))
-    tally.cut("blocks-8", int(counts[1]))
-    tally.cut("blocks-32", int(counts[2]))
-    tally.spend(a.keys, work)
+        runs = Runs.everything(len(a.keys), len(b.keys))
+    rule, progress = _rule(limit, known, filters), Progress.begin(len(a.keys), 3)
+    out = Found.room(_ROOM)
+    while not progress.done:
+        if count := _search(a, b, runs, rule, bins, pair.stamps, progress, out):
+            yield out.first(count)
+    seen, by_8, by_32 = (int(count) for count in progress.counts)
+    tally.cut("mean", comparisons(pair) - seen)
+    tally.cut("blocks-8", by_8)
+    tally.cut("blocks-32", by_32)
+    tally.spend(a.keys, progress.work)
+
+
+def _rule(limit: Limit, ground: Ground, filters: tuple[str, ...]) -> _Rule:
+    bins, step = ground.bins or 1, 1 / fixed_point(ground)
+    return _Rule(
+        "blocks-8" in filters and not limit.upward,
+        "blocks-32" in filters and not limit.upward,
+        _sizes(bins, _COARSE),
+        _sizes(bins, _FINE),
+        limit.near / step + 1e-12 * ground.largest / step,
+        limit.low,
+        limit.high,
+        step,
+    )
 
 
 def _profile(block: Block, slot: str, ground: Ground) -> _Profile:
@@ -111,7 +132,7 @@ def _block_sums(table: np.ndarray, sizes: np.ndarray) -> np.ndarray:
     return sums
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _select(values, n, k):  # pragma: no cover
     """The k-th smallest of the first n values, which change places."""
     low, high = 0, n - 1
@@ -136,7 +157,7 @@ def _select(values, n, k):  # pragma: no cover
     return values[k]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _round(u, v, n, room):  # pragma: no cover
     """The least sum of ``|u - v - c|`` over c."""
     for c in range(n):
@@ -148,7 +169,7 @@ def _round(u, v, n, room):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _round_blocks(u, v, sizes):  # pragma: no cover
     """The least sum of ``|u_b - v_b - size_b c|`` over c, from below."""
     n = len(sizes)
@@ -164,48 +185,45 @@ def _round_blocks(u, v, sizes):  # pragma: no cover
     return best
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _distances(x, y, i, j, bins, step, out):  # pragma: no cover
     room = np.empty(bins, np.int64)
     for p in range(len(i)):
         out[p] = _round(x[i[p]], y[j[p]], bins, room) * step
 
 
-@numba.njit(cache=True, nogil=True)
-def _search(
-    a, b, first, last, use, sizes, bins, step, slack, near, low, high, stamps, at, work, counts,
-    out_i, out_j, value,
-):  # fmt: skip  # pragma: no cover
-    """Fill the output from position `at`, which then says where to go on."""
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True)
+def _search(a, b, runs, rule, bins, stamps, progress, out):  # pragma: no cover
+    """Fill the output from ``progress.at``, which then says where to go on."""
+    at, counts, work = progress
+    first, last = runs
     _, rows, coarse, fine, exact = a
     _, right_rows, right_coarse, right_fine, right_exact = b
+    by_8, by_32, sizes_8, sizes_32, beyond, low, high, step = rule
     room = np.empty(bins, np.int64)
-    beyond = near / step + slack
     found, skip = 0, at[1]
     i = at[0]
     while i < len(rows):
+        mine = stamp_of(rows[i], stamps)
         for p in range(first[i] + skip, last[i]):
-            if not admit(
-                rows[i], right_rows[p], t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-            ):
+            if not admit(mine, right_rows[p], stamps):
                 continue
-            if found == len(out_i):
+            if found == len(out.left):
                 at[0], at[1] = i, p - first[i]
                 return found
             counts[0] += 1
             work[i] += 1
-            if use[0] and _round_blocks(coarse[i], right_coarse[p], sizes[0]) > beyond:
+            if by_8 and _round_blocks(coarse[i], right_coarse[p], sizes_8) > beyond:
                 counts[1] += 1
                 continue
-            if use[1] and _round_blocks(fine[i], right_fine[p], sizes[1]) > beyond:
+            if by_32 and _round_blocks(fine[i], right_fine[p], sizes_32) > beyond:
                 counts[2] += 1
                 continue
             area = _round(exact[i], right_exact[p], bins, room) * step
             if area >= low and area <= high:
-                out_i[found] = rows[i]
-                out_j[found] = right_rows[p]
-                value[found] = area
+                out.left[found] = rows[i]
+                out.right[found] = right_rows[p]
+                out.value[found] = area
                 found += 1
         i, skip = i + 1, 0
     at[0], at[1] = i, 0

@@ -13,10 +13,11 @@ import hashlib
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
-from anabranch.calls import is_whole
+from anabranch.calls import is_number, is_whole
 
 __all__ = ["Ground", "read_ground"]
 
@@ -49,6 +50,15 @@ class Ground:
         if self.bins == bins:
             return self
         return Ground(self.kind, bins, self.table, self.metric, self.scale)
+
+    def shared(self) -> Ground:
+        """The one equal ground distance that all searches of this process use and derive from."""
+        return _SHARED.setdefault((self.digest, self.bins), self)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what was given and of what has been derived so far."""
+        return sum(part.nbytes for part in vars(self).values() if isinstance(part, np.ndarray))
 
     @cached_property
     def digest(self) -> str:
@@ -164,7 +174,7 @@ class Ground:
             return float(self._round.max())
         return float(self._distances.max(initial=0.0))
 
-    @cached_property
+    @property
     def _distances(self) -> np.ndarray:
         if self.kind == "matrix":
             assert self.table is not None
@@ -184,6 +194,9 @@ class Ground:
         return length
 
 
+_SHARED: WeakValueDictionary[tuple[str, int | None], Ground] = WeakValueDictionary()
+
+
 def read_ground(
     ground: Any, metric: Any = None, scale: Any = None, dim: Any = None
 ) -> tuple[Ground, list[str]]:
@@ -198,6 +211,7 @@ triangle inequality; take the shortest paths instead']
     problems = []
     if metric is not None and not (isinstance(metric, str) and metric in _METRICS):
         problems.append(f"metric must be 'euclidean' or 'manhattan', got {metric!r}")
+        metric = "euclidean"
     good_scale = scale is None or _is_positive(scale) or (isinstance(scale, str) and scale == "max")
     if not good_scale:
         problems.append(f"scale must be a number above 0, or 'max', got {scale!r}")
@@ -215,7 +229,7 @@ triangle inequality; take the shortest paths instead']
         return Ground(ground, bins, None, "euclidean", scale), problems
     try:
         table = np.array(ground, np.float64)
-    except (TypeError, ValueError):
+    except (OverflowError, TypeError, ValueError):
         table = np.zeros((0,))
     if table.ndim not in (1, 2) or table.shape[0] < 1 or (table.ndim == 2 and table.shape[1] < 1):
         problems.append(
@@ -266,10 +280,4 @@ def _matrix_problems(table: np.ndarray) -> list[str]:
 
 
 def _is_positive(value: Any) -> bool:
-    kinds = (int, float, np.integer, np.floating)
-    return (
-        isinstance(value, kinds)
-        and not isinstance(value, bool)
-        and bool(np.isfinite(value))
-        and bool(value > 0)
-    )
+    return is_number(value, (int, float, np.integer, np.floating)) and bool(value > 0)

@@ -6,6 +6,9 @@ of the cumulative histograms cut most of what is left, since the sum of a block'
 greater than the sum of their absolute values; one block would be the mean again. The rest is added
 up in float32, and what is not clearly too far is decided and scored in whole numbers of a fine
 fixed point: their sum is the same in any order, at the precision of float64.
+
+Letters of the compiled loops: `a` and `b` are the two profiles, `i` and `j` places in them, `u` and
+`v` rows of their tables, `c` a column.
 """
 
 from __future__ import annotations
@@ -13,17 +16,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
+from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.masses import cumulated, fixed_point, keys_of
+from anabranch.correlation.emd.runs import Found, Progress, Runs
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.emd.verdict import Limit
-from anabranch.correlation.filters.tiles import Pair, admit, comparisons
+from anabranch.correlation.filters.tiles import Pair, admit, comparisons, stamp_of
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
-__all__ = ["Found", "line_distances", "line_matches"]
+__all__ = ["line_distances", "line_matches"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -31,14 +35,6 @@ _ROWS, _COLS = 64, 128  # of a tile: 128 right rows of 256 bins stay in the seco
 _ROOM = 1 << 18
 _RETRY = 16
 _COARSE, _FINE = 8, 32
-
-
-class Found(NamedTuple):
-    """Matches: positions in the left and the right block, and their distances."""
-
-    left: np.ndarray
-    right: np.ndarray
-    value: np.ndarray
 
 
 class _Profile(NamedTuple):
@@ -50,6 +46,22 @@ class _Profile(NamedTuple):
     fine: np.ndarray
     narrow: np.ndarray
     exact: np.ndarray
+
+
+class _Rule(NamedTuple):
+    """What matches: areas from `low` to `high`, in units of ``1 / step``.
+
+    By float32 a pair is surely too far beyond `near`, and surely too near below `far`. Without
+    `free` every pair is tested for window and ownership.
+    """
+
+    near: np.float32
+    far: np.float32
+    upward: bool
+    low: float
+    high: float
+    step: float
+    free: bool
 
 
 def line_distances(
@@ -72,36 +84,36 @@ def line_matches(
         return
     known = ground.of(pair.left.columns[slot].shape[1])
     a, b = _profile(pair.left, slot, known), _profile(pair.right, slot, known)
-    margin = limit.margin(known)
-    near = np.float32(limit.near + margin)
-    far = np.float32(limit.far - margin)
     if "mean" in filters and not limit.upward:
-        reach = limit.near + known.epsilon
-        first = np.searchsorted(b.means, a.means - reach, "left")
-        last = np.searchsorted(b.means, a.means + reach, "right")
+        runs = Runs.within(a.means, b.means, limit.near + known.epsilon)
     else:
-        first = np.zeros(len(a.means), np.int64)
-        last = np.full(len(a.means), len(b.means))
+        runs = Runs.everything(len(a.means), len(b.means))
     use = np.array([f in filters and not limit.upward for f in ("blocks-8", "blocks-32")])
-    free = bool(_unchecked(pair))
-    out_i, out_j = np.empty(_ROOM, np.int32), np.empty(_ROOM, np.int32)
-    value = np.empty(_ROOM)
-    work = np.zeros(len(a.means), np.int64)
-    counts = np.zeros(3, np.int64)  # seen, cut by 8 sums, cut by 32 sums
-    at = np.array([0, -1], np.int64)
-    while at[0] < len(a.means):
-        count = _search(
-            a, b, first, last, use, near, far, limit.upward, limit.low, limit.high,
-            free, pair.stamps, at, work, counts, 1 / fixed_point(known), out_i, out_j, value,
-        )  # fmt: skip
-        if count:
-            yield Found(out_i[:count].copy(), out_j[:count].copy(), value[:count].copy())
-    tally.cut("mean", comparisons(pair) - int(counts[0]))
-    tally.cut("blocks-8", int(counts[1]))
-    tally.cut("blocks-32", int(counts[2]))
+    rule, progress = _rule(limit, known, pair), Progress.begin(len(a.means), 3, inside=-1)
+    out = Found.room(_ROOM)
+    while not progress.done:
+        if count := _search(a, b, runs, rule, use, pair.stamps, progress, out):
+            yield out.first(count)
+    seen, by_8, by_32 = (int(count) for count in progress.counts)
+    tally.cut("mean", comparisons(pair) - seen)
+    tally.cut("blocks-8", by_8)
+    tally.cut("blocks-32", by_32)
     if tally.spans is not None:
         keys = keys_of(pair.left, slot, ground)
-        tally.spend(keys[a.rows], work)
+        tally.spend(keys[a.rows], progress.work)
+
+
+def _rule(limit: Limit, ground: Ground, pair: Pair) -> _Rule:
+    margin = limit.margin(ground)
+    return _Rule(
+        np.float32(limit.near + margin),
+        np.float32(limit.far - margin),
+        limit.upward,
+        limit.low,
+        limit.high,
+        1 / fixed_point(ground),
+        _unchecked(pair),
+    )
 
 
 def _unchecked(pair: Pair) -> bool:
@@ -137,7 +149,7 @@ def _block_sums(table: np.ndarray, blocks: int, step: float) -> np.ndarray:
     return sums
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _area(u, v):  # pragma: no cover
     total = np.int64(0)
     for c in range(len(u)):
@@ -145,13 +157,13 @@ def _area(u, v):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _distances(x, y, i, j, step, out):  # pragma: no cover
     for p in range(len(i)):
         out[p] = _area(x[i[p]], y[j[p]]) * step
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
 def _apart(u, v):  # pragma: no cover
     total = np.float32(0)
     for c in range(len(u)):
@@ -159,77 +171,81 @@ def _apart(u, v):  # pragma: no cover
     return total
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _search(
-    a, b, first, last, use, near, far, upward, low, high, free, stamps, at, work, counts,
-    step, out_i, out_j, value,
-):  # fmt: skip  # pragma: no cover
-    """Fill the output from tile `at`, which then says where to go on.
+@njit(inline="always")
+def _tile(a, b, runs, rule, by, stamps, tile, work, out, found):  # pragma: no cover
+    """Search the tile ``(top, bottom, start, stop)`` after `found` matches.
+
+    `by` says which of the three stages run: 8 sums, 32 sums, float32. Returns the matches so far,
+    the pairs seen, cut by 8 sums, cut by 32 sums, and left over by the third stage.
+    """
+    top, bottom, start, stop = tile
+    by_8, by_32, by_float = by
+    near, far, upward, low, high, step, free = rule
+    _, rows, coarse, fine, narrow, exact = a
+    _, right_rows, right_coarse, right_fine, right_narrow, right_exact = b
+    (first, last), (left, right, value) = runs, out
+    seen = cut_8 = cut_32 = kept = 0
+    for i in range(top, bottom):
+        before, mine = seen, stamp_of(rows[i], stamps)
+        u8, u32, u = coarse[i], fine[i], narrow[i]
+        for j in range(max(start, first[i]), min(stop, last[i])):
+            if not free and not admit(mine, right_rows[j], stamps):
+                continue
+            seen += 1
+            if by_8 and _apart(u8, right_coarse[j]) > near:
+                cut_8 += 1
+                continue
+            if by_32 and _apart(u32, right_fine[j]) > near:
+                cut_32 += 1
+                continue
+            if by_float:
+                rough = _apart(u, right_narrow[j])
+                if rough < far if upward else rough > near:
+                    continue
+            kept += 1
+            area = _area(exact[i], right_exact[j]) * step
+            if area >= low and area <= high:
+                left[found], right[found], value[found] = rows[i], right_rows[j], area
+                found += 1
+        work[i] += seen - before
+    return found, seen, cut_8, cut_32, kept
+
+
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _search(a, b, runs, rule, use, stamps, progress, out):  # pragma: no cover
+    """Fill the output from tile ``progress.at``, which then says where to go on.
 
     A stage that cuts too few pairs to pay for itself rests, and is tried again now and then.
     """
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
-    _, rows, coarse, fine, narrow, exact = a
-    _, right_rows, right_coarse, right_fine, right_narrow, right_exact = b
-    found, room = 0, len(out_i) - _ROWS * _COLS
-    by_8, by_32, by_float = use[0], use[1], True
-    seen = cut_8 = cut_32 = 0
+    at, counts, work = progress
+    n, room, found = len(a.rows), len(out.left) - _ROWS * _COLS, 0
+    by = (use[0], use[1], True)
     top, start = at[0], at[1]
-    while top < len(rows):
-        bottom = min(top + _ROWS, len(rows))
-        begin, end = first[top], last[top]
-        for i in range(top, bottom):
-            begin, end = min(begin, first[i]), max(end, last[i])
+    while top < n:
+        bottom = min(top + _ROWS, n)
+        begin, end = runs.first[top:bottom].min(), runs.last[top:bottom].max()
         start = begin if start < 0 else start
         if (top // _ROWS) % _RETRY == 0:
-            by_8, by_32, by_float = use[0], use[1], True
-        old_seen, old_8, old_32, reached, kept = seen, cut_8, cut_32, 0, 0
-        while start < end:
-            if found > room:
-                at[0], at[1] = top, start
-                counts[0] += seen
-                counts[1] += cut_8
-                counts[2] += cut_32
-                return found
+            by = (use[0], use[1], True)
+        seen = cut_8 = cut_32 = kept = 0
+        while start < end and found <= room:
             stop = min(start + _COLS, end)
-            for i in range(top, bottom):
-                before = seen
-                u8, u32, u = coarse[i], fine[i], narrow[i]
-                for j in range(max(start, first[i]), min(stop, last[i])):
-                    if not free and not admit(
-                        rows[i], right_rows[j], t, s, w_left, w_right,
-                        epoch, mask, right_epoch, right_mask,
-                    ):  # fmt: skip
-                        continue
-                    seen += 1
-                    if by_8 and _apart(u8, right_coarse[j]) > near:
-                        cut_8 += 1
-                        continue
-                    if by_32 and _apart(u32, right_fine[j]) > near:
-                        cut_32 += 1
-                        continue
-                    reached += 1
-                    if by_float:
-                        rough = _apart(u, right_narrow[j])
-                        if rough < far if upward else rough > near:
-                            continue
-                    kept += 1
-                    area = _area(exact[i], right_exact[j]) * step
-                    if area >= low and area <= high:
-                        out_i[found] = rows[i]
-                        out_j[found] = right_rows[j]
-                        value[found] = area
-                        found += 1
-                work[i] += seen - before
+            tile = (top, bottom, start, stop)
+            found, s, c8, c32, k = _tile(a, b, runs, rule, by, stamps, tile, work, out, found)
+            seen, cut_8, cut_32, kept = seen + s, cut_8 + c8, cut_32 + c32, kept + k
             start = stop
-        if seen - old_seen > 1000:
-            after_8 = seen - old_seen - (cut_8 - old_8)
-            by_8 = by_8 and (cut_8 - old_8) * 10 > seen - old_seen
-            by_32 = by_32 and (cut_32 - old_32) * 8 > after_8
-            by_float = by_float and kept * 2 < reached
+        counts[0] += seen
+        counts[1] += cut_8
+        counts[2] += cut_32
+        if start < end:
+            at[0], at[1] = top, start
+            return found
+        if seen > 1000:
+            by = (
+                by[0] and cut_8 * 10 > seen,
+                by[1] and cut_32 * 8 > seen - cut_8,
+                by[2] and kept * 2 < seen - cut_8 - cut_32,
+            )
         top, start = bottom, -1
     at[0], at[1] = top, -1
-    counts[0] += seen
-    counts[1] += cut_8
-    counts[2] += cut_32
     return found

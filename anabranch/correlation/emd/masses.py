@@ -6,11 +6,11 @@ same key to the last bit in whatever block it travels.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["KEY_SLACK", "LANES", "cumulated", "fixed_point", "keys_of", "masses"]
 
@@ -74,7 +74,7 @@ def cumulated(block: Block, slot: str, ground: Ground) -> np.ndarray:
     return block.derive(("emd cumulated", slot, ground.digest), make)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _normalise(raw, out):  # pragma: no cover
     n = raw.shape[1]
     for r in range(len(raw)):
@@ -85,7 +85,7 @@ def _normalise(raw, out):  # pragma: no cover
             out[r, c] = np.float64(raw[r, c]) / total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _keys(raw, potential, out):  # pragma: no cover
     n = raw.shape[1]
     for r in range(len(raw)):
@@ -97,7 +97,7 @@ def _keys(raw, potential, out):  # pragma: no cover
         out[r] = moment / total
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cumulate(raw, order, gaps, out):  # pragma: no cover
     n = raw.shape[1]
     for r in range(len(raw)):

@@ -12,16 +12,12 @@ from typing import Any
 
 from anabranch.correlation.emd.filters import read_filters
 from anabranch.correlation.emd.ground import Ground, read_ground
-from anabranch.correlation.emd.search import EmdSearch
 from anabranch.predicates import Compared, VectorMeasure
 
 __all__ = ["EmdMeasure", "emd"]
 
-_NORMALIZE = ("mass", None)
-_SCORES = ("bound", "exact")
 
-
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True, repr=False, eq=False)
 class EmdMeasure(VectorMeasure):
     """The Earth Mover's Distance of two histograms."""
 
@@ -48,12 +44,6 @@ class EmdMeasure(VectorMeasure):
         if term.threshold < 0:
             found.append(f"{term!r}: a distance is never negative, so compare with 0 or more")
         return found
-
-    def search(self, slot: str, term: Compared) -> EmdSearch:
-        """What finds the pairs of blocks that satisfy a comparison."""
-        return EmdSearch(
-            slot, self.ground, term.op, term.threshold, self.filters, self.exact_scores
-        )
 
 
 def emd(
@@ -105,9 +95,9 @@ def emd(
     found, wrong = read_ground(ground, metric, scale, dim)
     names, more = read_filters(filters, found)
     wrong = wrong + more
-    if normalize not in _NORMALIZE:
+    if normalize is not None and not (isinstance(normalize, str) and normalize == "mass"):
         wrong.append(f"normalize must be 'mass' or None, got {normalize!r}")
-    if scores not in _SCORES:
+    if not (isinstance(scores, str) and scores in ("bound", "exact")):
         wrong.append(f"scores must be 'bound' or 'exact', got {scores!r}")
     bins = found.bins if dim is None else dim
     return EmdMeasure(
@@ -118,6 +108,6 @@ def emd(
         found,
         names,
         normalize is None,
-        scores == "exact",
+        isinstance(scores, str) and scores == "exact",
         tuple(wrong),
     )

@@ -4,7 +4,7 @@ A potential that changes by no more than the ground distance moves no key furthe
 Mover's Distance, so the greatest difference of keys over a pool is a lower bound, and all keys of a
 block are one matrix product. The *standing* pool is made of the ground distance alone. The *learnt*
 pool holds the newest duals of pairs that were solved and did not match: neighbours in a stream are
-alike, so what told one pair apart tells the next ones apart too (the "new feasible solution" of
+alike, so what separates one pair separates the next ones too (the "new feasible solution" of
 EMD-DDSJ, section 3.3).
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from anabranch.correlation.emd.ground import Ground
 
-__all__ = ["LATEST", "WIDE", "Learning", "Learnt", "Lessons", "directions", "standing"]
+__all__ = ["WIDE", "Learning", "Learnt", "Lessons", "directions", "standing"]
 
 STANDING = 32
 
@@ -27,8 +27,8 @@ class Learning:
 
     `room` of them are kept; `rows` left rows are scanned before what they taught is used; `at_once`
     a dual also acts on the pairs of those rows that wait to be solved; a group of survivors may add
-    `lessons` at most; with `invests`, pairs that dear bounds ruled out in number are solved for
-    their duals.
+    `lessons` at most; with `invests`, pairs that expensive bounds ruled out in number are solved
+    for their duals.
     """
 
     room: int
@@ -40,8 +40,6 @@ class Learning:
 
 # Every potential costs a key of every row, so a group may teach only so many.
 WIDE = Learning(room=64, rows=256, at_once=True, lessons=8, invests=True)
-# As in the EMD-DDSJ paper: for the left rows that follow, and no more than a few.
-LATEST = Learning(room=8, rows=1, at_once=False, lessons=512, invests=False)
 
 
 def standing(ground: Ground, count: int = STANDING) -> np.ndarray:
@@ -105,6 +103,11 @@ class Learnt:
         self.ages = np.zeros(len(self.rows), np.int64)
         self._room = room
         self.count = self.total = 0
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held."""
+        return self.rows.nbytes + self.ages.nbytes
 
     def add(self, potential: np.ndarray) -> None:
         """Put one in, in the place of the oldest."""

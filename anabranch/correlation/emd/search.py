@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Hashable, Iterator
 
 import numpy as np
@@ -11,24 +10,25 @@ from anabranch.correlation.emd.chain import Chain
 from anabranch.correlation.emd.circle import circle_distances, circle_matches
 from anabranch.correlation.emd.filters import GENERAL
 from anabranch.correlation.emd.ground import Ground
-from anabranch.correlation.emd.line import Found, line_distances, line_matches
+from anabranch.correlation.emd.limit import Limit
+from anabranch.correlation.emd.line import line_distances, line_matches
 from anabranch.correlation.emd.potentials import Learning
+from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.emd.verdict import Limit
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.flow.blocks import Block
+from anabranch.flow.cache import CACHE
 
 __all__ = ["EmdSearch", "forget"]
 
-# Chains of this process by who owns them, the most recently used last: kernels come and go with
-# every micro-batch, and what they learn should not go with them.
-_KEPT: OrderedDict[Hashable, Chain] = OrderedDict()
-_MOST = 64
+# Chains stay in the process by who owns them: kernels come and go with every micro-batch, and what
+# they learn should not go with them. A chain is a few times the table of its ground distance.
+_CHAINS = "emd chains"
 
 
 def forget() -> None:
     """Unlearn everything that this process keeps, for measurements that begin afresh."""
-    _KEPT.clear()
+    CACHE.disown(_CHAINS)
 
 
 class EmdSearch:
@@ -91,11 +91,13 @@ class EmdSearch:
         return self._chain
 
     def _kept(self, ground: Ground, limit: Limit) -> Chain:
+        ground = ground.shared()
         how = (self.slot, ground, limit, self._filters, self._exact_scores, self._learning)
         if self.owner is None:
             return Chain(*how)
-        chain = _KEPT.pop((self.owner, how), None) or Chain(*how)
-        _KEPT[self.owner, how] = chain
-        while len(_KEPT) > _MOST:
-            _KEPT.popitem(last=False)
+        token = f"emd {self.owner!r} {ground.digest} {how!r}"
+        chain: Chain | None = CACHE.get(token)
+        if chain is None:
+            chain = Chain(*how)
+            CACHE.put(token, chain, _CHAINS)
         return chain

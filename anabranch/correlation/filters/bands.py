@@ -11,15 +11,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
-from anabranch.correlation.filters.tiles import COLS, ROWS, Candidates, Pair, admit, scratch, tiles
+from anabranch.correlation.filters.tiles import (
+    COLS,
+    ROWS,
+    Candidates,
+    Pair,
+    Tile,
+    admit,
+    put,
+    scratch,
+    stamp_of,
+    tiles,
+)
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Band", "band_candidates", "band_size"]
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 
 _SEGMENT = 128
 _PIECE = 32
@@ -38,18 +49,34 @@ class _Order(NamedTuple):
     rows: np.ndarray
 
 
+class _Range(NamedTuple):
+    """One band: left row i may meet right values from ``low[i]`` to ``high[i]``."""
+
+    low: np.ndarray
+    high: np.ndarray
+    values: np.ndarray
+
+    def within(self, tile: Tile) -> _Range:
+        """What a tile needs of it."""
+        top, bottom, start, stop = tile
+        return _Range(self.low[top:bottom], self.high[top:bottom], self.values[start:stop])
+
+
+class _Runs(NamedTuple):
+    """Left row i meets ``rows[first[i]:last[i]]``, the right rows inside its first band."""
+
+    first: np.ndarray
+    last: np.ndarray
+    rows: np.ndarray
+
+
 def band_candidates(
     pair: Pair, bands: Sequence[Band], scan: bool | None = None
 ) -> Iterator[Candidates]:
     """Every pair inside the first two bands (integers exactly, floats with a margin)."""
-    lows, highs = zip(*(_bounds(pair.left, band) for band in bands[:2]), strict=True)
-    values = [pair.right.columns[band.slot] for band in bands[:2]]
     if scan is None:
         scan = band_size(pair, bands[0]) * 8 > len(pair.left) * len(pair.right)
-    if scan:
-        yield from _by_scan(pair, lows, highs, values)
-    else:
-        yield from _by_order(pair, bands, lows, highs, values)
+    return _by_scan(pair, bands[:2]) if scan else _by_order(pair, bands[:2])
 
 
 def band_size(pair: Pair, band: Band) -> int:
@@ -100,46 +127,43 @@ def _beside(block: Block, first: str, second: str) -> np.ndarray:
     return block.derive(("band beside", first, second), make)
 
 
-def _by_order(pair, bands, lows, highs, values) -> Iterator[Candidates]:
-    order = _order(pair.right, bands[0].slot)
-    first = np.searchsorted(order.values, lows[0], "left")
-    last = np.searchsorted(order.values, highs[0], "right")
-    second = len(values) > 1
-    other = _beside(pair.right, bands[0].slot, bands[1].slot) if second else values[0][:0]
-    low, high = (lows[1], highs[1]) if second else (lows[0][:0], highs[0][:0])
-    _, out_i, out_j = scratch()
+def _by_order(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
+    (low, high), order = _bounds(pair.left, bands[0]), _order(pair.right, bands[0].slot)
+    first = np.searchsorted(order.values, low, "left")
+    last = np.searchsorted(order.values, high, "right")
+    runs = _Runs(first, last, order.rows)
+    second = len(bands) > 1
+    more = _Range(low[:0], high[:0], order.values[:0])
+    if second:
+        more = _Range(
+            *_bounds(pair.left, bands[1]), _beside(pair.right, bands[0].slot, bands[1].slot)
+        )
+    _, out = scratch()
     at = np.array([0, 0], np.int64)
     while at[0] < len(pair.left):
-        count = _runs(
-            first, last, order.rows, second, other, low, high, pair.stamps, at, out_i, out_j
-        )
-        if count:
-            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+        if count := _search(runs, second, more, pair.stamps, at, out):
+            yield out.first(count)
 
 
-def _by_scan(pair, lows, highs, values) -> Iterator[Candidates]:
-    second = len(values) > 1
-    _, out_i, out_j = scratch()
-    for top, bottom, start, stop in tiles(pair, ROWS, COLS):
-        args = (lows[0][top:bottom], highs[0][top:bottom], values[0][start:stop])
-        if second:
-            more = (lows[1][top:bottom], highs[1][top:bottom], values[1][start:stop])
-            count = _scan_two(*args, *more, top, start, pair.stamps, out_i, out_j)
-        else:
-            count = _scan_one(*args, top, start, pair.stamps, out_i, out_j)
-        if count:
-            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+def _by_scan(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
+    ranges = [_Range(*_bounds(pair.left, band), pair.right.columns[band.slot]) for band in bands]
+    _, out = scratch()
+    for tile in tiles(pair, ROWS, COLS):
+        parts = [of.within(tile) for of in ranges]
+        scan = _scan_one if len(parts) == 1 else _scan_two
+        if count := scan(*parts, tile.top, tile.start, pair.stamps, out):
+            yield out.first(count)
 
 
-@numba.njit(cache=True, nogil=True)
-def _runs(
-    first, last, rows, second, other, low, high, stamps, at, out_i, out_j
-):  # pragma: no cover
+@njit(nogil=True)
+def _search(runs, second, more, stamps, at, out):  # pragma: no cover
     """Fill the output from position `at`, which then says where to go on."""
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
-    found, room = 0, len(out_i)
+    first, last, rows = runs
+    low, high, other = more
+    found, room = 0, len(out.left)
     i, skip = at[0], at[1]
     while i < len(first):
+        mine = stamp_of(i, stamps)
         begin = first[i] + skip
         while begin < last[i]:
             end = min(begin + _PIECE, last[i])
@@ -157,22 +181,20 @@ def _runs(
                 if second and (other[p] < low[i] or other[p] > high[i]):
                     continue
                 j = rows[p]
-                if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
+                if admit(mine, j, stamps):
                     if found == room:
                         at[0], at[1] = i, p - first[i]
                         return found
-                    out_i[found] = i
-                    out_j[found] = j
-                    found += 1
+                    found = put(out, found, i, j, True)
             begin = end
         i, skip = i + 1, 0
     at[0], at[1] = i, 0
     return found
 
 
-@numba.njit(cache=True, nogil=True)
-def _scan_one(low, high, values, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True)
+def _scan_one(band, top, start, stamps, out):  # pragma: no cover
+    low, high, values = band
     found, n = 0, len(values)
     for r in range(len(low)):
         a, b = low[r], high[r]
@@ -182,21 +204,18 @@ def _scan_one(low, high, values, top, start, stamps, out_i, out_j):  # pragma: n
             for c in range(len(segment)):
                 hit |= (segment[c] >= a) & (segment[c] <= b)
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(segment)):
                     if segment[c] >= a and segment[c] <= b:
-                        i, j = top + r, start + begin + c
-                        if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
-                            out_i[found] = i
-                            out_j[found] = j
-                            found += 1
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
 
 
-@numba.njit(cache=True, nogil=True)
-def _scan_two(
-    low, high, values, low2, high2, values2, top, start, stamps, out_i, out_j
-):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True)
+def _scan_two(band, other, top, start, stamps, out):  # pragma: no cover
+    low, high, values = band
+    low2, high2, values2 = other
     found, n = 0, len(values)
     for r in range(len(low)):
         a, b, a2, b2 = low[r], high[r], low2[r], high2[r]
@@ -207,11 +226,9 @@ def _scan_two(
             for c in range(len(x)):
                 hit |= (x[c] >= a) & (x[c] <= b) & (y[c] >= a2) & (y[c] <= b2)
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(x)):
                     if x[c] >= a and x[c] <= b and y[c] >= a2 and y[c] <= b2:
-                        i, j = top + r, start + begin + c
-                        if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
-                            out_i[found] = i
-                            out_j[found] = j
-                            found += 1
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found

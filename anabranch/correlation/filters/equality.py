@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch
+from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["Group", "key_candidates", "shared_groups"]
 
@@ -31,6 +31,14 @@ class _Order(NamedTuple):
     codes: np.ndarray  # distinct, rising
     begins: np.ndarray  # of each code's run in `rows`, and the end
     rows: np.ndarray
+
+
+class _Wanted(NamedTuple):
+    """Left rows: their codes, where these are or would be in the right order, whom to leave out."""
+
+    codes: np.ndarray
+    run: np.ndarray
+    skip: np.ndarray
 
 
 def shared_groups(pair: Pair, slot: str, at_least: int) -> tuple[list[Group], np.ndarray]:
@@ -55,13 +63,13 @@ def shared_groups(pair: Pair, slot: str, at_least: int) -> tuple[list[Group], np
 def key_candidates(pair: Pair, slot: str, skip: np.ndarray) -> Iterator[Candidates]:
     """Every pair with equal codes, apart from left rows in `skip`."""
     order = _order(pair.right, slot)
-    run = np.searchsorted(order.codes, pair.left.columns[slot])
-    _, out_i, out_j = scratch()
+    codes: np.ndarray = pair.left.columns[slot]
+    wanted = _Wanted(codes, np.searchsorted(order.codes, codes), skip)
+    _, out = scratch()
     at = np.array([0, 0], np.int64)
     while at[0] < len(pair.left):
-        count = _merge(pair.left.columns[slot], run, skip, order, pair.stamps, at, out_i, out_j)
-        if count:
-            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+        if count := _merge(wanted, order, pair.stamps, at, out):
+            yield out.first(count)
 
 
 def _order(block: Block, slot: str) -> _Order:
@@ -74,34 +82,35 @@ def _order(block: Block, slot: str) -> _Order:
     return block.derive(("key order", slot), make)
 
 
-@numba.njit(cache=True, nogil=True)
-def _merge(codes, run, skip, order, stamps, at, out_i, out_j):  # pragma: no cover
+@njit(nogil=True)
+def _merge(wanted, order, stamps, at, out):  # pragma: no cover
     """Fill the output from position `at`, which then says where to go on."""
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+    codes, run, skip = wanted
     distinct, begins, rows = order
-    found, room = 0, len(out_i)
+    times = stamps.times
+    found, room = 0, len(out.left)
     i, resume = at[0], at[1]
     while i < len(codes):
         if not skip[i] and run[i] < len(distinct) and distinct[run[i]] == codes[i]:
-            p, end = begins[run[i]], begins[run[i] + 1]
-            lo, hi = p, end
+            mine = stamp_of(i, stamps)
+            earliest, latest, _, _ = mine
+            lo, end = begins[run[i]], begins[run[i] + 1]
+            hi = end
             while lo < hi:  # the first row of the run that the window lets in
                 middle = (lo + hi) // 2
-                if s[rows[middle]] < t[i] - w_right:
+                if times[rows[middle]] < earliest:
                     lo = middle + 1
                 else:
                     hi = middle
             for q in range(max(lo, resume), end):
                 j = rows[q]
-                if s[j] > t[i] + w_left:
+                if times[j] > latest:
                     break
-                if admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):
+                if admit(mine, j, stamps):
                     if found == room:
                         at[0], at[1] = i, q
                         return found
-                    out_i[found] = i
-                    out_j[found] = j
-                    found += 1
+                    found = put(out, found, i, j, True)
         i, resume = i + 1, 0
     at[0], at[1] = i, 0
     return found

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, Directions, directions, summed
+from anabranch.flow.process import njit
 
 __all__ = ["directed", "measure"]
 
@@ -20,7 +20,7 @@ __all__ = ["directed", "measure"]
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _sums(kind, x, y, i, j, out):  # pragma: no cover
     """``out[p]``: the sum of left row ``i[p]`` and right row ``j[p]``."""
     lanes = np.empty(8)
@@ -28,7 +28,7 @@ def _sums(kind, x, y, i, j, out):  # pragma: no cover
         out[p] = summed(kind, x[i[p]], y[j[p]], lanes)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _unequal(x, y, i, j, out):  # pragma: no cover
     for p in range(len(i)):
         u, v = x[i[p]], y[j[p]]
@@ -38,7 +38,7 @@ def _unequal(x, y, i, j, out):  # pragma: no cover
         out[p] = count
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _cosines(dots, left, right, i, j):  # pragma: no cover
     """Divide dot products by the lengths, given the squared norms of both blocks."""
     for p in range(len(i)):

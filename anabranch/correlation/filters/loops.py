@@ -12,13 +12,21 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-import numba
 import numpy as np
 from numba.core import types
 from numba.core.extending import intrinsic, overload
 
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
+from anabranch.correlation.filters.tiles import (
+    Candidates,
+    Pair,
+    admit,
+    put,
+    scratch,
+    stamp_of,
+    tiles,
+)
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
 
 __all__ = ["loop_candidates"]
 
@@ -36,20 +44,17 @@ def loop_candidates(
 ) -> Iterator[Candidates]:
     """Every pair whose distance may be at or beyond the threshold on the wanted side."""
     x, y = pair.left.columns[slot], pair.right.columns[slot]
-    least, most = _counts(x, upward, threshold)
+    limits: tuple[Any, Any] = _counts(x, upward, threshold)
+    search = _hamming
     if kind == "manhattan":
-        bound = _manhattan_bound(pair, slot, upward, threshold)
+        limits = upward, _manhattan_bound(pair, slot, upward, threshold)
+        search = _manhattan
         x, y = _float32(pair.left, slot), _float32(pair.right, slot)
-    _, out_i, out_j = scratch()
+    _, out = scratch()
     for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
-        args = (top, start, pair.stamps, out_i, out_j)
         turned = np.ascontiguousarray(y[start:stop].T)
-        if kind == "manhattan":
-            count = _manhattan(x[top:bottom], turned, upward, bound, *args)
-        else:
-            count = _hamming(x[top:bottom], turned, least, most, *args)
-        if count:
-            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+        if count := search(x[top:bottom], turned, *limits, top, start, pair.stamps, out):
+            yield out.first(count)
 
 
 def _counts(vectors: np.ndarray, upward: bool, threshold: float) -> tuple[np.int32, np.int32]:
@@ -90,9 +95,8 @@ def _largest(block: Block, slot: str) -> float:
     )
 
 
-@numba.njit(cache=True, nogil=True, fastmath={"reassoc", "contract", "nsz"})
-def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True, fastmath={"reassoc", "contract", "nsz"})
+def _manhattan(a, b, upward, bound, top, start, stamps, out):  # pragma: no cover
     found, (d, n) = 0, b.shape
     room = np.empty(_LANES, np.float32)
     for r in range(len(a)):
@@ -114,16 +118,13 @@ def _manhattan(a, b, upward, bound, top, start, stamps, out_i, out_j):  # pragma
                         break
             if not hit:
                 continue
+            mine = stamp_of(top + r, stamps)
             for c in range(len(total)):
                 # Written so that a sum that overflowed to infinity still counts as far.
                 near = total[c] <= bound if not upward else not (total[c] < bound)
-                i, j = top + r, start + begin + c
-                if near and admit(
-                    i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-                ):
-                    out_i[found] = i
-                    out_j[found] = j
-                    found += 1
+                if near:
+                    j = start + begin + c
+                    found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
 
 
@@ -149,9 +150,8 @@ def _unlike_compiled(u, v):
     return lambda u, v: np.int32(u != v)
 
 
-@numba.njit(cache=True, nogil=True)
-def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True)
+def _hamming(x, y, least, most, top, start, stamps, out):  # pragma: no cover
     found, (d, n) = 0, y.shape
     room = np.empty(_LANES, np.int32)
     for r in range(len(x)):
@@ -168,14 +168,9 @@ def _hamming(x, y, least, most, top, start, stamps, out_i, out_j):  # pragma: no
                 hit |= (count[c] >= least) & (count[c] <= most)
             if not hit:
                 continue
+            mine = stamp_of(top + r, stamps)
             for c in range(len(count)):
-                i, j = top + r, start + begin + c
-                if (
-                    count[c] >= least
-                    and count[c] <= most
-                    and admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask)
-                ):
-                    out_i[found] = i
-                    out_j[found] = j
-                    found += 1
+                if count[c] >= least and count[c] <= most:
+                    j = start + begin + c
+                    found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found

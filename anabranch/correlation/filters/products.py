@@ -11,13 +11,21 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.correlation.filters.exact import directed
-from anabranch.correlation.filters.tiles import Candidates, Pair, admit, scratch, tiles
+from anabranch.correlation.filters.tiles import (
+    Candidates,
+    Pair,
+    admit,
+    put,
+    scratch,
+    stamp_of,
+    tiles,
+)
 from anabranch.flow.blocks import Block
 from anabranch.flow.lanes import squared_norms
+from anabranch.flow.process import njit
 
 __all__ = ["product_candidates"]
 
@@ -38,38 +46,23 @@ class _Operand(NamedTuple):
     largest: float  # norm of a row of `matrix`
 
 
+class _Goal(NamedTuple):
+    """Pairs are proposed where ``factor * product + row + col >= low``."""
+
+    factor: float
+    low: np.float32
+    row: np.ndarray | None = None
+    col: np.ndarray | None = None
+
+
 def product_candidates(
     pair: Pair, slot: str, kind: str, upward: bool, threshold: float
 ) -> Iterator[Candidates]:
     """Every pair whose measure may reach the threshold (from below it if not `upward`)."""
     a, b = _operand(pair.left, slot, kind), _operand(pair.right, slot, kind)
-    d = a.matrix.shape[1]
-    sign = 1.0 if upward else -1.0
-    row: np.ndarray | None = None
-    col: np.ndarray | None = None
-    if kind == "euclidean":
-        # Matches are near: 2ab - aa - bb >= -r^2; far ones turn every sign.
-        exponent = max(a.exponent, b.exponent)
-        shift_a, shift_b = 2.0 ** (a.exponent - exponent), 2.0 ** (b.exponent - exponent)
-        sign = -sign
-        factor = 2 * sign * shift_a * shift_b
-        row = (-sign * shift_a**2 * a.norms).astype(np.float32)
-        col = (-sign * shift_b**2 * b.norms).astype(np.float32)
-        scale = (shift_a * a.largest + shift_b * b.largest) ** 2
-        goal = -sign * _bounded(_scaled(threshold, exponent), math.sqrt(scale)) ** 2
-        lost = _scaled(d * _UNDERFLOW, 2 * exponent)
-    else:
-        factor = sign
-        scale = a.largest * b.largest
-        goal = sign * _bounded(_scaled(threshold, a.exponent + b.exponent), scale)
-        lost = _scaled(d * _UNDERFLOW, a.exponent + b.exponent)
-    # What float64 itself loses below its range counts where all vectors are that small.
-    goal -= _bounded(lost, scale)
-    margin = 2 * (d + 4) * _EPSILON * scale + abs(goal) * 4 * _EPSILON
-    low = np.nextafter(np.float32(goal - margin), np.float32(-np.inf))
-
-    buffer, out_i, out_j = scratch()
-    stamps = pair.stamps
+    aim = _distance_goal if kind == "euclidean" else _product_goal
+    factor, low, row, col = aim(a, b, upward, threshold)
+    buffer, out = scratch()
     scaled, scaled_top = a.matrix[:0], -1
     for top, bottom, start, stop in tiles(pair):
         if top != scaled_top:
@@ -79,13 +72,42 @@ def product_candidates(
         values = buffer[: (bottom - top) * (stop - start)].reshape(bottom - top, stop - start)
         np.dot(scaled, b.matrix[start:stop].T, out=values)
         if row is None or col is None:
-            count = _scan(values, low, top, start, stamps, out_i, out_j)
+            count = _scan(values, low, top, start, pair.stamps, out)
         else:
-            count = _scan_norms(
-                values, row[top:bottom], col[start:stop], low, top, start, stamps, out_i, out_j
-            )
+            bounds = low - row[top:bottom]
+            count = _scan_norms(values, bounds, col[start:stop], top, start, pair.stamps, out)
         if count:
-            yield Candidates(out_i[:count].copy(), out_j[:count].copy())
+            yield out.first(count)
+
+
+def _product_goal(a: _Operand, b: _Operand, upward: bool, threshold: float) -> _Goal:
+    """What a cosine or a dot product must reach."""
+    sign, exponent = (1.0 if upward else -1.0), a.exponent + b.exponent
+    scale = a.largest * b.largest
+    goal = sign * _bounded(_scaled(threshold, exponent), scale)
+    return _Goal(sign, _low(goal, exponent, scale, a.matrix.shape[1]))
+
+
+def _distance_goal(a: _Operand, b: _Operand, upward: bool, threshold: float) -> _Goal:
+    """Near pairs have ``2ab - aa - bb >= -threshold**2``; far ones turn every sign."""
+    sign, exponent = (-1.0 if upward else 1.0), max(a.exponent, b.exponent)
+    shift_a, shift_b = 2.0 ** (a.exponent - exponent), 2.0 ** (b.exponent - exponent)
+    scale = (shift_a * a.largest + shift_b * b.largest) ** 2
+    goal = -sign * _bounded(_scaled(threshold, exponent), math.sqrt(scale)) ** 2
+    return _Goal(
+        2 * sign * shift_a * shift_b,
+        _low(goal, 2 * exponent, scale, a.matrix.shape[1]),
+        (-sign * shift_a**2 * a.norms).astype(np.float32),
+        (-sign * shift_b**2 * b.norms).astype(np.float32),
+    )
+
+
+def _low(goal: float, exponent: int, scale: float, d: int) -> np.float32:
+    """The goal less what float32 may get wrong; `scale` is the greatest value of the measure."""
+    # What float64 itself loses below its range counts where all vectors are that small.
+    goal -= _bounded(_scaled(d * _UNDERFLOW, exponent), scale)
+    margin = 2 * (d + 4) * _EPSILON * scale + abs(goal) * 4 * _EPSILON
+    return np.float32(np.nextafter(np.float32(goal - margin), np.float32(-np.inf)))
 
 
 def _scaled(value: float, exponent: int) -> float:
@@ -128,7 +150,7 @@ def _operand(block: Block, slot: str, kind: str) -> _Operand:
     return block.derive(("product operand", slot, kind == "cosine"), make)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _normalise(vectors, norms, out):  # pragma: no cover
     """Vectors of length 1, rounded once: no float64 copy of the block in between."""
     for r in range(len(vectors)):
@@ -137,9 +159,8 @@ def _normalise(vectors, norms, out):  # pragma: no cover
             out[r, c] = np.float32(np.float64(vectors[r, c]) * inverse)
 
 
-@numba.njit(cache=True, nogil=True)
-def _scan(values, low, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True)
+def _scan(values, low, top, start, stamps, out):  # pragma: no cover
     found = 0
     n = values.shape[1]
     for r in range(values.shape[0]):
@@ -150,25 +171,20 @@ def _scan(values, low, top, start, stamps, out_i, out_j):  # pragma: no cover
             for c in range(len(segment)):
                 hit |= segment[c] >= low
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(segment)):
-                    i, j = top + r, start + begin + c
-                    if segment[c] >= low and admit(
-                        i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-                    ):
-                        out_i[found] = i
-                        out_j[found] = j
-                        found += 1
+                    if segment[c] >= low:
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
 
 
-@numba.njit(cache=True, nogil=True)
-def _scan_norms(values, row, col, low, top, start, stamps, out_i, out_j):  # pragma: no cover
-    t, s, w_left, w_right, epoch, mask, right_epoch, right_mask = stamps
+@njit(nogil=True)
+def _scan_norms(values, bounds, col, top, start, stamps, out):  # pragma: no cover
     found = 0
     n = values.shape[1]
     for r in range(values.shape[0]):
-        line = values[r]
-        bound = low - row[r]
+        line, bound = values[r], bounds[r]
         for begin in range(0, n, _SEGMENT):
             end = min(begin + _SEGMENT, n)
             segment, norms = line[begin:end], col[begin:end]
@@ -176,12 +192,9 @@ def _scan_norms(values, row, col, low, top, start, stamps, out_i, out_j):  # pra
             for c in range(len(segment)):
                 hit |= segment[c] + norms[c] >= bound
             if hit:
+                mine = stamp_of(top + r, stamps)
                 for c in range(len(segment)):
-                    i, j = top + r, start + begin + c
-                    if segment[c] + norms[c] >= bound and admit(
-                        i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask
-                    ):
-                        out_i[found] = i
-                        out_j[found] = j
-                        found += 1
+                    if segment[c] + norms[c] >= bound:
+                        j = start + begin + c
+                        found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found

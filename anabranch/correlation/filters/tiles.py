@@ -2,40 +2,83 @@
 
 Both blocks are sorted by time. A tile is a run of left rows against a run of right rows that the
 window lets them meet; filters look at a tile as a whole and call `admit` only on the few pairs
-they propose: in the window, and owned by this worker (see `routing`).
+they propose: in the window, and owned by this worker (see `plans.routing`).
+
+Letters of the compiled loops here and in the filters: `i` and `j` are positions of a left and a
+right row in their blocks; `r` and `c` those in a tile, which begins at `top` and `start`; `d` is
+the length of vectors, `e` a place in them; `p` and `q` are places in a sorted order.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.process import njit
+from anabranch.plans.routing import owned, owns
 
-__all__ = ["Candidates", "Pair", "Tile", "comparisons", "scratch", "tiles"]
+__all__ = ["Candidates", "Pair", "Stamps", "Tile", "comparisons", "scratch", "tiles"]
 
 # mypy: disable-error-code="no-untyped-def"
 
 # Measured: 960 x 2000 float32 is 7 MB and the fastest; widths that are powers of two lose a third.
 ROWS, COLS = 960, 2000
+_ENDS = np.iinfo(np.int64)
 
 
-class Pair(NamedTuple):
-    """Two blocks in time order and the window between them; what filters work on."""
+class Stamps(NamedTuple):
+    """What `admit` reads of two blocks: the times that each left row may meet, and who owns what.
+
+    The times stop at the ends of int64, so no row is lost to a sum that wraps.
+    """
+
+    earliest: np.ndarray
+    latest: np.ndarray
+    times: np.ndarray
+    left_epoch: np.ndarray
+    left_mask: np.ndarray
+    right_epoch: np.ndarray
+    right_mask: np.ndarray
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two blocks in time order and the window between them; what filters work on.
+
+    Examples
+    --------
+    >>> pair = Pair(Block.of([2**63 - 2], {}), Block.of([0, 2**63 - 1], {}), (5, 5))
+    >>> int(pair.stamps.latest[0]) == 2**63 - 1, list(tiles(pair)), comparisons(pair)
+    (True, [Tile(top=0, bottom=1, start=1, stop=2)], 1)
+    """
 
     left: Block
     right: Block
     window: tuple[int, int]
 
-    @property
-    def stamps(self) -> tuple[Any, ...]:
-        """What `admit` needs, in its order."""
+    @cached_property
+    def stamps(self) -> Stamps:
+        """What `admit` needs."""
         a, b = self.left, self.right
-        return (a.t, b.t, *self.window, a.epoch, a.mask, b.epoch, b.mask)
+        ahead, back = self.window
+        # Longer windows let every two rows meet: times are within 2**61 of 1970.
+        earliest, latest = np.full(len(a), _ENDS.min), np.full(len(a), _ENDS.max)
+        if back <= _ENDS.max:
+            earliest = np.maximum(a.t, _ENDS.min + back) - back
+        if ahead <= _ENDS.max:
+            latest = np.minimum(a.t, _ENDS.max - ahead) + ahead
+        return Stamps(earliest, latest, b.t, a.epoch, a.mask, b.epoch, b.mask)
+
+    @cached_property
+    def reach(self) -> tuple[np.ndarray, np.ndarray]:
+        """Each left row may meet the right rows from the one position up to the other."""
+        return _reach(self.stamps.times, self.stamps.earliest, self.stamps.latest)
 
 
 class Tile(NamedTuple):
@@ -48,27 +91,29 @@ class Tile(NamedTuple):
 
 
 class Candidates(NamedTuple):
-    """Proposed pairs: positions in the left and in the right block."""
+    """Proposed pairs: positions in the left and in the right block; also the room for them."""
 
     left: np.ndarray
     right: np.ndarray
 
+    def first(self, count: int) -> Candidates:
+        """A copy of the first so many."""
+        return Candidates(self.left[:count].copy(), self.right[:count].copy())
+
 
 def tiles(pair: Pair, rows: int = ROWS, cols: int = COLS) -> Iterator[Tile]:
     """Tiles that cover every pair inside the window."""
-    w_left, w_right = pair.window
-    t, s = pair.left.t, pair.right.t
-    if len(t) == 0 or len(s) == 0:
+    count = len(pair.left)
+    if count == 0 or len(pair.right) == 0:
         return
-    low = np.searchsorted(s, t - w_right, "left")
-    high = np.searchsorted(s, t + w_left, "right")
+    low, high = pair.reach
     top = 0
-    while top < len(t):
-        bottom = min(top + rows, len(t))
+    while top < count:
+        bottom = min(top + rows, count)
         # Where the window's edges cross the tile, a shorter one wastes less of the product.
         full = int((high[top:bottom] - low[top:bottom]).sum())
         if full < 0.75 * (bottom - top) * (high[bottom - 1] - low[top]):
-            bottom = min(top + rows // 2, len(t))
+            bottom = min(top + rows // 2, count)
         for start in range(int(low[top]), int(high[bottom - 1]), cols):
             yield Tile(top, bottom, start, min(start + cols, int(high[bottom - 1])))
         top = bottom
@@ -77,38 +122,38 @@ def tiles(pair: Pair, rows: int = ROWS, cols: int = COLS) -> Iterator[Tile]:
 _local = threading.local()
 
 
-def scratch() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def scratch() -> tuple[np.ndarray, Candidates]:
     """Room for one tile of float32 values and for all its pairs; one per thread, used again."""
     if not hasattr(_local, "room"):
         size = ROWS * COLS
-        _local.room = (
-            np.empty(size, np.float32),
-            np.empty(size, np.int32),
-            np.empty(size, np.int32),
-        )
-    room: tuple[np.ndarray, np.ndarray, np.ndarray] = _local.room
+        out = Candidates(np.empty(size, np.int32), np.empty(size, np.int32))
+        _local.room = np.empty(size, np.float32), out
+    room: tuple[np.ndarray, Candidates] = _local.room
     return room
 
 
 def comparisons(pair: Pair) -> int:
     """How many pairs of the two blocks the window lets join and this worker owns."""
     left, right = pair.left, pair.right
+    if len(left) == 0 or len(right) == 0:
+        return 0
     if _uniform(left) and _uniform(right):
-        if len(left) == 0 or len(right) == 0:
-            return 0
-        return _joinable(left.t, right.t, pair.window) if _owns(left, right, 0, 0) else 0
-    total = 0
-    for left_rows in _classes(left):
-        for right_rows in _classes(right):
-            if _owns(left, right, left_rows[0], right_rows[0]):
-                total += _joinable(left.t[left_rows], right.t[right_rows], pair.window)
+        low, high = pair.reach
+        return int((high - low).sum()) if _owned(left, right, 0, 0) else 0
+    stamps, total = pair.stamps, 0
+    for rows in _classes(left):
+        for others in _classes(right):
+            if _owned(left, right, rows[0], others[0]):
+                times = stamps.times[others]
+                low, high = _reach(times, stamps.earliest[rows], stamps.latest[rows])
+                total += int((high - low).sum())
     return total
 
 
-def _joinable(t: np.ndarray, s: np.ndarray, window: tuple[int, int]) -> int:
-    w_left, w_right = window
-    low = np.searchsorted(s, t - w_right, "left")
-    return int((np.searchsorted(s, t + w_left, "right") - low).sum())
+def _reach(
+    times: np.ndarray, earliest: np.ndarray, latest: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    return np.searchsorted(times, earliest, "left"), np.searchsorted(times, latest, "right")
 
 
 def _uniform(block: Block) -> bool:
@@ -131,18 +176,34 @@ def _classes(block: Block) -> list[np.ndarray]:
     return block.derive("stamp classes", make)
 
 
-def _owns(left: Block, right: Block, i: int, j: int) -> bool:
-    a, b = int(left.epoch[i]), int(right.epoch[j])
-    older = min(a, b)
-    return bool((int(left.mask[i]) >> (a - older)) & (int(right.mask[j]) >> (b - older)) & 1)
+def _owned(left: Block, right: Block, i: int, j: int) -> bool:
+    return bool(owned(left.epoch[i], left.mask[i], right.epoch[j], right.mask[j]))
 
 
-@numba.njit(cache=True, inline="always")
-def admit(i, j, t, s, w_left, w_right, epoch, mask, right_epoch, right_mask):  # pragma: no cover
-    """Whether left row i and right row j may join here: window and ownership."""
-    apart = t[i] - s[j]
-    if apart < -w_left or apart > w_right:
-        return False
-    older = min(epoch[i], right_epoch[j])
-    bits = (mask[i] >> (epoch[i] - older)) & (right_mask[j] >> (right_epoch[j] - older))
-    return bits & 1 == 1
+@njit(inline="always")
+def stamp_of(i, stamps):  # pragma: no cover
+    """What `admit` needs of left row i; loops read it once a row."""
+    return (
+        stamps.earliest[i],
+        stamps.latest[i],
+        stamps.left_epoch[i],
+        stamps.left_mask[i],
+    )
+
+
+@njit(inline="always")
+def admit(mine, j, stamps):  # pragma: no cover
+    """Whether the left row with this stamp and right row j may join here: window and ownership."""
+    earliest, latest, epoch, mask = mine
+    time = stamps.times[j]
+    # Without branches: of what a filter proposes, most is admitted.
+    owned_here = owns(epoch, mask, stamps.right_epoch[j], stamps.right_mask[j])
+    return (time >= earliest) & (time <= latest) & owned_here
+
+
+@njit(inline="always")
+def put(out, found, i, j, good):  # pragma: no cover
+    """Write a pair after `found` others, to stay if it is good; how many there are now."""
+    out.left[found] = i
+    out.right[found] = j
+    return found + good

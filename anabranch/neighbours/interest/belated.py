@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.lists import remember_emitted
@@ -99,7 +99,7 @@ class BelatedLists(ListWithRepair):
         )
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
     """Make the lists what they would be, had the objects at `places` come in time."""
     tau, size, oldest, lanes = lists.tau, lists.size, lists.oldest, np.empty(8)
@@ -140,7 +140,7 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
     return log, repairs
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _put(lists, q, s, number):  # pragma: no cover
     """Put an object into a list, after those as near that are older."""
     scores, codes, begin, end = lists.scores, lists.codes, lists.start[q], lists.start[q]

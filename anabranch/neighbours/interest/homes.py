@@ -17,22 +17,27 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, concat
+from anabranch.flow.hashing import worker_keys
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Window
+from anabranch.flow.slices import Notes, Slices
 from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lengths import check_width
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.zones import zones
+from anabranch.plans.plan import RIGHT
 
-__all__ = ["HomeKernel", "Owners"]
+__all__ = ["HomeKernel", "HomeNotes", "Owners"]
+
+# An Arrow array of bytes holds 2 GB; all copies for all owners may be more.
+_BYTES_AT_ONCE = 64 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,44 +68,76 @@ class Owners:
         return len(self.queries)
 
 
+@dataclass
+class HomeNotes(Notes):
+    """What a home remembers beside its objects: the stamps that mergers of use may have."""
+
+    stamps: list[str] = field(default_factory=list)
+
+
 class HomeKernel:
     """One home of objects.
 
-    `step` yields, for each owner, the copies that it gets and notes for `OwnerKernel`: when this
-    home will next have something to look at, and by which watermark it has looked.
+    `step` yields Arrow batches of cells for owners, ``worker`` (its key) and ``block``: the copies
+    that it gets, and in their notes when this home will next have something to look at, and by
+    which watermark it has looked. `mergers` reads the owners' newest that this home `believes`.
     """
 
-    def __init__(self, owners: Owners, window: Window, home: int, fingerprint: str) -> None:
+    nbytes = 0
+
+    def __init__(
+        self,
+        owners: Owners,
+        slices: Slices[HomeNotes],
+        home: int,
+        mergers: Callable[[Callable[[Merger], bool]], Mapping[int, Merger]],
+        by_last_step: bool = False,
+    ) -> None:
         self.owners = owners
-        self.window = window
+        self.slices = slices
         self.home = home
         self.load = Load(home)
-        self._fingerprint = fingerprint
+        self._mergers = mergers
+        self._by_last_step = by_last_step
 
     def step(
-        self, arrivals: Sequence[Block], watermark: int, mergers: Mapping[int, Merger]
-    ) -> Iterator[tuple[int, Block, dict[str, Any]]]:
-        """Take in objects, and look at all that are due by the watermark.
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in objects, and look at all that are due by the watermark."""
+        cells: list[tuple[int, bytes]] = []
+        filled = 0
+        for owner, block, notes in self.copies(arrivals, now):
+            cell = block.encode(side=RIGHT, **notes)
+            if cells and filled + len(cell) > _BYTES_AT_ONCE:
+                yield _batch(cells)
+                cells, filled = [], 0
+            cells.append((owner, cell))
+            filled += len(cell)
+        if cells:
+            yield _batch(cells)
 
-        `mergers` are the owners' newest that this home `believes`.
-        """
+    def copies(
+        self, arrivals: Sequence[Block], watermark: int
+    ) -> Iterator[tuple[int, Block, dict[str, Any]]]:
+        """For each owner the copies that it gets, and notes for it."""
         load = self.load = Load(self.home)
         began = time.perf_counter()
         load.watermark = watermark
-        self._check_state()
+        mergers = self._mergers(self.believes)
         # Without arrivals it may be a second step in one micro-batch, or only some homes' turn.
         stamp = secrets.token_hex(8) if arrivals else None
         self._remember(stamp, mergers)
-        held = [*self._taken_in(arrivals, watermark), *self.window.withdraw(0, watermark)]
+        held = [*self._taken_in(arrivals, watermark), *self.slices.withdraw(0, watermark)]
         copies: dict[int, Block] = {}
         if held:
             objects = concat(held)
             due = objects.t <= watermark
             self._keep(objects.take(np.flatnonzero(~due)))
             copies = self._look(objects.take(np.flatnonzero(due)), watermark, mergers)
-            self.window.merge_small()
-        load.state_rows, load.state_bytes = self.window.rows, self.window.nbytes
-        next_look = self.due()
+            self.slices.merge_small()
+        self.slices.notes.reached = watermark
+        load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
+        next_look = self._next_look()
         notes = {
             "home": self.home,
             "stamp": stamp,
@@ -116,11 +153,25 @@ class HomeKernel:
 
     def believes(self, merger: Merger) -> bool:
         """Whether a merger was made in a step that this home's state comes from."""
-        return merger.heard.get(str(self.home)) in self.window.notes.get("stamps", ())
+        return merger.heard.get(str(self.home)) in self.slices.notes.stamps
 
     def due(self) -> int | None:
         """The next time at which something is to be looked at."""
-        return min((entry.first for entry in self.window.slices), default=None)
+        if self._by_last_step:
+            return self.slices.notes.reached + 1
+        return self._next_look()
+
+    def snapshot(self) -> None:
+        """There is nothing beside the slices."""
+
+    def restore(self, data: Any) -> None:
+        """There is nothing to restore."""
+
+    def renew(self, fresh: Any) -> None:
+        """Nothing is kept from one batch to the next."""
+
+    def _next_look(self) -> int | None:
+        return min((entry.first for entry in self.slices.of(0)), default=None)
 
     def _remember(self, stamp: str | None, mergers: Mapping[int, Merger]) -> None:
         """Keep the stamps that mergers of use may have: the newest, and of those in use now.
@@ -128,21 +179,14 @@ class HomeKernel:
         What is published in a micro-batch is there in the next one; so a stamp that is in no merger
         by then never will be.
         """
-        newest = [stamp] if stamp is not None else self.window.notes.get("stamps", [])[:1]
+        newest = [stamp] if stamp is not None else self.slices.notes.stamps[:1]
         used = {merger.heard.get(str(self.home)) for merger in mergers.values()}
-        self.window.notes["stamps"] = [*newest, *sorted(filter(None, used))]
-
-    def _check_state(self) -> None:
-        notes, mine = self.window.notes, [self._fingerprint, len(self.owners)]
-        if notes.setdefault("query", mine) != mine:
-            raise StateMismatch(
-                "this checkpoint was begun by a nearest with other queries, another measure, "
-                "output or number of workers; restart that one, or begin a new checkpoint"
-            )
+        self.slices.notes.stamps = [*newest, *sorted(filter(None, used))]
 
     def _taken_in(self, blocks: Sequence[Block], watermark: int) -> Iterator[Block]:
         """Fresh objects as they are kept here: due at their own time, for every owner."""
         load = self.load
+        limit = self.slices.notes.reached if self._by_last_step else watermark
         idle = [not len(queries) for queries in self.owners.queries]
         for block in blocks:
             load.bytes_in += block.nbytes
@@ -152,7 +196,7 @@ class HomeKernel:
             if not len(block):
                 continue
             check_width(block, self.owners.queries[0].points.shape[1])
-            good = np.flatnonzero(block.t > watermark)
+            good = np.flatnonzero(block.t > limit)
             load.late += len(block) - len(good)
             block = block.take(good)
             look = np.repeat(block.t[:, None], len(self.owners), axis=1)
@@ -194,7 +238,17 @@ class HomeKernel:
         return copies
 
     def _keep(self, objects: Block) -> None:
-        self.window.append(0, objects.in_time_order())
+        self.slices.append(0, objects.in_time_order())
+
+
+def _batch(cells: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
+    keys = worker_keys(max(owner for owner, _ in cells) + 1)
+    return pa.RecordBatch.from_pydict(
+        {
+            "worker": pa.array([keys[owner] for owner, _ in cells], pa.int32()),
+            "block": pa.array([cell for _, cell in cells], pa.binary()),
+        }
+    )
 
 
 _NOTHING = Block.of([], {})

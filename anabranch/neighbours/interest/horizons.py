@@ -17,10 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import numba
 import numpy as np
 
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.candidates import look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
@@ -265,7 +265,7 @@ class _Balls:
         return q[near], i[near], s[near]
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma: no cover
     """For each query and horizon, the k-th best score of objects in its window just after it."""
     count = len(ends)
@@ -291,7 +291,7 @@ def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma:
     return out
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _clear_all(t, look, since, window, known, ends):  # pragma: no cover
     """Until when objects are clear that lie in no ball."""
     out = np.empty(len(t), np.int64)
@@ -308,7 +308,7 @@ def _clear_all(t, look, since, window, known, ends):  # pragma: no cover
     return out
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _clear_candidates(
     t, look, q, i, s, since, window, scores, wanted, ends, out
 ):  # pragma: no cover

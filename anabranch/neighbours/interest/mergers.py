@@ -8,14 +8,13 @@ over. An owner keeps a few of its newest and removes the others.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 from collections.abc import Callable, Sequence
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.folders import Folder
 from anabranch.neighbours.interest.horizons import Merger
-from anabranch.plans.log import PlanLog
+from anabranch.plans.log import PlanLog, User
 
 __all__ = ["Mergers"]
 
@@ -30,15 +29,13 @@ class Mergers:
     ----------
     path
         The control directory.
-    query
-        The id of the streaming query, which stays the same when it is restarted.
-    operator
-        What tells this `nearest` from others in the query.
+    user
+        Whose they are: this `nearest`, in this run of this query.
 
     Examples
     --------
     >>> import numpy as np, tempfile
-    >>> mergers, kept = Mergers(tempfile.mkdtemp(), query="one", operator="a"), []
+    >>> mergers, kept = Mergers(tempfile.mkdtemp(), User("one", "a")), []
     >>> for batch in (3, 5):
     ...     merger = Merger(batch, np.array([9]), np.array([[0.5]]), np.zeros(1))
     ...     kept = mergers.publish(0, batch, merger, kept)
@@ -48,7 +45,7 @@ class Mergers:
     3
     """
 
-    def __init__(self, path: str, query: str, operator: str) -> None:
+    def __init__(self, path: str, user: User) -> None:
         self._folder = Folder(path)
         self._known: dict[str, Merger] = {}
         log = PlanLog(path)
@@ -57,8 +54,9 @@ class Mergers:
                 f"the control directory {path} holds a plan log, and ab.interest keeps none: give "
                 "this nearest a directory of its own"
             )
-        log.claim(query, operator)
-        log.check_owner(query, operator)  # of two that claim at once, one finds the other's name
+        log.claim(user)
+        log.check_owner(user)  # of two that claim at once, one finds the other's name
+        log.enter(user)
 
     def publish(self, owner: int, batch: int, merger: Merger, kept: Sequence[str]) -> list[str]:
         """Write what an owner can promise after a micro-batch; the same again if it is repeated.
@@ -75,8 +73,7 @@ class Mergers:
         kept = [*(other for other in kept if other != name), name][-_KEPT:]
         for other in self._names().get(owner, []):
             if other not in kept and _number(other) <= batch:
-                with contextlib.suppress(FileNotFoundError):  # another attempt of this task
-                    self._folder.delete(f"{_FOLDER}/{other}")
+                self._folder.delete(f"{_FOLDER}/{other}")
         return kept
 
     def newest(self, believes: Callable[[Merger], bool]) -> dict[int, Merger]:

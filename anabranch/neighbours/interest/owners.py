@@ -4,11 +4,12 @@ may matter to it, some of it belatedly, and tells the homes of objects what it c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat
 from anabranch.neighbours.interest.belated import BelatedLists
@@ -26,9 +27,31 @@ class OwnerKernel(NearestKernel):
     waits for nothing; one that is earlier was withheld until now and takes its place in the past.
     """
 
-    def __init__(self, *about: Any, **more: Any) -> None:
+    def __init__(
+        self,
+        *about: Any,
+        publish: Callable[[int, Merger, Sequence[str]], list[str]] | None = None,
+        **more: Any,
+    ) -> None:
         super().__init__(*about, **more)
         self._heard: dict[str, str] = {}
+        self._publish = publish
+
+    def step(
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """As every worker of `nearest`; then publish what homes may rely on."""
+        yield from super().step(arrivals, now, last)
+        merger = self.merger()
+        if merger is not None and self._publish is not None:
+            notes = self.slices.notes
+            notes.mergers = self._publish(self.worker, merger, notes.mergers)
+
+    def renew(self, fresh: NearestKernel) -> None:
+        """Go on with the slices of a later micro-batch, and publish as of that."""
+        super().renew(fresh)
+        assert isinstance(fresh, OwnerKernel)
+        self._publish = fresh._publish
 
     def merger(self) -> Merger | None:
         """What to publish after a step; None if it would say little new.
@@ -36,7 +59,7 @@ class OwnerKernel(NearestKernel):
         Nor is anything published after a step in which some home had no stamp: it could not tell
         whether that step is in its past. All have one where there are new objects.
         """
-        if self._heard.keys() != self.window.notes.get("looks", {}).keys():
+        if self._heard.keys() != self.slices.notes.looks.keys():
             return None
         group = self._groups.get("time")
         if group is None or not len(group.ids) or self._objects.first_past is None:
@@ -44,9 +67,9 @@ class OwnerKernel(NearestKernel):
         assert isinstance(group.algorithm, BelatedLists)
         step = max(1, int(group.algorithm.queries.window.min()) // STEPS)
         mark = self.reached // step
-        if self.window.notes.get("published") == mark:
+        if self.slices.notes.published == mark:
             return None
-        self.window.notes["published"] = mark
+        self.slices.notes.published = mark
         return replace(group.algorithm.merger(), heard=self._heard)
 
     def _kind(self) -> type[Any]:
@@ -69,7 +92,7 @@ class OwnerKernel(NearestKernel):
         belated = np.flatnonzero(~fresh & (objects.t > self.reached - longest))
         if len(belated):
             block = objects.take(belated).in_time_order()
-            self.window.append(0, block)
+            self.slices.append(0, block)
             placed, before, numbers = self._objects.insert(block)
             assert isinstance(group.algorithm, BelatedLists)
             group.algorithm.insert(
@@ -79,7 +102,7 @@ class OwnerKernel(NearestKernel):
     def _hold(self, objects: Block) -> None:
         if len(objects):
             fresh = objects.in_time_order()
-            self.window.append(0, fresh)
+            self.slices.append(0, fresh)
             self._objects.add(fresh)
 
     def _hear(self, blocks: Sequence[Block], watermark: int) -> None:
@@ -88,7 +111,7 @@ class OwnerKernel(NearestKernel):
         Homes look in the same micro-batch, before this; should Spark ever pass one by, its objects
         would be missed without a word.
         """
-        looks: dict[str, int] = self.window.notes.setdefault("looks", {})
+        looks = self.slices.notes.looks
         heard: dict[str, int] = {}
         self._heard = {}
         for block in blocks:

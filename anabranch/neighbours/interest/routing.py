@@ -1,4 +1,4 @@
-"""The plan ``interest`` of `nearest`: objects go only to workers to which they may matter.
+"""The routing ``interest`` of `nearest`: objects go only to workers to which they may matter.
 
 Every worker is the owner of some queries, near ones together, and the home of some objects, by a
 hash of their id. An object goes to its home, and from there to those owners that cannot rule it
@@ -8,14 +8,15 @@ out; see `anabranch.neighbours.interest.homes`. Under ``ssp`` it goes to all wor
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from anabranch.calls import is_whole
-from anabranch.errors import InvalidCall
-from anabranch.plans.plan import LEFT, Plan, Routes, Ssp, ssp
+from anabranch.flow.hashing import slot_of, slot_table
+from anabranch.plans.arguments import refuse, worker_problems
+from anabranch.plans.hashed import Ssp, ssp
+from anabranch.plans.plan import Routing
 
 __all__ = ["Interest", "cheaper_plan", "interest", "rows_per_object"]
 
@@ -26,34 +27,18 @@ _WORTH_IT = 0.5
 
 
 @dataclass(frozen=True)
-class Interest(Plan):
+class Interest(Routing):
     """Objects at home by hash of their id, queries by zones; see `interest`."""
 
-    count: int
-    kind: ClassVar[str] = "interest"
-    _homes: Ssp = field(init=False, repr=False, compare=False)
+    workers: int
+    verb: ClassVar[str] = "ab.nearest, whose queries tell what may matter"
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_homes", Ssp(self.count))
-
-    @property
-    def workers(self) -> int:
-        return self.count
-
-    def route(self, side: int, t: np.ndarray, h: np.ndarray, window: tuple[int, int]) -> Routes:
-        """The home of each object, whatever `side` says: queries do not travel."""
-        return self._homes.route(LEFT, t, h, window)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"plan": self.kind, "workers": self.count}
-
-    @classmethod
-    def from_dict(cls, form: dict[str, Any]) -> Interest:
-        """The plan that `to_dict` wrote."""
-        return cls(form["workers"])
+    def homes(self, h: np.ndarray) -> np.ndarray:
+        """The home of each object, by the hash of its id."""
+        return slot_of(h, slot_table(self.workers))
 
     def __str__(self) -> str:
-        return f"interest({self.count})"
+        return f"interest({self.workers})"
 
 
 def interest(workers: int) -> Interest:
@@ -67,10 +52,7 @@ def interest(workers: int) -> Interest:
     >>> print(interest(8))
     interest(8)
     """
-    if not is_whole(workers):
-        raise InvalidCall(
-            "interest", [f"workers must be a whole number of at least 1, got {workers!r}"]
-        )
+    refuse("interest", worker_problems("workers", workers))
     return Interest(int(workers))
 
 
@@ -100,7 +82,7 @@ def rows_per_object(queries: int, k: float, objects: float, workers: int) -> dic
     }
 
 
-def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Plan:
+def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Ssp | Interest:
     """``interest`` where it shuffles less than half of what ``ssp`` does, else ``ssp``.
 
     `k` is the mean over the queries. A second stateful operator makes micro-batches longer, so a

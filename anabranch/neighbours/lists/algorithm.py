@@ -18,11 +18,11 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar, TypeVar
 
-import numba
 import numpy as np
 
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.process import njit
 
 __all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
 
@@ -346,7 +346,7 @@ def _weigh(held: Any, seen: set[int]) -> int:
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _examine(t, seq, points):  # pragma: no cover
     """What is wrong with arrivals, each as a bool.
 

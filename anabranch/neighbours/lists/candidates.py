@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import FAINT, out_of_range, root, score
 
 __all__ = ["beyond", "group", "look_up", "rescore"]
@@ -31,7 +31,7 @@ class Pairs(NamedTuple):
     s: np.ndarray
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def beyond(measure, centre, points, at, limit):  # pragma: no cover
     """Whether a point is surely farther than the limit; cheaper than its exact score."""
     if measure != 0:
@@ -43,7 +43,7 @@ def beyond(measure, centre, points, at, limit):  # pragma: no cover
     return total > limit * limit * 1.000001 + FAINT
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def look_up(measure, points, units, centres, tau, grid, room):  # pragma: no cover
     """Candidates (query, object, score) of a grid: what each object finds in its cell."""
     cells = _cells(units, grid)
@@ -70,7 +70,7 @@ def look_up(measure, points, units, centres, tau, grid, room):  # pragma: no cov
     return out.q[:found], out.i[:found], out.s[:found]
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _cells(units, grid):  # pragma: no cover
     """The cell of each object; what lies outside belongs to the border."""
     low, scale, per_axis = grid.low, grid.scale, grid.per_axis
@@ -84,7 +84,7 @@ def _cells(units, grid):  # pragma: no cover
     return cells
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no cover
     """`look_up` where vectors are short: nothing hangs on a comparison hard to foresee.
 
@@ -121,7 +121,7 @@ def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no c
     return out_q[:kept], out_i[:kept], out_s[:kept]
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _meet_block(
     city, points, padded, limits, cells, grid, first, last, out, found
 ):  # pragma: no cover
@@ -147,7 +147,7 @@ def _meet_block(
     return found
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _mend(points, centres, out, found):  # pragma: no cover
     """Put distances, negated, where squares are out of range."""
     out_q, out_i, out_s = out
@@ -162,7 +162,7 @@ def _mend(points, centres, out, found):  # pragma: no cover
             out_s[c] = -score(0, centres[out_q[c]], points[out_i[c]], lanes)
 
 
-@numba.njit(cache=True)
+@njit
 def _wider(out, used, room):  # pragma: no cover
     """The same pairs with room for more."""
     q, i, s = np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room)
@@ -170,7 +170,7 @@ def _wider(out, used, room):  # pragma: no cover
     return Pairs(q, i, s)
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def rescore(measure, centres, points, q, i):  # pragma: no cover
     """Exact scores of pairs that a filter proposed."""
     out = np.empty(len(q))
@@ -180,7 +180,7 @@ def rescore(measure, centres, points, q, i):  # pragma: no cover
     return out
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def group(count, q, i, s):  # pragma: no cover
     """Candidates by query, in the order in which they were found."""
     starts = np.zeros(count + 1, np.int64)

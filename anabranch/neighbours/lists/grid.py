@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import FAINT
 
 __all__ = ["Grid", "GRID_DIMENSIONS", "cells_per_axis"]
@@ -86,7 +86,7 @@ class Grid(NamedTuple):
         return empty._replace(starts=starts, queries=queries)
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _register(city, centres, which, reach, grid, cells):  # pragma: no cover
     """For each cell, the queries whose ball meets it; counted first, then filled in."""
     low, scale, per_axis = grid.low, grid.scale, grid.per_axis

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.candidates import beyond
 from anabranch.neighbours.lists.refill import insert, repair_list
 from anabranch.neighbours.lists.scoring import score
@@ -41,7 +41,7 @@ class Reported(NamedTuple):
 # lists takes as long as the work itself (measured: 1.4 to 1.7 times).
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
     """Carry every list through the new objects, and all expiries up to `upto`.
 
@@ -142,7 +142,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
     return out.rows[:reports], out.scores[:reports], log, repairs
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _scratch(k, spare, fresh):  # pragma: no cover
     """Room for numbers and scores of entries that expire, and for one sum."""
     longest = 0
@@ -151,7 +151,7 @@ def _scratch(k, spare, fresh):  # pragma: no cover
     return np.empty(longest + fresh + 1, np.int64), np.empty(longest + fresh + 1), np.empty(8)
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _last_number(clock, times, ends):  # pragma: no cover
     """The number of the last object up to a time."""
     n = len(clock)
@@ -160,7 +160,7 @@ def _last_number(clock, times, ends):  # pragma: no cover
     return clock[last - 1] if last > 0 else -NEVER
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _least(codes, begin, length):  # pragma: no cover
     """The least number in a list."""
     least = NEVER
@@ -169,7 +169,7 @@ def _least(codes, begin, length):  # pragma: no cover
     return least
 
 
-@numba.njit(cache=True)
+@njit
 def _wider(out, reports, room):  # pragma: no cover
     """The same reports with room for more."""
     rows, scores = np.empty((2 * room, 4), np.int64), np.empty(2 * room)
@@ -180,7 +180,7 @@ def _wider(out, reports, room):  # pragma: no cover
 # The stages of an instant
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma: no cover
     """Entries with a number below `before`, sorted by it; how many."""
     found = 0
@@ -199,7 +199,7 @@ def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma:
     return found
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _next(by_hand, one, ci, di, limit, measure, centre, source, lanes):  # pragma: no cover
     """The next arrival below the limit: from the candidates or, by hand, from all new objects."""
     c_place, c_score, clock, points, _, fresh = source
@@ -224,7 +224,7 @@ def _next(by_hand, one, ci, di, limit, measure, centre, source, lanes):  # pragm
     return ci, di, -1, 0.0
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _expire(scores, codes, begin, size, s, number):  # pragma: no cover
     """Take an arrival out of a list if it is there; its position or -1."""
     at = first_above(scores, s, begin, begin + size) - 1
@@ -240,7 +240,7 @@ def _expire(scores, codes, begin, size, s, number):  # pragma: no cover
     return at - begin
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _refill(one, length, instant, asked, lists, held, log, lanes):  # pragma: no cover
     """Repair a list as of an instant; its length, its threshold, and where later objects begin."""
     clock, n = held.clock, len(held.clock)
@@ -254,7 +254,7 @@ def _refill(one, length, instant, asked, lists, held, log, lanes):  # pragma: no
     return length, lists.scores[one.begin + length - 1] if full else np.inf, last
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def _among(k, length, events, where, removed):  # pragma: no cover
     """Ranks that may not have been reported: before the instant all of the first k had been."""
     low, top = 0, min(k, length)
@@ -265,7 +265,7 @@ def _among(k, length, events, where, removed):  # pragma: no cover
     return low, top
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _report(q, begin, low, top, instant, scores, codes, out, reports):  # pragma: no cover
     """Report the entries from low to top that have not been; the number of reports."""
     rows, row_scores = out
@@ -286,7 +286,7 @@ def _report(q, begin, low, top, instant, scores, codes, out, reports):  # pragma
 # The log
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def remember_emitted(lists, q, begin, end, log):  # pragma: no cover
     """Add the entries from begin to end that have been reported to the query's log."""
     codes, head = lists.codes, lists.head
@@ -307,7 +307,7 @@ def remember_emitted(lists, q, begin, end, log):  # pragma: no cover
     return Log(number, following, used)
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def still_remembered(head, log, first):  # pragma: no cover
     """The log without numbers below each query's `first`, made afresh."""
     kept = 0

@@ -5,9 +5,9 @@ Letters: q a query, s a score; the tables are those of `tables`.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import FAINT, score
 from anabranch.neighbours.lists.stretches import first_above
 
@@ -19,7 +19,7 @@ __all__ = ["insert", "repair_list"]
 _BLOCK = 128
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def insert(scores, codes, begin, size, s, code):  # pragma: no cover
     """Put an arrival, younger than all there, into a list; its position."""
     at = first_above(scores, s, begin, begin + size)
@@ -38,7 +38,7 @@ def insert(scores, codes, begin, size, s, code):  # pragma: no cover
     return at - begin
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _squares(centre, points, first, last, out):  # pragma: no cover
     """Squares of Euclidean distances of some points, good enough to pass over what is far."""
     if len(centre) == 4:
@@ -57,7 +57,7 @@ def _squares(centre, points, first, last, out):  # pragma: no cover
             out[j] += a * a
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma: no cover
     """The best of window positions first..last as the new list of a query; its size."""
     scores, codes, begin, most = lists.scores, lists.codes, lists.start[q], asked.k[q]
@@ -95,7 +95,7 @@ def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma
     return size
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def _emitted(q, size, lists, log):  # pragma: no cover
     """The numbers of a query, in the log or its list, that have been reported; sorted."""
     codes, begin, following = lists.codes, lists.start[q], log.following

@@ -9,8 +9,9 @@ Letters: q a query, j an object of the block, a an axis.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["scan", "scan_limits"]
 
@@ -47,7 +48,7 @@ def scan_limits(measure: int, radii: np.ndarray, largest: float, dim: int) -> np
     return found
 
 
-@numba.njit(cache=True, fastmath={"reassoc", "nsz"}, boundscheck=False)
+@njit(fastmath={"reassoc", "nsz"}, boundscheck=False)
 def scan(measure, columns, queries, ids, limits, room):  # pragma: no cover
     """Pairs (query, object) within the limits, object block by object block.
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, summed
+from anabranch.flow.process import njit
 
 __all__ = ["CHUNK", "FAINT", "beyond", "distances", "fill", "out_of_range", "root", "score"]
 
@@ -30,7 +30,7 @@ _LEAST, _MOST = 2.0**-450, 2.0**450  # squared norms, as in `flow.lanes`
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def score(metric, u, v, lanes):  # pragma: no cover
     """The distance of two vectors; `metric` is a place in `METRICS`."""
     if metric == 0:
@@ -46,13 +46,13 @@ def score(metric, u, v, lanes):  # pragma: no cover
     return 1.0 - min(1.0, max(-1.0, dot / math.sqrt(a * b)))
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def out_of_range(square):  # pragma: no cover
     """Whether a sum of squares has lost digits, or all."""
     return (square <= _LEAST_SQUARE) | (square == np.inf)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _extreme_distance(u, v, lanes):  # pragma: no cover
     """The Euclidean distance of vectors, by way of differences near 1."""
     apart = u - v
@@ -65,7 +65,7 @@ def _extreme_distance(u, v, lanes):  # pragma: no cover
     return math.ldexp(math.sqrt(summed(PRODUCTS, apart, apart, lanes)), scale)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _extreme_cosine(u, v, a, b, lanes):  # pragma: no cover
     """The cosine distance, with vectors of extreme length (squared: a, b) brought near 1."""
     if not _LEAST <= a <= _MOST:
@@ -77,7 +77,7 @@ def _extreme_cosine(u, v, a, b, lanes):  # pragma: no cover
     return 1.0 - min(1.0, max(-1.0, dot / math.sqrt(a * b)))
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _near_one(u):  # pragma: no cover
     near = u.copy()
     scale = _exponent(np.abs(u).max())
@@ -86,14 +86,14 @@ def _near_one(u):  # pragma: no cover
     return near
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _exponent(value):  # pragma: no cover
     """The power of two that makes a value lie between a half and one."""
     _, exponent = math.frexp(value)
     return exponent
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def fill(metric, centre, points, columns, begin, end, out, lanes):  # pragma: no cover
     """`out[i]` of the objects from `begin` to `end`: scores, or Euclidean ones squared.
 
@@ -140,7 +140,7 @@ def fill(metric, centre, points, columns, begin, end, out, lanes):  # pragma: no
             _mend(centre, points, low, part, lanes[0, :8])
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _mend(centre, points, low, part, lanes):  # pragma: no cover
     """Put distances, negated, where squares are out of range."""
     extreme = 0
@@ -153,19 +153,19 @@ def _mend(centre, points, low, part, lanes):  # pragma: no cover
             part[i] = -_extreme_distance(centre, points[low + i], lanes)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def root(metric, filled):  # pragma: no cover
     """The score of an entry that `fill` has made."""
     return math.sqrt(filled) if metric == 0 and filled > 0 else abs(filled)
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def beyond(metric, tail):  # pragma: no cover
     """An entry of `fill` at least as great surely has a score of at least `tail`."""
     return tail * tail * (1 + 1e-15) + FAINT if metric == 0 else tail
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _all(metric, queries, points, columns, out):  # pragma: no cover
     lanes = np.empty((8, CHUNK))
     for q in range(len(queries)):

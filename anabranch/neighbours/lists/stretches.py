@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.tables import NEVER
 
 __all__ = [
@@ -41,7 +41,7 @@ LONG = 48
 DONE, MORE, OTHER = 0, 1, 2
 
 
-@numba.njit(cache=True, inline="always")
+@njit(inline="always")
 def first_above(values, limit, begin, end):  # pragma: no cover
     """The first position between begin and end whose value exceeds the limit."""
     # Without a branch on the values, which no processor could foresee.
@@ -73,7 +73,7 @@ def room_for_changes() -> Changes:
     return Changes(gone, place, rank, code, np.empty(MOST))
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _expiring(codes, begin, length, before, x_place):  # pragma: no cover
     """Places of entries with a number below `before`, by number; how many."""
     found = 0
@@ -92,7 +92,7 @@ def _expiring(codes, begin, length, before, x_place):  # pragma: no cover
     return found
 
 
-@numba.njit(cache=True, boundscheck=False)
+@njit(boundscheck=False)
 def stretch(
     one, length, limit, ci, scores, codes, source, x_place, changes, out, reports
 ):  # pragma: no cover
@@ -186,7 +186,7 @@ def stretch(
     return now, ci, reports, changed, left
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _leave(place, gone, put_place, put_rank):  # pragma: no cover
     """Let the entry at a place go; the rank that it had."""
     rank = place
@@ -202,7 +202,7 @@ def _leave(place, gone, put_place, put_rank):  # pragma: no cover
     return rank - at
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _last_of_top(rank, begin, scores, codes, changes, n_put):  # pragma: no cover
     """Code and score of who has a rank now, which is then marked as reported."""
     gone, _, put_rank, put_code, put_score = changes
@@ -221,7 +221,7 @@ def _last_of_top(rank, begin, scores, codes, changes, n_put):  # pragma: no cove
     return code, s
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _come(place, s, code, k, changes):  # pragma: no cover
     """Let an arrival come before the entry at a place; its rank."""
     gone, put_place, put_rank, put_code, put_score = changes
@@ -242,14 +242,14 @@ def _come(place, s, code, k, changes):  # pragma: no cover
     return rank
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _left(values, begin, end, by):  # pragma: no cover
     # Unsigned positions need no look whether they count from the end, and so many move at a time.
     for j in range(np.uint64(begin), np.uint64(end)):
         values[j - by] = values[j]
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _right(values, begin, end, by):  # pragma: no cover
     last, one = np.uint64(end), np.uint64(1)
     for j in range(np.uint64(end - begin)):
@@ -257,7 +257,7 @@ def _right(values, begin, end, by):  # pragma: no cover
         values[at + by] = values[at]
 
 
-@numba.njit(cache=True, boundscheck=False, inline="always")
+@njit(boundscheck=False, inline="always")
 def _carry_out(scores, codes, begin, length, gone, n_gone, put_place, n_put):  # pragma: no cover
     """Move what stays to where it belongs; places for arrivals are left open."""
     # What moves left is moved from left to right, and then what moves right from right to left; a

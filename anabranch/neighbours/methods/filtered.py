@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-import numba
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, fill, root
@@ -134,7 +134,7 @@ def _buffers(queries: Queries, buffer: Any) -> np.ndarray:
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _filtered(
     metric, centres, ks, windows, since, until, counted,
     offsets, tops, limits, scores, ints, gamma,
@@ -193,7 +193,7 @@ def _filtered(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _one(
     q, metric, k, window, buffer, full, until, counted,
     top, top_ints, cand, cand_ints, n, most, gamma, best, best_ints, f,

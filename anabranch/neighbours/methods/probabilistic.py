@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
@@ -93,7 +93,7 @@ class Probabilistic(Algorithm):
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _probabilistic(
     metric, centres, ks, windows, since, until, counted,
     offsets, sizes, scores, ints, clock, t, seq, points, last, upto,
@@ -128,7 +128,7 @@ def _probabilistic(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _one(
     q, metric, k, window, full, until, counted, best, best_ints, n,
     clock, t, seq, filled, i, last, out, far, count,

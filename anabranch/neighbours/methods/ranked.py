@@ -9,8 +9,9 @@ object, its arrival number, its clock and whether it has been reported.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["better", "oldest", "place", "take_out", "tell", "whole_reports", "whole_rows"]
 
@@ -18,13 +19,13 @@ __all__ = ["better", "oldest", "place", "take_out", "tell", "whole_reports", "wh
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True, inline="always")
+@njit(nogil=True, inline="always")
 def better(score, seq, other, other_seq):  # pragma: no cover
     """Whether the first of two objects ranks before the second."""
     return score < other or (score == other and seq < other_seq)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def place(scores, ints, n, score, seq, clock, told):  # pragma: no cover
     """Put an object where it belongs in a list of n with room for one more."""
     at = n
@@ -41,7 +42,7 @@ def place(scores, ints, n, score, seq, clock, told):  # pragma: no cover
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def take_out(scores, ints, n, last):  # pragma: no cover
     """Drop the objects whose clock is at most `last`; returns how many remain."""
     kept = 0
@@ -56,7 +57,7 @@ def take_out(scores, ints, n, last):  # pragma: no cover
     return kept
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def oldest(ints, n, forever):  # pragma: no cover
     """The least clock of a list; `forever` if it is empty."""
     least = forever
@@ -65,7 +66,7 @@ def oldest(ints, n, forever):  # pragma: no cover
     return least
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def tell(scores, ints, n, k, out, far, count, query, time):  # pragma: no cover
     """Report what is among the first k for the first time; returns the new count of reports.
 
@@ -83,7 +84,7 @@ def tell(scores, ints, n, k, out, far, count, query, time):  # pragma: no cover
     return count
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def whole_reports(out, far, count, extra):  # pragma: no cover
     """The same two arrays with room for `extra` reports after the first `count`."""
     if count + extra <= len(far):
@@ -95,7 +96,7 @@ def whole_reports(out, far, count, extra):  # pragma: no cover
     return more, further
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def whole_rows(kept, kept_ints, at, extra):  # pragma: no cover
     """The same two arrays with room for `extra` rows after the first `at`."""
     if at + extra <= len(kept):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import numba
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.scoring import CHUNK, fill, root
 from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
@@ -106,7 +106,7 @@ def runs(offsets: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarra
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _relaxed(
     metric, centres, ks, windows, since, until, counted,
     offsets, tops, limits, scores, ints, gamma, clock, t, seq, points, last, upto,
@@ -142,7 +142,7 @@ def _relaxed(
     )  # fmt: skip
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _one(
     q, metric, k, window, until, counted, top, top_ints, cand, cand_ints, n,
     most, gamma, clock, t, seq, filled, i, last, out, far, count,

@@ -10,8 +10,7 @@ and then (D-ZaLaPS paper, section 4.1).
 
 from __future__ import annotations
 
-import numba
-
+from anabranch.flow.process import njit
 from anabranch.neighbours.methods.ranked import better, place, take_out
 
 __all__ = ["expire", "holds", "limit", "load", "offer", "prune", "unload"]
@@ -22,7 +21,7 @@ _SLACK = 16
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def load(
     scores, ints, begin, best, end, top, top_ints, cand, cand_ints, n
 ):  # pragma: no cover  # fmt: skip
@@ -36,7 +35,7 @@ def load(
         cand_ints[i] = ints[begin + best + i]
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at):  # pragma: no cover
     """Write a skyband from `at` on; returns where it ends."""
     for i in range(n[0]):
@@ -50,7 +49,7 @@ def unload(top, top_ints, cand, cand_ints, n, kept, kept_ints, at):  # pragma: n
     return at
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _append(scores, ints, n, score, seq, clock, told):  # pragma: no cover
     """Put a candidate at its place in arrival order, mostly the end."""
     at = n[2]
@@ -67,7 +66,7 @@ def _append(scores, ints, n, score, seq, clock, told):  # pragma: no cover
     n[2] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def offer(top, top_ints, scores, ints, n, k, score, seq, clock):  # pragma: no cover
     """Take an object in; there must be room for one more. Whether it is among the k best."""
     if n[0] < k:  # then there are no candidates
@@ -83,7 +82,7 @@ def offer(top, top_ints, scores, ints, n, k, score, seq, clock):  # pragma: no c
     return False
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def expire(top, top_ints, scores, ints, n, k, last):  # pragma: no cover
     """Drop objects whose clock is at most `last` and let the best candidates take their place."""
     while n[1] < n[2] and ints[n[1], 1] <= last:
@@ -104,7 +103,7 @@ def expire(top, top_ints, scores, ints, n, k, last):  # pragma: no cover
         n[1] += 1
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _push(heap, size, score):  # pragma: no cover
     """Keep the least `len(heap)` scores seen, the greatest of them first."""
     k = len(heap)
@@ -131,7 +130,7 @@ def _push(heap, size, score):  # pragma: no cover
     return size
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def prune(top, top_ints, scores, ints, n, k, last, order, heap):  # pragma: no cover
     """Drop candidates that expired by `last` or have k younger and strictly better objects.
 
@@ -163,7 +162,7 @@ def prune(top, top_ints, scores, ints, n, k, last, order, heap):  # pragma: no c
     n[1] = write
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def limit(size, gamma):  # pragma: no cover
     """How many candidates there may be until the next pruning, after one that left `size`.
 
@@ -172,7 +171,7 @@ def limit(size, gamma):  # pragma: no cover
     return size + max(int(gamma * size), _SLACK)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def holds(top_ints, ints, n, seq):  # pragma: no cover
     """Whether an object is among the best or the candidates."""
     low, high = n[1], n[2]

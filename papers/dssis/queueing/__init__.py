@@ -12,8 +12,8 @@
 ===================  =====================================================================
 """
 
+from anabranch.assembly.fitting.window_array import WindowArray, window_array
 from anabranch.assembly.predicting import Prediction, predict
-from anabranch.assembly.window_array import WindowArray, window_array
 from papers.dssis.queueing.arrivals import MAP, poisson, renewal
 from papers.dssis.queueing.bulk import QueueFigures, bulk_queue
 from papers.dssis.queueing.join import JoinFigures, windowed_join

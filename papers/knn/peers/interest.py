@@ -7,8 +7,9 @@ queries of a peer that are interested in a cell; where it is not zero the peer's
 
 from __future__ import annotations
 
-import numba
 import numpy as np
+
+from anabranch.flow.process import njit
 
 __all__ = ["announce", "cells_by_distance", "refresh", "shift"]
 
@@ -45,7 +46,7 @@ def cells_by_distance(points: np.ndarray, resolution: int) -> tuple[np.ndarray, 
     return order, reach
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def announce(
     q, peer, radius, order, reach, extent, said, slack, cover, owner, mark,
     boxes, mergers, members, starts, centres, resolution,
@@ -94,7 +95,7 @@ def announce(
     return messages
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _enclose(box, centre, radius, resolution):  # pragma: no cover
     """Set the box of cells around a ball; whether it has changed."""
     changed = False
@@ -110,7 +111,7 @@ def _enclose(box, centre, radius, resolution):  # pragma: no cover
     return changed
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def refresh(
     peer, boxes, mergers, members, starts, cover, owner, mark, resolution
 ):  # pragma: no cover  # fmt: skip
@@ -133,7 +134,7 @@ def refresh(
     return messages
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _paint(peer, box, without, value, cover, owner, mark, resolution):  # pragma: no cover
     """Set the cover of all cells of a box that are not in another one; returns peers to tell.
 
@@ -153,7 +154,7 @@ def _paint(peer, box, without, value, cover, owner, mark, resolution):  # pragma
     return messages
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _fill(peer, box, value, cover, owner, mark, resolution):  # pragma: no cover
     """Set the cover of all cells of a box."""
     d, messages, now = len(box), 0, mark[-1]
@@ -181,7 +182,7 @@ def _fill(peer, box, value, cover, owner, mark, resolution):  # pragma: no cover
             return messages
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def shift(q, old, new, order, extent, cover, owner, mark):  # pragma: no cover
     """Move a query with its cells of interest to another peer; returns merger updates."""
     now = mark[-1] + 2

@@ -7,9 +7,9 @@ shows it to its queries; then changed thresholds are announced. Updates take no 
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.methods.ranked import better, oldest, place, take_out, tell
@@ -26,7 +26,7 @@ _STRETCH = 32  # objects between two looks at the room for candidates; each adds
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _radius(rule, best, n, full, spare, held, floor, q, root):  # pragma: no cover
     """How far a query of PA looks now, and how many objects it keeps.
 
@@ -52,7 +52,7 @@ def _radius(rule, best, n, full, spare, held, floor, q, root):  # pragma: no cov
     return held[q], n
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def probabilistic_passage(
     rule, first, points, cells, centres, living, born, home, k, full, spare, window,
     best, best_ints, sizes, eldest, held, floor,
@@ -119,7 +119,7 @@ def probabilistic_passage(
     return len(points), count
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def _make_room(scores, ints, n):  # pragma: no cover
     """Move candidates to the front of their array if its end is near."""
     if n[2] + 2 * _STRETCH + 2 <= len(scores):
@@ -134,7 +134,7 @@ def _make_room(scores, ints, n):  # pragma: no cover
     return size + 2 * _STRETCH + 2 <= len(scores)
 
 
-@numba.njit(cache=True, nogil=True)
+@njit(nogil=True)
 def filtered_passage(
     first, points, cells, ring, ring_cells, centres, living, born, home, k, full, window, buffer,
     gamma, top, top_ints, cand, cand_ints, counts, limits, earliest, best, best_ints, sizes, eldest,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 
+from anabranch.flow.process import njit
 from papers.vico.simulation.settings import Settings
 from papers.vico.simulation.workload import Hosts
 
@@ -102,7 +102,7 @@ class Cluster:
         return done
 
 
-@numba.njit(cache=True)
+@njit
 def tally(offsets, workers, classes, second, delay, first_host, out, side, operator):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Count copies into `out` by second, delay, side, operator, host and class.
 
@@ -115,7 +115,7 @@ def tally(offsets, workers, classes, second, delay, first_host, out, side, opera
             out[second[row], delay[row], side, operator, host, classes[0 if one else copy]] += 1
 
 
-@numba.njit(cache=True)
+@njit
 def _advance(  # type: ignore[no-untyped-def]  # pragma: no cover
     start,
     arrivals,
@@ -258,7 +258,7 @@ def _advance(  # type: ignore[no-untyped-def]  # pragma: no cover
     return result
 
 
-@numba.njit(cache=True)
+@njit
 def _deal(free, arrivals, held, load, costs, weights, speed, memory, link):  # type: ignore[no-untyped-def]  # pragma: no cover
     """LLF-Diffusion: each frame to the host that has the least load at that moment."""
     delays, _, operators = free.shape

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.plans.costs import weighted
-from anabranch.plans.plan import SIDES, Csp, Plan, Ssp, choose
+from anabranch.plans.costs import choose, weighted
+from anabranch.plans.hashed import Ssp
+from anabranch.plans.plan import SIDES, Plan
+from anabranch.plans.segments import Csp
 from papers.vico.simulation.settings import Settings
 from papers.vico.simulation.workload import SECOND, Hosts
 

@@ -11,10 +11,11 @@ import numpy as np
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
 from anabranch.plans.controller import Adaptive, Controller, Report
-from anabranch.plans.log import Entry
-from anabranch.plans.plan import Plan, Ssp
+from anabranch.plans.hashed import Ssp
+from anabranch.plans.log import Entry, live_at
+from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.policies import POLICIES, Policy, SegmentPolicy
-from anabranch.plans.routing import LivePlans, owned, route
+from anabranch.plans.routing import owned, route
 from papers.vico.simulation.hosts import Cluster, tally
 from papers.vico.simulation.methods import METHODS, Method, first_plan, whole_operators
 from papers.vico.simulation.settings import Settings
@@ -118,11 +119,6 @@ class _Operator:
     controller: Controller | None = None
     classes: dict[tuple[int, int], int] = field(default_factory=dict)
     last_used: dict[int, int] = field(default_factory=dict)
-
-    def live_at(self, batch: int) -> LivePlans:
-        plans = {entry.epoch: entry.plan for entry in self.entries}
-        holding = [entry for entry in self.entries if entry.first <= batch][-1]
-        return LivePlans({number: plans[number] for number in holding.live})
 
     def class_of(self, epoch: int, masks: np.ndarray, now: int, keep: int) -> np.ndarray:
         """The class of each copy; numbers of classes that have left the windows are used again."""
@@ -259,13 +255,14 @@ class _Run:
     def _route(self, batch: int, o: int, start: int, stop: int) -> list[tuple[np.ndarray, ...]]:
         """Copies of one operator's frames, both sides, with class, second and delay."""
         operator = self.operators[o]
-        live = operator.live_at(batch if self.adapts else 0)
+        live = live_at(operator.entries, batch if self.adapts else 0)
+        assert live is not None
         keep = int(self.cluster.keep.max())
         sides: list[tuple[np.ndarray, ...]] = []
         for side in (0, 1):
             frames = self.work.arriving(side, o, start, stop)
             stamps = (frames.stamp + operator.origin) * SECOND
-            copies = route(live, side, stamps, frames.h, self.settings.window_us)
+            copies = route(live, side, Rows(stamps, frames.h), self.settings.window_us)
             classes = np.zeros(1, np.int64)
             if self.adapts:
                 classes = operator.class_of(live.epoch, copies.masks, start, keep)

@@ -1,0 +1,58 @@
+"""A call of `assemble` as tasks run it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import ClassVar
+
+from anabranch.assembly.call import Assembly
+from anabranch.assembly.kernel import AssembleKernel
+from anabranch.assembly.packing import result_batch
+from anabranch.assembly.store import NEVER, AssembleNotes
+from anabranch.flow.kernel import Task
+from anabranch.flow.slices import Slices
+
+__all__ = ["AssembleJob"]
+
+
+@dataclass(frozen=True)
+class AssembleJob:
+    """Keys in so many buckets, over streams or tables."""
+
+    call: Assembly
+    buckets: int
+    streaming: bool
+    verb: ClassVar[str] = "assemble"
+    small: ClassVar[bool] = True
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What must stay the same for open windows to keep their meaning."""
+        policy = {"close": repr(self.call.closing), "max_open": str(self.call.max_open)}
+        return {**self.call.settings, **policy, "buckets": str(self.buckets)}
+
+    @property
+    def stays(self) -> tuple[int, ...]:
+        """About how long rows stay; in processing time that says nothing of their own times."""
+        closing = self.call.closing
+        stay = NEVER // 2 if self.call.by_arrival else closing.timeout + closing.linger
+        return (stay, stay)
+
+    @property
+    def notes(self) -> type[AssembleNotes]:
+        """What buckets remember."""
+        return AssembleNotes
+
+    def kernel(self, slices: Slices[AssembleNotes], task: Task) -> AssembleKernel:
+        """One bucket."""
+        return AssembleKernel(
+            self.call.closing,
+            slices,
+            self.call.open_per_bucket(self.buckets),
+            by_arrival=self.call.by_arrival,
+            by_last_step=not self.streaming or self.call.late is None,
+            worker=task.worker,
+            result=partial(result_batch, self.call),
+        )

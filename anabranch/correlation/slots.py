@@ -1,0 +1,146 @@
+"""From the terms of a predicate to *slots*: which columns are compared, and in which form."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.calls import (
+    COUNTS,
+    FLOATING,
+    INTEGRAL,
+    TEXT,
+    TIMES,
+    VECTORS,
+    Check,
+    is_number,
+    microseconds,
+)
+from anabranch.correlation.emd.measure import EmdMeasure
+from anabranch.flow.sides import Slot, slot_column
+from anabranch.plans.plan import SIDES
+from anabranch.predicates import Compared, Custom, Predicate, Same, Term, VectorMeasure, Within
+
+__all__ = ["Slots"]
+
+_DAY = 86_400_000_000
+
+
+class Slots:
+    """Compared columns of both sides, with the limits of ``within`` in their columns' units."""
+
+    def __init__(self, check: Check) -> None:
+        self.check = check
+        self.found: tuple[list[Slot], list[Slot]] = ([], [])
+        self.limits: dict[str, float] = {}
+
+    def read(self, where: Predicate) -> None:
+        """The slots of every term whose columns are there and can be compared."""
+        for number, term in enumerate(where.terms):
+            columns = [
+                [self.check.column(label, name, repr(term)) for name in names]
+                for label, names in zip(SIDES, _columns_of(term), strict=True)
+            ]
+            if not all(name for names in columns for name in names) or not all(columns):
+                continue
+            types = [
+                [self.check.inputs[label][name] for name in names]
+                for label, names in zip(SIDES, columns, strict=True)
+            ]
+            kind = self._kind(slot_column(number), term, types[0][0], types[1][0])
+            if kind is None:
+                continue
+            measure = getattr(term, "measure", None)
+            dim, label = getattr(measure, "dim", None), getattr(measure, "label", "")
+            for n in (0, 1):
+                for place, (name, type_) in enumerate(zip(columns[n], types[n], strict=True)):
+                    slot = slot_column(number, place if kind == "raw" else None)
+                    self.found[n].append(Slot(slot, name, kind, type_, dim, label))
+
+    def demand_lengths(self) -> None:
+        """Lengths must be named where rows may be dropped."""
+        for slot in self.found[0]:
+            long = slot.kind == "vector" or (slot.kind == "bits" and slot.type == "binary")
+            if long and slot.dim is None:
+                self.check.say(
+                    f"bad_rows='drop' needs the length of {slot.column!r}, "
+                    f"ab.{slot.measure.split()[0]}(..., dim=64), or it would depend on what "
+                    "arrives first which rows are dropped"
+                )
+
+    def _kind(self, name: str, term: Term, a: str, b: str) -> str | None:
+        got = f"left is {a}, right is {b}"
+        measure = term.measure if isinstance(term, Compared) else term
+        if isinstance(measure, Custom):
+            return "raw"
+        if isinstance(measure, VectorMeasure):
+            return self._vector(term, measure, a, b, got)
+        if isinstance(term, Within):
+            return self._within(name, term, a, b, got)
+        if (a == b and a in TIMES) or {a, b} <= INTEGRAL:
+            return "code"
+        if a == b and TEXT.fullmatch(a):
+            return "text"
+        if a in FLOATING or b in FLOATING:
+            self.check.say(
+                f"{term!r}: equality of floating-point numbers ({got}) is not dependable; use "
+                "ab.within with a small limit, or cast to decimal or string"
+            )
+        else:
+            self._unlike(term, got)
+        return None
+
+    def _unlike(self, term: Term, got: str) -> None:
+        self.check.say(f"{term!r} needs the same type on both sides; {got}: cast one")
+
+    def _vector(self, term: Term, measure: VectorMeasure, a: str, b: str, got: str) -> str | None:
+        counted = isinstance(measure, EmdMeasure)
+        allowed = VECTORS | COUNTS if counted else VECTORS
+        if a in allowed and b in allowed:
+            return "vector"
+        wanted = "array<float> or array<double>" + (", or arrays of whole numbers" * counted)
+        if measure.kind == "hamming":
+            if a == b and a in ("binary", "bigint"):
+                return "bits"
+            wanted = "array<float>, array<double>, or binary or bigint on both sides"
+        hint = ""
+        for column, type_ in ((measure.right, b), (measure.left, a)):
+            if type_ not in allowed and type_.startswith("array<"):
+                hint = f"; cast it, F.col({column!r}).cast('array<double>')"
+        self.check.say(f"{term!r} compares {wanted}; {got}{hint}")
+        return None
+
+    def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
+        limit: Any = term.limit
+        number = is_number(limit)
+        if a in TIMES or b in TIMES:
+            if a != b:
+                self._unlike(term, got)
+            elif number and a != "date":
+                self.check.say(
+                    f"{term!r}: for timestamps write the limit as a duration such as '5 minutes'"
+                )
+            elif not term.own_problems():  # which are reported already
+                span = int(limit // 1) * _DAY if number else microseconds(limit)
+                self.limits[name] = span // _DAY if a == "date" else span
+                return "int"
+        elif not {a, b} <= INTEGRAL | FLOATING:
+            self.check.say(
+                f"{term!r} compares numbers, dates or timestamps; {got}: cast, for example decimal "
+                "to double"
+            )
+        elif not number:
+            self.check.say(f"{term!r}: for numbers the limit must be a number; {got}")
+        else:
+            # Distances of whole numbers are whole, and a float need not hold them.
+            whole = {a, b} <= INTEGRAL
+            self.limits[name] = int(limit // 1) if whole else float(limit)
+            return "int" if whole else "float"
+        return None
+
+
+def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    measure = term.measure if isinstance(term, Compared) else term
+    if isinstance(measure, Custom):
+        return measure.left, measure.right
+    assert isinstance(measure, (VectorMeasure, Within, Same))
+    return (measure.left,), (measure.right,)

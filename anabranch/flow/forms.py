@@ -1,0 +1,51 @@
+"""The form in which Arrow columns are stored, whatever the session that sent them.
+
+Spark sends timestamps with the session's time zone, and strings with offsets of 32 or 64 bits as a
+setting says. Rows of two sessions must fit together, so both are brought to one form first.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+__all__ = ["in_stored_form"]
+
+
+def in_stored_form(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with instants in UTC and offsets of 32 bits; itself if it has that form.
+
+    Examples
+    --------
+    >>> here = pa.array([0], pa.timestamp("us", "Asia/Tokyo"))
+    >>> batch = pa.RecordBatch.from_pydict({"a": here, "b": pa.array(["x"], pa.large_string())})
+    >>> in_stored_form(batch).schema.types
+    [TimestampType(timestamp[us, tz=UTC]), DataType(string)]
+    """
+    types = [_stored(field.type) for field in batch.schema]
+    if types == list(batch.schema.types):
+        return batch
+    columns = [
+        column if column.type == type_ else column.cast(type_)
+        for column, type_ in zip(batch.columns, types, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, batch.schema.names)
+
+
+def _stored(type_: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(type_) and type_.tz is not None:
+        return pa.timestamp(type_.unit, "UTC")
+    if pa.types.is_large_string(type_):
+        return pa.string()
+    if pa.types.is_large_binary(type_):
+        return pa.binary()
+    if pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        return pa.list_(_field(type_.value_field))
+    if pa.types.is_struct(type_):
+        return pa.struct([_field(field) for field in type_])
+    if pa.types.is_map(type_):
+        return pa.map_(_field(type_.key_field), _field(type_.item_field))
+    return type_
+
+
+def _field(field: pa.Field) -> pa.Field:
+    return field.with_type(_stored(field.type))

@@ -1,0 +1,127 @@
+"""What the operator knows of a verb: a job that opens kernels, and what a kernel can do.
+
+A *kernel* is one worker of one verb: it takes what arrived in a micro-batch, goes on to the
+watermark, and yields results as Arrow batches. Rows it has to keep are in its `Slices`, which the
+operator stores; what else it holds goes into a snapshot. A *job* is a checked call: it travels to
+the tasks, and knows nothing of Spark. `anabranch.testing.check_kernel` is the law that all obey.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import pyarrow as pa
+
+from anabranch.errors import StateMismatch, changed_settings
+from anabranch.flow.blocks import Block
+from anabranch.flow.load import Figures
+from anabranch.flow.slices import Notes, Slices
+
+__all__ = ["Job", "Kernel", "Packed", "Packing", "Task", "check_settings", "fingerprint_of"]
+
+
+@dataclass(frozen=True)
+class Task:
+    """Where a step runs: as which worker, of which query and micro-batch, in which run of it."""
+
+    worker: int
+    query: str = ""
+    batch: int = 0
+    run: str = ""
+
+
+class Kernel(Protocol):
+    """One worker of one verb."""
+
+    @property
+    def load(self) -> Figures:
+        """What the last step did."""
+
+    @property
+    def slices(self) -> Slices[Any]:
+        """Its stored rows."""
+
+    def step(
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in what arrived and go on to a time, which is the watermark or the clock.
+
+        With `last` there will be no other step: what waits is finished. `load` reports the step
+        once it is exhausted.
+        """
+
+    def due(self) -> int | None:
+        """The next time at which there is something to do without arrivals."""
+
+    def snapshot(self) -> bytes | None:
+        """What it holds beside the slices; None if that is nothing, or as at the last snapshot."""
+
+    def restore(self, data: Any) -> None:
+        """Take up a snapshot, with slices as they were then."""
+
+    def renew(self, fresh: Any) -> None:
+        """Take the slices and the task of a `fresh` kernel of the same worker, a batch later."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes held beside the slices."""
+
+
+class Job(Protocol):
+    """A checked call of a verb, as tasks run it."""
+
+    verb: ClassVar[str]
+    small: ClassVar[bool]  # whether stored slices are compressed
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What must be the same at a restart, by name."""
+
+    @property
+    def stays(self) -> tuple[int, ...]:
+        """How long stored rows of each side stay, in microseconds."""
+
+    @property
+    def notes(self) -> type[Notes]:
+        """The dataclass of what its kernels remember."""
+
+    def kernel(self, slices: Slices[Any], task: Task) -> Kernel:
+        """A worker with these slices."""
+
+
+@dataclass(frozen=True)
+class Packed:
+    """Rows of one Arrow batch: a cell for each worker that gets some, and their newest time."""
+
+    cells: Mapping[int, bytes]
+    newest: int
+
+
+class Packing(Protocol):
+    """Checks, routes and packs the rows of one input."""
+
+    def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
+        """The cells of one batch under the live plans."""
+
+
+def fingerprint_of(settings: Mapping[str, str]) -> str:
+    """Sixteen characters that tell these settings from others.
+
+    Examples
+    --------
+    >>> len(fingerprint_of({"window": "1 minute"}))
+    16
+    """
+    text = json.dumps(dict(settings), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def check_settings(stored: Mapping[str, str], present: Mapping[str, str]) -> None:
+    """Refuse a checkpoint that was begun by a call with other settings, and say which."""
+    changed = changed_settings(stored, present)
+    if changed is not None:
+        raise StateMismatch(changed)

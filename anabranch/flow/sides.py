@@ -1,0 +1,111 @@
+"""What is read of an input, and the names under which its columns travel.
+
+Users name columns as they like, dots and spaces included; inside, rows have ``t`` (event time),
+``id``, ``h`` and ``key`` (hashes that route them), ``s0, s1, ...`` (what is compared, one *slot* a
+term) and ``k0, k1, ...`` (what is only carried).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from anabranch.calls import INTEGRAL
+
+__all__ = [
+    "HASH",
+    "ID",
+    "KEY",
+    "TIME",
+    "Side",
+    "Slot",
+    "hash_column",
+    "keep_column",
+    "slot_column",
+]
+
+TIME, ID, HASH, KEY = "t", "id", "h", "key"
+
+
+def slot_column(term: int, place: int | None = None) -> str:
+    """The column of a term's compared value; a custom function's arguments have places.
+
+    Examples
+    --------
+    >>> slot_column(0), slot_column(1, 2)
+    ('s0', 's1_2')
+    """
+    return f"s{term}" if place is None else f"s{term}_{place}"
+
+
+def hash_column(slot: Slot) -> str:
+    """The column that holds the hash of a ``text`` slot."""
+    return slot.name + "_h"
+
+
+def keep_column(number: int) -> str:
+    """The column that carries the kept column of this number (names may hold anything)."""
+    return f"k{number}"
+
+
+@dataclass(frozen=True)
+class Slot:
+    """One compared column of one side.
+
+    `kind` is one of ``vector`` (f4 or f8 matrix), ``bits`` (64-bit words), ``int``, ``float``,
+    ``code`` (an integer that is the key), ``text`` (a key as text, with its hash in a second
+    column) or ``raw`` (handed to a custom function). `measure` names the vector measure.
+    """
+
+    name: str
+    column: str
+    kind: str
+    type: str
+    dim: int | None = None
+    measure: str = ""
+
+    @property
+    def term(self) -> int:
+        """The number of the term that compares it."""
+        return int(self.name[1:].partition("_")[0])
+
+    @property
+    def stored_type(self) -> str:
+        """The type of what is compared and stored: numbers are brought to 64 bits first.
+
+        Examples
+        --------
+        >>> [Slot("s0", "x", "int", kind).stored_type for kind in ("smallint", "date")]
+        ['bigint', 'date']
+        """
+        if self.kind == "float":
+            return "double"
+        return "bigint" if self.kind in ("int", "code") and self.type in INTEGRAL else self.type
+
+
+@dataclass(frozen=True)
+class Side:
+    """What a query reads of one input; `keep` are the columns that it only carries."""
+
+    label: str
+    time: str
+    id: str
+    id_is_text: bool
+    slots: tuple[Slot, ...]
+    keep: tuple[str, ...]
+    keep_types: tuple[str, ...] = ()
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What stored rows of this side depend on, as text.
+
+        Examples
+        --------
+        >>> side = Side("left", "ts", "nr", False, (), ("x", "y"), ("int", "map<int,int>"))
+        >>> side.settings
+        {'time': 'ts', 'id': 'nr bigint', 'keep': 'x int, y map<int,int>'}
+        """
+        kept = zip(self.keep, self.keep_types, strict=True)
+        found = {"time": self.time, "id": f"{self.id} {'string' if self.id_is_text else 'bigint'}"}
+        if self.keep:
+            found["keep"] = ", ".join(f"{name} {kind}" for name, kind in kept)
+        return found

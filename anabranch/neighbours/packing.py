@@ -1,0 +1,98 @@
+"""Objects and queries on their way to workers: checked, routed and packed where they are read.
+
+Under ``ssp`` every worker gets every object, so a batch of objects is encoded once and the same
+bytes are sent to all. Under interest routing an object goes to its home alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.errors import InvalidCall
+from anabranch.flow.kernel import Packed
+from anabranch.neighbours.call import Nearest
+from anabranch.neighbours.interest.routing import Interest
+from anabranch.neighbours.queries import read_queries, refuse_bad_queries
+from anabranch.plans.hashed import Ssp
+from anabranch.plans.plan import LEFT, RIGHT, Rows
+from anabranch.plans.routing import LivePlans
+
+__all__ = ["HomePacking", "ObjectPacking", "QueryPacking"]
+
+
+@dataclass(frozen=True)
+class ObjectPacking:
+    """Packs objects for every worker."""
+
+    nearest: Nearest
+
+    def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
+        """One cell for all workers of the live plans."""
+        admitted = self.nearest.intake.admit(batch)
+        block, rejected = admitted.block, admitted.rejected
+        newest = int(block.t.max()) if len(block) else 0
+        cell = block.encode(side=RIGHT, nearest=_about(live), rejected=rejected)
+        return Packed(dict.fromkeys(range(live.workers), cell), newest)
+
+
+@dataclass(frozen=True)
+class QueryPacking:
+    """Packs queries that begin or end, each for its worker."""
+
+    nearest: Nearest
+
+    def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
+        """A cell for each worker that gets queries."""
+        table = pa.Table.from_batches([batch])
+        block, problems, rejected = read_queries(self.nearest, table)
+        refuse_bad_queries(self.nearest, problems)
+        h = table["h"].combine_chunks().to_numpy()[block.columns["row"]]
+        homes = np.asarray(live.plans[live.epoch].route(LEFT, Rows(block.t, h), (0, 0)).workers)
+        workers = set(homes.tolist()) | ({0} if rejected else set())
+        cells = {
+            worker: block.take(np.flatnonzero(homes == worker)).encode(
+                side=LEFT, nearest=_about(live), rejected=0 if worker else rejected
+            )
+            for worker in sorted(workers)
+        }
+        # A query may be told of its end long before; only objects say how far time is.
+        return Packed(cells, 0)
+
+
+@dataclass(frozen=True)
+class HomePacking:
+    """Packs objects for their homes; a home that gets nothing is called too."""
+
+    nearest: Nearest
+    routing: Interest
+
+    def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
+        """A cell for every home."""
+        admitted = self.nearest.intake.admit(batch)
+        block, h, rejected = admitted.block, admitted.h, admitted.rejected
+        newest = int(block.t.max()) if len(block) else 0
+        homes = self.routing.homes(h)
+        cells = {
+            home: block.take(np.flatnonzero(homes == home)).encode(
+                side=RIGHT, rejected=0 if home else rejected
+            )
+            for home in range(self.routing.workers)
+        }
+        return Packed(cells, newest)
+
+
+def _about(live: LivePlans) -> dict[str, Any]:
+    """The live plans as workers need to know them."""
+    about: dict[str, Any] = {}
+    for number, plan in live.plans.items():
+        if not isinstance(plan, Ssp) or plan.master != "left":
+            raise InvalidCall(
+                "nearest",
+                [f"plan {number} in the plan log is {plan}; nearest takes ab.ssp(workers)"],
+            )
+        about[str(number)] = [plan.workers, plan.weights]
+    return about

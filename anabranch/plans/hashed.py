@@ -1,0 +1,168 @@
+"""Plans that spread rows by a hash, of their id or of their key."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+import numpy as np
+
+from anabranch.flow.hashing import slot_of, slot_table
+from anabranch.plans.arguments import (
+    is_list,
+    master_problems,
+    refuse,
+    share_problems,
+    shares,
+    worker_problems,
+)
+from anabranch.plans.plan import LEFT, SIDES, Plan, Routes, Rows, loggable
+
+__all__ = ["Grid", "Keyed", "Slotted", "Ssp", "grid", "keyed", "ssp"]
+
+
+@dataclass(frozen=True)
+class Slotted(Plan):
+    """A plan whose workers have slots, as many as their weights say."""
+
+    workers: int
+    weights: tuple[float, ...] | None = field(default=None, kw_only=True)
+    _table: np.ndarray = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_table", slot_table(self.workers, self.weights))
+
+    def by_slot(self, hashes: np.ndarray) -> Routes:
+        """Each row to the one worker of its hash."""
+        return Routes(np.arange(len(hashes) + 1), slot_of(hashes, self._table))
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.workers})"
+
+
+@loggable
+@dataclass(frozen=True)
+class Ssp(Slotted):
+    """Master rows are spread by hash, slave rows go to all workers (ViCo, section 2.1)."""
+
+    master: str = "left"
+    kind: ClassVar[str] = "ssp"
+
+    def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
+        if SIDES[side] == self.master:
+            return self.by_slot(rows.h)
+        n = len(rows.h)
+        workers = np.tile(np.arange(self.workers, dtype=np.int32), n)
+        return Routes(np.arange(n + 1) * self.workers, workers)
+
+    def __str__(self) -> str:
+        return f"ssp({self.workers}, master={self.master})"
+
+
+@loggable
+@dataclass(frozen=True)
+class Keyed(Slotted):
+    """Rows of one key meet in the worker of that key; for predicates with an equality."""
+
+    kind: ClassVar[str] = "keyed"
+    needs: ClassVar[str] = "key"
+
+    def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
+        if rows.key is None:
+            raise ValueError(f"{self} routes rows by key, and these have none")
+        return self.by_slot(rows.key)
+
+    def may_match(self, left: Rows, right: Rows) -> np.ndarray:
+        assert left.key is not None and right.key is not None
+        same: np.ndarray = left.key[:, None] == right.key[None, :]
+        return same
+
+
+@loggable
+@dataclass(frozen=True)
+class Grid(Plan):
+    """`rows` times `cols` workers; ``ssp`` is the grid with one row or one column."""
+
+    rows: int
+    cols: int
+    weights: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+    kind: ClassVar[str] = "grid"
+    workers: int = field(init=False, repr=False, compare=False)
+    _tables: tuple[np.ndarray, np.ndarray] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        row_weights, col_weights = self.weights or (None, None)
+        tables = (slot_table(self.rows, row_weights), slot_table(self.cols, col_weights))
+        object.__setattr__(self, "_tables", tables)
+        object.__setattr__(self, "workers", self.rows * self.cols)
+
+    def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
+        line = slot_of(rows.h, self._tables[side])
+        if side == LEFT:  # the whole row
+            workers = line[:, None] * self.cols + np.arange(self.cols, dtype=np.int32)
+        else:  # the whole column
+            workers = line[:, None] + np.arange(self.rows, dtype=np.int32) * np.int32(self.cols)
+        return Routes(np.arange(len(rows.h) + 1) * workers.shape[1], workers.ravel())
+
+    def __str__(self) -> str:
+        return f"grid({self.rows}, {self.cols})"
+
+
+def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None = None) -> Ssp:
+    """Spread the master side by hash, send the other side to every worker.
+
+    Examples
+    --------
+    >>> print(ssp(4, master="right"))
+    ssp(4, master=right)
+    """
+    problems = worker_problems("workers", workers) + master_problems(master)
+    refuse("ssp", problems + share_problems("weights", weights, workers))
+    return Ssp(int(workers), master, weights=None if weights is None else shares(weights))
+
+
+def grid(
+    rows: int,
+    cols: int,
+    *,
+    weights: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Grid:
+    """Arrange workers in a grid: left rows fill a grid row, right rows a grid column.
+
+    `weights` are the shares of the grid rows and of the grid columns.
+
+    Examples
+    --------
+    >>> print(grid(2, 3), grid(2, 3).workers)
+    grid(2, 3) 6
+    """
+    problems = worker_problems("rows", rows) + worker_problems("cols", cols)
+    if not problems:
+        problems = worker_problems("rows * cols", int(rows) * int(cols))
+    if weights is not None and not (is_list(weights) and len(weights) == 2):
+        problems.append(
+            "weights must be a pair, shares of the rows and shares of the columns, such as "
+            f"([1, 2], [1, 1]), got {weights!r}"
+        )
+    elif weights is not None:
+        for number, count in enumerate((rows, cols)):
+            name = f"weights[{number}]"
+            problems += share_problems(name, weights[number], count, optional=False)
+    refuse("grid", problems)
+    if weights is None:
+        return Grid(int(rows), int(cols))
+    return Grid(int(rows), int(cols), (shares(weights[0]), shares(weights[1])))
+
+
+def keyed(workers: int, *, weights: Sequence[float] | None = None) -> Keyed:
+    """Send rows to the worker of their key (needs ``same`` in the predicate).
+
+    Examples
+    --------
+    >>> print(keyed(4))
+    keyed(4)
+    """
+    problems = worker_problems("workers", workers) + share_problems("weights", weights, workers)
+    refuse("keyed", problems)
+    return Keyed(int(workers), weights=None if weights is None else shares(weights))

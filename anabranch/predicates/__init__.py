@@ -1,0 +1,160 @@
+"""What makes a pair: ``cosine("v") >= 0.9``, ``within("x", 0.5) & same("room")``.
+
+A *measure* gives a number for a pair of rows; compared with a threshold it becomes a *term*; terms
+combined with ``&`` are a *predicate*. Nothing here computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from anabranch.errors import InvalidCall
+from anabranch.predicates.terms import (
+    Compared,
+    Custom,
+    Measure,
+    Predicate,
+    Same,
+    ScoreFunction,
+    Term,
+    VectorMeasure,
+    Within,
+    refuse_unnamed,
+)
+
+__all__ = [
+    "Compared",
+    "Custom",
+    "Measure",
+    "Predicate",
+    "Same",
+    "Term",
+    "VectorMeasure",
+    "Within",
+    "cosine",
+    "custom",
+    "dot",
+    "euclidean",
+    "hamming",
+    "manhattan",
+    "same",
+    "within",
+]
+
+
+def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+    """Cosine of the angle between two vectors, -1 to 1.
+
+    Examples
+    --------
+    >>> cosine("v") >= 0.9
+    cosine('v') >= 0.9
+    >>> cosine("title_vec", "body_vec", dim=384) > 0.5
+    cosine('title_vec', 'body_vec') > 0.5
+    """
+    return VectorMeasure("cosine", left, left if right is None else right, dim)
+
+
+def dot(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+    """Dot product of two vectors.
+
+    Examples
+    --------
+    >>> dot("v") >= 12
+    dot('v') >= 12
+    """
+    return VectorMeasure("dot", left, left if right is None else right, dim)
+
+
+def euclidean(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+    """Euclidean distance of two vectors.
+
+    Examples
+    --------
+    >>> euclidean("position") <= 2.5
+    euclidean('position') <= 2.5
+    """
+    return VectorMeasure("euclidean", left, left if right is None else right, dim)
+
+
+def manhattan(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+    """Sum of the absolute differences of two vectors.
+
+    Examples
+    --------
+    >>> manhattan("profile") > 10
+    manhattan('profile') > 10
+    """
+    return VectorMeasure("manhattan", left, left if right is None else right, dim)
+
+
+def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+    """Number of differing bits (binary, long) or of differing elements (arrays).
+
+    Examples
+    --------
+    >>> hamming("fingerprint") <= 3
+    hamming('fingerprint') <= 3
+    """
+    return VectorMeasure("hamming", left, left if right is None else right, dim)
+
+
+def within(left: str, *right_and_limit: Any) -> Within:
+    """``|left - right| <= limit``, on numbers (a number) or dates and timestamps (a duration).
+
+    Examples
+    --------
+    >>> within("price", 0.5)
+    within('price', 0.5)
+    >>> within("bid", "ask", 0.5)
+    within('bid', 'ask', 0.5)
+    >>> within("published", "2 days")
+    within('published', '2 days')
+    """
+    if len(right_and_limit) == 1:
+        return Within(left, left, right_and_limit[0])
+    if len(right_and_limit) == 2:
+        return Within(left, right_and_limit[0], right_and_limit[1])
+    raise InvalidCall("within", ["write within(column, limit) or within(left, right, limit)"])
+
+
+def same(left: str, right: str | None = None) -> Same:
+    """Equality of two columns; it lets the join spread by key.
+
+    Examples
+    --------
+    >>> same("room"), same("host", "server")
+    (same('room'), same('host', 'server'))
+    """
+    return Same(left, left if right is None else right)
+
+
+def custom(
+    function: ScoreFunction, left: str | Sequence[str], right: str | Sequence[str]
+) -> Custom:
+    """Any vectorised function of two column batches.
+
+    `function` gets two mappings from column name to a one-dimensional array with n and m rows and
+    returns an n by m matrix of booleans, or of scores to compare with a threshold. The type of a
+    column alone decides the array: numbers and booleans as such, dates and timestamps as
+    ``datetime64``, anything else as objects; of an array column each is a numpy array, and
+    ``np.stack`` makes a matrix of them. Rows with nulls are bad rows and not shown. A cell must
+    depend on its own two rows alone, since the library is free to choose which rows it shows
+    together. A single column may be given by its name alone.
+
+    Examples
+    --------
+    >>> def ratio(l, r):
+    ...     return l["size"][:, None] / r["size"][None, :]
+    >>> custom(ratio, left=["size"], right=["size"]) >= 0.5
+    custom(ratio, left=['size'], right=['size']) >= 0.5
+    """
+    return Custom(function, _names(left), _names(right))
+
+
+def _names(columns: Any) -> tuple[str, ...]:
+    """Columns of a custom function; one may be given by its name alone."""
+    names = (columns,) if not isinstance(columns, (list, tuple)) else tuple(columns)
+    refuse_unnamed("custom", *names)
+    return names

@@ -1,0 +1,363 @@
+"""Measures, terms and predicates as plain values, which the kernels read.
+
+Problems are collected rather than raised, so that a call can report all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+from numbers import Integral, Number
+from typing import Any, NoReturn
+
+import numpy as np
+
+from anabranch.calls import Duration, is_number, is_whole, microseconds
+from anabranch.errors import InvalidCall
+
+__all__ = [
+    "Compared",
+    "Custom",
+    "Measure",
+    "Predicate",
+    "Same",
+    "ScoreFunction",
+    "Term",
+    "VectorMeasure",
+    "Within",
+    "refuse_unnamed",
+]
+
+ScoreFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
+
+_DISTANCES = frozenset({"euclidean", "manhattan", "hamming"})
+
+
+class _Operand:
+    """What stands in an expression; numpy's numbers leave the operators to it."""
+
+    __array_ufunc__ = None
+
+    def _only_and(self, *_: object) -> NoReturn:
+        raise InvalidCall(
+            "a predicate",
+            [
+                "predicates combine with & alone: for 'or' unite the results of two calls, "
+                "one.unionByName(other).dropDuplicates(['left_id', 'right_id']), and for 'not' "
+                "turn the comparison round"
+            ],
+        )
+
+    __or__ = __ror__ = __xor__ = __rxor__ = __invert__ = _only_and
+
+
+class Predicate(_Operand, ABC):
+    """A conjunction of terms.
+
+    Examples
+    --------
+    >>> from anabranch.predicates import cosine, same, within
+    >>> where = (cosine("v") >= 0.9) & within("price", 2) & same("shop")
+    >>> where
+    (cosine('v') >= 0.9) & within('price', 2) & same('shop')
+    >>> [type(term).__name__ for term in where.terms]
+    ['Compared', 'Within', 'Same']
+    """
+
+    @property
+    @abstractmethod
+    def terms(self) -> tuple[Term, ...]:
+        """The conditions, all of which must hold."""
+
+    def __and__(self, other: object) -> Predicate:
+        if isinstance(other, Predicate):
+            return _All(self.terms + other.terms)
+        if isinstance(other, Measure):
+            raise InvalidCall("a predicate", [_uncompared(other)])
+        raise InvalidCall("a predicate", [f"& combines predicates, got {other!r}"])
+
+    def __rand__(self, other: object) -> Predicate:
+        # Python reads `cosine("v") >= 0.9 & p` as `cosine("v") >= (0.9 & p)`.
+        raise InvalidCall(
+            "a predicate", ["put each comparison in brackets, (cosine('v') >= 0.9) & same('key')"]
+        )
+
+    def __bool__(self) -> bool:
+        raise InvalidCall(
+            "a predicate",
+            [
+                "it has no truth value of its own: combine predicates with & (not 'and'), and "
+                "write a range as two comparisons, (cosine('v') >= 0.5) & (cosine('v') <= 0.9)"
+            ],
+        )
+
+    @property
+    def scored(self) -> Term | None:
+        """The term whose value is the pair's score: the first measure, else the first band."""
+        for kind in (Compared, Within):
+            for term in self.terms:
+                if isinstance(term, kind):
+                    return term
+        return None
+
+    def problems(self) -> list[str]:
+        """Everything wrong with the predicate that needs no data to see."""
+        return [text for term in self.terms for text in term.own_problems()]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class _All(Predicate):
+    parts: tuple[Term, ...]
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return self.parts
+
+    def __repr__(self) -> str:
+        return " & ".join(f"({t!r})" if isinstance(t, Compared) else repr(t) for t in self.parts)
+
+
+class Term(Predicate):
+    """One condition on a pair; a predicate of itself alone."""
+
+    @property
+    def terms(self) -> tuple[Term, ...]:
+        return (self,)
+
+    def own_problems(self) -> list[str]:
+        return []
+
+
+class Measure(_Operand):
+    """A number for a pair of rows, waiting for a comparison."""
+
+    def __ge__(self, threshold: Any) -> Compared:
+        return Compared(self, ">=", threshold)
+
+    def __gt__(self, threshold: Any) -> Compared:
+        return Compared(self, ">", threshold)
+
+    def __le__(self, threshold: Any) -> Compared:
+        return Compared(self, "<=", threshold)
+
+    def __lt__(self, threshold: Any) -> Compared:
+        return Compared(self, "<", threshold)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, Number):
+            raise TypeError(
+                f"{self!r} cannot be compared with {other!r} by == or !=: write >=, >, <= or <, or "
+                "ab.same(...) for equal columns"
+            )
+        return type(other) is type(self) and vars(other) == vars(self)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+    def _no_sums(self, *_: object) -> NoReturn:
+        raise InvalidCall(
+            "a predicate",
+            [
+                f"{self!r} is compared as it is, without arithmetic: write {self!r} >= 0.9 and not "
+                f"1 - {self!r} <= 0.1, or use ab.custom(...)"
+            ],
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _no_sums
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _no_sums
+
+    def problems_with(self, term: Compared) -> list[str]:
+        """What is wrong with this measure in a comparison with a number."""
+        return []
+
+    def __and__(self, other: object) -> Predicate:
+        raise InvalidCall("a predicate", [_uncompared(self)])
+
+    __rand__ = __and__
+
+
+@dataclass(frozen=True, eq=False)
+class VectorMeasure(Measure):
+    """A similarity or distance of two vectors; `dim` fixes their length if given."""
+
+    kind: str
+    left: str
+    right: str
+    dim: int | None = None
+
+    def __post_init__(self) -> None:
+        refuse_unnamed(self.kind, self.left, self.right)
+        if is_whole(self.dim):
+            object.__setattr__(self, "dim", int(self.dim))  # type: ignore[arg-type]
+
+    def __repr__(self) -> str:
+        return f"{self.kind}({_columns(self.left, self.right)})"
+
+    @property
+    def label(self) -> str:
+        """What stored vectors mean; state of another label cannot be read."""
+        return self.kind
+
+    def own_problems(self) -> list[str]:
+        """What is wrong with it whatever it is compared with."""
+        if self.dim is None or is_whole(self.dim):
+            return []
+        return [f"{self!r}: dim must be a whole number of at least 1, got {self.dim!r}"]
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Compared(Term):
+    """A measure compared with a threshold."""
+
+    measure: Measure
+    op: str
+    threshold: float
+
+    def __post_init__(self) -> None:
+        if is_number(self.threshold):
+            found = _as_float(self.threshold, up=self.op in (">=", "<"))
+            object.__setattr__(self, "threshold", found)
+
+    def __repr__(self) -> str:
+        return f"{self.measure!r} {self.op} {self.threshold!r}"
+
+    def holds(self, values: np.ndarray) -> np.ndarray:
+        """Which of `values` satisfy the comparison."""
+        if self.op == ">=":
+            return values >= self.threshold
+        if self.op == ">":
+            return values > self.threshold
+        if self.op == "<=":
+            return values <= self.threshold
+        return values < self.threshold
+
+    @property
+    def upward(self) -> bool:
+        """True if greater values match."""
+        return self.op in (">=", ">")
+
+    def own_problems(self) -> list[str]:
+        value, found = self.threshold, []
+        if isinstance(self.measure, (Custom, VectorMeasure)):
+            found += self.measure.own_problems()
+        if not is_number(value):
+            return [*found, f"{self!r}: the threshold must be a finite number, got {value!r}"]
+        found += self.measure.problems_with(self)
+        kind = self.measure.kind if isinstance(self.measure, VectorMeasure) else ""
+        if kind == "cosine" and not -1 <= value <= 1:
+            found.append(f"{self!r}: a cosine lies between -1 and 1, so compare with such a number")
+        if kind in _DISTANCES and value < 0:
+            found.append(f"{self!r}: a distance is never negative, so compare with 0 or more")
+        return found
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Within(Term):
+    """``|left - right| <= limit`` on numbers, dates or timestamps."""
+
+    left: str
+    right: str
+    limit: float | Duration
+
+    def __post_init__(self) -> None:
+        refuse_unnamed("within", self.left, self.right)
+        limit: Any = self.limit
+        if is_number(limit):
+            whole = isinstance(limit, Integral)  # exact, however great
+            found = int(limit) if whole else _as_float(limit, up=False)
+            object.__setattr__(self, "limit", found)
+
+    def __repr__(self) -> str:
+        return f"within({_columns(self.left, self.right)}, {self.limit!r})"
+
+    def own_problems(self) -> list[str]:
+        if is_number(self.limit):
+            return [] if self.limit >= 0 else [f"{self!r}: the limit must not be negative"]  # type: ignore[operator]
+        try:
+            negative = microseconds(self.limit) < 0  # type: ignore[arg-type]
+        except ValueError as error:
+            return [f"{self!r}: the limit must be a number, or a duration for dates; {error}"]
+        return [f"{self!r}: the limit must not be negative"] if negative else []
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Same(Term):
+    """Equality of two columns."""
+
+    left: str
+    right: str
+
+    def __post_init__(self) -> None:
+        refuse_unnamed("same", self.left, self.right)
+
+    def __repr__(self) -> str:
+        return f"same({_columns(self.left, self.right)})"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Custom(Measure, Term):
+    """A user's function of two column batches; a term by itself if it returns booleans."""
+
+    function: ScoreFunction
+    left: tuple[str, ...]
+    right: tuple[str, ...]
+
+    __and__ = Predicate.__and__
+    __rand__ = Predicate.__rand__
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__name__", repr(self.function))
+        return f"custom({name}, left={list(self.left)}, right={list(self.right)})"
+
+    def own_problems(self) -> list[str]:
+        if not callable(self.function):
+            return [f"{self!r}: the first argument must be a function, got {self.function!r}"]
+        if not self.left or not self.right:
+            return [f"{self!r}: name at least one column of each side"]
+        return []
+
+
+def _columns(left: str, right: str) -> str:
+    return repr(left) if left == right else f"{left!r}, {right!r}"
+
+
+def refuse_unnamed(verb: str, *columns: Any) -> None:
+    """Raise if one of these is no name of a column."""
+    wrong = [column for column in columns if not (isinstance(column, str) and column)]
+    if wrong:
+        raise InvalidCall(
+            verb,
+            [
+                f"columns are given by name, for example ab.{verb}('v', ...), got {wrong[0]!r}; "
+                "make an expression a column first, with withColumn"
+            ],
+        )
+
+
+def _uncompared(measure: Measure) -> str:
+    return f"{measure!r} is not compared with anything yet: write for example {measure!r} >= 0.9"
+
+
+def _as_float(value: Any, up: bool) -> float:
+    """A number as a float that compares alike with all floats, be it the next one up or down.
+
+    Examples
+    --------
+    >>> from decimal import Decimal
+    >>> [_as_float(number, up=True) for number in (12, Decimal("0.5"), np.float32(2))]
+    [12, 0.5, 2.0]
+    >>> below, above = (_as_float(Decimal("0.3"), up) for up in (False, True))
+    >>> Decimal(below) < Decimal("0.3") < Decimal(above)
+    True
+    """
+    whole = isinstance(value, Integral)
+    exact = Fraction(int(value)) if whole else Fraction(*value.as_integer_ratio())
+    near = float(exact)
+    if near == exact:
+        return int(value) if whole else near
+    if (near < exact) == up:
+        near = math.nextafter(near, math.inf if up else -math.inf)
+    return near

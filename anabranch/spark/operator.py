@@ -1,0 +1,355 @@
+"""The one operator under every streaming verb: packed rows in, kernels with state, results out.
+
+Rows are checked, routed and packed where they are read: Spark hands rows to a stateful Python
+operator one by one, while a block of thousands of rows in a single binary cell passes at the speed
+of memory, with its types untouched. Cells are grouped by worker. A worker is one key, whose state
+is a directory (one value) and a map of pieces: the slices of its rows, and a snapshot of whatever
+else its kernel holds. One timer per key wakes a worker that gets no rows when it has something to
+do. Results leave as Arrow cells too and are unpacked in a narrow stage.
+
+Kernels know no Spark, and this knows no verb.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from anabranch.errors import StateMismatch
+from anabranch.flow.blocks import Block, decode_batch, encode_batch
+from anabranch.flow.cache import CACHE
+from anabranch.flow.forms import in_stored_form
+from anabranch.flow.hashing import worker_keys, worker_of
+from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fingerprint_of
+from anabranch.flow.process import freeze_imports, single_threaded
+from anabranch.flow.slices import BEGINNING, Slice, Slices
+from anabranch.plans.log import User, reader
+from anabranch.plans.plan import Plan
+from anabranch.plans.routing import LivePlans
+from anabranch.spark.settings import has_large_types, partitions
+
+__all__ = ["PACKED", "Packer", "Processor", "Unpacker", "operator_of", "over_batch", "over_stream"]
+
+# worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
+PACKED = "worker int, newest long, block binary"
+# An Arrow array of bytes holds 2 GB, and every batch is held twice on its way to Spark.
+BYTES_AT_ONCE = 256 << 20
+# What one cell of a result holds at most: enough to be fast, little enough to be no burden.
+ROWS_PER_CELL = 50_000
+BYTES_PER_CELL = 64 << 20
+_CELLS = "t timestamp, block binary, load string"
+_SNAPSHOT = -1  # the number under which a snapshot is stored among the slices
+
+
+def operator_of(job: Job) -> str:
+    """What tells one operator of a query from others: its verb, and what it is made for."""
+    return f"{job.verb} {fingerprint_of(job.settings)}"
+
+
+@dataclass(frozen=True)
+class Packer:
+    """Packs the rows of one input; the function of a ``mapInArrow``."""
+
+    packing: Packing
+    plan: Plan | None = None
+    control: str | None = None
+    operator: str = ""  # what tells this operator from others, and stays at a restart
+    call: str = ""  # what tells this call from others in the query
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """One output row per worker that gets rows, for each input batch."""
+        freeze_imports()
+        live = None if self.plan is None else self._live(self.plan)
+        for batch in batches:
+            if batch.num_rows == 0:
+                continue
+            packed = self.packing.pack(in_stored_form(batch), live)
+            keys = worker_keys(max(packed.cells, default=0) + 1)
+            for workers in _loads(packed.cells):
+                yield pa.RecordBatch.from_arrays(
+                    [
+                        pa.array([keys[worker] for worker in workers], pa.int32()),
+                        pa.array([packed.newest] * len(workers), pa.int64()),
+                        pa.array([packed.cells[worker] for worker in workers], pa.binary()),
+                    ],
+                    ["worker", "newest", "block"],
+                )
+
+    def _live(self, plan: Plan) -> LivePlans:
+        """The plans of this task's micro-batch; a repeated task reads the same ones."""
+        if self.control is None:
+            return LivePlans({0: plan})
+        batch = _property("streaming.sql.batchId")
+        if batch is None:
+            raise RuntimeError("a plan log is read by micro-batch, and this is not one")
+        # Spark's name of a run's jobs is the run's id.
+        query, run = _property("sql.streaming.queryId"), _property("spark.jobGroup.id")
+        user = User(query, self.operator, run, self.call)
+        return reader(self.control).live_at(int(batch), plan, user)
+
+
+def _loads(cells: Mapping[int, bytes]) -> Iterator[list[int]]:
+    """The workers whose cells fit into one Arrow batch, all of them as a rule."""
+    load: list[int] = []
+    filled = 0
+    for worker, cell in cells.items():
+        if load and filled + len(cell) > BYTES_AT_ONCE:
+            yield load
+            load, filled = [], 0
+        load.append(worker)
+        filled += len(cell)
+    if load:
+        yield load
+
+
+class Processor(StatefulProcessor):
+    """Runs the kernels of a job inside ``transformWithStateInPandas``.
+
+    `by_clock` steps go by processing time, others by the watermark.
+    """
+
+    def __init__(self, job: Job, by_clock: bool = False) -> None:
+        self.job = job
+        self.by_clock = by_clock
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._handle = handle
+        self._head = handle.getValueState("head", "head binary")
+        self._pieces = handle.getMapState("pieces", "number long", "piece binary")
+        self._settings = dict(self.job.settings)
+        query = _property("sql.streaming.queryId") or ""
+        run = _property("spark.jobGroup.id") or ""
+        self._task = (query, int(_property("streaming.sql.batchId") or 0), run)
+        self._owner = f"{query} {operator_of(self.job)}"
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
+        freeze_imports()
+        cells = [cell for frame in rows for cell in frame["block"] if cell is not None]
+        return self._step(key, cells, timerValues, None)
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
+        return self._step(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
+
+    def close(self) -> None:
+        pass
+
+    def _step(
+        self, key: Any, cells: Sequence[Any], values: Any, fired: int | None
+    ) -> Iterator[pd.DataFrame]:
+        began = time.perf_counter()
+        clock = values.getCurrentProcessingTimeInMs if self.by_clock else None
+        now = clock() if clock is not None else values.getCurrentWatermarkInMs()
+        arrivals = [Block.decode(bytes(cell)) for cell in cells]
+        slices = self._open()
+        kernel = self._kernel(slices, Task(worker_of(int(key[0])), *self._task))
+        opening = time.perf_counter() - began
+        emitted = 0
+        with single_threaded():
+            for batch in kernel.step(arrivals, now * 1000):
+                emitted += batch.num_rows
+                for cell in _cells(batch):
+                    yield _frame(now, cell, None)
+        began = time.perf_counter()
+        self._keep_timer(kernel, now, fired)
+        self._write(kernel, now)
+        kernel.load.busy_seconds += opening + time.perf_counter() - began
+        if arrivals or emitted or slices.dropped or slices.added:
+            yield _frame(now, None, kernel.load.to_json())
+
+    def _open(self) -> Slices[Any]:
+        stored = self._head.get()
+        head = bytes(stored[0]) if stored is not None else None
+        slices = Slices.open(self.job.stays, self.job.notes, head, self._fetch)
+        if head is None:
+            slices.notes.settings = self._settings
+        else:
+            check_settings(slices.notes.settings, self._settings)
+        return slices
+
+    def _kernel(self, slices: Slices[Any], task: Task) -> Kernel:
+        """The kernel as the state has it: the very one that wrote it, if it is in this process."""
+        kernel = self.job.kernel(slices, task)
+        token = slices.notes.token
+        cached: Kernel | None = CACHE.take(token) if token else None
+        if cached is not None:
+            cached.renew(kernel)
+            return cached
+        if token:
+            stored = self._pieces.getValue((_SNAPSHOT,))
+            if stored is None:
+                raise StateMismatch("a snapshot is listed but not in the state store")
+            kernel.restore(bytes(stored[0]))
+        return kernel
+
+    def _fetch(self, entry: Slice) -> Block:
+        block: Block | None = CACHE.get(entry.token)
+        if block is None:
+            stored = self._pieces.getValue((entry.number,))
+            if stored is None:
+                raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
+            block = Block.decode(bytes(stored[0]))
+            CACHE.put(entry.token, block, self._owner, expires=self._expiry(entry))
+        return block
+
+    def _expiry(self, entry: Slice) -> int:
+        return entry.last + self.job.stays[entry.side]
+
+    def _keep_timer(self, kernel: Kernel, now: int, fired: int | None) -> None:
+        """Make sure that one timer is set, for when there is next something to do."""
+        notes, due = kernel.slices.notes, kernel.due()
+        timer = None if due is None else max(-(-due // 1000), now + 1)
+        before = None if notes.timer == fired else notes.timer  # Spark has removed what fired
+        notes.timer = timer
+        if before == timer:
+            return
+        if before is not None:
+            self._handle.deleteTimer(before)
+        if timer is not None:
+            self._handle.registerTimer(timer)
+
+    def _write(self, kernel: Kernel, now: int) -> None:
+        slices, (_, batch, _) = kernel.slices, self._task
+        for entry in slices.dropped:
+            self._pieces.removeKey((entry.number,))
+            CACHE.forget(entry.token)
+        for entry, block in slices.added.values():
+            self._pieces.updateValue((entry.number,), (block.encode(small=self.job.small),))
+            CACHE.put(entry.token, block, self._owner, expires=self._expiry(entry))
+        snapshot = kernel.snapshot()
+        if snapshot is not None:
+            self._pieces.updateValue((_SNAPSHOT,), (snapshot,))
+            slices.notes.token = secrets.token_hex(8)
+        self._head.update((slices.head(),))
+        if slices.notes.token:
+            CACHE.put(slices.notes.token, kernel, self._owner, last_batch=batch + 1)
+        CACHE.hear(self._owner, now * 1000, batch)
+
+
+@dataclass(frozen=True)
+class Unpacker:
+    """Turns cells into the rows they hold; the function of a ``mapInArrow``."""
+
+    schema: pa.Schema
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of each cell."""
+        freeze_imports()
+        for batch in batches:
+            for cell in batch.column("block"):
+                yield _as(decode_batch(cell.as_buffer()), self.schema)
+
+
+@dataclass(frozen=True)
+class BatchWorker:
+    """Runs one kernel over all rows of a worker; the function of ``applyInArrow``."""
+
+    job: Job
+    now: int
+    schema: pa.Schema
+
+    def run(self, key: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The results of one worker."""
+        freeze_imports()
+        cells = [cell for batch in batches for cell in batch.column("block").to_pylist()]
+        slices = Slices(self.job.stays, self.job.notes())
+        kernel = self.job.kernel(slices, Task(worker_of(key)))
+        arrivals = [Block.decode(cell) for cell in cells]
+        with single_threaded():
+            for batch in kernel.step(arrivals, self.now, last=True):
+                yield _as(batch, self.schema)
+
+
+def over_stream(
+    job: Job,
+    blocks: DataFrame,
+    fields: StructType,
+    metrics: str,
+    *,
+    carries: bool = True,
+    by_clock: bool = False,
+) -> DataFrame:
+    """The results of a job over packed streams, with load rows in the metrics of this name.
+
+    `carries` says that results are no older than the watermark, which may go on through them.
+    """
+    timing: dict[str, Any] = {"timeMode": "ProcessingTime" if by_clock else "EventTime"}
+    if carries and not by_clock:
+        timing["eventTimeColumnName"] = "t"
+    # Without a timestamp among its inputs Spark drops no late cells; kernels drop rows.
+    cells = (
+        blocks.select("worker", "block")
+        .groupBy("worker")
+        .transformWithStateInPandas(
+            Processor(job, by_clock), outputStructType=_CELLS, outputMode="Append", **timing
+        )
+    )
+    cells = cells.observe(metrics, F.collect_list("load").alias("load"))
+    packed = cells.filter(F.col("load").isNull()).select("block")
+    return packed.mapInArrow(Unpacker(_arrow(fields, blocks)), fields)
+
+
+def over_batch(job: Job, blocks: DataFrame, fields: StructType, now: int = BEGINNING) -> DataFrame:
+    """The results of a job over packed tables, which end at the time `now`."""
+    worker = BatchWorker(job, now, _arrow(fields, blocks))
+
+    def run(
+        key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        return worker.run(key[0].as_py(), batches)
+
+    # The annotations, which Spark reads to tell an iterator function, must be objects.
+    run.__annotations__ = {
+        "key": tuple[pa.Scalar, ...],
+        "batches": Iterator[pa.RecordBatch],
+        "return": Iterator[pa.RecordBatch],
+    }
+    # A number given by hand keeps adaptive execution from merging the few, heavy tasks.
+    tasks = partitions(blocks.sparkSession)
+    return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, fields)
+
+
+def _arrow(fields: StructType, frame: DataFrame) -> pa.Schema:
+    large = has_large_types(frame.sparkSession)
+    return to_arrow_schema(fields, timezone="UTC", prefers_large_types=large)
+
+
+def _cells(batch: pa.RecordBatch) -> Iterator[bytes]:
+    """A result in pieces that travel well."""
+    most = max(1, int(batch.num_rows * BYTES_PER_CELL / max(batch.nbytes, 1)))
+    step = min(ROWS_PER_CELL, most)
+    for start in range(0, batch.num_rows, step):
+        yield encode_batch(batch.slice(start, step)).to_pybytes()
+
+
+def _frame(now: int, cell: bytes | None, load: str | None) -> pd.DataFrame:
+    """One output row; its time is just past the watermark, for Spark refuses older ones."""
+    times = np.array([(max(now, 0) + 1) * 1000], "datetime64[us]")
+    moment = pd.Series(times).dt.tz_localize("UTC")
+    return pd.DataFrame({"t": moment, "block": [cell], "load": [load]})
+
+
+def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The columns by the names and in the types of `schema`."""
+    columns = []
+    for field in schema:
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _property(name: str) -> str | None:
+    task = TaskContext.get()
+    return None if task is None else task.getLocalProperty(name)

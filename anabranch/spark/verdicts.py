@@ -1,0 +1,297 @@
+"""Verdicts on instances: whether each kept the promise of its service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    DoubleType,
+    NullType,
+    NumericType,
+    StructField,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from anabranch.assembly.call import FIGURES
+from anabranch.calls import LONGEST, Duration, is_number, microseconds
+from anabranch.spark.frames import ASSEMBLY_KEY, by_name, is_frame
+
+__all__ = [
+    "Promises",
+    "instance_problems",
+    "judge",
+    "preference_problems",
+    "problems_with",
+    "promise_problems",
+    "revision_problems",
+    "span",
+]
+
+Promises = Mapping[Any, Any] | DataFrame
+_NAMED = 5  # services that a message names
+
+
+def judge(
+    instances: DataFrame,
+    promises: Promises | None,
+    service: str,
+    metric: str,
+    complete: Column | None = None,
+    once: bool | None = None,
+) -> DataFrame:
+    """The instances with ``_service``, ``_promised`` and ``_verdict``.
+
+    The verdict is ``met, violated, unknown``, or ``revised`` for a row that brings nothing new to
+    count: a revision in a stream. `once`: the first row of an instance counts, not the last; by
+    default so in streams. Without promises every verdict is unknown.
+    """
+    once = instances.isStreaming if once is None else once
+    if not once:
+        instances = _last_revisions(instances)
+    whole = (
+        complete if complete is not None else F.coalesce(F.col("completeness") >= 1, F.lit(False))
+    )
+    figure, promised = by_name(metric).cast("double"), F.col("_promised")
+    verdict = (
+        F.when(figure.isNull(), "unknown")
+        .when(figure > promised, "violated")
+        .when(whole, "met")
+        .otherwise("unknown")
+    )
+    joined = instances.withColumn("_service", by_name(service))
+    if promises is None:
+        verdict = F.lit("unknown")
+    else:
+        joined = joined.join(F.broadcast(_table(instances, promises, service)), "_service")
+    if once:
+        verdict = F.when(F.col("revision") > 0, "revised").otherwise(verdict)
+    return joined.withColumn("_verdict", verdict)
+
+
+def revision_problems(instances: DataFrame) -> list[str]:
+    """Why a table's revisions cannot be told from other instances; nothing if there are none."""
+    lacking = _identity(instances)[1]
+    if not lacking or "revision" not in instances.columns:
+        return []
+    if not instances.filter(F.col("revision") > 0).limit(1).count():
+        return []
+    return [
+        "instances has revisions, and of what says which rows are of one instance it lacks "
+        f"{', '.join(lacking)}; it has {', '.join(instances.columns)}. Keep the key's columns, "
+        "before seq and under their names, and seq and opened; or keep only first rows, "
+        ".filter('revision = 0')"
+    ]
+
+
+def _identity(instances: DataFrame) -> tuple[list[str], list[str]]:
+    """The columns that name an instance, and those of them that are gone."""
+    have = instances.columns
+    before = have[: have.index("seq")] if "seq" in have else []
+    key = [name for name in before if name not in FIGURES and name != "items"]
+    told = instances.schema["seq"].metadata.get(ASSEMBLY_KEY) if "seq" in have else None
+    lacking = [name for name in (told or ()) if name not in have]
+    if not told and not key:
+        lacking.append("a key before seq")
+    names = [*(told or key), "seq", "opened"]
+    return names, lacking + [name for name in ("seq", "opened") if name not in have]
+
+
+def _last_revisions(instances: DataFrame) -> DataFrame:
+    """The last row of every instance.
+
+    Rows of one instance have the same key, `seq` and `opened`, and each another revision. Where a
+    revision is there twice, several instances look alike, and the first row of each counts: they
+    are never taken for one.
+    """
+    names, lacking = _identity(instances)
+    if "revision" not in instances.columns or lacking:
+        return instances
+    alike = Window.partitionBy(*map(by_name, names))
+    number = F.coalesce(F.col("revision"), F.lit(0))
+    apart = F.count(F.lit(1)).over(alike) == F.size(F.collect_set(number).over(alike))
+    last = F.when(apart, F.max(number).over(alike)).otherwise(F.min(number).over(alike))
+    return instances.withColumn("_last", number == last).filter("_last").drop("_last")
+
+
+def problems_with(
+    instances: Any, promises: Any, service: Any, metric: Any, complete: Any
+) -> list[str]:
+    """Why these instances cannot be judged by these promises."""
+    problems = instance_problems(instances, service, metric, complete)
+    problems += promise_problems(promises)
+    if isinstance(promises, Mapping) and not problems:
+        problems = _key_problems(instances, service, promises, "promises")
+    return problems
+
+
+def instance_problems(
+    instances: Any, service: Any, metric: Any, complete: Any = None, once: bool | None = None
+) -> list[str]:
+    """Why these instances cannot be judged by any promises; see `judge`."""
+    if not is_frame(instances):
+        return [f"instances must be a DataFrame of ab.assemble, got {type(instances).__name__}"]
+    problems = [
+        f"{name} must be the name of a column, got {value!r}"
+        for name, value in (("service", service), ("metric", metric))
+        if not isinstance(value, str)
+    ]
+    if complete is not None and not isinstance(complete, Column):
+        problems.append(f"complete must be a column such as F.lit(True), got {complete!r}")
+    if problems:
+        return problems
+    once = instances.isStreaming if once is None else once
+    numbers = [metric, "completeness", *(["revision"] if once else [])]
+    problems = [
+        problem
+        for name in dict.fromkeys([service, "closed", *numbers])
+        for problem in _column_problems(instances, name, name in numbers)
+    ]
+    if not once:
+        problems += revision_problems(instances)
+    return problems
+
+
+def _column_problems(instances: DataFrame, name: str, is_number: bool) -> list[str]:
+    have = instances.columns
+    if name not in have:
+        return [f"there is no column {name!r} in instances; it has {', '.join(have)}"]
+    if have.count(name) > 1:
+        return [f"instances has several columns {name!r}: rename one"]
+    found = instances.schema[name].dataType
+    kind = f"column {name!r} of instances is {found.simpleString()}"
+    if is_number and not isinstance(found, (NumericType, NullType)):
+        return [f"{kind}; it must be a number"]
+    if name == "closed" and not isinstance(found, (TimestampType, TimestampNTZType)):
+        return [f"{kind}; it must be a timestamp"]
+    return []
+
+
+def promise_problems(promises: Any) -> list[str]:
+    """What is wrong with promises, whatever they are about."""
+    if isinstance(promises, Mapping):
+        problems = []
+        for name, value in promises.items():
+            try:
+                _promised(value)
+            except ValueError as error:
+                problems.append(f"promise of {name!r}: {error}")
+        if not promises:
+            problems.append("promises is empty: name at least one service and what it promised")
+        return problems
+    if not is_frame(promises):
+        got = type(promises).__name__
+        what = "promises must be {service: promised} or a DataFrame of service, promised"
+        return [f"{what}; got {got}"]
+    lacking = [name for name in ("service", "promised") if name not in promises.columns]
+    problems = [f"promises has no column {name!r}" for name in lacking]
+    if promises.isStreaming:
+        problems.append("promises must be a static DataFrame, read with spark.read")
+    if problems:
+        return problems
+    kind = promises.schema["promised"].dataType
+    if not isinstance(kind, NumericType):
+        what = f"column 'promised' of promises is {kind.simpleString()}"
+        return [f"{what}; it must be a number, in the unit of the metric"]
+    return _row_problems(promises)
+
+
+def _row_problems(promises: DataFrame) -> list[str]:
+    """A service that promised twice counts twice; what is at most nothing is always kept."""
+    value = F.col("promised").cast("double")
+    faulty = F.coalesce(F.isnan(value) | (F.abs(value) == float("inf")), F.lit(True))
+    found = (
+        promises.groupBy("service")
+        .agg(F.count(F.lit(1)).alias("times"), F.max(faulty).alias("faulty"))
+        .filter(F.col("service").isNull() | (F.col("times") > 1) | F.col("faulty"))
+        .limit(_NAMED)
+        .collect()
+    )
+    problems = []
+    for name, times, is_faulty in sorted(found, key=repr):
+        if name is None:
+            problems.append("promises has a row without a service")
+        elif times > 1:
+            problems.append(f"promises has {times} rows of {name!r}: keep one of each service")
+        elif is_faulty:
+            problems.append(f"promise of {name!r} is no finite number")
+    return problems
+
+
+def _key_problems(
+    instances: DataFrame, service: str, given: Mapping[Any, Any], what: str
+) -> list[str]:
+    """Services that cannot be values of their column."""
+    kind = instances.schema[service].dataType.simpleString()
+
+    def fits(names: Iterable[Any]) -> bool:
+        try:
+            _services(instances, service, [(name, 0.0) for name in names])
+        except (PySparkException, TypeError, ValueError, ArithmeticError):
+            return False
+        return all(name is not None for name in names)
+
+    if fits(list(given)):
+        return []
+    wrong = [name for name in given if not fits([name])]
+    return [f"{what} names {name!r}, but column {service!r} is {kind}" for name in wrong[:_NAMED]]
+
+
+def preference_problems(instances: Any, service: Any, prefer: Any) -> list[str]:
+    """What is wrong with a user's preferences."""
+    if prefer is None:
+        return []
+    if not isinstance(prefer, Mapping):
+        return [f"prefer must be {{service: preference}}, got {prefer!r}"]
+    problems = [
+        f"preference for {name!r} must be a number from 0 to 1, got {value!r}"
+        for name, value in prefer.items()
+        if not (is_number(value) and 0 <= value <= 1)
+    ]
+    return problems or _key_problems(instances, service, prefer, "prefer")
+
+
+def span(name: str, duration: Duration | None, problems: list[str]) -> int:
+    """Microseconds of a duration that must be longer than nothing; what is wrong is noted."""
+    try:
+        us = microseconds(duration)  # type: ignore[arg-type]
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return 1
+    if not 0 < us <= LONGEST:
+        problems.append(
+            f"{name} must be longer than nothing and at most 10,000 years, got {duration!r}"
+        )
+    return us
+
+
+def _table(instances: DataFrame, promises: Promises, service: str) -> DataFrame:
+    """Promises as ``_service, _promised``."""
+    if isinstance(promises, Mapping):
+        rows = [(name, _promised(value)) for name, value in promises.items()]
+        return _services(instances, service, rows).toDF("_service", "_promised")
+    return promises.select(
+        F.col("service").alias("_service"), F.col("promised").cast("double").alias("_promised")
+    )
+
+
+def _services(instances: DataFrame, service: str, rows: Iterable[tuple[Any, float]]) -> DataFrame:
+    """Figures of services, the services being of the type that they have in `instances`."""
+    kind = instances.schema[service].dataType
+    fields = [StructField("service", kind), StructField("figure", DoubleType())]
+    return instances.sparkSession.createDataFrame(list(rows), StructType(fields))
+
+
+def _promised(value: Any) -> float:
+    if is_number(value):
+        return float(value)
+    if isinstance(value, (int, float)):
+        raise ValueError(f"{value!r} is no finite number")
+    if (us := microseconds(value)) < 0:
+        raise ValueError(f"{value!r} is negative")
+    return us / 1e6

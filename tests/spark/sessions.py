@@ -1,0 +1,49 @@
+"""Spark sessions for tests: quick for many short queries, and otherwise as users have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+__all__ = ["new_session"]
+
+# Tests are short: a compiler that stops early beats one that optimises for hours. Hadoop runs chmod
+# for each file that it writes, which should not take two processes each.
+_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms512m -Djdk.lang.Process.launchMechanism=VFORK"
+_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing"
+_QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.driver.memory": "2g",
+    "spark.driver.extraJavaOptions": _JAVA,
+    # Generating and compiling code takes longer than reading a few rows without it.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.adaptive.enabled": "false",
+    # The other manager starts several processes for each file that it writes.
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        f"{_MANAGER}.FileSystemBasedCheckpointFileManager"
+    ),
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+}
+
+
+def new_session(
+    folder: Path, master: str = "local[1]", workers: int = 2, remote: str | None = None
+) -> Any:
+    """A session, through Connect if `remote`, that leaves nothing behind outside `folder`."""
+    from pyspark.sql import SparkSession
+
+    import anabranch as ab
+
+    builder: Any = SparkSession.builder.appName("anabranch tests")
+    builder = builder.remote(remote) if remote else builder.master(master)
+    settings = {
+        **_QUICK,
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "scratch"),
+        "spark.executor.memory": "512m",
+        "spark.executor.cores": "1",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    return ab.configure(builder.getOrCreate(), workers=workers)

@@ -1,0 +1,189 @@
+"""A verb's processor without a cluster: cells and watermarks in, results and load reports out.
+
+`Bench` keeps a processor in Spark's own `TwsTester` and does in each micro-batch what Spark does:
+workers with rows first, under the watermark of the batches before, then the timers that it has
+passed. `restarted` goes on from the stored state, in a process that remembers nothing.
+`Correlating` brings rows there through the verb's own packer.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+from pyspark.sql.streaming.tws_tester import TwsTester
+
+from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.kernel import CorrelateJob
+from anabranch.correlation.packing import SidePacking
+from anabranch.errors import InvalidCall
+from anabranch.flow.blocks import decode_batch
+from anabranch.flow.cache import CACHE
+from anabranch.spark.operator import Packer, Processor
+from anabranch.testing import prepare, simple_types
+from tests.correlation.twin import Batch, Pairs
+from tests.spark.feeds import ROW, table_of
+
+_NOT_LATE = 1 << 62
+
+
+class Bench:
+    """A processor, the state of all its workers, and what came out so far.
+
+    `late` is how far the watermark stays behind the newest row, in microseconds.
+    """
+
+    def __init__(self, processor: StatefulProcessor, late: int, mode: str = "EventTime") -> None:
+        self.late = late
+        self.mode = mode
+        self.newest: int | None = None
+        self.batches = 0
+        self.results: list[pa.RecordBatch] = []
+        self.loads: list[list[dict[str, Any]]] = []  # by micro-batch
+        self._tester = self._on(processor)
+
+    def _on(self, processor: StatefulProcessor) -> TwsTester:
+        # Cells carry no time that Spark could call late: kernels judge row by row.
+        return TwsTester(
+            _Recorder(processor, self._take),
+            timeMode=self.mode,
+            eventTimeExtractor=lambda row: _NOT_LATE,
+        )
+
+    @property
+    def watermark(self) -> int:
+        """That of the next micro-batch, in microseconds."""
+        if self.newest is None:
+            return 0
+        return max(0, (self.newest // 1000 - -(-self.late // 1000)) * 1000)
+
+    def batch(self, *packed: pa.RecordBatch) -> list[dict[str, Any]]:
+        """One micro-batch of packed rows; what its workers reported."""
+        cells: dict[int, list[bytes]] = defaultdict(list)
+        newest = []
+        for part in packed:
+            for worker, block in zip(
+                *(part.column(n).to_pylist() for n in ("worker", "block")), strict=True
+            ):
+                cells[worker].append(block)
+            newest += part.column("newest").to_pylist()
+        tester = self._tester
+        # Its own setter would fire timers before there are rows, which Spark does after.
+        tester._currentWatermarkMs = self.watermark // 1000
+        tester.handle.setWatermark(self.watermark // 1000)
+        self.loads.append([])
+        for worker in sorted(cells):
+            tester.testInPandas(worker, pd.DataFrame({"block": cells[worker]}))
+        tester._handleExpiredTimers()
+        self.newest = max([*newest, *([] if self.newest is None else [self.newest])], default=None)
+        self.batches += 1
+        return self.loads[-1]
+
+    def restarted(self, processor: StatefulProcessor) -> Bench:
+        """The same checkpoint under another processor, in a process with an empty memory."""
+        CACHE.__init__(CACHE.budget)  # type: ignore[misc]
+        again = copy.copy(self)
+        again.results, again.loads = list(self.results), list(self.loads)
+        again._tester = again._on(processor)
+        ours, theirs = again._tester.handle, self._tester.handle
+        for kind in ("value_states", "list_states", "map_states"):
+            for name, stored in getattr(theirs, kind).items():
+                getattr(ours, kind)[name].state = copy.deepcopy(stored.state)
+        ours._timers = copy.deepcopy(theirs._timers)
+        return again
+
+    def _take(self, frame: pd.DataFrame) -> None:
+        loads = frame["load"].dropna()
+        self.loads[-1] += map(json.loads, loads)
+        self.results += [decode_batch(cell) for cell in frame["block"].dropna()]
+
+    def state_rows(self) -> dict[int, int]:
+        """Rows that each worker held when it last reported."""
+        return {load["worker"]: load["state_rows"] for loads in self.loads for load in loads}
+
+    def total(self, name: str) -> int:
+        """The sum of a figure over all reports."""
+        return sum(load.get(name, 0) for loads in self.loads for load in loads)
+
+
+class _Recorder(StatefulProcessor):
+    """Hands what a processor yields to a function, frame by frame."""
+
+    def __init__(self, inner: StatefulProcessor, take: Any) -> None:
+        self.inner, self.take = inner, take
+
+    def init(self, handle: Any) -> None:
+        self.inner.init(handle)
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[pd.DataFrame]:
+        return self._record(self.inner.handleInputRows(key, rows, timerValues))
+
+    def handleExpiredTimer(self, key: Any, timerValues: Any, info: Any) -> Iterator[pd.DataFrame]:
+        return self._record(self.inner.handleExpiredTimer(key, timerValues, info))
+
+    def _record(self, frames: Iterable[pd.DataFrame]) -> Iterator[pd.DataFrame]:
+        for frame in frames:
+            self.take(frame)
+        return iter(())
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+class Correlating:
+    """A correlation on a bench; takes what `correlate` takes, for rows of these schemas."""
+
+    def __init__(self, schemas: tuple[pa.Schema, pa.Schema] = (ROW, ROW), **call: Any) -> None:
+        self.schemas = schemas
+        self._check(call)
+        assert self.correlation.late is not None
+        self.bench = Bench(self._processor(), self.correlation.late)
+
+    def _check(self, call: dict[str, Any]) -> None:
+        self.call = call
+        found, problems = plan_correlation(*map(simple_types, self.schemas), **call)
+        if found is None:
+            raise InvalidCall("correlate", problems)
+        self.correlation, self.plan = found, found.plan
+        assert self.plan is not None, "say which plan"
+
+    def _processor(self) -> StatefulProcessor:
+        return Processor(CorrelateJob(self.correlation))
+
+    def run(self, batches: Sequence[Batch]) -> Correlating:
+        """One micro-batch after the other."""
+        for batch in batches:
+            packed: list[pa.RecordBatch] = []
+            for number, (rows, schema) in enumerate(zip(batch, self.schemas, strict=True)):
+                if rows:
+                    table = prepare(self.correlation.sides[number], table_of(rows, schema))
+                    packing = SidePacking(self.correlation, number, streaming=True)
+                    packed += Packer(packing, self.plan)(iter([table]))
+            self.bench.batch(*packed)
+        return self
+
+    def restarted(self, schemas: tuple[pa.Schema, pa.Schema] | None = None, **change: Any) -> Any:
+        """The same checkpoint under a changed call."""
+        again = copy.copy(self)
+        again.schemas = schemas or self.schemas
+        again._check({**self.call, **change})
+        again.bench = self.bench.restarted(again._processor())
+        return again
+
+    @property
+    def pairs(self) -> Pairs:
+        """The pairs with their scores; fails if one came twice."""
+        rows = [
+            (row["left_id"], row["right_id"], row["score"])
+            for batch in self.bench.results
+            for row in batch.to_pylist()
+        ]
+        twice = [pair for pair, n in Counter((a, b) for a, b, _ in rows).items() if n > 1]
+        assert not twice, f"{len(twice)} pairs came more than once, such as {twice[:3]}"
+        return {(a, b): s for a, b, s in rows}
