@@ -108,7 +108,7 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
     for q in range(len(asked.k)):
         if asked.until[q] <= reached:
             continue
-        begin, keep, span = lists.start[q], asked.k[q] + asked.spare[q], asked.span[q]
+        begin, keep, span = lists.start[q], asked.k[q] + lists.spare[q], asked.span[q]
         tied = False
         for at in places:
             if clock[at] <= asked.since[q] or clock[at] + span <= reached:
@@ -121,7 +121,7 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
                 tied = True
                 continue
             _put(lists, q, s, held.base + at)
-            if size[q] > keep + asked.spare[q]:
+            if size[q] > keep + lists.spare[q]:
                 log = remember_emitted(lists, q, begin + keep, begin + size[q], log)
                 size[q], tau[q] = keep, lists.scores[begin + keep - 1]
         if tied:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.scoring import FAINT, score, straight
+from anabranch.neighbours.lists.scoring import FAINT, out_of_range, root, score
 
 __all__ = ["beyond", "group", "look_up", "rescore"]
 
@@ -110,15 +110,14 @@ def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no c
         if most > len(out.s):
             out = _wider(out, found, 2 * most)
         found = _meet_block(city, points, padded, limits, cells, grid, first, last, out, found)
-    lanes = np.empty(8)
+    if not city:
+        _mend(points, centres, out, found)
     kept = 0
     out_q, out_i, out_s = out
     for c in range(found):
-        q, i, s = out_q[c], out_i[c], out_s[c]
-        if not city:
-            s = straight(s, centres[q], points[i], lanes)
-        out_q[kept], out_i[kept], out_s[kept] = q, i, s
-        kept += s < tau[q]
+        s = root(measure, out_s[c])
+        out_q[kept], out_i[kept], out_s[kept] = out_q[c], out_i[c], s
+        kept += s < tau[out_q[c]]
     return out_q[:kept], out_i[:kept], out_s[:kept]
 
 
@@ -146,6 +145,21 @@ def _meet_block(
             out_s[found] = total
             found += total <= limits[q]
     return found
+
+
+@njit(boundscheck=False)
+def _mend(points, centres, out, found):  # pragma: no cover
+    """Put distances, negated, where squares are out of range."""
+    out_q, out_i, out_s = out
+    extreme = 0
+    for c in range(found):
+        extreme += out_of_range(out_s[c])
+    if extreme == 0:
+        return
+    lanes = np.empty(8)
+    for c in range(found):
+        if out_of_range(out_s[c]):
+            out_s[c] = -score(0, centres[out_q[c]], points[out_i[c]], lanes)
 
 
 @njit

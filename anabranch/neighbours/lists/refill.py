@@ -20,9 +20,8 @@ _BLOCK = 128
 
 
 @njit(boundscheck=False)
-def insert(lists, begin, size, s, code):  # pragma: no cover
+def insert(scores, codes, begin, size, s, code):  # pragma: no cover
     """Put an arrival, younger than all there, into a list; its position."""
-    scores, codes = lists.scores, lists.codes
     at = first_above(scores, s, begin, begin + size)
     # Of unsigned positions in a slice, compiled code knows that none is negative, and so moves many
     # at a time.
@@ -62,7 +61,7 @@ def _squares(centre, points, first, last, out):  # pragma: no cover
 def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma: no cover
     """The best of window positions first..last as the new list of a query; its size."""
     scores, codes, begin, most = lists.scores, lists.codes, lists.start[q], asked.k[q]
-    most += asked.spare[q]
+    most += lists.spare[q]
     emitted = _emitted(q, size, lists, log)
     measure, centre, points, base = asked.measure, asked.centres[q], held.points, held.base
     size = 0
@@ -82,10 +81,10 @@ def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma
                 continue
             s = score(measure, centre, points[pos], lanes)
             if size < most:
-                insert(lists, begin, size, s, (base + pos) << 1)
+                insert(scores, codes, begin, size, s, (base + pos) << 1)
                 size += 1
             elif s < scores[begin + size - 1]:
-                insert(lists, begin, size - 1, s, (base + pos) << 1)
+                insert(scores, codes, begin, size - 1, s, (base + pos) << 1)
             if size == most:
                 tail = scores[begin + size - 1]
                 farthest = tail * tail * 1.000001 + FAINT

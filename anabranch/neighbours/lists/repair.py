@@ -205,10 +205,10 @@ class ListWithRepair(Algorithm):
     def _asked(self) -> Asked:
         of = self.queries
         spans = (of.window, of.since, of.until)
-        return Asked(of.metric_code, of.points, of.k, self._spare, *spans, of.counted)
+        return Asked(of.metric_code, of.points, of.k, *spans, of.counted)
 
     def _lists(self) -> Lists:
-        places = (self._start, self._size, self._tau, self._oldest, self._head)
+        places = (self._start, self._size, self._spare, self._tau, self._oldest, self._head)
         return Lists(*places, self.changed, self._scores, self._codes)
 
     def _held(self, fresh: int) -> Held:

@@ -17,7 +17,7 @@ import numpy as np
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, summed
 from anabranch.flow.process import njit
 
-__all__ = ["CHUNK", "FAINT", "beyond", "distances", "fill", "root", "score", "straight"]
+__all__ = ["CHUNK", "FAINT", "beyond", "distances", "fill", "out_of_range", "root", "score"]
 
 CHUNK = 256
 FAINT = 1e-300
@@ -34,7 +34,8 @@ _LEAST, _MOST = 2.0**-450, 2.0**450  # squared norms, as in `flow.lanes`
 def score(metric, u, v, lanes):  # pragma: no cover
     """The distance of two vectors; `metric` is a place in `METRICS`."""
     if metric == 0:
-        return straight(summed(SQUARES, u, v, lanes), u, v, lanes)
+        square = summed(SQUARES, u, v, lanes)
+        return _extreme_distance(u, v, lanes) if out_of_range(square) else math.sqrt(square)
     if metric == 1:
         return summed(SIZES, u, v, lanes)
     a, b = summed(PRODUCTS, u, u, lanes), summed(PRODUCTS, v, v, lanes)
@@ -46,11 +47,9 @@ def score(metric, u, v, lanes):  # pragma: no cover
 
 
 @njit(nogil=True, inline="always")
-def straight(square, u, v, lanes):  # pragma: no cover
-    """The Euclidean distance of two vectors, given its square unless that is out of range."""
-    if _LEAST_SQUARE < square < np.inf:
-        return math.sqrt(square)
-    return _extreme_distance(u, v, lanes)
+def out_of_range(square):  # pragma: no cover
+    """Whether a sum of squares has lost digits, or all."""
+    return (square <= _LEAST_SQUARE) | (square == np.inf)
 
 
 @njit(nogil=True)
@@ -146,11 +145,11 @@ def _mend(centre, points, low, part, lanes):  # pragma: no cover
     """Put distances, negated, where squares are out of range."""
     extreme = 0
     for i in range(len(part)):
-        extreme += (part[i] <= _LEAST_SQUARE) | (part[i] == np.inf)
+        extreme += out_of_range(part[i])
     if extreme == 0:
         return
     for i in range(len(part)):
-        if not _LEAST_SQUARE < part[i] < np.inf:
+        if out_of_range(part[i]):
             part[i] = -_extreme_distance(centre, points[low + i], lanes)
 
 

@@ -94,19 +94,29 @@ def _expiring(codes, begin, length, before, x_place):  # pragma: no cover
 
 @njit(boundscheck=False)
 def stretch(
-    one, length, limit, end, before, ci, c_stop, lists, held, near, x_place, changes, out, reports
+    one, length, limit, ci, scores, codes, source, x_place, changes, out, reports
 ):  # pragma: no cover
-    """Carry one list through candidates ci..c_stop and the expiries up to `end`.
+    """Carry one list through its next candidates, and the expiries up to the last of them.
 
     It stops before what it does not know: several events at one instant, a list about to run short,
-    an arrival that expires again by `end`; and after what ends a stretch: a list too long, or too
+    an arrival that expires again by then; and after what ends a stretch: a list too long, or too
     many changes. Returns the length, the next candidate, the reports, whether the top has changed,
     and `DONE`, `MORE` of the same, or `OTHER` that it does not know.
     """
-    scores, codes, clock, begin = lists.scores, lists.codes, held.clock, one.begin
-    c_place, c_score, fresh, base, span = near.place, near.score, held.fresh, held.base, one.span
+    c_place, c_score, clock, _, base, fresh = source
     gone, put_place, put_rank, put_code, put_score = changes
     rows, row_scores = out
+    begin, span = one.begin, one.span
+    # Up to the instant before the candidate that is too many.
+    c_stop, end, before = one.c_end, one.end, one.before
+    if one.c_end - ci > MOST:
+        c_stop = ci + MOST
+        end = min(one.end, clock[fresh + c_place[c_stop]] - 1)
+        before = base + first_above(clock, end - span, 0, len(clock))
+    while c_stop > ci and clock[fresh + c_place[c_stop - 1]] > end:
+        c_stop -= 1
+    if end < one.end and c_stop == ci:
+        return length, ci, reports, False, OTHER
     nx = _expiring(codes, begin, length, before, x_place)
     xi = n_gone = n_put = 0
     # Loops over what has changed always go over all places, and so never end unforeseen.
@@ -125,7 +135,10 @@ def stretch(
         if xi < nx:
             expiry = clock[(codes[begin + x_place[xi]] >> 1) - base] + span
         if arrival == expiry:
-            left = DONE if arrival == NEVER else OTHER
+            if arrival < NEVER:
+                left = OTHER
+            elif end == one.end:
+                left = DONE
             break
         if expiry < arrival:
             again = xi + 1 < nx and (

@@ -1,7 +1,7 @@
 """What compiled code is handed: tables of queries, lists, window and candidates.
 
-Row q of a table's arrays belongs to query q. Compiled functions read fields once, before their
-loops: each time that an array is taken out of a tuple, its references are counted.
+Row q of a table's arrays belongs to query q. Compiled functions with loops take arrays out of
+tables once, before them: each time that they do, references may be counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-__all__ = ["NEVER", "Asked", "Held", "Lists", "Log", "Near"]
+__all__ = ["NEVER", "Asked", "Held", "Lists", "Log", "Near", "One", "Source"]
 
 NEVER = int(np.iinfo(np.int64).max) // 4
 """Later than every instant, and above every number."""
@@ -22,7 +22,6 @@ class Asked(NamedTuple):
     measure: int
     centres: np.ndarray
     k: np.ndarray
-    spare: np.ndarray
     span: np.ndarray
     since: np.ndarray
     until: np.ndarray
@@ -33,12 +32,14 @@ class Lists(NamedTuple):
     """The list of query q is ``size[q]`` entries of `scores` and `codes` from ``start[q]`` on.
 
     A code is ``2 * number + emitted``: the arrival's number, and whether it has been reported.
-    `tau` is the threshold, `oldest` a bound on the least number, `head` where the query's part of
-    the log begins, and `changed` whether the k best are others than before.
+    A list keeps `spare` entries beyond k when it is cut. `tau` is its threshold, `oldest` a bound
+    on its least number, `head` where its part of the log begins, and `changed` whether the k best
+    are others than before.
     """
 
     start: np.ndarray
     size: np.ndarray
+    spare: np.ndarray
     tau: np.ndarray
     oldest: np.ndarray
     head: np.ndarray
@@ -78,3 +79,27 @@ class Log(NamedTuple):
     number: np.ndarray
     following: np.ndarray
     used: int
+
+
+class One(NamedTuple):
+    """One list on its way through a batch."""
+
+    q: int
+    k: int
+    most: int  # entries beyond which it is cut
+    span: int
+    begin: int
+    end: int  # the last instant
+    before: int  # entries with lower numbers expire by then
+    c_end: int  # where its candidates end
+
+
+class Source(NamedTuple):
+    """What arrivals are taken from: candidates, and the window that they are in."""
+
+    place: np.ndarray
+    score: np.ndarray
+    clock: np.ndarray
+    points: np.ndarray
+    base: int
+    fresh: int
