@@ -349,3 +349,18 @@ def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float,
     reasons = Counter(row["reason"] for row in twin.results)
     assert sum(row["count"] for row in twin.results if row["reason"] != "late") > 1000
     assert reasons["timeout"] > 20 and (risk < 0.01 or reasons["complete"] > 20)
+
+
+def test_behind_an_operator_late_is_what_the_last_clock_had_passed() -> None:
+    """An aggregate upstream emits its rows when the watermark has passed them."""
+    bucket = Bucket(session("3 us"), by_last_step=True)
+    bucket.step([invocation(1, 5)], 0)
+    bucket.step([invocation(1, 4), invocation(1, 7)], 10)
+    assert bucket.due == 11, "called at every watermark, rows or not"
+    bucket.step([invocation(2, 9)], 20)
+    bucket.step([], 99)
+    assert [(row["reason"], row["count"]) for row in bucket.results] == [
+        ("timeout", 3),
+        ("late", 1),
+    ]
+    assert [load.late for load in bucket.loads] == [0, 0, 1, 0]

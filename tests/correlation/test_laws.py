@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.flow.container import unpack
-from anabranch.plans.hashed import Ssp, keyed
+from anabranch.plans.hashed import keyed
 from anabranch.plans.plan import Plan
 from anabranch.plans.segments import Csp
 from anabranch.testing import InProcess
@@ -195,7 +195,7 @@ class Lazy(InProcess):
 
 
 @settings(max_examples=300, deadline=None)
-@given(own_watermarks(), plans.filter(lambda plan: isinstance(plan, Ssp)), windows)
+@given(own_watermarks(), plans, windows)
 def test_behind_an_operator_late_is_what_the_last_watermark_had_passed(given_, plan: Plan, window):
     batches, marks = given_
     process = run_behind(InProcess, batches, marks, plan=plan, window=window)

@@ -10,10 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import BadRow, StateMismatch
+from anabranch.flow.blocks import Block
 from anabranch.neighbours.kernel import END
 from anabranch.neighbours.lists.algorithm import METRICS
 from anabranch.neighbours.queries import fixed_queries
+from anabranch.plans.plan import RIGHT
 from anabranch.predicates import VectorMeasure
+from anabranch.testing import Workers
 from tests.neighbours.runs import (
     START,
     Run,
@@ -254,3 +257,30 @@ def test_wrong_lengths_and_other_state_are_refused() -> None:
         run.step([(START, 7, [1.0])])
         run.plans = {"0": [2, None]}
         run.step([(START + 1, 8, [1.0])])
+
+
+def test_behind_an_operator_late_is_what_the_last_watermark_had_passed() -> None:
+    # watermark        0          10          20
+    # arrives          | 5        | 4, 12     | 9 (late), 15
+    queries = [{"id": 1, "v": [0.0], "k": 9, "span": 50 * MS}]
+    call = call_of()
+    fixed = fixed_queries(call, query_table(queries))[0]
+    workers = Workers(ShortStays(call, fixed.encode(**fixed.meta)))
+    seen: list[tuple[int, int, list[float]]] = []
+    hits = []
+    for now, times in ((0, [5]), (10, [4, 12]), (20, [9, 15]), (900, [])):
+        rows = [(START + t * MS, t, [float(t)]) for t in times]
+        arrivals = []
+        if rows:
+            t, ids, points = zip(*rows, strict=True)
+            block = Block.of(t, {"id": np.array(ids), "v": np.array(points)})
+            cell = block.in_time_order().encode(side=RIGHT, nearest={"0": [1, None]})
+            arrivals = [Block.decode(cell)]
+        seen += rows
+        mark = START + now * MS if now else 0
+        for batch in workers.step(0, arrivals, mark):
+            hits += batch.to_pylist()
+        assert workers.timers[0] == mark + 1, "called at every watermark, rows or not"
+    in_time = [thing for thing in seen if thing[1] != 9]
+    assert sorted(hit["object_id"] for hit in hits) == [thing[1] for thing in sorted(in_time)]
+    assert [load.late for load in workers.loads] == [0, 0, 1, 0]

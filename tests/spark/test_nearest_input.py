@@ -97,7 +97,7 @@ def test_time_goes_by_the_objects_where_queries_are_silent(spark: Any, tmp_path:
     for late in (None, "3 seconds"):
         with pytest.raises(ab.InvalidCall, match="queries have a watermark of their own"):
             ab.nearest(marked, requests.withWatermark("ts", "3 seconds"), by="v", late=late)
-    with pytest.raises(ab.InvalidCall, match="objects already have a watermark"):
+    with pytest.raises(ab.InvalidCall, match="objects already has a watermark"):
         ab.nearest(marked, requests, by="v", late="3 seconds")
     feed.run(ab.nearest(marked, requests, by="v"))
     assert got(feed.output(spark)) == want(objects, [asked(query)]) != []
@@ -139,4 +139,4 @@ def test_a_table_of_ops_gets_as_many_workers_as_pay(spark: Any) -> None:
     )
     plans = [_chosen(call_of(ops=True), part, None, 200, None, None)
              for part in (frame.limit(2), frame, frame.limit(0))]  # fmt: skip
-    assert [plan.count for plan in plans if isinstance(plan, Ssp)] == [1, 2, 1]
+    assert [plan.workers for plan in plans if isinstance(plan, Ssp)] == [1, 2, 1]
