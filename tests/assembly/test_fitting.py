@@ -241,8 +241,13 @@ def test_erlang_by_likelihood():
 
 @pytest.mark.parametrize(
     ("truth", "phases"),
-    [(PhaseType([0.3, 0.7], [[-0.5, 0.5], [0, -3.0]]), 2), (EQ5, 5), (Erlang(4, 2.0), 4)],
-    ids=["two", "eq5", "erlang"],
+    [
+        pytest.param(
+            PhaseType([0.3, 0.7], [[-0.5, 0.5], [0, -3.0]]), 2, id="two", marks=pytest.mark.slow
+        ),
+        pytest.param(EQ5, 5, id="eq5", marks=pytest.mark.slow),
+        pytest.param(Erlang(4, 2.0), 4, id="erlang"),
+    ],
 )
 def test_acyclic_fit(truth, phases):
     data = truth.sample(30_000, seed=7)

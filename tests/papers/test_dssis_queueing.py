@@ -15,13 +15,11 @@ from anabranch.assembly.fitting import Erlang, HyperErlang, PhaseType, fit_two_m
 from anabranch.errors import AnabranchError, InvalidCall
 from papers.dssis.queueing import (
     MAP,
-    Operator,
     bulk_queue,
     gg_infinity,
     ggc,
     linear_law,
     max_rate_for_loss,
-    operator_network,
     poisson,
     renewal,
     window_array,
@@ -232,7 +230,16 @@ def paper_degrees():
 SPAN = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404 / 0.68, 0.3666 / 0.68])
 
 
-@pytest.mark.parametrize(("size", "timeout"), [(13, 22.0), (10, 22.0), (13, 10.0), (17, 22.0)])
+@pytest.mark.parametrize(
+    ("size", "timeout"),
+    [
+        (13, 22.0),
+        *(
+            pytest.param(size, timeout, marks=pytest.mark.slow)
+            for size, timeout in ((10, 22.0), (13, 10.0), (17, 22.0))
+        ),
+    ],
+)
 def test_the_window_array_as_played(size, timeout):
     trace = generate_trace(seed=5, span_cap=None, instances=30_000, heads=25_000)
     told = window_array(1000 / 9.778, size, timeout, paper_degrees(), SPAN)
@@ -323,7 +330,7 @@ def test_the_join_as_played_at_length(rates, windows, base, each):
     assert told.Wq == pytest.approx(np.mean(waits), rel=0.1)
 
 
-# Load shedding and networks
+# Load shedding
 
 
 def test_shedding_finds_the_rate():
@@ -333,20 +340,6 @@ def test_shedding_finds_the_rate():
     assert found.shed == pytest.approx(1 - found.factor)
     spare = max_rate_for_loss(poisson(0.01), Erlang(1, 1.0), 5, 0.01)
     assert spare.shed == 0.0 and spare.rate == pytest.approx(found.rate, rel=1e-6)
-
-
-def test_a_network_of_textbook_queues_is_jacksons():
-    found = operator_network(
-        {
-            "in": Operator(0.2, input_rate=2.0, to={"a": 0.5, "b": 0.5}),
-            "a": Operator(0.5),
-            "b": Operator(0.3, to={"a": 0.2}),
-        }
-    )
-    loads = {"in": 0.4, "a": 1.2 * 0.5, "b": 0.3}
-    for name, load in loads.items():
-        assert found.operators[name].L == pytest.approx(load / (1 - load))
-    assert not found.validated
 
 
 # Wrong calls
@@ -369,13 +362,6 @@ def test_bad_matrices_and_rooms_are_refused_by_name():
         stationary(np.array([[-1.0, 1.0, 0.0], [0.0, 0.0, 0.0], [0.0, 0.0, 0.0]]))
     with pytest.raises(InvalidCall, match="cannot keep up"):
         windowed_join((100, 100), (10, 10), 0.01, 0.01)
-    with pytest.raises(InvalidCall, match="without end"):
-        operator_network({"a": Operator(0.1, input_rate=1.0, to={"a": 1.5})})
-    with pytest.raises(InvalidCall, match="some must leave it"):
-        operator_network({"a": Operator(0.1, input_rate=1.0, to={"a": 1.0})})
-    fed = Operator(0.5, input_rate=1.0, to={"b": 1.0})
-    with pytest.raises(InvalidCall, match=r"input_rate of 'b' must be .* at least 0, got -0.5"):
-        operator_network({"a": fed, "b": Operator(0.2, input_rate=-0.5)})
     with pytest.raises(InvalidCall, match="rate must be a finite number above 0, got '10'"):
         window_array("10", 3, 5.0, ([2], [1.0]), Erlang(2, 1.0))
 
@@ -389,7 +375,7 @@ def test_phases_never_entered_do_no_harm():
 # Queues that cannot keep up
 
 
-@pytest.mark.parametrize("room", [60, 350, 500, 2000])
+@pytest.mark.parametrize("room", [60, 350, 500, pytest.param(2000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("load", [0.5, 0.999, 1.0, 1.01, 1.5, 3.0, 15.0, 1e6])
 def test_overloaded_queues_are_the_textbook(load, room):
     """M/M/1/K, by weights relative to the likelier end."""
@@ -442,7 +428,16 @@ def test_answers_are_put_back_into_the_equations(size, solve, monkeypatch):
         solve(chain)
 
 
-@pytest.mark.parametrize("room, loss", [(60, 0.9), (350, 0.9), (500, 0.5), (1000, 0.3), (500, 0.2)])
+@pytest.mark.parametrize(
+    "room, loss",
+    [
+        (60, 0.9),
+        *(
+            pytest.param(room, loss, marks=pytest.mark.slow)
+            for room, loss in ((350, 0.9), (500, 0.5), (1000, 0.3), (500, 0.2))
+        ),
+    ],
+)
 def test_shedding_of_an_overload(room, loss):
     found = max_rate_for_loss(poisson(1.0), Erlang(1, 1.0), room, loss)
     assert found.factor == pytest.approx(1 / (1 - loss), rel=1e-6)  # 1 - 1/r for large rooms

@@ -7,7 +7,6 @@
 `windowed_join`      a sliding-window join on one worker
 `linear_law`         large count windows at low load
 `max_rate_for_loss`  load shedding: how much input is bearable
-`operator_network`   operators in a graph; not validated
 `predict`            all of it for one assembly, in a sentence
 ===================  =====================================================================
 """
@@ -19,7 +18,6 @@ from papers.dssis.queueing.bulk import QueueFigures, bulk_queue
 from papers.dssis.queueing.join import JoinFigures, windowed_join
 from papers.dssis.queueing.linear import LinearLaw, linear_law
 from papers.dssis.queueing.manyserver import GGc, GGInfinity, gg_infinity, ggc
-from papers.dssis.queueing.network import NetworkFigures, Operator, operator_network
 from papers.dssis.queueing.shedding import Shedding, max_rate_for_loss
 
 __all__ = [
@@ -28,8 +26,6 @@ __all__ = [
     "GGc",
     "JoinFigures",
     "LinearLaw",
-    "NetworkFigures",
-    "Operator",
     "Prediction",
     "QueueFigures",
     "Shedding",
@@ -39,7 +35,6 @@ __all__ = [
     "ggc",
     "linear_law",
     "max_rate_for_loss",
-    "operator_network",
     "poisson",
     "predict",
     "renewal",
