@@ -229,11 +229,11 @@ def test_a_call_leaves_nothing_behind(spark: Any, feed: Feed, tmp_path: Path) ->
     control = tmp_path / "c"
     call = {**GOOD, "late": "1 second", "control": str(control)}
     ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
-    before = spark.streams._jsqm.listListeners().size
+    before = len(spark.streams._jsqm.listListeners())
     for _ in range(20):
         ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
     assert not control.exists()
-    assert spark.streams._jsqm.listListeners().size == before
+    assert len(spark.streams._jsqm.listListeners()) == before
 
 
 def test_two_bounds_on_lateness(spark: Any, feed: Feed) -> None:
