@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from anabranch.plans.controller import adaptive
     from anabranch.plans.hashed import grid, ssp
     from anabranch.plans.log import PlanLog
+    from anabranch.plans.ranges import spans
     from anabranch.plans.segments import csp
-    from anabranch.plans.spans import spans
     from anabranch.predicates import (
         cosine,
         custom,
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
     from anabranch.spark.fitting import fit_windows
-    from anabranch.spark.knowledge import Knowledge
+    from anabranch.spark.knowledge import ServiceStats
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
     from anabranch.spark.place import place
@@ -70,7 +70,7 @@ __all__ = [
     "correlate",
     "nearest",
     "top",
-    # instances out of invocations: the verb, what names one, when its window closes
+    # instances out of events: the verb, what names one, when its window closes
     "assemble",
     "by_head",
     "by_head_time",
@@ -83,7 +83,7 @@ __all__ = [
     # what instances tell of services
     "sla",
     "recommend",
-    "Knowledge",
+    "ServiceStats",
     # where views run, between edge devices and the cloud
     "place",
     "template",
@@ -121,12 +121,12 @@ _HOME = {
     "anabranch.plans.hashed": "grid ssp",
     "anabranch.plans.log": "PlanLog",
     "anabranch.plans.segments": "csp",
-    "anabranch.plans.spans": "spans",
+    "anabranch.plans.ranges": "spans",
     "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",
     "anabranch.spark.fitting": "fit_windows",
-    "anabranch.spark.knowledge": "Knowledge",
+    "anabranch.spark.knowledge": "ServiceStats",
     "anabranch.spark.metrics": "metrics",
     "anabranch.spark.nearest": "nearest top",
     "anabranch.spark.place": "place",

@@ -28,8 +28,8 @@ from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.costs import choose
 from anabranch.plans.hashed import keyed
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows, read_back
+from anabranch.plans.ranges import Ranges
 from anabranch.plans.routing import LivePlans
-from anabranch.plans.spans import Spans
 
 __all__ = ["InProcess", "Workers", "check_plan", "simple_types"]
 
@@ -81,7 +81,7 @@ def _drawn(plan: Plan, window: tuple[int, int], rows: int, random: np.random.Gen
     """Rows with few keys, and values within and beyond a plan's range and on its edges."""
     t = np.sort(random.integers(0, 6 * max(*window, 1), rows)) + 10**15
     low, high, spans = 0.0, 1.0, 10
-    if isinstance(plan, Spans):
+    if isinstance(plan, Ranges):
         low, high, spans = plan.low or 0.0, plan.high or 0.0, plan.spans
     width = high - low
     anywhere = random.uniform(low - 0.1 * width, high + 0.1 * width, rows)

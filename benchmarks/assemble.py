@@ -4,9 +4,9 @@ Run it on a machine that does nothing else::
 
     python -m benchmarks.assemble [--quick] [--seconds 4 | 12] [--out FOLDER]
 
-The invocations are those of the DSSIS trace, faster: every micro-batch takes one file of 12 s (or
+The events are those of the DSSIS trace, faster: every micro-batch takes one file of 12 s (or
 4 s) of event time. All variants are run in turns, once to warm up and then twice; a ratio is the
-median over rounds of the ratio within a round. Rates are invocations per second of trigger time, of
+median over rounds of the ratio within a round. Rates are events per second of trigger time, of
 the micro-batches in which windows open and close at the same rate (of the slow rival: the first of
 these). The rivals do less than `assemble`: the keyed one emits no items and no revisions, the
 session window no sequence, reason or learning.
@@ -35,11 +35,11 @@ from benchmarks.measuring import Row, Screen, machine
 from papers.dssis.tracing.generator import generate_trace
 
 RESULTS = Path(__file__).parent / "results"
-KEY = ["head", "instance_ts", "client"]
+KEY = ["kind", "instance_ts", "client"]
 SIZE, TIMEOUT_MS = 13, 22_000
 ROUNDS = 2
 SCHEMA = (
-    "event_ts timestamp, service string, head string, instance_ts long, client string, "
+    "event_ts timestamp, service string, kind string, instance_ts long, client string, "
     "response_ms double"
 )
 
@@ -83,7 +83,7 @@ class WindowPerKey(StatefulProcessor):
         times = [row[0] for row in rows]
         return pd.DataFrame(
             {
-                "head": [key[0]],
+                "kind": [key[0]],
                 "reason": [reason],
                 "count": [len(rows)],
                 "seconds": [(max(times) - min(times)).total_seconds()],
@@ -92,10 +92,10 @@ class WindowPerKey(StatefulProcessor):
 
 
 def write_feed(folder: Path, batches: int, rate: int, seconds: int) -> int:
-    """Files of so many seconds of event time each; `rate` invocations a second. How many rows."""
+    """Files of so many seconds of event time each; `rate` events a second. How many rows."""
     instances = int(rate * seconds * batches / 12.4)
     trace = generate_trace(
-        seed=1, instances=instances, heads=instances // 4, popularity=0.5, clients=5000,
+        seed=1, instances=instances, kinds=instances // 4, popularity=0.5, clients=5000,
         spacing_ms=12_400 / rate,
     )  # fmt: skip
     table = trace.table()
@@ -174,15 +174,15 @@ def variants(bench: Bench, feed: Path, short: Path) -> dict[str, Any]:
 
     def assembled(close: Any) -> Any:
         return ab.assemble(
-            bench.stream(feed), key=KEY, time="event_ts", collect=["service", "response_ms"],
-            response="response_ms", close=close, late="1 second",
+            bench.stream(feed), key=KEY, time="event_ts", keep=["service", "response_ms"],
+            response="response_ms", close=close, watermark="1 second",
         )  # fmt: skip
 
     marked = bench.stream(feed).withWatermark("event_ts", "1 second")
     slow = bench.stream(short).withWatermark("event_ts", "1 second")
     per_key = slow.groupBy(*KEY).transformWithStateInPandas(
         WindowPerKey(),
-        outputStructType="head string, reason string, count long, seconds double",
+        outputStructType="kind string, reason string, count long, seconds double",
         outputMode="Append",
         timeMode="EventTime",
     )
@@ -190,9 +190,9 @@ def variants(bench: Bench, feed: Path, short: Path) -> dict[str, Any]:
         F.count(F.lit(1)), F.collect_list(F.struct("service", "response_ms"))
     )
     return {
-        "assemble": assembled(ab.count_or_timeout(SIZE, "22 seconds")),
-        "assemble learned": assembled(ab.learned("22 seconds")),
-        "assemble session": assembled(ab.session("8 seconds")),
+        "assemble": assembled(ab.close.count(SIZE, "22 seconds")),
+        "assemble learned": assembled(ab.close.learned("22 seconds")),
+        "assemble session": assembled(ab.close.gap("8 seconds")),
         "key per instance": per_key,
         "session_window": session,
         "pass-through": bench.stream(feed),
@@ -215,7 +215,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         rows = write_feed(folder / "feed", batches, rate, seconds)
-        screen.step(f"{rows} invocations in {batches} micro-batches")
+        screen.step(f"{rows} events in {batches} micro-batches")
         bench = Bench(folder)
         short = cut(folder / "feed", folder / "short", steady + 1)
         queries = variants(bench, folder / "feed", short)
@@ -238,7 +238,7 @@ def main() -> None:
 
     for label, runs in found.items():
         typical = statistics.median(run["rate"] for run in runs)
-        screen.add(Row("Spark", label, typical, "invocations/s"))
+        screen.add(Row("Spark", label, typical, "events/s"))
     for label in ("assemble", "assemble learned", "assemble session"):
         target = 10.0 if label == "assemble" else None
         ratio = against(label, "key per instance")
@@ -257,7 +257,7 @@ def main() -> None:
         options.out.mkdir(parents=True, exist_ok=True)
         form = {
             "machine": about,
-            "invocations": rows,
+            "events": rows,
             "event seconds per batch": seconds,
             "rows": [row.to_dict() for row in screen.rows],
             "runs": {

@@ -228,7 +228,7 @@ class Bench:
             right,
             where=ab.cosine("v") >= (self.threshold if threshold is None else threshold),
             window=f"{round(1000 * seconds)} milliseconds",
-            late="1 second",
+            watermark="1 second",
         )
 
     def drain(self, frame: Any, sink: Path | None = None, every: str = "") -> list[Batch]:

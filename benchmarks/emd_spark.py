@@ -62,12 +62,12 @@ def on_spark(screen: Screen, folder: Path, quick: bool) -> dict[str, Any]:
     # The slow ones get just enough files for full windows and one batch after that.
     few = _WINDOW + 2
     methods = {
-        "warm-up": Run(ab.spans(2), "default", files, source=" alone"),
-        "one row": Run(ab.spans(2), "default", files, source=" alone"),
-        "ours": Run(ab.spans(2), "default", files),
-        "ours, long": Run(ab.spans(2), "default", files, _LONG),
-        "ShuffleJ": Run(ab.ssp(2), "paper", few),
-        "Head-SJ": Run(ab.spans(2), "head-sj", few),
+        "warm-up": Run(ab.ranges(2), "default", files, source=" alone"),
+        "one row": Run(ab.ranges(2), "default", files, source=" alone"),
+        "ours": Run(ab.ranges(2), "default", files),
+        "ours, long": Run(ab.ranges(2), "default", files, _LONG),
+        "ShuffleJ": Run(ab.broadcast(2), "paper", few),
+        "Head-SJ": Run(ab.ranges(2), "head-sj", few),
     }
     found: dict[str, Any] = {"rows_per_second": rows, "window": _WINDOW, "threshold": threshold}
     factors: dict[str, float] = {}
@@ -147,7 +147,7 @@ def _run(
         *streams,
         where=ab.emd("h", dim=256, filters=how.chain) <= threshold,
         window=f"{_WINDOW} seconds",
-        late="0 seconds",
+        watermark="0 seconds",
         plan=how.plan,
     )
     query = (

@@ -44,7 +44,7 @@ def _readings(found: dict[str, Any]) -> str:
 
 def _spark(found: dict[str, Any]) -> str:
     names = {
-        "ours": "ours (`ab.spans(2)`, closed form)",
+        "ours": "ours (`ab.ranges(2)`, closed form)",
         "ours, long": "ours, micro-batches of 4 s",
         "ShuffleJ": "ShuffleJ",
         "Head-SJ": "Head-SJ (even spans)",

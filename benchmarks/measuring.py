@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["Row", "Screen", "beside_earlier", "in_turns", "machine", "ratio", "rate"]
+__all__ = ["Row", "Screen", "beside_earlier", "in_turns", "machine", "rate", "ratio"]
 
 _PACKAGES = ("anabranch", "pyspark", "numpy", "numba", "pyarrow", "pandas")
 

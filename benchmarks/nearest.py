@@ -237,8 +237,8 @@ def on_spark(screen: Screen, files: int = 9, rows: int = 300_000) -> dict[str, A
                 by="v",
                 k=9,
                 window="133333 microseconds",
-                late="0 seconds",
-                plan=ab.ssp(workers),
+                watermark="0 seconds",
+                plan=ab.broadcast(workers),
             )
             screen.step(f"spark, {workers} workers")
             began = time.perf_counter()

@@ -48,7 +48,7 @@ class Routed:
             by="v",
             k=k,
             window="1 second",
-            late="0 seconds",
+            watermark="0 seconds",
         )
         assert call is not None, problems
         columns: dict[str, Any] = {
@@ -185,11 +185,11 @@ def second_operator(screen: Screen, files: int = 14, rows: int = 2_000) -> dict[
             .parquet(str(place / "in"))
         )
         for turn in range(2):  # the first one warms up
-            for name, plan in (("ssp", ab.ssp(2)), ("interest", ab.interest(2))):
+            for name, plan in (("ssp", ab.broadcast(2)), ("interest", ab.selective(2))):
                 screen.step(f"operators, {name}")
                 control = str(place / f"control-{name}-{turn}") if name == "interest" else None
                 call: dict[str, Any] = {"by": "v", "k": 9, "window": "8 seconds", "plan": plan}
-                hits = ab.nearest(objects, queries, late="0 seconds", control=control, **call)
+                hits = ab.nearest(objects, queries, watermark="0 seconds", control=control, **call)
                 query = (
                     hits.writeStream.format("noop")
                     .option("checkpointLocation", str(place / f"checkpoint-{name}-{turn}"))

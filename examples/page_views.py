@@ -5,9 +5,9 @@
     python examples/page_views.py access.log[.gz]
 
 Requests for objects (images, scripts) belong to the page their referrer names. A page view is
-whole when it has as many requests as views of that page are seen to have; `ab.learned` finds out.
+whole when it has as many requests as views of that page are seen to have; `ab.close.learned` finds out.
 The same code runs on a stream: replace ``spark.read.text`` by ``spark.readStream.text`` and add
-``late="1 minute"``.
+``watermark="1 minute"``.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def requests(lines: Any) -> Any:
     return lines.filter(F.col("value").rlike(LINE)).select(
         client.alias("client"),
         F.to_timestamp(moment, "dd/MMM/yyyy:HH:mm:ss Z").alias("ts"),
-        F.when(bare.rlike(OBJECTS), known).otherwise(bare).alias("head"),
+        F.when(bare.rlike(OBJECTS), known).otherwise(bare).alias("kind"),
         bare.alias("path"),
         status.cast("int").alias("status"),
     )
@@ -47,18 +47,18 @@ def main(path: str) -> None:
     views = ab.assemble(
         requests(spark.read.text(path)),
         key=ab.by_head_client(),
-        close=ab.learned("60 seconds", risk=0.05),
-        collect=["path", "status"],
+        close=ab.close.learned("60 seconds", risk=0.05),
+        keep=["path", "status"],
     ).cache()
     print("the largest page views")
-    views.select("head", "reason", "count", "expected", "duration").orderBy(F.desc("count")).show(
-        5, truncate=50
-    )
+    views.select("kind", "reason", "count", "usual_count", "duration").orderBy(
+        F.desc("count")
+    ).show(5, truncate=50)
     print("why windows closed")
     views.groupBy("reason").agg(F.count("*").alias("rows"), F.avg("duration")).show()
     promised = {"/projects/xdotool/": "20 seconds", "/": "20 seconds", "/robots.txt": "1 second"}
     print("which pages keep their promises")
-    ab.recommend(views, promised).show(truncate=False)
+    ab.rank_services(views, promised).show(truncate=False)
     spark.stop()
 
 

@@ -42,7 +42,15 @@ HOSTILE: list[Any] = [
     *(np.array(3), np.array([1, 2]), np.array(["v"]), pd.Series([1]), pd.NaT),
     *(Decimal("0.5"), Decimal("NaN"), Decimal("sNaN"), Decimal("Infinity"), Fraction(1, 3)),
     *(timedelta(-1), timedelta.max, pd.Timedelta("1s"), pd.Timedelta(5, "ns")),
-    *(ab.cosine("v"), WHERE, ab.ssp(2), ab.interest(2), ab.spans(4), ab.session("1 s"), MISSING),
+    *(
+        ab.cosine("v"),
+        WHERE,
+        ab.broadcast(2),
+        ab.selective(2),
+        ab.ranges(4),
+        ab.close.gap("1 s"),
+        MISSING,
+    ),
 ]
 
 
@@ -66,13 +74,13 @@ def test_any_argument_of_a_verb_is_taken_or_explained(verb: str, value: Any) -> 
             verdict(plan_correlation(TYPES, TYPES, **call))
     elif verb == "nearest":
         names = ("by", "time", "id", "k", "window", "rows", "late", "plan", "method", "error")
-        for name in (*names, "output", "expected", "bad_rows"):
+        for name in (*names, "output", "usual_count", "bad_rows"):
             for more in ({}, {"op": "string", "ts": "timestamp"}):
                 call = {"by": "v", "k": 1, "window": "1 s", name: value}
                 verdict(plan_nearest(TYPES, {**QUERIES, **more}, **call))
     else:
-        for name in ("key", "time", "close", "collect", "response", "late", "max_open", "clock"):
-            call = {"key": "k", "close": ab.session("1 s"), name: value}
+        for name in ("key", "time", "close", "keep", "response", "late", "max_open", "clock"):
+            call = {"key": "k", "close": ab.close.gap("1 s"), name: value}
             verdict(plan_assembly([TYPES], **call))
 
 
@@ -131,7 +139,7 @@ def test_what_is_missing_is_named_with_an_example() -> None:
     ]
     assert plan_assembly([TYPES])[1] == [
         "key= is missing: add for example key='trace_id', which names an instance",
-        "close= is missing: add for example close=ab.session('8 seconds')",
+        "close= is missing: add for example close=ab.close.gap('8 seconds')",
     ]
     assert repr(MISSING) == "required" and pickle.loads(pickle.dumps(MISSING)) is MISSING
 
@@ -154,9 +162,9 @@ def test_names_are_found_whatever_their_case() -> None:
     assert found is not None, problems
     assert (found.query_point, found.objects.slots[0].column, found.objects.id) == ("V", "V", "ID")
     assert found.has_ops and found.query_columns == {"k": "int", "ts": "TS"}
-    close = ab.learned(head="K")
+    close = ab.close.learned(head="K")
     whole, problems = plan_assembly(
-        [loud, TYPES], key=["k", "N"], close=close, collect="x", response="x"
+        [loud, TYPES], key=["k", "N"], close=close, keep="x", response="x"
     )
     assert whole is not None, problems
     assert (whole.key, whole.collect, whole.head, whole.response) == (("K", "N"), ("X",), "K", "X")
@@ -181,16 +189,18 @@ def test_a_name_of_several_columns_is_named(twin: str) -> None:
     )
     (problem,) = plan_nearest(types, QUERIES, by="v", k=1, rows=5)[1]
     assert problem.startswith("objects have 2 columns that 'v' (needed by euclidean('v'))")
-    (problem,) = plan_assembly([types], key="v", close=ab.session("1 s"))[1]
+    (problem,) = plan_assembly([types], key="v", close=ab.close.gap("1 s"))[1]
     assert problem.startswith("input has 2 columns that 'v' (needed by key) may stand for")
     # Nobody asks for it: Spark does not mind either.
     assert plan_correlation(TYPES, types, where=ab.within("x", 1), window="1 s")[1] == []
 
 
 def test_a_key_is_not_named_twice_in_two_cases() -> None:
-    (problem,) = plan_assembly([TYPES], key=["k", "K"], close=ab.session("1 s"))[1]
+    (problem,) = plan_assembly([TYPES], key=["k", "K"], close=ab.close.gap("1 s"))[1]
     assert problem == "key names 'k' twice"
-    (problem,) = plan_assembly([{**TYPES, "Count": "int"}], key="count", close=ab.session("1 s"))[1]
+    (problem,) = plan_assembly([{**TYPES, "Count": "int"}], key="count", close=ab.close.gap("1 s"))[
+        1
+    ]
     assert problem == "key column 'Count' is also a column of the result: rename it"
 
 

@@ -1,1 +1,1 @@
-"""Instances out of scattered invocations: policies, keys, and the kernel of one bucket."""
+"""Instances out of scattered events: policies, keys, and the kernel of one bucket."""

@@ -28,8 +28,8 @@ FIGURES = (
     "closed",
     "reason",
     "count",
-    "expected",
-    "completeness",
+    "usual_count",
+    "count_ratio",
     "first_ts",
     "last_ts",
     "duration",
@@ -47,20 +47,20 @@ class Assembly:
     closing: Closing
     collect: tuple[str, ...]
     response: str | None
-    head: str
+    kind: str
     streams: int
     late: int | None
     max_open: int | None
     by_arrival: bool
     key_types: tuple[str, ...] = ()
-    collect_types: tuple[str, ...] = ()
+    keep_types: tuple[str, ...] = ()
 
     @property
     def settings(self) -> dict[str, str]:
         """What must stay the same for open windows to keep their meaning, as text by name.
 
         How windows close may change, but not what brings the rows of an instance together: a key of
-        another type has other hashes, and under a learned policy heads decide where a key lives.
+        another type has other hashes, and under a learned policy kinds decide where a key lives.
 
         Examples
         --------
@@ -68,17 +68,17 @@ class Assembly:
         >>> types = {"page": "string", "user": "int", "ts": "timestamp"}
         >>> call, _ = plan_assembly([types], key=["page", "user"], close=learned(spread=2))
         >>> call.settings
-        {'key': 'page string, user int', 'collect': 'nothing', 'time': 'ts', 'clock': 'event', \
+        {'key': 'page string, user int', 'keep': 'nothing', 'time': 'ts', 'clock': 'event', \
 'learned by': 'page in 2 parts'}
         """
         learned = isinstance(self.closing, Learned)
         parts = self.closing.spread if isinstance(self.closing, Learned) else 1
         return {
             "key": _typed(self.key, self.key_types),
-            "collect": _typed(self.collect, self.collect_types) or "nothing",
+            "keep": _typed(self.collect, self.keep_types) or "nothing",
             "time": self.time,
             "clock": "processing" if self.by_arrival else "event",
-            "learned by": f"{self.head} in {parts} parts" if learned else "nothing",
+            "learned by": f"{self.kind} in {parts} parts" if learned else "nothing",
         }
 
     def open_per_bucket(self, buckets: int) -> int | None:
@@ -117,8 +117,8 @@ def plan_assembly(
     (('page',), [])
     >>> plan_assembly([schema], key=["pag"], close="8 seconds")[1]
     ["input has no column 'pag' (needed by key); it has page, ts", "close must be a policy such as \
-ab.count_or_timeout(13, '22 seconds'), ab.session('8 seconds'), ab.wait('30 seconds') or \
-ab.learned(), got '8 seconds'"]
+ab.close.count(13, '22 seconds'), ab.close.gap('8 seconds'), ab.close.after('30 seconds') or \
+ab.close.learned(), got '8 seconds'"]
     """
     if not schemas:
         return None, ["there is no input: give one DataFrame or a list of them"]
@@ -128,15 +128,15 @@ ab.learned(), got '8 seconds'"]
     if len(schemas) > _MOST_STREAMS:
         check.say(f"{len(schemas)} inputs are more than {_MOST_STREAMS}: union some of them first")
     keys = _key(check, key)
-    kept = _columns(check, "collect", check.names("collect", collect))
+    kept = _columns(check, "keep", check.names("keep", collect))
     instant = check.column("input", check.name("time", time), "time", TIMESTAMP)
     took = None if response is None else _response(check, response)
-    head = _head(check, keys, close)
+    kind = _kind(check, keys, close)
     delay = None if late is None else check.duration("late", late)
     most = None if max_open is None else check.whole("max_open", max_open)
     arriving = check.choice("clock", clock, ("event", "processing")) == "processing"
     if arriving and late is not None:
-        check.say("late= is about event time: leave it out with clock='processing'")
+        check.say("watermark= is about event time: leave it out with clock='processing'")
     if check.problems:
         return None, check.problems
     types = check.inputs["input"]
@@ -144,15 +144,15 @@ ab.learned(), got '8 seconds'"]
         key=keys,
         time=instant,
         closing=close,
-        collect=kept,
+        keep=kept,
         response=took,
-        head=head,
+        kind=kind,
         streams=len(schemas),
-        late=delay,
+        watermark=delay,
         max_open=most,
         by_arrival=arriving,
         key_types=tuple(types[name] for name in keys),
-        collect_types=tuple(types[name] for name in kept),
+        keep_types=tuple(types[name] for name in kept),
     )
     return call, []
 
@@ -192,23 +192,23 @@ def _response(check: Check, response: Any) -> str:
     return found
 
 
-def _head(check: Check, keys: Sequence[str], close: Any) -> str:
+def _kind(check: Check, keys: Sequence[str], close: Any) -> str:
     """The column that is learned about."""
-    if not check.given("close", close, "close=ab.session('8 seconds')"):
+    if not check.given("close", close, "close=ab.close.gap('8 seconds')"):
         return ""
     if not isinstance(close, Closing):
         check.say(
-            "close must be a policy such as ab.count_or_timeout(13, '22 seconds'), "
-            f"ab.session('8 seconds'), ab.wait('30 seconds') or ab.learned(), got {close!r}"
+            "close must be a policy such as ab.close.count(13, '22 seconds'), "
+            f"ab.close.gap('8 seconds'), ab.close.after('30 seconds') or ab.close.learned(), got {close!r}"
         )
         return ""
-    if not isinstance(close, Learned) or close.head is None:
+    if not isinstance(close, Learned) or close.kind is None:
         return keys[0] if keys else ""
-    found = check.column("input", close.head, "head")
+    found = check.column("input", close.kind, "kind")
     if found and found not in keys:
         check.say(
-            f"head={close.head!r} is not one of the key columns {', '.join(map(repr, keys))}: an "
-            "instance must belong to one head"
+            f"kind={close.kind!r} is not one of the key columns {', '.join(map(repr, keys))}: an "
+            "instance must belong to one kind"
         )
     return found
 

@@ -1,8 +1,8 @@
 """When a window closes: the paper's count or timeout, a session gap, a fixed wait, or learned.
 
 A policy is a frozen description; the loop in `loop` obeys it. All of them open a window with the
-first invocation of a key and close it once. They differ in when, and in what becomes of an
-invocation that comes after the close while the key is still remembered (*lingers*): it opens a
+first event of a key and close it once. They differ in when, and in what becomes of an
+event that comes after the close while the key is still remembered (*lingers*): it opens a
 second window (``seq`` 1, 2, ...) or is a revision of the closed one (``revision`` 1, 2, ...).
 """
 
@@ -38,10 +38,10 @@ class Closing:
     linger: int
 
     # What the loop reads; policies override what they need.
-    size = _MOST  # this many invocations close a window as full
-    expects = 0  # invocations that a whole instance has, if that is known beforehand
-    restarts = False  # whether the timeout starts anew with every invocation
-    revises = False  # whether an invocation after the close is a revision or opens a window
+    size = _MOST  # this many events close a window as full
+    expects = 0  # events that a whole instance has, if that is known beforehand
+    restarts = False  # whether the timeout starts anew with every event
+    revises = False  # whether an event after the close is a revision or opens a window
     learns = False
 
 
@@ -60,7 +60,7 @@ class CountOrTimeout(Closing):
         return self.n
 
     def __str__(self) -> str:
-        return f"ab.count_or_timeout({self.n}, {describe(self.timeout)!r})"
+        return f"ab.close.count({self.n}, {describe(self.timeout)!r})"
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Session(Closing):
     restarts = True
 
     def __str__(self) -> str:
-        return f"ab.session({describe(self.timeout)!r})"
+        return f"ab.close.gap({describe(self.timeout)!r})"
 
 
 @dataclass(frozen=True)
@@ -80,20 +80,20 @@ class Wait(Closing):
     revises = True
 
     def __str__(self) -> str:
-        return f"ab.wait({describe(self.timeout)!r})"
+        return f"ab.close.after({describe(self.timeout)!r})"
 
 
 @dataclass(frozen=True)
 class Learned(Closing):
     """See `learned`."""
 
-    head: str | None = None
+    kind: str | None = None
     risk: float = 0.01
     cap: int = 1000
     coverage: float = 0.5
     after: int = 20
     spread: int = 1
-    max_heads: int = 100_000
+    max_kinds: int = 100_000
 
     restarts = True
     revises = True
@@ -104,29 +104,29 @@ class Learned(Closing):
         return self.cap
 
     def __str__(self) -> str:
-        return f"ab.learned({describe(self.timeout)!r}, risk={self.risk:g})"
+        return f"ab.close.learned({describe(self.timeout)!r}, risk={self.risk:g})"
 
 
 def count_or_timeout(n: int, timeout: Duration, *, linger: Duration | None = None) -> Closing:
-    """The small window array of the DSSIS paper: `n` invocations, or `timeout` after the first.
+    """The small window array of the DSSIS paper: `n` events, or `timeout` after the first.
 
-    The clock starts with the first invocation and never restarts. An invocation after the close
+    The clock starts with the first event and never restarts. An event after the close
     opens a second window of the key.
 
     Parameters
     ----------
     n
-        The window's size; `expected` in the result.
+        The window's size; `usual_count` in the result.
     timeout
         Windows are ``[opened, opened + timeout)``.
     linger
         How long a key is remembered after its window closed, so that second windows are numbered
-        and late invocations find their instance; by default the timeout.
+        and late events find their instance; by default the timeout.
 
     Examples
     --------
     >>> print(count_or_timeout(13, "22 seconds"))
-    ab.count_or_timeout(13, '22 seconds')
+    ab.close.count(13, '22 seconds')
     """
     problems = _whole("n", n)
     us, lingers = _times("count_or_timeout", "timeout", timeout, linger, problems)
@@ -134,27 +134,27 @@ def count_or_timeout(n: int, timeout: Duration, *, linger: Duration | None = Non
 
 
 def session(gap: Duration, *, linger: Duration | None = None) -> Closing:
-    """Close when no invocation of the key has come for `gap`.
+    """Close when no event of the key has come for `gap`.
 
     Examples
     --------
     >>> print(session("8 seconds"))
-    ab.session('8 seconds')
+    ab.close.gap('8 seconds')
     """
     us, lingers = _times("session", "gap", gap, linger, [])
     return Session(us, lingers)
 
 
 def wait(duration: Duration, *, linger: Duration | None = None) -> Closing:
-    """Close `duration` after the first invocation, however many have come.
+    """Close `duration` after the first event, however many have come.
 
-    This is what OpenTelemetry's tail sampling does with its ``decision_wait``. Invocations after
+    This is what OpenTelemetry's tail sampling does with its ``decision_wait``. Events after
     the close are revisions of the instance for as long as it lingers (by default as long again).
 
     Examples
     --------
     >>> print(wait("30 seconds"))
-    ab.wait('30 seconds')
+    ab.close.after('30 seconds')
     """
     us, lingers = _times("wait", "duration", duration, linger, [])
     return Wait(us, lingers)
@@ -164,21 +164,21 @@ def learned(
     timeout: Duration = "30 seconds",
     *,
     risk: float = 0.01,
-    head: str | None = None,
+    kind: str | None = None,
     cap: int = 1000,
     coverage: float = 0.5,
     after: int = 20,
     linger: Duration | None = None,
     spread: int = 1,
-    max_heads: int = 100_000,
+    max_kinds: int = 100_000,
 ) -> Closing:
-    """Close when it is all but sure that nothing more is to come, by what was seen of its head.
+    """Close when it is all but sure that nothing more is to come, by what was seen of its kind.
 
-    For every head the degrees of recent instances and their longest silences are kept, counted at
-    the end of their `linger`, when late invocations are in: what a close cut off is learned too. A
-    window closes as soon as the chance that another invocation will come is at most `risk`: as
+    For every kind the sizes of recent instances and their longest silences are kept, counted at
+    the end of their `linger`, when late events are in: what a close cut off is learned too. A
+    window closes as soon as the chance that another event will come is at most `risk`: as
     ``complete`` with the last one, or by timer (``timeout``) when a silence has lasted so long that
-    this has become unlikely. At `cap` invocations it closes as ``full``.
+    this has become unlikely. At `cap` events it closes as ``full``.
 
     Parameters
     ----------
@@ -187,30 +187,30 @@ def learned(
     risk
         The chance to take that a window closes too early. Smaller waits longer. About this share of
         instances, or less, gets revisions.
-    head
+    kind
         The column whose values are learned about; by default the first of the key.
     cap
         A window never holds more than this.
     coverage
-        `expected` in the result is the least degree that this share of the head's recent instances
+        `usual_count` in the result is the least degree that this share of the kind's recent instances
         does not exceed: by default their median.
     after
-        Instances of several invocations before their silences are believed, of the head and of all
-        heads; a quarter of them before there is an `expected`.
+        Instances of several events before their silences are believed, of the kind and of all
+        kinds; a quarter of them before there is an `usual_count`.
     linger
-        How long an instance is remembered after its close; invocations that come meanwhile are
+        How long an instance is remembered after its close; events that come meanwhile are
         revisions of it. By default as long as `timeout`. What comes later still is never learned,
         so it must be longer than most silences.
     spread
-        Split every head into so many parts by key, each of which learns for itself; for heads
+        Split every kind into so many parts by key, each of which learns for itself; for kinds
         that are too hot for one worker.
-    max_heads
-        Heads remembered per bucket; the one that was learned about longest ago is forgotten first.
+    max_kinds
+        Kinds remembered per bucket; the one that was learned about longest ago is forgotten first.
 
     Examples
     --------
     >>> print(learned("22 seconds"))
-    ab.learned('22 seconds', risk=0.01)
+    ab.close.learned('22 seconds', risk=0.01)
     >>> learned(risk=0)
     Traceback (most recent call last):
         ...
@@ -222,15 +222,15 @@ def learned(
         ("cap", cap),
         ("after", after),
         ("spread", spread),
-        ("max_heads", max_heads),
+        ("max_kinds", max_kinds),
     ):
         problems += _whole(name, value)
     if not is_number(coverage) or not 0 < coverage <= 1:
         problems.append(f"coverage must be above 0 and at most 1, got {coverage!r}")
     if not is_number(risk) or not 1e-9 <= risk < 1:
         problems.append(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
-    if head is not None and not isinstance(head, str):
-        problems.append(f"head must be the name of a column, got {head!r}")
+    if kind is not None and not isinstance(kind, str):
+        problems.append(f"kind must be the name of a column, got {kind!r}")
     us, lingers = _times("learned", "timeout", timeout, linger, problems)
     if not lingers:
         what = "linger must be longer than nothing, or what a close cuts off is never learned"
@@ -238,13 +238,13 @@ def learned(
     return Learned(
         us,
         lingers,
-        head=head,
+        kind=kind,
         risk=float(risk),
         cap=int(cap),
         coverage=float(coverage),
         after=int(after),
         spread=int(spread),
-        max_heads=int(max_heads),
+        max_kinds=int(max_kinds),
     )
 
 

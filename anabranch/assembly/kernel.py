@@ -1,8 +1,8 @@
-"""One bucket's step: invocations in, closed windows out.
+"""One bucket's step: events in, closed windows out.
 
-In event time an invocation waits until the clock, which is the watermark, has passed it; then all
+In event time an event waits until the clock, which is the watermark, has passed it; then all
 those waiting are taken in order of time, key and content, with the timers between them. So the
-result is that of the whole stream sorted by time, however it came. An invocation that comes when
+result is that of the whole stream sorted by time, however it came. An event that comes when
 the clock has passed its time already is *late*: it joins the open window of its key, or else is a
 revision of the instance that lingers, or else a row of its own. In processing time the clock is the
 time of the micro-batch, and nothing waits.
@@ -36,7 +36,7 @@ from anabranch.assembly.loop import (
     flatten,
     run_loop,
 )
-from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Invocations, refs_of
+from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Events, refs_of
 from anabranch.flow.blocks import Block, concat, together, weigh
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.load import Figures
@@ -44,9 +44,9 @@ from anabranch.flow.slices import Slice, Slices
 
 __all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
 
-# Columns of the matrix "w" of an invocation: both hashes of its key, the hash of its head, when it
+# Columns of the matrix "w" of an event: both hashes of its key, the hash of its kind, when it
 # ended, the bit of its stream, and a hash of its content that settles ties.
-ROW = ("h1", "h2", "head", "end", "stream", "tie")
+ROW = ("h1", "h2", "kind", "end", "stream", "tie")
 
 _SLICE_BYTES = 32 << 20
 # What closed windows carry in one piece: Arrow arrays of text hold 2 GB.
@@ -68,7 +68,7 @@ class Emitted:
 
 @dataclass
 class AssembleLoad(Figures):
-    """One bucket's step in figures. `late` and `rejected` count invocations."""
+    """One bucket's step in figures. `late` and `rejected` count events."""
 
     rows: int = 0
     instances: int = 0
@@ -132,7 +132,7 @@ class AssembleKernel:
         self.by_last_step = by_last_step
         self.load = AssembleLoad(worker)
         self._result = result
-        self._rows = Invocations(slices)
+        self._rows = Events(slices)
         self._tables: dict[str, np.ndarray] = {}
         self._changed = False
 
@@ -252,8 +252,8 @@ class AssembleKernel:
         names = np.concatenate([kept, refs])
         links = np.full(len(names), -1, np.int64)
         _chain(meta[:known], links)
-        heads, degrees, silences, ordered, common = self._knowledge(held, meta[:known], rows)
-        size = len(held.get("heads", ()))
+        kinds, sizes, silences, ordered, common = self._knowledge(held, meta[:known], rows)
+        size = len(held.get("kinds", ()))
         out, starts, items, c = run_loop(
             meta,
             known,
@@ -273,9 +273,9 @@ class AssembleKernel:
             self.max_open,
             notes.order,
             notes.learned,
-            heads,
+            kinds,
             size,
-            degrees,
+            sizes,
             silences,
             ordered,
             common,
@@ -286,7 +286,7 @@ class AssembleKernel:
         self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
         learned = {}
         if closing.learns:
-            learned = _settled(heads[: c[HEADS]], degrees, silences, ordered, common)
+            learned = _settled(kinds[: c[HEADS]], sizes, silences, ordered, common)
         self._keep(meta[: c[SLOTS]], links, names, clock, learned)
         assert int(c[EMITTED]) == len(out) and self.load.open_windows == (
             0 if flush else int(c[OPENS])
@@ -341,7 +341,7 @@ class AssembleKernel:
     def _knowledge(
         self, held: dict[str, np.ndarray], meta: np.ndarray, rows: np.ndarray
     ) -> tuple[np.ndarray, ...]:
-        """What is known of heads, with room for more; as good as nothing unless it is learned."""
+        """What is known of kinds, with room for more; as good as nothing unless it is learned."""
         if not self.closing.learns:
             return new_knowledge({}, 1)
         room = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]]))) + 1
@@ -374,18 +374,18 @@ class AssembleKernel:
 
 
 def _settled(
-    heads: np.ndarray,
-    degrees: np.ndarray,
+    kinds: np.ndarray,
+    sizes: np.ndarray,
     silences: np.ndarray,
     ordered: np.ndarray,
     common: np.ndarray,
 ) -> dict[str, np.ndarray]:
-    """What is known as it is stored, the head that was learned about longest ago first."""
-    live = np.flatnonzero(heads[:, L_SEEN] >= 0)
-    live = live[np.argsort(heads[live, L_SEEN], kind="stable")]
+    """What is known as it is stored, the kind that was learned about longest ago first."""
+    live = np.flatnonzero(kinds[:, L_SEEN] >= 0)
+    live = live[np.argsort(kinds[live, L_SEEN], kind="stable")]
     return {
-        "heads": heads[live],
-        "degrees": degrees[live],
+        "kinds": kinds[live],
+        "sizes": sizes[live],
         "silences": silences[live],
         "ordered": ordered[live],
         "common": common,
@@ -424,9 +424,9 @@ def _chain(meta: np.ndarray, links: np.ndarray) -> None:
 
 
 def _parameters(closing: Closing) -> tuple[float, float, int, int, int]:
-    """What a learned policy learns by: risk, coverage, after, most heads, and how long it holds."""
+    """What a learned policy learns by: risk, coverage, after, most kinds, and how long it holds."""
     if not isinstance(closing, Learned):
         return 0.0, 0.0, 0, 0, 0
     # By then instances of the very beginning have settled, long ones as well as short ones.
     hold = closing.timeout + 2 * closing.linger
-    return closing.risk, closing.coverage, closing.after, closing.max_heads, hold
+    return closing.risk, closing.coverage, closing.after, closing.max_kinds, hold

@@ -1,56 +1,56 @@
 """Association strategies: which columns together name an instance.
 
-Each fails in its own way: the head alone when instances of a page overlap, head and time when two
-clients ask for a page in the same second, head and client when a client asks for a page again
+Each fails in its own way: the kind alone when instances of a page overlap, kind and time when two
+clients ask for a page in the same second, kind and client when a client asks for a page again
 while the first instance is under way, all three only when both happen.
 """
 
 from __future__ import annotations
 
-__all__ = ["by_head", "by_head_client", "by_head_time", "by_head_time_client"]
+__all__ = ["by_head_client", "by_head_time", "by_head_time_client", "by_kind"]
 
 
-def by_head(head: str = "head") -> list[str]:
-    """The head service alone.
+def by_kind(kind: str = "kind") -> list[str]:
+    """The kind service alone.
 
     Examples
     --------
-    >>> by_head("page")
+    >>> by_kind("page")
     ['page']
     """
-    return [head]
+    return [kind]
 
 
-def by_head_time(head: str = "head", started: str = "instance_ts") -> list[str]:
+def by_head_time(kind: str = "kind", started: str = "instance_ts") -> list[str]:
     """Head, and when its instance began.
 
     Examples
     --------
     >>> by_head_time()
-    ['head', 'instance_ts']
+    ['kind', 'instance_ts']
     """
-    return [head, started]
+    return [kind, started]
 
 
-def by_head_client(head: str = "head", client: str = "client") -> list[str]:
+def by_head_client(kind: str = "kind", client: str = "client") -> list[str]:
     """Head, and who asked.
 
     Examples
     --------
     >>> by_head_client()
-    ['head', 'client']
+    ['kind', 'client']
     """
-    return [head, client]
+    return [kind, client]
 
 
 def by_head_time_client(
-    head: str = "head", started: str = "instance_ts", client: str = "client"
+    kind: str = "kind", started: str = "instance_ts", client: str = "client"
 ) -> list[str]:
     """Head, when its instance began, and who asked.
 
     Examples
     --------
     >>> by_head_time_client(started="started")
-    ['head', 'started', 'client']
+    ['kind', 'started', 'client']
     """
-    return [head, started, client]
+    return [kind, started, client]

@@ -1,6 +1,6 @@
 """What a learned policy knows, and how long it waits: the chance that more is to come.
 
-A window of `count` invocations that has been silent for a time g is whole or not. Let p be the
+A window of `count` events that has been silent for a time g is whole or not. Let p be the
 chance that an instance like it goes on, and S(g) the share of instances that go on after a longer
 silence than g. Having waited for g in vain, the chance that more is to come is
 
@@ -9,11 +9,11 @@ silence than g. Having waited for g in vain, the chance that more is to come is
 and the window closes when that has fallen to the risk that is allowed: at once if p is that small,
 otherwise after the silence g with S(g) = risk (1 - p) / (p (1 - risk)).
 
-p comes from the head's recent degrees. At the greatest of them these cannot say how often it is
-exceeded; what has happened to all heads of which as much was known can. S comes from the longest
-silences of the head's recent instances or, while there are few, of all heads'. But what is unlikely
+p comes from the kind's recent sizes. At the greatest of them these cannot say how often it is
+exceeded; what has happened to all kinds of which as much was known can. S comes from the longest
+silences of the kind's recent instances or, while there are few, of all kinds'. But what is unlikely
 to come may take longer than what always does: where p is below a half, S is that of the silences
-before such invocations. Everything is learned from instances whose time of lingering is over, so
+before such events. Everything is learned from instances whose time of lingering is over, so
 that what a close cut off counts too.
 """
 
@@ -29,14 +29,14 @@ __all__ = ["COMMON", "HEAD_WIDTH", "RING", "learn", "new_knowledge", "patience"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-# Columns of the table of heads; the rings of recent instances are tables of their own.
+# Columns of the table of kinds; the rings of recent instances are tables of their own.
 L_HASH, L_ZERO, L_N, L_SILENCES, L_DEGREE, L_SEEN = range(6)
 HEAD_WIDTH = 6
 RING, COMMON_RING, RARE_RING = 32, 512, 128
 
-# What is known of all heads, in one array: when the first invocation came, how many silences there
-# are and how many before what was unlikely to come, instances with so many invocations and those
-# of them that had more, instances that came up to the greatest degree known of their head and those
+# What is known of all kinds, in one array: when the first event came, how many silences there
+# are and how many before what was unlikely to come, instances with so many events and those
+# of them that had more, instances that came up to the greatest degree known of their kind and those
 # of them that went beyond, then both kinds of silences by age and by length.
 DEGREES, BINS = 64, 12
 C_FIRST, C_SILENCES, C_RARE, C_REACHED = 0, 1, 2, 3
@@ -49,20 +49,20 @@ C_RARE_RING = C_ORDERED + COMMON_RING
 C_RARE_ORDERED = C_RARE_RING + RARE_RING
 COMMON = C_RARE_ORDERED + RARE_RING
 
-UNSET = np.int64(-(1 << 62))  # there was no first invocation yet
+UNSET = np.int64(-(1 << 62))  # there was no first event yet
 _UNLIKELY = 0.5
 _AGE = 8192  # counts are halved here, so that what is old fades
 
 
 def new_knowledge(held: dict[str, np.ndarray], room: int) -> tuple[np.ndarray, ...]:
-    """Heads, degrees, silences by age and by length, and common knowledge; room for more heads.
+    """Kinds, sizes, silences by age and by length, and common knowledge; room for more kinds.
 
     Examples
     --------
     >>> [array.shape for array in new_knowledge({}, 3)]
     [(3, 6), (3, 32), (3, 32), (3, 32), (1437,)]
     """
-    widths = {"heads": HEAD_WIDTH, "degrees": RING, "silences": RING, "ordered": RING}
+    widths = {"kinds": HEAD_WIDTH, "sizes": RING, "silences": RING, "ordered": RING}
     found = []
     for name, width in widths.items():
         known = held.get(name, np.empty((0, width), np.int64))
@@ -74,7 +74,7 @@ def new_knowledge(held: dict[str, np.ndarray], room: int) -> tuple[np.ndarray, .
 
 @njit
 def _situation(known, count):
-    """Which heads are alike: as much known of them, and one invocation or several."""
+    """Which kinds are alike: as much known of them, and one event or several."""
     size = 0
     while known > 1:
         known >>= 1
@@ -101,16 +101,16 @@ def _remember(ring, ordered, n, value):
 
 
 @njit
-def _chance(known, degrees, common, count):
-    """How likely it is that an instance with so many invocations gets more."""
+def _chance(known, sizes, common, count):
+    """How likely it is that an instance with so many events gets more."""
     c = min(count, DEGREES)
     usual = (common[C_MORE + c] + 1) / (common[C_REACHED + c] + 2)
     if known == 0:
         return usual
     reached, more = 0, 0
     for j in range(known):
-        reached += degrees[j] >= count
-        more += degrees[j] > count
+        reached += sizes[j] >= count
+        more += sizes[j] > count
     if more == 0:
         b = _situation(known, count)
         return (common[C_EXCEEDED + b] + usual) / (common[C_MET + b] + 1)
@@ -118,16 +118,16 @@ def _chance(known, degrees, common, count):
 
 
 @njit
-def learn(head, degrees, silences, ordered, common, count, silence, last, coverage):
-    """Take in an instance of a head: how many invocations, its longest and its last silence."""
-    n = head[L_N]
+def learn(kind, sizes, silences, ordered, common, count, silence, last, coverage):
+    """Take in an instance of a kind: how many events, its longest and its last silence."""
+    n = kind[L_N]
     filled = min(n, RING)
-    if count > 1 and _chance(filled, degrees, common, count - 1) < _UNLIKELY:
+    if count > 1 and _chance(filled, sizes, common, count - 1) < _UNLIKELY:
         ring = common[C_RARE_RING : C_RARE_RING + RARE_RING]
         _remember(ring, common[C_RARE_ORDERED:], common[C_RARE], last)
         common[C_RARE] += 1
     if filled:
-        most = degrees[:filled].max()
+        most = sizes[:filled].max()
         for c in range(most, count + 1):
             b = _situation(filled, c)
             common[C_MET + b] += 1
@@ -141,15 +141,15 @@ def learn(head, degrees, silences, ordered, common, count, silence, last, covera
     if common[C_REACHED + 1] >= _AGE:
         for c in range(C_REACHED, C_MET):
             common[c] //= 2
-    degrees[n % RING] = count
-    head[L_N] = n + 1
+    sizes[n % RING] = count
+    kind[L_N] = n + 1
     filled = min(n + 1, RING)
-    found = np.sort(degrees[:filled])
+    found = np.sort(sizes[:filled])
     place = int(np.ceil(coverage * filled - 1e-9)) - 1
-    head[L_DEGREE] = found[min(filled - 1, max(0, place))]
+    kind[L_DEGREE] = found[min(filled - 1, max(0, place))]
     if count > 1:
-        _remember(silences, ordered, head[L_SILENCES], silence)
-        head[L_SILENCES] += 1
+        _remember(silences, ordered, kind[L_SILENCES], silence)
+        kind[L_SILENCES] += 1
         ring = common[C_RING : C_RING + COMMON_RING]
         in_order = common[C_ORDERED : C_ORDERED + COMMON_RING]
         _remember(ring, in_order, common[C_SILENCES], silence)
@@ -157,14 +157,14 @@ def learn(head, degrees, silences, ordered, common, count, silence, last, covera
 
 
 @njit
-def patience(head, degrees, ordered, common, count, risk, after):
-    """How long to wait for another invocation; 0 if not at all, -1 if nobody knows.
+def patience(kind, sizes, ordered, common, count, risk, after):
+    """How long to wait for another event; 0 if not at all, -1 if nobody knows.
 
-    `head` may be a row of zeros, of which nothing is known.
+    `kind` may be a row of zeros, of which nothing is known.
     """
     if common[C_REACHED + 1] < after:
         return np.int64(-1)
-    p = _chance(min(head[L_N], RING), degrees, common, count)
+    p = _chance(min(kind[L_N], RING), sizes, common, count)
     share = risk * (1 - p) / (p * (1 - risk))  # p is never 0
     if share >= 1:
         return np.int64(0)
@@ -175,9 +175,9 @@ def patience(head, degrees, ordered, common, count, risk, after):
     if p < _UNLIKELY and common[C_RARE] >= after:
         lengths = common[C_RARE_ORDERED:]
         n = min(common[C_RARE], RARE_RING)
-    elif head[L_SILENCES] >= after:
+    elif kind[L_SILENCES] >= after:
         lengths = ordered
-        n = min(head[L_SILENCES], RING)
+        n = min(kind[L_SILENCES], RING)
     if share * (n + 1) >= 1:
         place = int(np.ceil((1 - share) * n - 1e-9)) - 1
         return lengths[max(0, place)] + 1

@@ -20,9 +20,9 @@ __all__ = ["Assembled", "assemble_arrays"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """Rows of the result (`windows`, by `loop.Column`) and which invocations each holds.
+    """Rows of the result (`windows`, by `loop.Column`) and which events each holds.
 
-    The invocations of row i are ``rows[starts[i]:starts[i + 1]]``, as positions in the input.
+    The events of row i are ``rows[starts[i]:starts[i + 1]]``, as positions in the input.
     """
 
     windows: np.ndarray
@@ -37,7 +37,7 @@ class Assembled:
 
     @property
     def row_of(self) -> np.ndarray:
-        """For every invocation the row of the result that holds it."""
+        """For every event the row of the result that holds it."""
         found = np.empty(len(self.rows), np.int64)
         found[self.rows] = np.repeat(np.arange(len(self.windows)), np.diff(self.starts))
         return found
@@ -55,13 +55,13 @@ def assemble_arrays(
     key: Any,
     closing: Closing,
     *,
-    head: Any = None,
+    kind: Any = None,
     end: Any = None,
     stream: Any = None,
     steps: int = 1,
     max_open: int | None = None,
 ) -> Assembled:
-    """Assemble invocations given as arrays, in event time, to the end of the input.
+    """Assemble events given as arrays, in event time, to the end of the input.
 
     Windows that are open at the end wait for their deadline. Rows may come in any order.
 
@@ -73,10 +73,10 @@ def assemble_arrays(
         Whole numbers that name the instance.
     closing
         When windows close.
-    head
-        Whole numbers that name the head; the key if left out.
+    kind
+        Whole numbers that name the kind; the key if left out.
     end, stream
-        When each invocation ended, and the number of its stream.
+        When each event ended, and the number of its stream.
     steps
         Into how many steps of the clock the run is cut; the result is the same, the memory less.
     max_open
@@ -96,7 +96,7 @@ def assemble_arrays(
     w = np.empty((n, 6), np.int64)
     keys = np.asarray(key, np.int64)
     w[:, 0], w[:, 1] = mix(keys), keys
-    w[:, 2] = keys if head is None else np.asarray(head, np.int64)
+    w[:, 2] = keys if kind is None else np.asarray(kind, np.int64)
     w[:, 3] = times if end is None else np.asarray(end, np.int64)
     w[:, 4] = 1 if stream is None else np.int64(1) << np.asarray(stream, np.int64)
     w[:, 5] = np.arange(n)

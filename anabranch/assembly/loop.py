@@ -1,10 +1,10 @@
-"""The compiled loop: invocations in order of time, and the timers between them.
+"""The compiled loop: events in order of time, and the timers between them.
 
 All windows of a bucket are rows of one table of integers (`WIDTH` columns, named below), found by a
 hash table over both key hashes. Deadlines of open windows sit in a binary heap, remembered
 instances in a queue (they linger equally long, so they leave in the order they closed). Before an
-invocation of time t every timer due at or before t fires, in the order of time and key: what comes
-out then depends on the invocations alone, not on how they were batched.
+event of time t every timer due at or before t fires, in the order of time and key: what comes
+out then depends on the events alone, not on how they were batched.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ FREE, OPEN, LINGERING = 0, 1, 2
 CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late")
 FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE = range(6)
 
-# Columns of a row: both key hashes, the head's hash, event time, end, stream bit, late or not.
+# Columns of a row: both key hashes, the kind's hash, event time, end, stream bit, late or not.
 R_H1, R_H2, R_HEAD, R_T, R_END, R_STREAM, R_LATE = range(7)
 
 # Counters that the loop's parts share.
@@ -141,7 +141,7 @@ def _settle(meta, heap, times, c):
 
 @njit
 def _emit(meta, c, slot, out, starts, items, links):
-    """A row of the result: the window as it is, and its invocations since the last one."""
+    """A row of the result: the window as it is, and its events since the last one."""
     e = c[EMITTED]
     out[e, :] = meta[slot, :]
     starts[e] = c[ITEMS]
@@ -170,46 +170,46 @@ def _close(meta, c, slot, reason, at, out, starts, items, links, queue, orders):
 
 @njit
 def _settled(
-    meta, c, slot, heads, degrees, silences, ordered, common, table, hqueue, hseen, coverage, most
+    meta, c, slot, kinds, sizes, silences, ordered, common, table, hqueue, hseen, coverage, most
 ):
     """Learn from an instance of which nothing more will be heard."""
-    head = meta[slot, HEAD]
-    known, at = _find(heads, table, c[HEADS], head, np.int64(0))
+    kind = meta[slot, HEAD]
+    known, at = _find(kinds, table, c[HEADS], kind, np.int64(0))
     if known < 0:
         known = c[HEADS]
         c[HEADS] += 1
         table[at] = known
-        heads[known, L_HASH], heads[known, L_ZERO] = head, 0
-        heads[known, L_SEEN] = -1
-    if heads[known, L_SEEN] < 0:
-        heads[known, L_N:] = 0
+        kinds[known, L_HASH], kinds[known, L_ZERO] = kind, 0
+        kinds[known, L_SEEN] = -1
+    if kinds[known, L_SEEN] < 0:
+        kinds[known, L_N:] = 0
         c[LIVE_HEADS] += 1
     learn(
-        heads[known], degrees[known], silences[known], ordered[known], common,
+        kinds[known], sizes[known], silences[known], ordered[known], common,
         meta[slot, COUNT], meta[slot, GAP], meta[slot, LAST_GAP], coverage,
     )  # fmt: skip
-    heads[known, L_SEEN] = c[LEARNED]
+    kinds[known, L_SEEN] = c[LEARNED]
     hqueue[c[HEAD_IN]], hseen[c[HEAD_IN]] = known, c[LEARNED]
     c[HEAD_IN] += 1
     c[LEARNED] += 1
-    while c[LIVE_HEADS] > most:  # forget the head that was learned about longest ago
+    while c[LIVE_HEADS] > most:  # forget the kind that was learned about longest ago
         old, seen = hqueue[c[HEAD_OUT]], hseen[c[HEAD_OUT]]
         c[HEAD_OUT] += 1
-        if heads[old, L_SEEN] == seen:
-            heads[old, L_SEEN] = -1
+        if kinds[old, L_SEEN] == seen:
+            kinds[old, L_SEEN] = -1
             c[LIVE_HEADS] -= 1
 
 
 @njit
 def run_loop(
     meta, known, links, rows, offset, clock, by_arrival, flush, restarts, revises, learns, size,
-    expects, timeout, linger, max_open, order, learned_before, heads, n_heads, degrees, silences,
-    ordered, common, risk, coverage, after, max_heads, hold,
+    expects, timeout, linger, max_open, order, learned_before, kinds, n_heads, sizes, silences,
+    ordered, common, risk, coverage, after, max_kinds, hold,
 ):  # fmt: skip
     """Take in `rows` in their order, fire what is due at `clock`, and tell what closed.
 
-    `meta` has room for `known` windows and one per row. Row i of `rows` is the invocation
-    ``offset + i``, as `links`, the chains of invocations of open windows, number them. A late row
+    `meta` has room for `known` windows and one per row. Row i of `rows` is the event
+    ``offset + i``, as `links`, the chains of events of open windows, number them. A late row
     is of time `clock`; `by_arrival` every row is. Nothing that is learned is believed before `hold`
     has passed since the first row. Returns emitted windows, where each one's items start, the
     items, and counters.
@@ -231,19 +231,19 @@ def run_loop(
     while capacity < 2 * (known + n + 1):
         capacity *= 2
     table = np.full(capacity, -1, np.int64)
-    # Heads of this step, and the order in which they were learned about.
-    head_capacity = 16
-    while head_capacity < 2 * (len(heads) + 1):
-        head_capacity *= 2
-    head_table = np.full(head_capacity if learns else 1, -1, np.int64)
+    # Kinds of this step, and the order in which they were learned about.
+    kind_capacity = 16
+    while kind_capacity < 2 * (len(kinds) + 1):
+        kind_capacity *= 2
+    kind_table = np.full(kind_capacity if learns else 1, -1, np.int64)
     hqueue, hseen = np.empty(n_heads + bound, np.int64), np.empty(n_heads + bound, np.int64)
     c[HEADS] = n_heads
     c[LIVE_HEADS] = n_heads
     if learns:
         for h in range(n_heads):
-            _, at = _find(heads, head_table, n_heads, heads[h, L_HASH], np.int64(0))
-            head_table[at] = h
-            hqueue[h], hseen[h] = h, heads[h, L_SEEN]
+            _, at = _find(kinds, kind_table, n_heads, kinds[h, L_HASH], np.int64(0))
+            kind_table[at] = h
+            hqueue[h], hseen[h] = h, kinds[h, L_SEEN]
         c[HEAD_IN] = n_heads
     for slot in range(known):  # lingering ones come in the order they closed
         _, at = _find(meta, table, known, meta[slot, H1], meta[slot, H2])
@@ -278,8 +278,8 @@ def run_loop(
             c[FIRST_OUT] += 1
             if learns and meta[slot, REASON] != LATE:
                 _settled(
-                    meta, c, slot, heads, degrees, silences, ordered, common, head_table, hqueue,
-                    hseen, coverage, max_heads,
+                    meta, c, slot, kinds, sizes, silences, ordered, common, kind_table, hqueue,
+                    hseen, coverage, max_kinds,
                 )  # fmt: skip
             meta[slot, STATE] = FREE
         if i == n:
@@ -288,13 +288,13 @@ def run_loop(
         h1, h2, t = rows[i, R_H1], rows[i, R_H2], rows[i, R_T]
         late = rows[i, R_LATE] != 0
         row = offset + i
-        head = -1
+        kind = -1
         if learns:
             if common[C_FIRST] == UNSET:
                 common[C_FIRST] = now
-            head, _ = _find(heads, head_table, c[HEADS], rows[i, R_HEAD], np.int64(0))
-            if head >= 0 and heads[head, L_SEEN] < 0:
-                head = -1
+            kind, _ = _find(kinds, kind_table, c[HEADS], rows[i, R_HEAD], np.int64(0))
+            if kind >= 0 and kinds[kind, L_SEEN] < 0:
+                kind = -1
         slot, at = _find(meta, table, c[SLOTS], h1, h2)
         if slot < 0:
             slot = c[SLOTS]
@@ -347,8 +347,8 @@ def run_loop(
             meta[slot, STREAMS] = rows[i, R_STREAM]
             meta[slot, LINK], meta[slot, LINK_END] = row, row
             meta[slot, EXPECTED] = expects
-            if head >= 0 and heads[head, L_N] >= max(after // 4, 1):
-                meta[slot, EXPECTED] = heads[head, L_DEGREE]
+            if kind >= 0 and kinds[kind, L_N] >= max(after // 4, 1):
+                meta[slot, EXPECTED] = kinds[kind, L_DEGREE]
             c[OPENS] += 1
             c[PEAK] = max(c[PEAK], c[OPENS])
             if late:  # nobody knows the rest of it: out at once
@@ -360,14 +360,14 @@ def run_loop(
             meta[slot, QUEUED] = NEVER
         whole = False
         if learns and now >= common[C_FIRST] + hold:
-            if head >= 0:
+            if kind >= 0:
                 wait = patience(
-                    heads[head], degrees[head], ordered[head], common, meta[slot, COUNT], risk,
+                    kinds[kind], sizes[kind], ordered[kind], common, meta[slot, COUNT], risk,
                     after,
                 )  # fmt: skip
             else:
                 wait = patience(
-                    stranger, degrees[0], ordered[0], common, meta[slot, COUNT], risk, after
+                    stranger, sizes[0], ordered[0], common, meta[slot, COUNT], risk, after
                 )
             if wait >= 0:
                 # What comes at the same instant is still to be taken.

@@ -1,8 +1,8 @@
-"""Arrow batches of invocations to one packed block per bucket, and closed windows back to Arrow.
+"""Arrow batches of events to one packed block per bucket, and closed windows back to Arrow.
 
-A batch has the columns ``t, end`` (microseconds), ``h1, h2, head, tie`` (hashes), ``k0, k1, ...``
+A batch has the columns ``t, end`` (microseconds), ``h1, h2, kind, tie`` (hashes), ``k0, k1, ...``
 (the key) and ``c0, c1, ...`` (what is collected). All windows of a key live in one bucket, and
-under a learned policy all keys of a head.
+under a learned policy all keys of a kind.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.kernel import Packed
 
-__all__ = ["InvocationPacking", "result_batch"]
+__all__ = ["EventPacking", "result_batch"]
 
 
 @dataclass(frozen=True)
-class InvocationPacking:
+class EventPacking:
     """Packs the rows of one input for so many buckets."""
 
     call: Assembly
@@ -66,7 +66,7 @@ class InvocationPacking:
 
     def _faults(self, batch: pa.RecordBatch) -> Faults:
         t = batch.column("t")
-        faults = Faults("invocation of", batch.column("k0"), drop=True)
+        faults = Faults("event of", batch.column("k0"), drop=True)
         faults.where(t.is_null(), f"time column {self.call.time!r} is null")
         for number, name in enumerate(self.call.key):
             faults.where(batch.column(f"k{number}").is_null(), f"key column {name!r} is null")
@@ -77,13 +77,13 @@ class InvocationPacking:
     def _block(self, batch: pa.RecordBatch) -> Block:
         t = batch.column("t").to_numpy()
         w = np.empty((len(t), 6), np.int64)
-        for place, name in enumerate(("h1", "h2", "head")):
+        for place, name in enumerate(("h1", "h2", "kind")):
             w[:, place] = batch.column(name).to_numpy()
         w[:, 3] = np.maximum(pc.coalesce(batch.column("end"), batch.column("t")).to_numpy(), t)
         w[:, 4] = 1 << self.stream
         w[:, 5] = batch.column("tie").to_numpy()
         names = [f"k{n}" for n in range(len(self.call.key))]
-        names += [f"c{n}" for n in range(len(self.call.collect))]
+        names += [f"c{n}" for n in range(len(self.call.keep))]
         return Block.of(t, {"w": w, **{name: batch.column(name) for name in names}})
 
 
@@ -110,8 +110,8 @@ def result_batch(call: Assembly, emitted: Emitted) -> pa.RecordBatch:
         "closed": windows[:, Column.CLOSED],
         "reason": pa.array(CAUSES).take(pa.array(windows[:, Column.REASON])),
         "count": count,
-        "expected": pa.array(expected, mask=unknown),
-        "completeness": pa.array(share, mask=unknown),
+        "usual_count": pa.array(expected, mask=unknown),
+        "count_ratio": pa.array(share, mask=unknown),
         "first_ts": windows[:, Column.FIRST],
         "last_ts": windows[:, Column.LAST],
         "duration": (windows[:, Column.END] - windows[:, Column.FIRST]) / 1e6,
@@ -122,9 +122,9 @@ def result_batch(call: Assembly, emitted: Emitted) -> pa.RecordBatch:
     for name, values in figures.items():
         names.append(name)
         arrays.append(pa.array(values) if isinstance(values, np.ndarray) else values)
-    kept = [items.columns[f"c{n}"] for n in range(len(call.collect))]
+    kept = [items.columns[f"c{n}"] for n in range(len(call.keep))]
     if kept:
-        struct = pa.StructArray.from_arrays(kept, list(call.collect))
+        struct = pa.StructArray.from_arrays(kept, list(call.keep))
         names.append("items")
         arrays.append(pa.ListArray.from_arrays(pa.array(starts.astype(np.int32)), struct))
     return pa.RecordBatch.from_arrays(arrays, names)

@@ -1,4 +1,4 @@
-"""What an assembly will hold and how long it will take, before it runs: `ab.predict`."""
+"""What an assembly will hold and how long it will take, before it runs: `ab.estimate_state`."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Prediction:
     windows, peak
         Open windows on average, and the number that is exceeded once in a thousand looks.
     tuples
-        Invocations held on average.
+        Events held on average.
     storage
         Their bytes on average; the rows themselves, not what a state store adds.
     closes_after
-        Mean seconds from a window's first invocation to its close, as its row is due.
+        Mean seconds from a window's first event to its close, as its row is due.
     row_after
         The same until the row comes out: lateness is waited for, and micro-batches.
     complete, second, full
@@ -71,7 +71,7 @@ class Prediction:
             str(self),
             "",
             f"  open windows      {self.windows:>12,.0f}   peak {self.peak:,.0f}",
-            f"  invocations held  {self.tuples:>12,.0f}   {_bytes(self.storage)}",
+            f"  events held  {self.tuples:>12,.0f}   {_bytes(self.storage)}",
             f"  window closes after {self.closes_after:>10.4g} s, its row comes after "
             f"{self.row_after:.4g} s",
             f"  full before timeout {self.full:>10.1%}   second windows {self.second:.1%} "
@@ -85,20 +85,20 @@ class Prediction:
         Parameters
         ----------
         observed
-            Figures of a batch; of ``open_windows``, ``state_rows`` (invocations held) and
+            Figures of a batch; of ``open_windows``, ``state_rows`` (events held) and
             ``state_bytes`` those that are there.
 
         Examples
         --------
         >>> from anabranch.assembly.fitting import Erlang
-        >>> told = predict(10.0, size=3, timeout=5.0, degrees=([2], [1.0]), span=Erlang(2, 1.0))
+        >>> told = predict(10.0, size=3, timeout=5.0, sizes=([2], [1.0]), span=Erlang(2, 1.0))
         >>> told.beside({"open_windows": 55})
         'predicted 52 open windows, observed 55 (6% more)'
         """
         parts = []
         for name, label, value in (
             ("open_windows", "open windows", self.windows),
-            ("state_rows", "invocations held", self.tuples),
+            ("state_rows", "events held", self.tuples),
         ):
             if (seen := observed.get(name)) is not None:
                 parts.append(f"predicted {count(value)} {label}, observed {_compared(seen, value)}")
@@ -111,11 +111,11 @@ def predict(
     rate: float | None = None,
     windows: WindowFit | None = None,
     *,
-    invocations: float | None = None,
+    events: float | None = None,
     close: Any = None,
     size: int | None = None,
     timeout: float | Duration | None = None,
-    degrees: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
+    sizes: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     span: Distribution | None = None,
     late: Duration | None = None,
     trigger: Duration | None = None,
@@ -123,25 +123,25 @@ def predict(
     tuple_bytes: float = 135.0,
     peak: float = 0.999,
 ) -> Prediction:
-    """Predict what ``ab.assemble(..., close=ab.count_or_timeout(size, timeout))`` will hold.
+    """Predict what ``ab.assemble(..., close=ab.close.count(size, timeout))`` will hold.
 
     Parameters
     ----------
     rate
         Instances per second; by default the sample's.
     windows
-        What `ab.fit_windows` returned: size, timeout, degrees, spans and rate, where the other
+        What `ab.fit_windows` returned: size, timeout, sizes, spans and rate, where the other
         arguments do not say otherwise.
-    invocations
-        Invocations per second, instead of `rate`.
+    events
+        Events per second, instead of `rate`.
     close
-        The policy as `ab.assemble` takes it, ``ab.count_or_timeout(...)``; or say
+        The policy as `ab.assemble` takes it, ``ab.close.count(...)``; or say
     size, timeout
         A window closes at this count, or after so many seconds (a number, or "22 seconds").
-    degrees
-        Invocations per instance: a list of observed ones, or counts and their probabilities.
+    sizes
+        Events per instance: a list of observed ones, or counts and their probabilities.
     span
-        Distribution of the seconds from first to last invocation.
+        Distribution of the seconds from first to last event.
     late
         Lateness that event time waits for: windows are held so much longer.
     trigger
@@ -149,7 +149,7 @@ def predict(
     arrival_scv
         Squared coefficient of variation of the time between instances; above 1 for bursts.
     tuple_bytes
-        Bytes kept per invocation.
+        Bytes kept per event.
     peak
         Probability that the peak is not exceeded.
 
@@ -157,7 +157,7 @@ def predict(
     --------
     >>> from anabranch.assembly.fitting import HyperErlang
     >>> span = HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])
-    >>> told = predict(102.27, size=13, timeout="22 seconds", degrees=([12, 13, 14], [.4, .4, .2]),
+    >>> told = predict(102.27, size=13, timeout="22 seconds", sizes=([12, 13, 14], [.4, .4, .2]),
     ...                span=span)
     >>> print(told)
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
@@ -167,8 +167,8 @@ window after 14.7 s; 79.3% of instances are whole in their first window
     if close is not None:
         if not isinstance(close, CountOrTimeout):
             problems.append(
-                f"close must be ab.count_or_timeout(...), got {close}; what other policies hold "
-                "depends on each head's own calls: run them and see ab.metrics"
+                f"close must be ab.close.count(...), got {close}; what other policies hold "
+                "depends on each kind's own calls: run them and see ab.metrics"
             )
         elif size is not None or timeout is not None:
             problems.append("close says size and timeout already: leave those out")
@@ -176,9 +176,9 @@ window after 14.7 s; 79.3% of instances are whole in their first window
             size, timeout = close.n, close.timeout / 1e6
     if problems:
         raise InvalidCall("predict", problems)
-    values = _gather(rate, windows, invocations, size, timeout, degrees, span)
+    values = _gather(rate, windows, events, size, timeout, sizes, span)
     problems = values.problems
-    waits = {"late": 0.0, "trigger": 0.0}
+    waits = {"watermark": 0.0, "trigger": 0.0}
     for name, given in (("late", late), ("trigger", trigger)):
         if given is not None:
             try:
@@ -194,7 +194,7 @@ window after 14.7 s; 79.3% of instances are whole in their first window
             values.rate,
             values.size,
             values.timeout,
-            values.degrees,
+            values.sizes,
             values.span,
             arrival_scv=arrival_scv,
             tuple_bytes=tuple_bytes,
@@ -232,23 +232,23 @@ class _Values:
     rate: Any
     size: Any
     timeout: float
-    degrees: tuple[Any, Any]
+    sizes: tuple[Any, Any]
     span: Any
     problems: list[str]
 
     @property
     def mean_degree(self) -> float:
-        counts, shares = self.degrees
+        counts, shares = self.sizes
         return float(np.asarray(counts, dtype=float) @ np.asarray(shares, dtype=float))
 
 
 def _gather(
     rate: float | None,
     windows: WindowFit | None,
-    invocations: float | None,
+    events: float | None,
     size: int | None,
     timeout: float | Duration | None,
-    degrees: Any,
+    sizes: Any,
     span: Distribution | None,
 ) -> _Values:
     problems = []
@@ -259,15 +259,15 @@ def _gather(
     elif windows is not None:
         size = windows.size if size is None else size
         timeout = windows.timeout if timeout is None else timeout
-        degrees = windows.degrees if degrees is None else degrees
+        sizes = windows.sizes if sizes is None else sizes
         span = windows.span_fit if span is None else span
-        if rate is None and invocations is None:
+        if rate is None and events is None:
             rate = windows.rate
-    for name, value in (("size", size), ("timeout", timeout), ("degrees", degrees), ("span", span)):
+    for name, value in (("size", size), ("timeout", timeout), ("sizes", sizes), ("span", span)):
         if value is None:
             problems.append(f"{name} is missing: say {name}=..., or windows=ab.fit_windows(sample)")
-    if degrees is not None:
-        degrees, found = _degrees(degrees)
+    if sizes is not None:
+        sizes, found = _degrees(sizes)
         problems += found
     if span is not None and not isinstance(span, Distribution):
         problems.append(
@@ -281,16 +281,16 @@ def _gather(
             seconds = float(timeout) if plain else microseconds(timeout) / 1e6  # type: ignore[arg-type]
         except ValueError as error:
             problems.append(f"timeout: {error}")
-    if rate is not None and invocations is not None:
-        problems.append("rate and invocations are both given: say one of them")
-    elif rate is None and invocations is None:
-        problems.append("rate is missing: say rate= instances per second, or invocations=")
-    for name, value in (("rate", rate), ("invocations", invocations)):
+    if rate is not None and events is not None:
+        problems.append("rate and events are both given: say one of them")
+    elif rate is None and events is None:
+        problems.append("rate is missing: say rate= instances per second, or events=")
+    for name, value in (("rate", rate), ("events", events)):
         if value is not None and not (is_number(value) and value > 0):
             problems.append(f"{name} must be a finite number above 0, got {value!r}")
-    if invocations is not None and degrees is not None and not problems:
-        rate = invocations / float(degrees[0] @ degrees[1])
-    return _Values(rate, size, seconds, degrees, span, problems)
+    if events is not None and sizes is not None and not problems:
+        rate = events / float(sizes[0] @ sizes[1])
+    return _Values(rate, size, seconds, sizes, span, problems)
 
 
 def _degrees(given: Any) -> tuple[Any, list[str]]:
@@ -305,11 +305,11 @@ def _degrees(given: Any) -> tuple[Any, list[str]]:
         counts = shares = np.empty(0)
     if counts.ndim != 1 or counts.shape != shares.shape or not len(counts):
         return None, [
-            "degrees must be a list of counts, or counts and their probabilities; got "
+            "sizes must be a list of counts, or counts and their probabilities; got "
             + reprlib.repr(given)
         ]
     if not (counts >= 1).all():
-        return None, [f"degrees must count at least 1 invocation, got {counts.min():g}"]
+        return None, [f"sizes must count at least 1 event, got {counts.min():g}"]
     return (counts, shares), []
 
 

@@ -1,4 +1,4 @@
-"""Invocations as one bucket stores them: in slices, found by name or by when they are due.
+"""Events as one bucket stores them: in slices, found by name or by when they are due.
 
 A row is *named* by the number of its slice and its place there. Of a slice with rows ahead of the
 clock the *marks* are stored too, a slice of their own that holds what decides about a row: hashes,
@@ -14,7 +14,7 @@ import numpy as np
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.slices import Notes, Slice, Slices
 
-__all__ = ["MARKS", "NEVER", "ROWS", "AssembleNotes", "Invocations", "refs_of"]
+__all__ = ["MARKS", "NEVER", "ROWS", "AssembleNotes", "Events", "refs_of"]
 
 NEVER = 1 << 62
 ROWS, MARKS = 0, 1
@@ -49,7 +49,7 @@ def refs_of(number: int, places: np.ndarray) -> np.ndarray:
     return found
 
 
-class Invocations:
+class Events:
     """The rows of one bucket, over its slices."""
 
     def __init__(self, slices: Slices[AssembleNotes]) -> None:

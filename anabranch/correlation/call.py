@@ -28,7 +28,7 @@ from anabranch.correlation.slots import Slots
 from anabranch.flow.blocks import Block
 from anabranch.flow.sides import Side, Slot, slot_column
 from anabranch.plans.plan import SIDES, Plan, Routing
-from anabranch.plans.spans import Spans
+from anabranch.plans.ranges import Ranges
 from anabranch.predicates import Compared, Custom, Measure, Predicate, Same
 
 __all__ = ["Correlation", "Side", "Slot", "plan_correlation"]
@@ -76,7 +76,7 @@ class Correlation:
         problem = _misfit(plan, self.where)
         if problem:
             raise ValueError(problem)
-        if not isinstance(plan, Spans):
+        if not isinstance(plan, Ranges):
             return plan
         assert self.locality is not None
         return self.locality.bind(plan)
@@ -221,12 +221,12 @@ def _check_plan(check: Check, plan: Any, where: Predicate | None) -> None:
         return
     if isinstance(plan, Routing):
         check.say(
-            f"plan {plan} is for {plan.verb}; correlate takes ab.ssp(...), ab.csp(...), "
-            "ab.grid(...) or ab.spans(...)"
+            f"plan {plan} is for {plan.verb}; correlate takes ab.broadcast(...), ab.segments(...), "
+            "ab.grid(...) or ab.ranges(...)"
         )
     elif not isinstance(plan, Plan):
         check.say(
-            "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), "
+            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), "
             f"got {plan!r}"
         )
     elif where is not None and not where.problems() and (problem := _misfit(plan, where)):
@@ -237,7 +237,7 @@ def _misfit(plan: Plan, where: Predicate) -> str:
     """Why rows of this predicate cannot be routed by a plan; "" if they can."""
     if plan.needs == "key" and not _has_key(where):
         return f"plan {plan} spreads by key: add ab.same(...) to the predicate"
-    if isinstance(plan, Spans) and _locality(where) is None:
+    if isinstance(plan, Ranges) and _locality(where) is None:
         return (
             f"plan {plan} cuts the keys of an Earth Mover's Distance: it needs a term such as "
             "ab.emd('hist', dim=256) <= 0.5, with the number of bins, in the predicate"

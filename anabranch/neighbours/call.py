@@ -24,9 +24,9 @@ from anabranch.calls import (
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.flow.sides import Side, Slot
-from anabranch.neighbours.interest.routing import Interest
+from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.lists.algorithm import METRICS
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.predicates import VectorMeasure
 
 __all__ = [
@@ -65,7 +65,7 @@ class Nearest:
     method: str
     error: float
     output: str
-    plan: Ssp | Interest | None
+    plan: Broadcast | Selective | None
     late: int | None
     drop_bad_rows: bool
     query_id_is_text: bool
@@ -259,12 +259,12 @@ def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> d
 
 
 def _check_plan(check: Check, plan: Any, method: str, has_ops: bool, counts: bool) -> None:
-    if plan is None or (isinstance(plan, Ssp) and plan.master == "left"):
+    if plan is None or (isinstance(plan, Broadcast) and plan.side == "right"):
         return
-    if not isinstance(plan, Interest):
+    if not isinstance(plan, Selective):
         check.say(
-            "plan must be ab.ssp(workers), which spreads queries and sends objects to all "
-            "workers, or ab.interest(workers), which sends them where they may matter, "
+            "plan must be ab.broadcast(workers), which spreads queries and sends objects to all "
+            "workers, or ab.selective(workers), which sends them where they may matter, "
             f"got {plan!r}"
         )
         return
@@ -274,7 +274,7 @@ def _check_plan(check: Check, plan: Any, method: str, has_ops: bool, counts: boo
         (counts, "windows of time, given by window and not by rows"),
     ):
         if wrong:
-            check.say(f"plan {plan} needs {what}; or use ab.ssp(workers)")
+            check.say(f"plan {plan} needs {what}; or use ab.broadcast(workers)")
 
 
 def _share(check: Check, method: str, error: Any) -> float:

@@ -1,6 +1,6 @@
 """Objects and queries on their way to workers: checked, routed and packed where they are read.
 
-Under ``ssp`` every worker gets every object, so a batch of objects is encoded once and the same
+Under ``broadcast`` every worker gets every object, so a batch of objects is encoded once and the same
 bytes are sent to all. Under interest routing an object goes to its home alone.
 """
 
@@ -15,9 +15,9 @@ import pyarrow as pa
 from anabranch.errors import InvalidCall
 from anabranch.flow.kernel import Packed
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.interest.routing import Interest
+from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.queries import read_queries, refuse_bad_queries
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.plans.plan import LEFT, RIGHT, Rows
 from anabranch.plans.routing import LivePlans
 
@@ -68,7 +68,7 @@ class HomePacking:
     """Packs objects for their homes; a home that gets nothing is called too."""
 
     nearest: Nearest
-    routing: Interest
+    routing: Selective
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """A cell for every home."""
@@ -89,10 +89,10 @@ def _about(live: LivePlans) -> dict[str, Any]:
     """The live plans as workers need to know them."""
     about: dict[str, Any] = {}
     for number, plan in live.plans.items():
-        if not isinstance(plan, Ssp) or plan.master != "left":
+        if not isinstance(plan, Broadcast) or plan.side != "right":
             raise InvalidCall(
                 "nearest",
-                [f"plan {number} in the plan log is {plan}; nearest takes ab.ssp(workers)"],
+                [f"plan {number} in the plan log is {plan}; nearest takes ab.broadcast(workers)"],
             )
         about[str(number)] = [plan.workers, plan.weights]
     return about

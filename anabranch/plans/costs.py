@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from anabranch.flow.hashing import SLOTS_PER_WORKER
-from anabranch.plans.hashed import Grid, Keyed, Ssp
+from anabranch.plans.hashed import Broadcast, Grid, Keyed
 from anabranch.plans.plan import Plan
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 
 __all__ = [
     "Sight",
@@ -55,15 +55,15 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
 
     Examples
     --------
-    >>> copies(Ssp(4), (10, 1), (0, 0)), copies(Grid(2, 2), (10, 1), (0, 0))
+    >>> copies(Broadcast(4), (10, 1), (0, 0)), copies(Grid(2, 2), (10, 1), (0, 0))
     (14, 22)
     """
     left, right = rates
     if isinstance(plan, Grid):
         return plan.cols * left + plan.rows * right
-    if isinstance(plan, (Ssp, Csp)):
-        master, slave = (left, right) if plan.master == "left" else (right, left)
-        if isinstance(plan, Ssp):
+    if isinstance(plan, (Broadcast, Segments)):
+        master, slave = (left, right) if plan.side == "right" else (right, left)
+        if isinstance(plan, Broadcast):
             return master + plan.workers * slave
         return master + min(plan.workers, 1 + sum(window) / plan.segment) * slave
     return left + right
@@ -75,14 +75,14 @@ def best_grid(workers: int, rates: tuple[float, float]) -> Plan:
     Examples
     --------
     >>> print(best_grid(4, (1, 1)), best_grid(4, (9, 1)), best_grid(4, (1, 9)))
-    grid(2, 2) ssp(4, master=left) ssp(4, master=right)
+    grid(2, 2) broadcast(4, side=right) broadcast(4, side=left)
     """
     # Of equals the one with more rows comes first: two workers make ssp with the left as master.
     shapes = [(a, workers // a) for a in range(workers, 0, -1) if workers % a == 0]
     a, b = min(shapes, key=lambda shape: shape[1] * rates[0] + shape[0] * rates[1])
     if a == workers:
-        return Ssp(workers, "left")
-    return Ssp(workers, "right") if b == workers else Grid(a, b)
+        return Broadcast(workers, "right")
+    return Broadcast(workers, "left") if b == workers else Grid(a, b)
 
 
 def choose(
@@ -99,32 +99,32 @@ def choose(
     Examples
     --------
     >>> print(choose(4), choose(4, rows=(1_000_000, 1_000)))
-    grid(2, 2) ssp(4, master=left)
+    grid(2, 2) broadcast(4, side=right)
     >>> hour = 3_600_000_000
     >>> print(choose(4, span=24 * hour, window=(hour // 60, hour // 60)))
-    csp(4, segment=1350 seconds, master=left)
+    segments(4, length=1350 seconds, side=right)
     """
     best = best_grid(workers, rows)
     segment = span // (workers * SLOTS_PER_WORKER)
     if workers > 1 and segment > 0:
-        segments = Csp(workers, segment, _faster(rows))
+        segments = Segments(workers, segment, _faster(rows))
         if copies(segments, rows, window) < copies(best, rows, window):
             return segments
     return best
 
 
-def best_segments(workers: int, sight: Sight) -> Csp:
+def best_segments(workers: int, sight: Sight) -> Segments:
     """The segment plan that is predicted to be fastest."""
     master = _faster(sight.rates)
     longest = max(*sight.window, int(sight.span), 1)
     options = [
-        Csp(workers, max(int(longest * factor / workers), 1), master)
+        Segments(workers, max(int(longest * factor / workers), 1), master)
         for factor in (0.25, 0.5, 1, 2, 4)
     ]
     return min(options, key=lambda plan: predicted_seconds(plan, sight))
 
 
-def segment_shares(plan: Csp, window: tuple[int, int], span: float) -> tuple[float, float]:
+def segment_shares(plan: Segments, window: tuple[int, int], span: float) -> tuple[float, float]:
     """The busiest worker's share of the comparisons, and of the masters, of one micro-batch.
 
     Comparisons that arriving masters cause happen where the newest segments live; those caused by
@@ -134,13 +134,13 @@ def segment_shares(plan: Csp, window: tuple[int, int], span: float) -> tuple[flo
     Examples
     --------
     >>> second = 1_000_000
-    >>> plan, window = Csp(16, 10 * second), (60 * second, 60 * second)
+    >>> plan, window = Segments(16, 10 * second), (60 * second, 60 * second)
     >>> [round(1 / segment_shares(plan, window, s * second)[0], 1) for s in (10, 60, 300)]
     [1.8, 6.1, 13.6]
     """
     length, slots = plan.segment, len(plan._table)
     points = (np.arange(64) + 0.5) / 64 * max(span, 1.0)
-    back = window[0] if plan.master == "left" else window[1]
+    back = window[0] if plan.side == "right" else window[1]
     share, masters = np.zeros(plan.workers), np.zeros(plan.workers)
     newest = plan._table[(points // length).astype(np.int64) % slots]
     np.add.at(masters, newest, 1 / 64)
@@ -155,7 +155,7 @@ def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
     """The same plan with shares that follow the speeds of its workers."""
     mean = sum(speeds) / len(speeds)
     shares = tuple(round(max(speed / mean, 0.05), 1) for speed in speeds)
-    if isinstance(plan, (Ssp, Csp, Keyed)):
+    if isinstance(plan, (Broadcast, Segments, Keyed)):
         return replace(plan, weights=shares)
     if isinstance(plan, Grid):
         table = np.array(shares).reshape(plan.rows, plan.cols)
@@ -167,7 +167,7 @@ def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
 
 def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
     """A plan of the same kind with another number of workers."""
-    if isinstance(plan, (Csp, Keyed)):
+    if isinstance(plan, (Segments, Keyed)):
         return replace(plan, workers=workers, weights=None)
     return best_grid(workers, rates)
 
@@ -198,9 +198,9 @@ def typical_span(quantiles: Sequence[int]) -> int:
 def predicted_seconds(plan: Plan, sight: Sight) -> float:
     """How long the slowest worker would take for a micro-batch like the recent ones."""
     per_copy, per_comparison = sight.seconds_per_copy, sight.seconds_per_comparison
-    if isinstance(plan, Csp):
+    if isinstance(plan, Segments):
         most_compared, most_masters = segment_shares(plan, sight.window, sight.span)
-        master, slave = sight.rates if plan.master == "left" else sight.rates[::-1]
+        master, slave = sight.rates if plan.side == "right" else sight.rates[::-1]
         slaves = slave * min(1.0, (1 + sum(sight.window) / plan.segment) / plan.workers * 1.5)
         received = most_masters * master + slaves
         return received * per_copy + most_compared * sight.comparisons * per_comparison
@@ -213,13 +213,13 @@ def unevenness(plan: Plan, speeds: Sequence[float]) -> float:
 
     Examples
     --------
-    >>> unevenness(Ssp(2), [1.0, 1.0]), round(unevenness(Ssp(2), [1.0, 0.5]), 2)
+    >>> unevenness(Broadcast(2), [1.0, 1.0]), round(unevenness(Broadcast(2), [1.0, 0.5]), 2)
     (1.0, 1.33)
     """
     shares = np.ones(plan.workers)
     if isinstance(plan, Grid) and plan.weights is not None:
         shares = np.outer(*plan.weights).ravel()
-    elif isinstance(plan, (Ssp, Csp, Keyed)) and plan.weights is not None:
+    elif isinstance(plan, (Broadcast, Segments, Keyed)) and plan.weights is not None:
         shares = np.array(plan.weights)
     seconds = shares / np.array(speeds)
     return float(seconds.max() / seconds.mean())

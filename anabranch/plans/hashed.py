@@ -19,7 +19,7 @@ from anabranch.plans.arguments import (
 )
 from anabranch.plans.plan import LEFT, SIDES, Plan, Routes, Rows, loggable
 
-__all__ = ["Grid", "Keyed", "Slotted", "Ssp", "grid", "keyed", "ssp"]
+__all__ = ["Broadcast", "Grid", "Keyed", "Slotted", "grid", "keyed", "ssp"]
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Slotted(Plan):
 
 @loggable
 @dataclass(frozen=True)
-class Ssp(Slotted):
+class Broadcast(Slotted):
     """Master rows are spread by hash, slave rows go to all workers (ViCo, section 2.1)."""
 
     master: str = "left"
@@ -57,7 +57,7 @@ class Ssp(Slotted):
         return Routes(np.arange(n + 1) * self.workers, workers)
 
     def __str__(self) -> str:
-        return f"ssp({self.workers}, master={self.master})"
+        return f"broadcast({self.workers}, master={self.master})"
 
 
 @loggable
@@ -82,7 +82,7 @@ class Keyed(Slotted):
 @loggable
 @dataclass(frozen=True)
 class Grid(Plan):
-    """`rows` times `cols` workers; ``ssp`` is the grid with one row or one column."""
+    """`rows` times `cols` workers; ``broadcast`` is the grid with one row or one column."""
 
     rows: int
     cols: int
@@ -109,17 +109,19 @@ class Grid(Plan):
         return f"grid({self.rows}, {self.cols})"
 
 
-def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None = None) -> Ssp:
+def broadcast(
+    workers: int, master: str = "left", *, weights: Sequence[float] | None = None
+) -> Broadcast:
     """Spread the master side by hash, send the other side to every worker.
 
     Examples
     --------
-    >>> print(ssp(4, master="right"))
-    ssp(4, master=right)
+    >>> print(broadcast(4, side="left"))
+    broadcast(4, side=left)
     """
     problems = worker_problems("workers", workers) + master_problems(master)
     refuse("ssp", problems + share_problems("weights", weights, workers))
-    return Ssp(int(workers), master, weights=None if weights is None else shares(weights))
+    return Broadcast(int(workers), master, weights=None if weights is None else shares(weights))
 
 
 def grid(

@@ -139,8 +139,8 @@ class PlanLog:
     >>> log = PlanLog(tempfile.mkdtemp())
     >>> log.entries(), log.current()
     ([], None)
-    >>> _ = log.begin(ssp(4))
-    >>> log.current().plan == ssp(4)
+    >>> _ = log.begin(broadcast(4))
+    >>> log.current().plan == broadcast(4)
     True
     >>> log.append(grid(2, 2), cause="trying a grid")
     >>> [request.cause for request in log.requests()]

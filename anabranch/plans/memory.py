@@ -55,7 +55,7 @@ class PlanMemory:
             if self.plans.get(number, found) != found:
                 raise StateMismatch(
                     f"plan {number} is not the one that this checkpoint was begun with: restart "
-                    "with the same plan=, partitions and plan log (ab.spans also needs that the "
+                    "with the same plan=, partitions and plan log (ab.ranges also needs that the "
                     "first ab.emd(...) <= x with known bins compares the same columns), or begin a "
                     "new checkpoint"
                 )

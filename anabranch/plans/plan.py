@@ -7,14 +7,14 @@ rows is a matter of cost alone.
 ===================  ============================  ======================================
 plan                 left row goes to              right row goes to
 ===================  ============================  ======================================
-``ssp(k)``           one worker, by hash           all k workers
+``broadcast(k)``           one worker, by hash           all k workers
 ``grid(a, b)``       the b workers of its row      the a workers of its column
-``csp(k, segment)``  the worker of its segment     workers of the segments its window touches
+``segments(k, segment)``  the worker of its segment     workers of the segments its window touches
 ``keyed(k)``         the worker of its key         the same
-``spans(k)``         the owner of its value        owners of all values within reach
+``ranges(k)``         the owner of its value        owners of all values within reach
 ===================  ============================  ======================================
 
-``ssp`` and ``csp`` are the single and the coupled stream partition of ViCo (sections 2 and 3);
+``broadcast`` and ``segments`` are the single and the coupled stream partition of ViCo (sections 2 and 3);
 their "left" is the master, which ``master="right"`` turns round.
 """
 
@@ -134,7 +134,7 @@ def plan_from_dict(form: Mapping[str, Any]) -> Plan:
     Examples
     --------
     >>> from anabranch.plans.hashed import ssp
-    >>> plan_from_dict(ssp(3).to_dict()) == ssp(3)
+    >>> plan_from_dict(broadcast(3).to_dict()) == broadcast(3)
     True
     """
     kind = form["plan"]

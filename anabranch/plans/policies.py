@@ -10,7 +10,7 @@ three reports in a row, so that a rate that wobbles by a fifth changes nothing.
 ``weights``  shares of workers, from their speed (least loaded first, ahead of time)
 ``segment``  segment length, by climbing the measured throughput
 ``workers``  more workers when they are busy, fewer when they idle
-``spans``    cuts of the keys, from the work that each span makes
+``ranges``    cuts of the keys, from the work that each span makes
 ===========  ===================================================================================
 """
 
@@ -34,10 +34,10 @@ from anabranch.plans.costs import (
     unevenness,
     weighted,
 )
-from anabranch.plans.hashed import Grid, Keyed, Ssp
+from anabranch.plans.hashed import Broadcast, Grid, Keyed
 from anabranch.plans.plan import Plan
-from anabranch.plans.segments import Csp
-from anabranch.plans.spans import Spans, balance, imbalance
+from anabranch.plans.ranges import Ranges, balance, imbalance
+from anabranch.plans.segments import Segments
 
 __all__ = ["PATIENCE", "POLICIES", "Policy", "SegmentPolicy", "Suggestion"]
 
@@ -88,7 +88,7 @@ class ShapePolicy(Policy):
 
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan = sight.plan
-        if not isinstance(plan, (Ssp, Grid)) or sum(sight.rates) <= 0:
+        if not isinstance(plan, (Broadcast, Grid)) or sum(sight.rates) <= 0:
             return None
         best = best_grid(plan.workers, sight.rates)
         now, then = copies(plan, sight.rates, sight.window), copies(best, sight.rates, sight.window)
@@ -115,7 +115,7 @@ class ShapePolicy(Policy):
 
 
 class RolePolicy(Policy):
-    """The faster stream becomes the master of ``ssp`` and ``csp`` (ViCo, section 3.4).
+    """The faster stream becomes the master of ``broadcast`` and ``segments`` (ViCo, section 3.4).
 
     The paper switches as soon as the slave is faster, which flaps. Two equal streams of which one
     wobbles by a fifth reach a ratio of 1.25; a switch needs more than that, and more than what
@@ -127,10 +127,10 @@ class RolePolicy(Policy):
 
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan = sight.plan
-        if not isinstance(plan, (Ssp, Csp)) or sum(sight.rates) <= 0:
+        if not isinstance(plan, (Broadcast, Segments)) or sum(sight.rates) <= 0:
             return None
-        master, slave = sight.rates if plan.master == "left" else sight.rates[::-1]
-        other = replace(plan, master="right" if plan.master == "left" else "left")
+        master, slave = sight.rates if plan.side == "right" else sight.rates[::-1]
+        other = replace(plan, master="right" if plan.side == "right" else "left")
         now = copies(plan, sight.rates, sight.window)
         then = copies(other, sight.rates, sight.window)
         beyond, noise = slave - self.FASTER * master, (slave + self.FASTER**2 * master) ** 0.5
@@ -160,12 +160,12 @@ class KindPolicy(Policy):
         if isinstance(plan, Keyed) or plan.workers < 2 or sum(sight.rates) <= 0 or sight.span <= 0:
             return None
         grid = best_grid(plan.workers, sight.rates)
-        segments = plan if isinstance(plan, Csp) else best_segments(plan.workers, sight)
+        segments = plan if isinstance(plan, Segments) else best_segments(plan.workers, sight)
         grid_time, segment_time = predicted_seconds(grid, sight), predicted_seconds(segments, sight)
         wish: Plan | None = None
-        if isinstance(plan, Csp) and grid_time < segment_time:
+        if isinstance(plan, Segments) and grid_time < segment_time:
             wish = grid
-        elif not isinstance(plan, Csp) and grid_time > 1.25 * segment_time:
+        elif not isinstance(plan, Segments) and grid_time > 1.25 * segment_time:
             wish = segments
         # The best length follows every span; that it is segments is what must persist.
         if not self._persists(None if wish is None else type(wish)) or wish is None:
@@ -235,7 +235,7 @@ class SegmentPolicy(Policy):
 
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan = sight.plan
-        if not isinstance(plan, Csp):
+        if not isinstance(plan, Segments):
             self._began = None
             return None
         began = self._began
@@ -265,7 +265,7 @@ class SegmentPolicy(Policy):
     def _turn(self) -> None:
         self._done, self._turned, self._direction = self._turned, True, -self._direction
 
-    def _to(self, plan: Csp, length: int, value: float) -> Suggestion:
+    def _to(self, plan: Segments, length: int, value: float) -> Suggestion:
         best = self._best[0] if self._best else value
         return Suggestion(
             replace(plan, segment=length),
@@ -316,7 +316,7 @@ class SpansPolicy(Policy):
 
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan, load = sight.plan, np.array(sight.spans)
-        if not isinstance(plan, Spans) or len(load) != plan.spans or plan.workers < 2:
+        if not isinstance(plan, Ranges) or len(load) != plan.spans or plan.workers < 2:
             self._persists(None)
             return None
         cuts, hot = balance(load, plan.workers)
@@ -346,7 +346,7 @@ POLICIES: Mapping[str, type[Policy]] = {
 }
 
 
-def _can_gain(plan: Csp, segment: int, sight: Sight) -> bool:
+def _can_gain(plan: Segments, segment: int, sight: Sight) -> bool:
     """Whether this segment length could be worth 3 % at best."""
     loads = sight.loads.values()
     uneven = max(loads, default=0.0) * len(loads) / max(sum(loads), 1e-12)

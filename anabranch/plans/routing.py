@@ -32,7 +32,7 @@ class LivePlans:
     Examples
     --------
     >>> from anabranch.plans.hashed import grid, ssp
-    >>> live = LivePlans({3: ssp(4), 5: grid(2, 2)})
+    >>> live = LivePlans({3: broadcast(4), 5: grid(2, 2)})
     >>> live.epoch, bin(live.bits)
     (5, '0b101')
     """
@@ -83,7 +83,7 @@ def route(live: LivePlans, side: int, rows: Rows, window: tuple[int, int]) -> Co
     --------
     >>> from anabranch.flow.hashing import mix
     >>> from anabranch.plans.hashed import ssp
-    >>> live = LivePlans({0: ssp(2, "left"), 1: ssp(2, "right")})
+    >>> live = LivePlans({0: broadcast(2, "right"), 1: broadcast(2, "left")})
     >>> copies = route(live, 0, Rows(np.array([10]), mix(np.array([1]))), (5, 5))
     >>> copies.workers.tolist(), copies.masks.tolist()
     ([0, 1], [3, 1])

@@ -1,4 +1,4 @@
-"""The plan ``csp``: time is cut into segments, and each has a worker."""
+"""The plan ``segments``: time is cut into segments, and each has a worker."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from anabranch.plans.arguments import (
 from anabranch.plans.hashed import Slotted
 from anabranch.plans.plan import RIGHT, SIDES, Routes, Rows, loggable
 
-__all__ = ["Csp", "csp"]
+__all__ = ["Segments", "csp"]
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
 @loggable
 @dataclass(frozen=True)
-class Csp(Slotted):
+class Segments(Slotted):
     """Master rows go to the worker of their time segment (ViCo, section 2.2).
 
     Segments are assigned to workers through a slot table known in advance, so that a slave row also
@@ -61,22 +61,22 @@ class Csp(Slotted):
         return Routes(offsets, homes[fresh])
 
     def __str__(self) -> str:
-        return f"csp({self.workers}, segment={describe(self.segment)}, master={self.master})"
+        return f"segments({self.workers}, length={describe(self.segment)}, master={self.master})"
 
 
-def csp(
+def segments(
     workers: int,
     segment: Duration = "10 seconds",
     master: str = "left",
     *,
     weights: Sequence[float] | None = None,
-) -> Csp:
+) -> Segments:
     """Cut the master side into time segments, one worker each; the other side follows.
 
     Examples
     --------
-    >>> print(csp(4, segment="90 seconds"))
-    csp(4, segment=90 seconds, master=left)
+    >>> print(segments(4, length="90 seconds"))
+    segments(4, length=90 seconds, side=right)
     """
     problems = worker_problems("workers", workers) + master_problems(master)
     problems += share_problems("weights", weights, workers)
@@ -90,4 +90,6 @@ def csp(
     except ValueError as error:
         problems.append(f"segment: {error}")
     refuse("csp", problems)
-    return Csp(int(workers), length, master, weights=None if weights is None else shares(weights))
+    return Segments(
+        int(workers), length, master, weights=None if weights is None else shares(weights)
+    )

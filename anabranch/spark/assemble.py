@@ -1,4 +1,4 @@
-"""The verb `assemble`: instances out of invocations that are scattered over streams or tables."""
+"""The verb `assemble`: instances out of events that are scattered over streams or tables."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pyspark.sql.types import (
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.job import AssembleJob
-from anabranch.assembly.packing import InvocationPacking
+from anabranch.assembly.packing import EventPacking
 from anabranch.calls import MISSING, Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import worker_keys
@@ -52,7 +52,7 @@ def assemble(
     idle: Duration | None = None,
     buckets: int | None = None,
 ) -> DataFrame:
-    """Instances: the invocations of each key, gathered in windows that close by a policy.
+    """Instances: the events of each key, gathered in windows that close by a policy.
 
     Parameters
     ----------
@@ -62,23 +62,23 @@ def assemble(
         The columns that together name an instance, such as ``ab.by_head_client()``. Rows in which
         one of them, or the time, is null are left out and counted.
     close
-        When a window closes: ``ab.count_or_timeout(13, "22 seconds")``, ``ab.learned()``,
-        ``ab.session("8 seconds")`` or ``ab.wait("30 seconds")``.
+        When a window closes: ``ab.close.count(13, "22 seconds")``, ``ab.close.learned()``,
+        ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``.
     time
         The column of the event time.
     collect
-        Columns to keep of every invocation, in order of time, in `items`.
+        Columns to keep of every event, in order of time, in `items`.
     response
         A column of response times in milliseconds; `duration` then reaches to the last response.
         Null, NaN and infinite ones count as none.
     late
-        Streaming: how far an invocation may lag behind the newest one. Leave it out if the inputs
+        Streaming: how far an event may lag behind the newest one. Leave it out if the inputs
         have watermarks of their own.
     max_open
         Windows that may be open at once; the one with the earliest deadline is evicted for a new
         one.
     clock
-        ``"event"``: invocations count at their own time, whatever order they come in.
+        ``"event"``: events count at their own time, whatever order they come in.
         ``"processing"``: at the time of their micro-batch (streaming only).
     idle
         Streaming, event time: the wall clock less this moves the watermark too, so that windows
@@ -89,10 +89,10 @@ def assemble(
     Returns
     -------
     DataFrame
-        The key, then ``seq, revision, opened, closed, reason, count, expected, completeness,
+        The key, then ``seq, revision, opened, closed, reason, count, usual_count, count_ratio,
         first_ts, last_ts, duration`` (seconds), ``streams`` (numbers of the inputs), and `items`
         if anything is collected. `closed` carries the watermark. A row with ``revision > 0``
-        brings later invocations of the same instance: its figures are those of the whole instance,
+        brings later events of the same instance: its figures are those of the whole instance,
         its `items` only what is new.
 
     Raises
@@ -105,8 +105,8 @@ def assemble(
     >>> import anabranch as ab
     >>> calls = spark.sql('''SELECT id % 3 AS page, timestamp_seconds(1700000000 + id) AS ts, id
     ...                      FROM range(9)''')
-    >>> close = ab.count_or_timeout(3, "1 minute")
-    >>> pages = ab.assemble(calls, key="page", close=close, collect="id")
+    >>> close = ab.close.count(3, "1 minute")
+    >>> pages = ab.assemble(calls, key="page", close=close, keep="id")
     >>> pages.select("page", "reason", "count", "items.id").orderBy("page").collect()
     [Row(page=0, reason='full', count=3, id=[0, 3, 6]), Row(page=1, reason='full', count=3, \
 id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
@@ -122,9 +122,9 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         key=key,
         time=time,
         close=close,
-        collect=collect,
+        keep=collect,
         response=response,
-        late=late,
+        watermark=late,
         max_open=max_open,
         clock=clock,
     )
@@ -136,13 +136,13 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     if buckets is not None and not is_whole(buckets):
         problems.append(f"buckets must be a whole number of at least 1, or None, got {buckets!r}")
     if call is not None:
-        problems += carry_problems("column", frames[0], [*call.key, *call.collect])
+        problems += carry_problems("column", frames[0], [*call.key, *call.keep])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
     count = int(buckets or partitions(frames[0].sparkSession))
     packed = [
         frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
-            Packer(InvocationPacking(call, number, count, streaming)), PACKED
+            Packer(EventPacking(call, number, count, streaming)), PACKED
         )
         for number, frame in enumerate(frames)
     ]
@@ -191,23 +191,23 @@ def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Col
         end = F.try_add(t, took)
     keys = [hashable(by_name(name), types[name]) for name in call.key]
     h1 = F.xxhash64(*keys)
-    head = [hashable(by_name(call.head), types[call.head])]
+    kind = [hashable(by_name(call.kind), types[call.kind])]
     if isinstance(call.closing, Learned) and call.closing.spread > 1:
-        head.append(F.pmod(h1, F.lit(call.closing.spread)))
+        kind.append(F.pmod(h1, F.lit(call.closing.spread)))
     # Rows of the same time and key are told apart by what they hold, whichever comes first.
     content = [F.lit(stream), end.isNull(), end]
-    for name in call.collect:
+    for name in call.keep:
         content += [by_name(name).isNull(), hashable(by_name(name), types[name])]
     columns = [
         t.alias("t"),
         end.alias("end"),
         h1.alias("h1"),
         F.xxhash64(F.lit(7), *keys).alias("h2"),
-        F.xxhash64(*head).alias("head"),
+        F.xxhash64(*kind).alias("kind"),
         F.xxhash64(*content).alias("tie"),
     ]
     columns += [by_name(name).alias(f"k{n}") for n, name in enumerate(call.key)]
-    return columns + [by_name(name).alias(f"c{n}") for n, name in enumerate(call.collect)]
+    return columns + [by_name(name).alias(f"c{n}") for n, name in enumerate(call.keep)]
 
 
 def _fields(call: Assembly, frame: DataFrame) -> StructType:
@@ -221,15 +221,15 @@ def _fields(call: Assembly, frame: DataFrame) -> StructType:
         "revision": IntegerType(),
         "reason": StringType(),
         "count": LongType(),
-        "expected": LongType(),
-        "completeness": DoubleType(),
+        "usual_count": LongType(),
+        "count_ratio": DoubleType(),
         "duration": DoubleType(),
         "streams": ArrayType(IntegerType()),
     }
     for name in FIGURES:
         fields.add(name, figures.get(name, TimestampType()))
-    if call.collect:
-        items = [StructField(name, types[name]) for name in call.collect]
+    if call.keep:
+        items = [StructField(name, types[name]) for name in call.keep]
         fields.add("items", ArrayType(StructType(items)))
     return fields
 
@@ -245,13 +245,13 @@ def _result(call: Assembly, streaming: bool) -> list[Column]:
             columns.append(F.col(name).alias(name, metadata={ASSEMBLY_KEY: list(call.key)}))
         else:
             columns.append(F.col(name))
-    if call.collect:
+    if call.keep:
         columns.append(F.col("items"))
     return columns
 
 
 def _heartbeat(frame: DataFrame, idle: int, buckets: int) -> DataFrame:
-    """A row a second without an invocation, whose time is the wall clock's less `idle`."""
+    """A row a second without an event, whose time is the wall clock's less `idle`."""
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
     return ticks.select(
         F.lit(worker_keys(buckets)[0]).alias("worker"),
@@ -269,7 +269,9 @@ def _clock_problems(streaming: bool, late: Any, clock: Any, idle: Any) -> list[s
         except ValueError as error:
             problems.append(f"idle: {error}")
         if late is None or not streaming:
-            problems.append("idle= moves the watermark of a stream: it needs streams and late=")
+            problems.append(
+                "idle= moves the watermark of a stream: it needs streams and watermark="
+            )
     if clock == "processing" and not streaming:
         problems.append("clock='processing' is for streams; a table has no time of arrival")
     return problems

@@ -114,7 +114,7 @@ def correlate(
         time=time,
         id=id,
         keep=keep,
-        late=late,
+        watermark=late,
         plan=fixed,
         bad_rows=bad_rows,
     )
@@ -202,7 +202,7 @@ def _keep_log(
         control=control,
         plan=plan,
         window=correlation.window,
-        late=correlation.late,
+        watermark=correlation.late,
         most_workers=partitions(spark),
         operator=operator_of(job),
         settings=settings,
@@ -289,5 +289,7 @@ def _control_problems(
     if not streaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None:
-        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
+        problems.append(
+            "control= needs watermark=, which bounds how long a replaced plan stays live"
+        )
     return problems

@@ -35,7 +35,7 @@ def fit_windows(
     complete: str | None = None,
     settle: float | Duration | None = None,
 ) -> WindowFit:
-    """Choose window size and timeout for `ab.assemble` from a sample of invocations.
+    """Choose window size and timeout for `ab.assemble` from a sample of events.
 
     The size is the least count that covers a share `alpha` of the instances; the timeout is the
     span that a share ``1 - beta`` of them does not exceed, read from a fitted hyper-Erlang
@@ -44,7 +44,7 @@ def fit_windows(
     Parameters
     ----------
     sample
-        A batch DataFrame of Spark, a pandas DataFrame or an Arrow table. One row per invocation;
+        A batch DataFrame of Spark, a pandas DataFrame or an Arrow table. One row per event;
         or rows that `ab.assemble` returned (columns ``count, first_ts, last_ts``), whose rows of
         one key are put together again.
     alpha, beta
@@ -53,7 +53,7 @@ def fit_windows(
         Instead of the two: the share of instances that may be incomplete for either reason. The
         cheapest pair is taken, by open windows.
     key
-        Columns that tell instances apart. By default ``head``, ``instance_ts`` and ``client``, as
+        Columns that tell instances apart. By default ``kind``, ``instance_ts`` and ``client``, as
         far as there are such.
     time
         Column of the event time: a timestamp, integer microseconds, or seconds as float. By default
@@ -63,13 +63,13 @@ def fit_windows(
         count then only bound the true ones from below (Kaplan-Meier, and EM for cut-off values).
     settle
         Instances that begin within so many seconds of the sample's end (a number, or "5 seconds")
-        may lack their last invocations and are left out. By default the longest span seen.
+        may lack their last events and are left out. By default the longest span seen.
 
     Examples
     --------
-    Three invocations an instance, two seconds apart:
+    Three events an instance, two seconds apart:
 
-    >>> calls = spark.sql('''SELECT id div 3 AS head, 10D * (id div 3) + 2D * (id % 3) AS ts
+    >>> calls = spark.sql('''SELECT id div 3 AS kind, 10D * (id div 3) + 2D * (id % 3) AS ts
     ...     FROM range(3000)''')
     >>> fit = fit_windows(calls)
     >>> fit.size, round(fit.timeout, 1)
@@ -120,7 +120,7 @@ def _instances(sample: DataFrame, columns: Columns, settle: float | None) -> Ins
 
 
 def _rows(sample: DataFrame, columns: Columns) -> DataFrame:
-    """Key, window, first and last time, count and completeness, null where a row is rejected."""
+    """Key, window, first and last time, count and count_ratio, null where a row is rejected."""
     types = column_types(sample)
     times = _times(columns)
     problems = _problems(types, columns)

@@ -1,4 +1,4 @@
-"""`Knowledge`: summaries of services that a running query keeps up to date."""
+"""`ServiceStats`: summaries of services that a running query keeps up to date."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from anabranch.errors import InvalidCall
 from anabranch.spark.frames import by_name
 from anabranch.spark.verdicts import Promises, instance_problems, judge, promise_problems, span
 
-__all__ = ["Knowledge"]
+__all__ = ["ServiceStats"]
 
 _NESTED = (ArrayType, MapType, StructType)
 
 
-class Knowledge:
-    """What is known of each service: count, mean, spread, quantiles, completeness, compliance.
+class ServiceStats:
+    """What is known of each service: count, mean, spread, quantiles, count_ratio, compliance.
 
     Parameters
     ----------
@@ -46,16 +46,16 @@ class Knowledge:
     Examples
     --------
     >>> import tempfile
-    >>> rows = spark.sql('''SELECT 'a' AS head, id AS key, 0 AS seq, 0 AS revision,
+    >>> rows = spark.sql('''SELECT 'a' AS kind, id AS key, 0 AS seq, 0 AS revision,
     ...     timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
-    ...     double(id) AS duration, 1.0D AS completeness FROM range(1, 101)''')
-    >>> known = Knowledge(tempfile.mkdtemp(), {"a": "90 seconds"})
-    >>> known.absorb(rows)
+    ...     double(id) AS duration, 1.0D AS count_ratio FROM range(1, 101)''')
+    >>> known = ServiceStats(tempfile.mkdtemp(), {"a": "90 seconds"})
+    >>> known.update(rows)
     >>> summary = known.of("a")
     >>> summary.count, summary.mean, round(summary.quantile(0.5)), summary.compliance
     (100.0, 50.5, 50, 0.9)
 
-    In a stream, ``instances.writeStream.foreachBatch(known.absorb)`` keeps it up to date.
+    In a stream, ``instances.writeStream.foreachBatch(known.update)`` keeps it up to date.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Knowledge:
         path: str | os.PathLike[str],
         promises: Promises | None = None,
         *,
-        service: str = "head",
+        service: str = "kind",
         metric: str = "duration",
         period: Duration = "1 hour",
     ) -> None:
@@ -78,7 +78,7 @@ class Knowledge:
         if promises is not None:
             problems += promise_problems(promises)
         if problems:
-            raise InvalidCall("Knowledge", problems)
+            raise InvalidCall("ServiceStats", problems)
         self.store = SummaryStore(str(path))
         self.promises = promises
         self.service = service
@@ -95,7 +95,7 @@ class Knowledge:
         once = batch is not None
         problems = self._problems(instances, batch)
         if problems:
-            raise InvalidCall("Knowledge.absorb", problems)
+            raise InvalidCall("ServiceStats.update", problems)
         kind = instances.schema[self.service].dataType
         named = by_name(self.service).isNotNull() & F.col("closed").isNotNull()
         if kind.simpleString() in ("float", "double"):
@@ -106,7 +106,7 @@ class Knowledge:
             F.col("_service").alias("service"),
             (micros - F.pmod(micros, F.lit(self.period))).alias("period"),
             by_name(self.metric).cast("double").alias("figure"),
-            F.col("completeness").cast("double").alias("completeness"),
+            F.col("count_ratio").cast("double").alias("count_ratio"),
             F.col("_verdict").alias("verdict"),
         )
         fields = [("service", kind), ("period", LongType()), ("summary", StringType())]
@@ -122,7 +122,7 @@ class Knowledge:
         if not (batch is None or is_whole(batch, 0)):
             return [f"batch must be the number of a micro-batch, got {batch!r}"]
         if getattr(instances, "isStreaming", False):
-            return ["instances is a stream: use instances.writeStream.foreachBatch(known.absorb)"]
+            return ["instances is a stream: use instances.writeStream.foreachBatch(known.update)"]
         problems = instance_problems(instances, self.service, self.metric, once=batch is not None)
         if not problems and isinstance(instances.schema[self.service].dataType, _NESTED):
             kind = instances.schema[self.service].dataType.simpleString()
@@ -134,7 +134,7 @@ class Knowledge:
         problems: list[str] = []
         seconds = None if tau is None else span("tau", tau, problems) / 1e6
         if problems:
-            raise InvalidCall("Knowledge.of", problems)
+            raise InvalidCall("ServiceStats.of", problems)
         return self.store.of(service, tau=seconds)
 
     def table(self) -> list[dict[str, Any]]:
@@ -149,7 +149,7 @@ class Knowledge:
                 "median": s.quantile(0.5),
                 "p95": s.quantile(0.95),
                 "p99": s.quantile(0.99),
-                "completeness": s.completeness,
+                "count_ratio": s.count_ratio,
                 "compliance": s.compliance,
                 "unknown": s.unknown,
             }

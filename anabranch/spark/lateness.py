@@ -1,6 +1,6 @@
 """Watermarks: what bounds the lateness of a call's inputs, and what stands in its way.
 
-Either the call says `late=`, and one watermark goes by the newest time of all its inputs; or the
+Either the call says `watermark=`, and one watermark goes by the newest time of all its inputs; or the
 inputs have watermarks of their own. In the second case rows are judged as Spark's own operators
 do, by the watermark of the batch before, so that what an aggregate, an outer join or `assemble`
 emits once the watermark has passed it is in time.
@@ -63,7 +63,7 @@ def lateness_problems(
     marked = [name for name, frame in frames.items() if has_watermark(frame, times[name])]
     if late is not None and marked:
         return [
-            f"{' and '.join(marked)} already has a watermark: leave late= out and give all inputs "
+            f"{' and '.join(marked)} already has a watermark: leave watermark= out and give all inputs "
             "one, or remove withWatermark"
         ]
     if late is None and len(marked) < len(frames):
@@ -77,7 +77,7 @@ def lateness_problems(
         )
         return [
             "streaming needs a bound on lateness, or state would grow for ever: add "
-            f"late='10 seconds' to the call (or {hints})"
+            f"watermark='10 seconds' to the call (or {hints})"
         ]
     return _upstream_problems(frames) if late is not None else []
 
@@ -92,9 +92,9 @@ def has_watermark(frame: DataFrame, column: Any = None) -> bool:
 
 
 def _upstream_problems(frames: Mapping[str, DataFrame]) -> list[str]:
-    """What stands in the way of `late=`: a watermark that an operator upstream waits for.
+    """What stands in the way of `watermark=`: a watermark that an operator upstream waits for.
 
-    Spark takes the least of a query's watermarks, and that of `late=` is at the beginning of time
+    Spark takes the least of a query's watermarks, and that of `watermark=` is at the beginning of time
     until it has seen a row. So an operator that emits its rows when the watermark has passed them
     would never emit any, its state would grow, and nothing would come out, without a word; and if
     another input moves the watermark, all that it emits is late. One that emits rows as they come,
@@ -103,7 +103,7 @@ def _upstream_problems(frames: Mapping[str, DataFrame]) -> list[str]:
     """
     return [
         f"{name} comes out of {found[0]} with a watermark, which emits rows once that has passed "
-        "them; with late= it would wait for ever, or all its rows would be late: leave late= out "
+        "them; with watermark= it would wait for ever, or all its rows would be late: leave watermark= out "
         "and take as time the column that carries the watermark (of an aggregate by windows, "
         "F.window_time('window').alias('ts'))"
         for name, frame in frames.items()

@@ -23,12 +23,12 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
-from anabranch.neighbours.interest.routing import Interest, cheaper_plan
+from anabranch.neighbours.interest.routing import Selective, cheaper_plan
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
-from anabranch.plans.hashed import Ssp, ssp
+from anabranch.plans.hashed import Broadcast, ssp
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
@@ -54,7 +54,7 @@ def nearest(
     window: Duration | None = None,
     rows: int | None = None,
     late: Duration | None = None,
-    plan: Ssp | Interest | None = None,
+    plan: Broadcast | Selective | None = None,
     method: str = "exact",
     error: float | None = None,
     output: str = "hits",
@@ -91,10 +91,10 @@ def nearest(
         it out if the objects have a watermark of their own. Queries that come in a stream must have
         none, for it would stand still while none comes.
     plan
-        ``ab.ssp(workers)`` spreads the queries over so many workers and sends every object to all;
-        ``ab.interest(workers)`` sends an object only where it may matter, and needs `control`. By
+        ``ab.broadcast(workers)`` spreads the queries over so many workers and sends every object to all;
+        ``ab.selective(workers)`` sends an object only where it may matter, and needs `control`. By
         default as many as pay for the queries' number and k, or one per shuffle partition if
-        queries come in a stream, under ``ssp`` unless `expected` says that ``interest`` is cheaper.
+        queries come in a stream, under ``broadcast`` unless `expected` says that ``selective`` is cheaper.
     method
         ``"exact"`` (the list with repair), ``"relaxed"`` and ``"filtered"`` (both exact, as the
         literature has them) or ``"probabilistic"``, which may miss objects.
@@ -106,8 +106,8 @@ def nearest(
         top-k has changed, for `ab.top`; one row of rank 0 if it is empty or the query has ended.
     control
         Streaming, with fixed queries and windows of time: a directory that driver and workers
-        share. Under ``ssp`` for the plan log, through which workers join and leave
-        (``ab.PlanLog(control).append(ab.ssp(4))``); under ``interest`` for thresholds.
+        share. Under ``broadcast`` for the plan log, through which workers join and leave
+        (``ab.PlanLog(control).append(ab.broadcast(4))``); under ``selective`` for thresholds.
     expected
         About how many objects a window holds, if you know it, to choose a plan by.
     bad_rows
@@ -148,7 +148,7 @@ def nearest(
         k=k,
         window=window,
         rows=rows,
-        late=late,
+        watermark=late,
         plan=plan,
         method=method,
         error=error,
@@ -215,16 +215,16 @@ def _chosen(
     most: int,
     expected: int | None,
     control: Any,
-) -> Ssp | Interest:
+) -> Broadcast | Selective:
     """The plan of a call that names none."""
     if fixed is None:
-        return ssp(most if queries.isStreaming else workers_for(*_added(call, queries), most))
+        return broadcast(most if queries.isStreaming else workers_for(*_added(call, queries), most))
     k = fixed.columns["k"]
     if expected is not None and control is not None and call.method == "exact":
         routed = cheaper_plan(len(k), float(k.mean()), expected, most)
-        if isinstance(routed, Interest):
+        if isinstance(routed, Selective):
             return routed
-    return ssp(workers_for(len(k), int(k.sum()), most))
+    return broadcast(workers_for(len(k), int(k.sum()), most))
 
 
 def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
@@ -237,7 +237,7 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
 
 def _run(
     call: Nearest,
-    plan: Ssp | Interest,
+    plan: Broadcast | Selective,
     objects: DataFrame,
     queries: DataFrame,
     fixed: Block | None,
@@ -246,7 +246,7 @@ def _run(
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
     rows, fields = _objects(call, objects), _fields(call)
-    if isinstance(plan, Interest):
+    if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
         result = _through_homes(call, plan.workers, packed, table, control, name)
@@ -306,7 +306,7 @@ def _through_homes(
 
 def _keep_log(
     call: Nearest,
-    plan: Ssp,
+    plan: Broadcast,
     fixed: Block,
     control: str,
     objects: DataFrame,
@@ -323,7 +323,7 @@ def _keep_log(
         control=control,
         plan=plan,
         window=(longest, longest),
-        late=call.late,
+        watermark=call.late,
         most_workers=partitions(objects.sparkSession),
         operator=operator,
         bind=_only_ssp,
@@ -332,8 +332,10 @@ def _keep_log(
 
 
 def _only_ssp(plan: Plan) -> Plan:
-    if not isinstance(plan, Ssp) or plan.master != "left":
-        raise ValueError(f"{plan} was asked for, but a running nearest takes ab.ssp(workers) alone")
+    if not isinstance(plan, Broadcast) or plan.side != "right":
+        raise ValueError(
+            f"{plan} was asked for, but a running nearest takes ab.broadcast(workers) alone"
+        )
     return plan
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.neighbours.interest.routing import Interest
+from anabranch.neighbours.interest.routing import Selective
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.lateness import has_watermark, lateness_problems
 
@@ -47,7 +47,7 @@ def watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: 
             return [
                 "queries have a watermark of their own, which stands still while none is added or "
                 "cancelled and would hold back all hits: remove withWatermark from the queries, "
-                "and either from the objects too, with late='10 seconds' in the call, or let time "
+                "and either from the objects too, with watermark='10 seconds' in the call, or let time "
                 "go by the watermark of the objects alone"
             ]
         if late is None and has_watermark(objects, column):
@@ -66,13 +66,13 @@ def control_problems(
 ) -> list[str]:
     """What stands in the way of a control directory, or of a plan that needs one."""
     problems = []
-    routed = isinstance(plan, Interest)
+    routed = isinstance(plan, Selective)
     if routed and not objects.isStreaming:
-        problems.append(f"plan {plan} is for streaming: use ab.ssp(workers) in a batch")
+        problems.append(f"plan {plan} is for streaming: use ab.broadcast(workers) in a batch")
     elif routed and control is None:
         problems.append(
             f"plan {plan} needs control=, a directory that driver and workers share, through which "
-            "owners of queries tell homes of objects what cannot matter; or use ab.ssp(workers)"
+            "owners of queries tell homes of objects what cannot matter; or use ab.broadcast(workers)"
         )
     if control is None:
         return problems
@@ -80,7 +80,9 @@ def control_problems(
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif late is None and not routed:
-        problems.append("control= needs late=, which bounds how long a replaced plan stays live")
+        problems.append(
+            "control= needs watermark=, which bounds how long a replaced plan stays live"
+        )
     if "op" in queries.columns:
         problems.append("control= needs fixed queries; those with 'op' stay where they began")
     if rows is not None or "rows" in schema:

@@ -20,7 +20,7 @@ def sla(
     instances: DataFrame,
     promises: Promises,
     *,
-    service: str = "head",
+    service: str = "kind",
     metric: str = "duration",
     period: Duration = "1 hour",
     complete: Column | None = None,
@@ -47,23 +47,23 @@ def sla(
     period
         The length of a period, by the time the instance closed.
     complete
-        What makes an instance complete; by default ``completeness >= 1``. Where the policy knows
-        no degree (``ab.session``, ``ab.wait``), completeness is null and nothing is complete:
+        What makes an instance complete; by default ``count_ratio >= 1``. Where the policy knows
+        no degree (``ab.session``, ``ab.wait``), count_ratio is null and nothing is complete:
         say ``F.lit(True)`` if every closed window is to count as whole.
 
     Returns
     -------
     DataFrame
-        ``service, period, promised, instances, met, violated, unknown, revised, completeness``
+        ``service, period, promised, instances, met, violated, unknown, revised, count_ratio``
         (mean), ``compliance`` (met of met and violated) and ``lower``, the lower end of its 95 %
         Wilson interval. Streaming: one row per service and period, when the watermark passes it.
 
     Examples
     --------
     >>> import anabranch as ab
-    >>> rows = spark.sql('''SELECT 'a' AS head, id AS key, 0 AS seq, 0 AS revision,
+    >>> rows = spark.sql('''SELECT 'a' AS kind, id AS key, 0 AS seq, 0 AS revision,
     ...     timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
-    ...     0.4D * id AS duration, if(id < 3, 1.0D, 0.5D) AS completeness FROM range(6)''')
+    ...     0.4D * id AS duration, if(id < 3, 1.0D, 0.5D) AS count_ratio FROM range(6)''')
     >>> ab.sla(rows, {"a": "1 second"}).select("instances", "met", "violated", "unknown").first()
     Row(instances=6, met=3, violated=3, unknown=0)
     """
@@ -84,17 +84,17 @@ def sla(
         "violated",
         "unknown",
         "revised",
-        "completeness",
+        "count_ratio",
         (F.col("met") / F.nullif(F.col("met") + F.col("violated"), F.lit(0))).alias("compliance"),
         _wilson(F.col("met"), F.col("met") + F.col("violated")).alias("lower"),
     )
 
 
-def recommend(
+def rank_services(
     instances: DataFrame,
     promises: Promises,
     *,
-    service: str = "head",
+    service: str = "kind",
     metric: str = "duration",
     complete: Column | None = None,
     prefer: Mapping[Any, float] | None = None,
@@ -117,7 +117,7 @@ def recommend(
         How much preference counts against compliance, 0 to 1.
     decay
         Instances count ``exp(-age / decay)``, by how much earlier than the newest of all they
-        closed. For tables; what a stream has to say fades in ``Knowledge.of(service, tau=)``.
+        closed. For tables; what a stream has to say fades in ``ServiceStats.of(service, tau=)``.
     top
         Only so many.
 
@@ -129,11 +129,11 @@ def recommend(
     Examples
     --------
     >>> import anabranch as ab
-    >>> rows = spark.sql('''SELECT if(id < 10, 'new', 'old') AS head, id AS key, 0 AS seq,
+    >>> rows = spark.sql('''SELECT if(id < 10, 'new', 'old') AS kind, id AS key, 0 AS seq,
     ...     0 AS revision, timestamp_seconds(1700000000) AS opened,
     ...     timestamp_seconds(1700000000) AS closed, if(id % 10 = 0, 9D, 1D) AS duration,
-    ...     1D AS completeness FROM range(100)''')
-    >>> [r.service for r in ab.recommend(rows, {"new": "2 seconds", "old": "2 seconds"}).collect()]
+    ...     1D AS count_ratio FROM range(100)''')
+    >>> [r.service for r in ab.rank_services(rows, {"new": "2 seconds", "old": "2 seconds"}).collect()]
     ['old', 'new']
     """
     problems = problems_with(instances, promises, service, metric, complete)
@@ -148,7 +148,7 @@ def recommend(
         if getattr(instances, "isStreaming", False):
             # Weights that were added up cannot be brought down as the newest moves on.
             problems.append(
-                "decay= is for tables: for a stream keep ab.Knowledge by foreachBatch, whose "
+                "decay= is for tables: for a stream keep ab.ServiceStats by foreachBatch, whose "
                 "of(service, tau=...) lets old periods fade"
             )
     if problems:
@@ -200,7 +200,7 @@ def _counts() -> list[Column]:
         count("violated"),
         count("unknown"),
         count("revised"),
-        F.avg(F.when(first, F.col("completeness"))).alias("completeness"),
+        F.avg(F.when(first, F.col("count_ratio"))).alias("count_ratio"),
     ]
 
 

@@ -55,7 +55,7 @@ def judge(
     if not once:
         instances = _last_revisions(instances)
     whole = (
-        complete if complete is not None else F.coalesce(F.col("completeness") >= 1, F.lit(False))
+        complete if complete is not None else F.coalesce(F.col("count_ratio") >= 1, F.lit(False))
     )
     figure, promised = by_name(metric).cast("double"), F.col("_promised")
     verdict = (
@@ -146,7 +146,7 @@ def instance_problems(
     if problems:
         return problems
     once = instances.isStreaming if once is None else once
-    numbers = [metric, "completeness", *(["revision"] if once else [])]
+    numbers = [metric, "count_ratio", *(["revision"] if once else [])]
     problems = [
         problem
         for name in dict.fromkeys([service, "closed", *numbers])

@@ -54,7 +54,7 @@ def watch(
     console
         Where to print; by default standard output.
     prediction
-        What `ab.predict` returned: shown beside what the latest batch reports.
+        What `ab.estimate_state` returned: shown beside what the latest batch reports.
 
     Examples
     --------
@@ -71,7 +71,7 @@ def watch(
         problems.append(f"seconds must be a number above 0, or None, got {seconds!r}")
     if prediction is not None and not hasattr(prediction, "beside"):
         problems.append(
-            f"prediction must be what ab.predict returns, got {type(prediction).__name__}"
+            f"prediction must be what ab.estimate_state returns, got {type(prediction).__name__}"
         )
     if problems:
         raise InvalidCall("watch", problems)
@@ -117,7 +117,7 @@ class BatchTable:
     keep
         How many batches to show.
     prediction
-        What to hold the latest batch against; see `ab.predict`.
+        What to hold the latest batch against; see `ab.estimate_state`.
     """
 
     def __init__(self, keep: int = 12, prediction: Any = None) -> None:

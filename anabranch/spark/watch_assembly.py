@@ -42,7 +42,7 @@ class AssemblyTable(BatchTable):
             return self.status
         total, latest = self.total, self.batches[-1]
         text = (
-            f"{self.count} batches: {count(total['rows'])} invocations, "
+            f"{self.count} batches: {count(total['rows'])} events, "
             f"{count(total['instances'])} instances ({count(total['timeouts'])} by timeout), "
             f"{count(total['revisions'])} revised, {count(total['late'])} late"
         )
@@ -93,7 +93,7 @@ class AssemblyTable(BatchTable):
 
     def _text(self, figures: dict[str, Any]) -> str:
         return (
-            f"batch {figures['batch']}: {count(figures['rows'])} invocations in, "
+            f"batch {figures['batch']}: {count(figures['rows'])} events in, "
             f"{count(figures['instances'])} instances out, "
             f"{count(figures['timeouts'])} by timeout, {count(figures['revisions'])} revised, "
             f"{count(figures['open_windows'])} windows open, "

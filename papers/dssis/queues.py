@@ -78,7 +78,7 @@ def main() -> None:
 
 def equations() -> Lines:
     """What the printed distributions give."""
-    trace = generate_trace(seed=0, instances=40_000, heads=35_000, **LITERAL)
+    trace = generate_trace(seed=0, instances=40_000, kinds=35_000, **LITERAL)
     begun = time.process_time()
     fitted = ab.fit_windows(trace.table())
     seconds = time.process_time() - begun
@@ -114,18 +114,18 @@ def equations() -> Lines:
 
 
 STRATEGIES = {
-    "head": ("head",),
-    "head, time": ("head", "instance_ts"),
-    "head, client": ("head", "client"),
-    "head, time, client": ("head", "instance_ts", "client"),
+    "kind": ("kind",),
+    "kind, time": ("kind", "instance_ts"),
+    "kind, client": ("kind", "client"),
+    "kind, time, client": ("kind", "instance_ts", "client"),
 }
 PRINTED = {
-    "head": (70.38, 78.30, 79.41, 81.14, 91.31, 85.17),
-    "head, time": (79.53, 89.14, 90.48, 92.79, 99.31, 98.63),
-    "head, client": (80.44, 90.13, 91.49, 93.98, 99.99, 99.98),
-    "head, time, client": (80.4815, 90.2979, 91.6553, 94.0649, 100.0, 100.0),
+    "kind": (70.38, 78.30, 79.41, 81.14, 91.31, 85.17),
+    "kind, time": (79.53, 89.14, 90.48, 92.79, 99.31, 98.63),
+    "kind, client": (80.44, 90.13, 91.49, 93.98, 99.99, 99.98),
+    "kind, time, client": (80.4815, 90.2979, 91.6553, 94.0649, 100.0, 100.0),
 }
-INDICATORS = ("complete, gamma 1", "gamma .85", "gamma .75", "invocations", "recall", "correct")
+INDICATORS = ("complete, gamma 1", "gamma .85", "gamma .75", "events", "recall", "correct")
 
 
 def table_7(seeds: int) -> Lines:
@@ -153,9 +153,9 @@ def assembled(trace: Trace, columns: tuple[str, ...]) -> Assembled:
 
 
 def strategy(trace: Trace, found: Assembled) -> tuple[float, ...]:
-    """Completeness at three levels, invocations, recall, correct instances and correct rows, %."""
+    """Completeness at three levels, events, recall, correct instances and correct rows, %."""
     rated = score(rows_of_windows(found), trace.truth, trace.service == 0)
-    shares = (*rated.completeness, rated.invocations, rated.recall, rated.correct)
+    shares = (*rated.count_ratio, rated.events, rated.recall, rated.correct)
     return tuple(100 * share for share in (*shares, rated.correct_rows))
 
 
@@ -220,7 +220,7 @@ def table_10(seeds: int) -> Lines:
     later = gg_infinity(1000 / 11.8092, 20.7137)
     edge = ggc(1000 / 9.778, 20.7137, 2119)
     lives = [
-        assembled(generate_trace(seed=seed), STRATEGIES["head, time, client"]).life.mean() / 1e6
+        assembled(generate_trace(seed=seed), STRATEGIES["kind, time, client"]).life.mean() / 1e6
         for seed in range(seeds)
     ]
     told = window_array(1000 / 9.778, SIZE, TIMEOUT, calibrated(), calibrated_span())
@@ -235,13 +235,13 @@ def table_10(seeds: int) -> Lines:
             round(gg_infinity(1000 / 9.778, 20.7137).peak),
             f"peak; with 2119 servers (used to {edge.utilisation:.4f}) {edge.Lq:,.0f} would wait",
         ),
-        ("W, s, from size, timeout, degrees and spans", None, r(told.life, 2), "nothing measured"),
+        ("W, s, from size, timeout, sizes and spans", None, r(told.life, 2), "nothing measured"),
         ("W, s, played on the calibrated trace", 19.0129, r(float(np.mean(lives)), 2), ""),
     ]
 
 
 def calibrated() -> tuple[np.ndarray, np.ndarray]:
-    """Degrees of the calibrated trace: 1 + round(X)."""
+    """Sizes of the calibrated trace: 1 + round(X)."""
     x = np.arange(1, 31)
     share = EQ4.cdf(x - 0.5) - EQ4.cdf(x - 1.5)
     return x, share / share.sum()
@@ -263,13 +263,13 @@ def arrays(seeds: int) -> Lines:
         )
         plain = told.rate * told.first_life
         note += f"; without second windows {plain:,.0f}"
-        lines.append((f"{size} invocations, {timeout} s", None, round(told.windows), note))
+        lines.append((f"{size} events, {timeout} s", None, round(told.windows), note))
     return lines
 
 
 def played(seed: int, size: int, timeout: int) -> float:
     """Mean number of open windows per nominal rate, once the array is full."""
-    trace = generate_trace(seed=seed, span_cap=None, instances=30_000, heads=25_000)
+    trace = generate_trace(seed=seed, span_cap=None, instances=30_000, kinds=25_000)
     found = assemble_arrays(
         trace.event_ts, trace.truth, count_or_timeout(size, f"{timeout} seconds")
     )
@@ -282,7 +282,7 @@ def played(seed: int, size: int, timeout: int) -> float:
 
 
 def picture(path: Path) -> None:
-    """Figures 11 and 12: density and distribution of degrees and spans, seen and fitted."""
+    """Figures 11 and 12: density and distribution of sizes and spans, seen and fitted."""
     import matplotlib
 
     matplotlib.use("Agg")

@@ -30,9 +30,9 @@ from papers.dssis.tracing.scoring import Score, rows_of_sliding, rows_of_windows
 ROOT = Path(__file__).parent
 LOG = ROOT.parents[2] / "shared" / "data" / "apache_access.log.gz"
 TUPLE_BYTES, SLOTS = 135, 13
-SWA = ab.count_or_timeout(13, "22 seconds")
+SWA = ab.close.count(13, "22 seconds")
 SLIDING = (8000, 16000, 32000)
-PAPER_6 = {  # gamma 1, .85, .75, invocations; the swapped cells of 16000 and 32000 put right
+PAPER_6 = {  # gamma 1, .85, .75, events; the swapped cells of 16000 and 32000 put right
     "SWA 13/22": (80.48, 90.30, 91.66, 94.06),
     "sliding 8000": (13.15, 15.17, 16.99, 40.16),
     "sliding 16000": (43.44, 45.87, 47.63, 63.15),
@@ -50,25 +50,25 @@ Values = dict[str, list[float]]
 
 def keys_of(trace: Trace) -> np.ndarray:
     """Head, time and client as one number."""
-    columns = np.stack([trace.head, trace.instance_ts, trace.client])
+    columns = np.stack([trace.kind, trace.instance_ts, trace.client])
     found: np.ndarray = np.unique(columns, axis=1, return_inverse=True)[1].ravel()
     return found
 
 
 def percents(found: Score) -> list[float]:
     """The four lines of table 6."""
-    return [100 * share for share in (*found.completeness, found.invocations)]
+    return [100 * share for share in (*found.count_ratio, found.events)]
 
 
 def rated(trace: Trace, row: np.ndarray) -> Score:
-    """The score of an assignment, with invocations in order of time."""
+    """The score of an assignment, with events in order of time."""
     order = np.lexsort((np.arange(len(trace)), trace.event_ts))
     return score(row[order], trace.truth[order], (trace.service == 0)[order])
 
 
 def run(trace: Trace, key: np.ndarray, closing: Closing) -> Assembled:
     """Assemble a trace."""
-    return assemble_arrays(trace.event_ts, key, closing, head=trace.head, stream=trace.stream)
+    return assemble_arrays(trace.event_ts, key, closing, kind=trace.kind, stream=trace.stream)
 
 
 def mean_of(values: Values) -> dict[str, float]:
@@ -148,21 +148,21 @@ def add(values: Values, name: str, value: Any) -> None:
 
 TRACES: dict[str, dict[str, Any]] = {
     "paper's trace": {},
-    "300 heads": {"heads": 300, "popularity": 0.0, "head_span_sigma": 0.4},
-    "300 heads, 3 % optional": {
-        "heads": 300, "popularity": 0.0, "head_span_sigma": 0.4, "optional_calls": 0.03,
+    "300 kinds": {"kinds": 300, "popularity": 0.0, "kind_span_sigma": 0.4},
+    "300 kinds, 3 % optional": {
+        "kinds": 300, "popularity": 0.0, "kind_span_sigma": 0.4, "optional_calls": 0.03,
     },
 }  # fmt: skip
 POLICIES: dict[str, Closing] = {
     "13/22": SWA,
-    "wait 22 s, no cap": ab.wait("22 seconds"),
-    "session 8 s": ab.session("8 seconds"),
-    "learned": ab.learned("22 seconds"),
+    "wait 22 s, no cap": ab.close.after("22 seconds"),
+    "session 8 s": ab.close.gap("8 seconds"),
+    "learned": ab.close.learned("22 seconds"),
 }
 
 
 def policies(seeds: int) -> dict[str, Any]:
-    """Precise completeness, life and number of windows, cold start, beyond the paper."""
+    """Precise count_ratio, life and number of windows, cold start, beyond the paper."""
     found: dict[str, Any] = {}
     for label, changes in TRACES.items():
         for name, closing in POLICIES.items():
@@ -170,8 +170,8 @@ def policies(seeds: int) -> dict[str, Any]:
             for seed in range(seeds):
                 trace = generate_trace(seed=seed, **changes)
                 made = run(trace, keys_of(trace), closing)
-                precise = rated(trace, rows_of_windows(made)).completeness[0]
-                revised = rated(trace, rows_of_windows(made, revised=True)).completeness[0]
+                precise = rated(trace, rows_of_windows(made)).count_ratio[0]
+                revised = rated(trace, rows_of_windows(made, revised=True)).count_ratio[0]
                 spread = trace.event_ts.max() - trace.event_ts.min()
                 add(values, "precise", 100 * precise)
                 add(values, "after revisions", 100 * revised)
@@ -192,8 +192,8 @@ def warm(trace: Trace) -> dict[str, float]:
     made = assemble_arrays(
         np.concatenate([trace.event_ts, later]),
         np.concatenate([key, key + int(key.max()) + 1]),
-        ab.learned("22 seconds"),
-        head=np.concatenate([trace.head, trace.head]),
+        ab.close.learned("22 seconds"),
+        kind=np.concatenate([trace.kind, trace.kind]),
     )
     again = slice(len(trace), None)
     second = made.column(Column.OPENED) >= later.min()
@@ -204,7 +204,7 @@ def warm(trace: Trace) -> dict[str, float]:
     for name, revised in (("precise", False), ("after revisions", True)):
         rows = rows_of_windows(made, revised)[again]
         rows = np.where(rows < 0, -1, rows - int(rows[rows >= 0].min()))
-        found[name] = 100 * rated(trace, rows).completeness[0]
+        found[name] = 100 * rated(trace, rows).count_ratio[0]
     found["life s"] = life.mean() / 1e6
     found["open windows"] = life.sum() / (later.max() - later.min())
     return found
@@ -212,7 +212,7 @@ def warm(trace: Trace) -> dict[str, float]:
 
 def log_point(log: AccessLog, closing: Closing) -> dict[str, float]:
     """Completeness and delay of one policy on the access log."""
-    made = assemble_arrays(log.t, log.key, closing, head=log.head)
+    made = assemble_arrays(log.t, log.key, closing, kind=log.kind)
     order = np.lexsort((np.arange(len(log.t)), log.t))
 
     def of(row: np.ndarray) -> Score:
@@ -220,16 +220,16 @@ def log_point(log: AccessLog, closing: Closing) -> dict[str, float]:
 
     began = np.full(int(log.truth.max()) + 1, np.iinfo(np.int64).max)
     np.minimum.at(began, log.truth, log.t)
-    # The row that holds an instance's first invocation is what its reader gets first.
+    # The row that holds an instance's first event is what its reader gets first.
     backwards = order[::-1]
     first_row = np.empty(len(began), np.int64)
     first_row[log.truth[backwards]] = made.row_of[backwards]
     delay = (made.column(Column.CLOSED)[first_row] - began) / 1e6
     plain = of(rows_of_windows(made))
     return {
-        "precise": 100 * plain.completeness[0],
-        "invocations": 100 * plain.invocations,
-        "after revisions": 100 * of(rows_of_windows(made, revised=True)).completeness[0],
+        "precise": 100 * plain.count_ratio[0],
+        "events": 100 * plain.events,
+        "after revisions": 100 * of(rows_of_windows(made, revised=True)).count_ratio[0],
         "delay s": float(delay.mean()),
         "windows per second open": float(
             made.life.sum() / 1e6 / ((log.t.max() - log.t.min()) / 1e6)
@@ -241,18 +241,18 @@ def log_point(log: AccessLog, closing: Closing) -> dict[str, float]:
 
 def learned_at(risk: float) -> Closing:
     """The learned policy of the access log."""
-    return ab.learned("60 seconds", risk=risk)
+    return ab.close.learned("60 seconds", risk=risk)
 
 
 CURVES: dict[str, tuple[list[Any], Callable[[Any], Closing]]] = {
     "small window array (13, T)": (
         [5, 10, 22, 30, 40, 50, 60],
-        lambda t: ab.count_or_timeout(13, f"{t} seconds"),
+        lambda t: ab.close.count(13, f"{t} seconds"),
     ),
-    "fixed wait T": ([5, 10, 20, 30, 40, 50, 60], lambda t: ab.wait(f"{t} seconds")),
+    "fixed wait T": ([5, 10, 20, 30, 40, 50, 60], lambda t: ab.close.after(f"{t} seconds")),
     "session gap": (
         [2, 5, 8, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60],
-        lambda t: ab.session(f"{t} seconds"),
+        lambda t: ab.close.gap(f"{t} seconds"),
     ),
     "learned, risk r": (
         [0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005, 0.002, 0.001, 0.0003, 0.0001],
@@ -261,10 +261,10 @@ CURVES: dict[str, tuple[list[Any], Callable[[Any], Closing]]] = {
 }
 NAMED: dict[str, Closing] = {
     "the paper's window, 13/22": SWA,
-    "session gap 8 s": ab.session("8 seconds"),
-    "session gap 30 s": ab.session("30 seconds"),
-    "session gap 40 s": ab.session("40 seconds"),
-    "fixed wait 30 s (tail sampling)": ab.wait("30 seconds"),
+    "session gap 8 s": ab.close.gap("8 seconds"),
+    "session gap 30 s": ab.close.gap("30 seconds"),
+    "session gap 40 s": ab.close.gap("40 seconds"),
+    "fixed wait 30 s (tail sampling)": ab.close.after("30 seconds"),
     "learned, risk = 0.2": learned_at(0.2),
     "learned, risk = 0.1": learned_at(0.1),
     "learned, risk = 0.05": learned_at(0.05),
@@ -276,7 +276,7 @@ NAMED: dict[str, Closing] = {
 def access_log(path: Path, picture: Path | None) -> dict[str, Any]:
     """The same policies on a real log."""
     log = read_access_log(path)
-    degrees = np.bincount(log.truth)
+    sizes = np.bincount(log.truth)
     named = {name: log_point(log, closing) for name, closing in NAMED.items()}
     curves = {
         name: [{"parameter": v, **log_point(log, make(v))} for v in values]
@@ -289,10 +289,10 @@ def access_log(path: Path, picture: Path | None) -> dict[str, Any]:
             "lines": log.lines,
             "unreadable": log.unreadable,
             "objects without a page": log.without_page,
-            "invocations": len(log.t),
-            "instances": len(degrees),
-            "of one invocation": int((degrees == 1).sum()),
-            "heads": len(log.heads),
+            "events": len(log.t),
+            "instances": len(sizes),
+            "of one event": int((sizes == 1).sum()),
+            "kinds": len(log.kinds),
         },
         "policies": named,
         "curves": curves,
@@ -310,7 +310,7 @@ def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     for (name, points), mark in zip(curves.items(), "s^vo", strict=True):
         x, y = [p["delay s"] for p in points], [p["precise"] for p in points]
         axes.plot(x, y, marker=mark, label=name, linewidth=2 if "learned" in name else 1)
-    axes.set_xlabel("mean delay from an instance's first invocation to its row, s")
+    axes.set_xlabel("mean delay from an instance's first event to its row, s")
     axes.set_ylabel("instances complete in their first row, %")
     axes.set_title("Closing policies on a real access log")
     axes.grid(alpha=0.3)
@@ -340,17 +340,17 @@ def markdown(found: dict[str, Any]) -> str:
             for value in (PAPER_11[name].get(row), ours[name].get(row)):
                 cells.append("" if value is None else f"{value:,.2f}")
         lines.append(f"| {row} | {' | '.join(cells)} |")
-    heads = ["precise", "after revisions", "life s", "open windows"]
-    lines += ["", f"| policy | trace | {' | '.join(heads)} |", "|---|---|---|---|---|---|"]
+    kinds = ["precise", "after revisions", "life s", "open windows"]
+    lines += ["", f"| policy | trace | {' | '.join(kinds)} |", "|---|---|---|---|---|---|"]
     for label, of in found["policies"].items():
         for name, values in of.items():
-            cells = " | ".join(f"{values[h]:,.1f}" for h in heads)
+            cells = " | ".join(f"{values[h]:,.1f}" for h in kinds)
             lines.append(f"| {name} | {label} | {cells} |")
     if "access log" in found:
-        heads = ["precise", "invocations", "after revisions", "delay s", "peak windows", "rows"]
-        lines += ["", f"| access log | {' | '.join(heads)} |", "|---" * 7 + "|"]
+        kinds = ["precise", "events", "after revisions", "delay s", "peak windows", "rows"]
+        lines += ["", f"| access log | {' | '.join(kinds)} |", "|---" * 7 + "|"]
         for name, values in found["access log"]["policies"].items():
-            lines.append(f"| {name} | {' | '.join(f'{values[h]:,.1f}' for h in heads)} |")
+            lines.append(f"| {name} | {' | '.join(f'{values[h]:,.1f}' for h in kinds)} |")
     return "\n".join(lines) + "\n"
 
 

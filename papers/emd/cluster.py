@@ -22,8 +22,8 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slice, Window
 from anabranch.plans.plan import LEFT, Plan, Routes, Rows
+from anabranch.plans.ranges import Ranges, balance, imbalance
 from anabranch.plans.routing import LivePlans
-from anabranch.plans.spans import Spans, balance, imbalance
 from anabranch.testing import InProcess
 
 __all__ = ["METHODS", "Method", "Outcome", "Setting", "simulate"]
@@ -69,7 +69,7 @@ class Everywhere(Plan):
     without a log of plans, and act at once on the left rows that come.
     """
 
-    cuts: Spans
+    cuts: Ranges
     kind: ClassVar[str] = "everywhere"
     needs: ClassVar[str] = "value"
     workers: int = field(init=False)
@@ -167,13 +167,13 @@ def simulate(method: Method, setting: Setting) -> Outcome:
     """Run one method at one setting."""
     forget()
     s = setting
-    plan: Plan = ab.spans(s.workers, count=s.spans) if method.local else ab.ssp(s.workers)
+    plan: Plan = ab.ranges(s.workers, count=s.spans) if method.local else ab.broadcast(s.workers)
     # A chain named on a line runs the solver, as in the paper; ours is the closed form.
     dim = s.left.shape[1] if isinstance(s.ground, str) else None
     cluster = _Cluster(
         where=ab.emd("h", ground=s.ground, dim=dim, filters=method.filters) <= s.threshold,
         window=f"{round(s.window * 1000)} ms",
-        late="0 ms",
+        watermark="0 ms",
         plan=plan,
     )
     feedback = _Feedback(method, s, cluster.plan)
@@ -202,7 +202,7 @@ class _Feedback:
         """The plans of the rows up to this time."""
         epoch = max(self.plans)
         newest = self.plans[epoch]
-        if isinstance(newest, Spans) and self.method.everywhere:
+        if isinstance(newest, Ranges) and self.method.everywhere:
             return LivePlans({0: Everywhere(newest)})
         self.last_row[epoch] = until
         kept = self.setting.window * _SECOND
@@ -225,7 +225,7 @@ class _Feedback:
         if self._since < s.period - 1e-9 or self.method.feedback == "never" or done:
             return
         current, work = self.plans[epoch], self._work
-        assert isinstance(current, Spans)
+        assert isinstance(current, Ranges)
         cuts, hot = balance(work, s.workers)
         better = replace(current, cuts=cuts, hot=hot)
         now, then = imbalance(current.shares(work)), imbalance(better.shares(work))

@@ -30,10 +30,10 @@ import pyarrow.parquet as pq
 import anabranch as ab
 from anabranch.flow.hashing import mix
 from anabranch.plans.costs import copies
-from anabranch.plans.hashed import Grid, Ssp
+from anabranch.plans.hashed import Broadcast, Grid
 from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.routing import LivePlans, route
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from anabranch.plans.story import story
 from benchmarks.correlate_spark import Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, beside_earlier, machine
@@ -98,14 +98,14 @@ def prototype(screen: Screen, bench: Bench, rate: int = _RATE) -> dict[str, Any]
     files = write_news(folder, seconds, rate, per_file)
     feed = Feed(folder, files, rate * per_file)
     plans: dict[str, Any] = {
-        "centralised": ab.ssp(1),
-        "SSP, 3 workers": ab.ssp(3),
-        "CSP, 3 workers": ab.csp(3, "10 seconds"),
+        "centralised": ab.broadcast(1),
+        "SSP, 3 workers": ab.broadcast(3),
+        "CSP, 3 workers": ab.segments(3, "10 seconds"),
         "grid(3, 1)": ab.grid(3, 1),
         "adaptive, 3 workers": ab.adaptive(3),
     }
     screen.step("prototype: a short run that is not counted, to start Spark and its workers")
-    run(bench, feed.cut(bench.room("warm"), 3), ab.ssp(3), "60 seconds", 3)
+    run(bench, feed.cut(bench.room("warm"), 3), ab.broadcast(3), "60 seconds", 3)
     curves: dict[str, list[tuple[float, float]]] = {}
     told: list[str] = []
     for name, plan in plans.items():
@@ -130,9 +130,9 @@ def routing_times(screen: Screen, feed: Feed) -> dict[str, float]:
     window = (60 * _SECOND, 60 * _SECOND)
     found = {}
     for name, plan in (
-        ("SSP", Ssp(3)),
-        ("CSP", Csp(3, 10 * _SECOND)),
-        ("CSP, 16 workers", Csp(16, 10 * _SECOND)),
+        ("SSP", Broadcast(3)),
+        ("CSP", Segments(3, 10 * _SECOND)),
+        ("CSP, 16 workers", Segments(16, 10 * _SECOND)),
     ):
         spent = []
         for _ in range(5):
@@ -149,7 +149,10 @@ def steady(screen: Screen, bench: Bench) -> dict[str, Any]:
     """Adaptive against the best fixed plan where there is nothing to gain."""
     rows, window, rounds = (1000, 4, 1) if bench.quick else (8000, 8, 4)
     feed = Feed.write(bench.room("steady"), window + 12, rows)
-    settings: dict[str, Any] = {"fixed": Ssp(2), "adaptive": ab.adaptive(2, start=Ssp(2))}
+    settings: dict[str, Any] = {
+        "fixed": Broadcast(2),
+        "adaptive": ab.adaptive(2, start=Broadcast(2)),
+    }
     rates: dict[str, list[float]] = {name: [] for name in settings}
     for number in range(rounds):
         # Whoever goes first pays for a cold start or meets a busier machine: take turns.
@@ -186,7 +189,7 @@ def swap(screen: Screen, bench: Bench) -> dict[str, Any]:
     predicted = expected_copies(entries, rates)
     window = (2 * _SECOND, 2 * _SECOND)
     rows = sum(map(sum, rates))
-    shapes = (Ssp(4, "left"), Ssp(4, "right"), Grid(2, 2))
+    shapes = (Broadcast(4, "right"), Broadcast(4, "left"), Grid(2, 2))
     static = {
         str(plan): sum(copies(plan, rate, window) for rate in rates) / rows for plan in shapes
     }
@@ -292,7 +295,7 @@ def run(
         right,
         where=ab.cosine("v") >= 0.99,
         window=window,
-        late="1 second",
+        watermark="1 second",
         plan=plan,
         control=path,
     )

@@ -1,4 +1,4 @@
-"""Calls of `assemble` that cannot run say why, all at once; rows are packed by key or head."""
+"""Calls of `assemble` that cannot run say why, all at once; rows are packed by key or kind."""
 
 from __future__ import annotations
 
@@ -9,42 +9,40 @@ import pytest
 import anabranch as ab
 from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.kernel import AssembleKernel
-from anabranch.assembly.packing import InvocationPacking, result_batch
+from anabranch.assembly.packing import EventPacking, result_batch
 from anabranch.assembly.store import AssembleNotes
 from anabranch.errors import InvalidCall, changed_settings
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import BEGINNING, Slices
 
-SCHEMA = {"head": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
-GOOD = {"key": ["head", "client"], "time": "ts", "close": ab.session("8 seconds")}
+SCHEMA = {"kind": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
+GOOD = {"key": ["kind", "client"], "time": "ts", "close": ab.close.gap("8 seconds")}
 
 WRONG = {
     "key must name at least one column, got []": {"key": []},
-    "input has no column 'hed' (needed by key); it has head, client, ts": {"key": ["hed"]},
-    "input has no column 'x' (needed by collect)": {"collect": ["x"]},
-    "collect must be a column name or a list of them, got 5": {"collect": 5},
+    "input has no column 'hed' (needed by key); it has kind, client, ts": {"key": ["hed"]},
+    "input has no column 'x' (needed by collect)": {"keep": ["x"]},
+    "collect must be a column name or a list of them, got 5": {"keep": 5},
     "time must be a column name, got ['ts']": {"time": ["ts"]},
-    "key must be a column name or a list of them, got [['head'], 'client']": {
-        "key": [["head"], "client"]
+    "key must be a column name or a list of them, got [['kind'], 'client']": {
+        "key": [["kind"], "client"]
     },
-    "collect must be a column name or a list of them, got ['ts', ['ms']]": {
-        "collect": ["ts", ["ms"]]
-    },
+    "collect must be a column name or a list of them, got ['ts', ['ms']]": {"keep": ["ts", ["ms"]]},
     "response must be a column name, got ['ms']": {"response": ["ms"]},
-    "key names 'head' twice": {"key": ["head", "head"]},
+    "key names 'kind' twice": {"key": ["kind", "kind"]},
     "time: input column 'ms' is double, not timestamp; cast it": {"time": "ms"},
     "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
-    "response column 'head' is string; it must be a number": {"response": "head"},
+    "response column 'kind' is string; it must be a number": {"response": "kind"},
     "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
-    "head='client' is not one of the key columns 'head'": {
-        "key": "head",
-        "close": ab.learned(head="client"),
+    "kind='client' is not one of the key columns 'kind'": {
+        "key": "kind",
+        "close": ab.close.learned(kind="client"),
     },
-    "'soon' is not a duration": {"late": "soon"},
-    "late must not be negative": {"late": "-1 seconds"},
+    "'soon' is not a duration": {"watermark": "soon"},
+    "late must not be negative": {"watermark": "-1 seconds"},
     "max_open must be a whole number of at least 1": {"max_open": 0},
     "clock must be 'event' or 'processing', got 'wall'": {"clock": "wall"},
-    "late= is about event time": {"clock": "processing", "late": "1 second"},
+    "watermark= is about event time": {"clock": "processing", "watermark": "1 second"},
 }
 
 
@@ -56,7 +54,7 @@ def test_wrong_calls(message: str) -> None:
 
 
 def test_all_problems_are_reported_at_once() -> None:
-    wrong = {"key": [["head"]], "time": ["ts"], "collect": [["ms"]], "close": 5, "late": "soon"}
+    wrong = {"key": [["kind"]], "time": ["ts"], "keep": [["ms"]], "close": 5, "watermark": "soon"}
     _, problems = plan_assembly([SCHEMA], **wrong)
     assert len(problems) == 5
 
@@ -71,9 +69,9 @@ def settings_of(types: dict[str, str] = SCHEMA, **more: object) -> dict[str, str
     ("changes", "was", "now"),
     [
         ({"types": {**SCHEMA, "client": "int"}}, "client bigint'", "client int'"),
-        ({"key": ["client", "head"]}, "key='head string, client", "key='client bigint, head"),
-        ({"collect": "ms"}, "collect='nothing'", "collect='ms double'"),
-        ({"close": ab.learned()}, "learned by='nothing'", "learned by='head in 1 parts'"),
+        ({"key": ["client", "kind"]}, "key='kind string, client", "key='client bigint, kind"),
+        ({"keep": "ms"}, "keep='nothing'", "keep='ms double'"),
+        ({"close": ab.close.learned()}, "learned by='nothing'", "learned by='kind in 1 parts'"),
         ({"clock": "processing"}, "clock='event'", "clock='processing'"),
         ({"types": {**SCHEMA, "at": "timestamp"}, "time": "at"}, "time='ts'", "time='at'"),
     ],
@@ -86,16 +84,16 @@ def test_what_splits_open_instances_is_named(changes: dict, was: str, now: str) 
 
 
 def test_the_head_and_parts_of_a_learned_policy_are_kept() -> None:
-    one = settings_of(close=ab.learned(head="client"))
+    one = settings_of(close=ab.close.learned(kind="client"))
     assert one["learned by"] == "client in 1 parts"
-    assert changed_settings(one, settings_of(close=ab.learned("1 s", head="client"))) is None
-    assert changed_settings(one, settings_of(close=ab.learned(head="client", spread=2)))
-    assert changed_settings(one, settings_of(close=ab.learned(head="head")))
+    assert changed_settings(one, settings_of(close=ab.close.learned("1 s", kind="client"))) is None
+    assert changed_settings(one, settings_of(close=ab.close.learned(kind="client", spread=2)))
+    assert changed_settings(one, settings_of(close=ab.close.learned(kind="kind")))
 
 
 def test_what_does_not_touch_stored_invocations_may_change() -> None:
     wider = {**SCHEMA, "more": "int"}
-    free = {"close": ab.wait("1 s"), "late": "1 s", "max_open": 5, "response": "ms"}
+    free = {"close": ab.close.after("1 s"), "watermark": "1 s", "max_open": 5, "response": "ms"}
     assert changed_settings(settings_of(), settings_of(types=wider, **free)) is None
 
 
@@ -116,16 +114,16 @@ def test_a_result_column_is_no_key() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ab.count_or_timeout(0, "1 s"), "n must be a whole number from 1 to 2**40, got 0"),
-        (lambda: ab.session("never"), "'never' is not a duration"),
-        (lambda: ab.wait("0 seconds"), "must be longer than nothing"),
-        (lambda: ab.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
-        (lambda: ab.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
-        (lambda: ab.wait("1 s", linger="-1 s"), "linger must not be negative, got '-1 s'"),
-        (lambda: ab.session("30000000 weeks"), "gap must be at most 30 years"),
-        (lambda: ab.learned(cap=2**70), "cap must be a whole number from 1 to 2**40"),
-        (lambda: ab.learned(linger="0 s"), "linger must be longer than nothing"),
-        (lambda: ab.learned(head=3), "head must be the name of a column, got 3"),
+        (lambda: ab.close.count(0, "1 s"), "n must be a whole number from 1 to 2**40, got 0"),
+        (lambda: ab.close.gap("never"), "'never' is not a duration"),
+        (lambda: ab.close.after("0 seconds"), "must be longer than nothing"),
+        (lambda: ab.close.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
+        (lambda: ab.close.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
+        (lambda: ab.close.after("1 s", remember="-1 s"), "linger must not be negative, got '-1 s'"),
+        (lambda: ab.close.gap("30000000 weeks"), "gap must be at most 30 years"),
+        (lambda: ab.close.learned(cap=2**70), "cap must be a whole number from 1 to 2**40"),
+        (lambda: ab.close.learned(remember="0 s"), "linger must be longer than nothing"),
+        (lambda: ab.close.learned(kind=3), "kind must be the name of a column, got 3"),
     ],
 )
 def test_wrong_policies(make: object, message: str) -> None:
@@ -136,16 +134,16 @@ def test_wrong_policies(make: object, message: str) -> None:
 
 def batch(n: int, nulls: int = 0) -> pa.RecordBatch:
     t = np.arange(1000, 1000 + n)
-    heads = [None if i < nulls else f"page {i % 7}" for i in range(n)]
+    kinds = [None if i < nulls else f"page {i % 7}" for i in range(n)]
     return pa.RecordBatch.from_pydict(
         {
             "t": t,
             "end": pa.array([None if i % 3 else int(x) + 50 for i, x in enumerate(t)], pa.int64()),
             "h1": np.array([hash((i % 7, i % 5)) for i in range(n)], np.int64),
             "h2": np.arange(n) % 35,
-            "head": np.array([hash(("h", i % 7)) for i in range(n)], np.int64),
+            "kind": np.array([hash(("h", i % 7)) for i in range(n)], np.int64),
             "tie": t,
-            "k0": heads,
+            "k0": kinds,
             "k1": np.arange(n) % 5,
             "c0": t * 1.5,
         }
@@ -154,10 +152,10 @@ def batch(n: int, nulls: int = 0) -> pa.RecordBatch:
 
 @pytest.mark.parametrize("learned", [False, True])
 def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> None:
-    close = ab.learned() if learned else ab.session("8 seconds")
-    call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
+    close = ab.close.learned() if learned else ab.close.gap("8 seconds")
+    call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "keep": ["ms"]})
     assert call is not None
-    packed = InvocationPacking(call, 1, 4).pack(batch(400, nulls=9))
+    packed = EventPacking(call, 1, 4).pack(batch(400, nulls=9))
     assert packed.newest == 1399
     blocks = {number: Block.decode(data) for number, data in packed.cells.items()}
     assert sum(map(len, blocks.values())) == 391
@@ -172,39 +170,39 @@ def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> 
 
 
 def test_rejected_rows_are_reported_even_if_there_are_no_others() -> None:
-    call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
+    call, _ = plan_assembly([SCHEMA], **{**GOOD, "keep": ["ms"]})
     assert call is not None
-    packed = InvocationPacking(call, 0, 4).pack(batch(5, nulls=5))
+    packed = EventPacking(call, 0, 4).pack(batch(5, nulls=5))
     assert packed.newest == 0
     assert {n: Block.decode(b).meta["rejected"] for n, b in packed.cells.items()} == {0: 5}
 
 
 def test_the_result_as_arrow() -> None:
-    close = ab.count_or_timeout(20, "1 second")
-    call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "collect": ["ms"]})
+    close = ab.close.count(20, "1 second")
+    call, _ = plan_assembly([SCHEMA] * 2, **{**GOOD, "close": close, "keep": ["ms"]})
     assert call is not None
     kernel = AssembleKernel(close, Slices((0, 0), AssembleNotes()))
     for stream in (0, 1):
-        for data in InvocationPacking(call, stream, 1).pack(batch(70)).cells.values():
+        for data in EventPacking(call, stream, 1).pack(batch(70)).cells.values():
             kernel.advance([Block.decode(data)], BEGINNING)
     (emitted,) = kernel.advance([], 10_000_000)
     rows = result_batch(call, emitted).to_pylist()
     assert len(rows) == 35 and sum(row["count"] for row in rows) == 140
     one = next(row for row in rows if (row["k0"], row["k1"]) == ("page 0", 0))
     assert one["streams"] == [0, 1] and one["reason"] == "timeout"
-    assert one["expected"] == 20 and one["completeness"] == pytest.approx(4 / 20)
+    assert one["usual_count"] == 20 and one["count_ratio"] == pytest.approx(4 / 20)
     assert [item["ms"] for item in one["items"]] == [1500.0, 1500.0, 1552.5, 1552.5]
     assert one["first_ts"] == 1000 and one["last_ts"] == 1035
     assert one["duration"] == pytest.approx(50e-6)  # row 0 took 50 µs, row 35 nothing
 
 
 def test_times_beyond_all_reason_are_rejected() -> None:
-    call, _ = plan_assembly([SCHEMA], **{**GOOD, "collect": ["ms"]})
+    call, _ = plan_assembly([SCHEMA], **{**GOOD, "keep": ["ms"]})
     assert call is not None
     rows = batch(5)
     t = pa.array([1000, 1 << 62, -(1 << 62), None, 2000], pa.int64())
     rows = rows.set_column(rows.schema.get_field_index("t"), "t", t)
-    packed = InvocationPacking(call, 0, 1).pack(rows)
+    packed = EventPacking(call, 0, 1).pack(rows)
     assert packed.newest == 2000
     block = Block.decode(packed.cells[0])
     assert block.meta["rejected"] == 3 and block.t.tolist() == [1000, 2000]

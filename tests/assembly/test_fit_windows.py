@@ -19,12 +19,12 @@ from papers.dssis.tracing import LITERAL, generate_trace
 from tests.assembly.test_fitting import EQ4, EQ5
 from tests.papers.queue_twin import play_windows
 
-KEY = ["head", "instance_ts", "client"]
+KEY = ["kind", "instance_ts", "client"]
 
 
 @pytest.fixture(scope="module")
 def trace():
-    return generate_trace(seed=2, instances=6_000, heads=5_000)
+    return generate_trace(seed=2, instances=6_000, kinds=5_000)
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +33,9 @@ def fit(trace):
 
 
 def test_the_literal_trace_gives_the_papers_window():
-    """13 invocations and 22 seconds, from invocations drawn by equations 4 and 5."""
+    """13 events and 22 seconds, from events drawn by equations 4 and 5."""
     found = ab.fit_windows(
-        generate_trace(seed=1, instances=40_000, heads=35_000, **LITERAL).table()
+        generate_trace(seed=1, instances=40_000, kinds=35_000, **LITERAL).table()
     )
     assert found.size == 13
     assert found.timeout == pytest.approx(22, abs=0.4)
@@ -44,8 +44,8 @@ def test_the_literal_trace_gives_the_papers_window():
 
 
 def test_size_and_timeout_cover_what_was_asked(trace, fit):
-    degrees, spans = trace.degrees(), trace.spans()
-    assert np.mean(degrees <= fit.size) >= 0.9 > np.mean(degrees <= fit.size - 1) - 0.01
+    sizes, spans = trace.sizes(), trace.spans()
+    assert np.mean(sizes <= fit.size) >= 0.9 > np.mean(sizes <= fit.size - 1) - 0.01
     assert np.mean(spans <= fit.timeout) == pytest.approx(0.95, abs=0.01)
     tight = ab.fit_windows(trace.table(), alpha=0.5, beta=0.5)
     assert tight.size < fit.size and tight.timeout < fit.timeout
@@ -55,8 +55,8 @@ def test_size_and_timeout_cover_what_was_asked(trace, fit):
 
 def test_tolerance_picks_both(trace):
     found = ab.fit_windows(trace.table(), tolerance=0.05)
-    degrees, spans = trace.degrees(), trace.spans()
-    whole = np.mean((degrees <= found.size) & (spans <= found.timeout))
+    sizes, spans = trace.sizes(), trace.spans()
+    whole = np.mean((sizes <= found.size) & (spans <= found.timeout))
     assert whole >= 0.94
     assert "tolerance 0.05" in repr(found)
     x = np.arange(1, 31)
@@ -97,12 +97,12 @@ def test_what_is_no_number_is_missing():
     for sample in (table, table.to_pandas(), table.to_batches()[0]):
         found = read_instances(sample, "k", "ts", "ok", 0.0)
         assert found.rejected == 3
-        assert found.degrees.tolist() == [2, 1] and found.complete.tolist() == [False, True]
+        assert found.sizes.tolist() == [2, 1] and found.complete.tolist() == [False, True]
 
 
 def test_the_end_of_the_sample_does_not_shorten_spans():
     """The last seconds hold instances that have only begun; those are left out."""
-    trace = generate_trace(seed=3, instances=4_000, heads=3_500, **LITERAL)
+    trace = generate_trace(seed=3, instances=4_000, kinds=3_500, **LITERAL)
     table = trace.table()
     end = trace.event_ts[0] + 35_000_000
     cut = table.filter(pa.array(trace.event_ts < end))
@@ -122,7 +122,7 @@ def test_assembled_windows_are_put_together_again(trace, fit):
     for key, _, closed, reason, tuples in sorted(rows, key=lambda row: row[1]):
         times = trace.event_ts[tuples]
         seq = parts[key] = parts.get(key, -1) + 1
-        row = {"head": key, "seq": seq, "reason": reason, "closed": closed}
+        row = {"kind": key, "seq": seq, "reason": reason, "closed": closed}
         whole = {"count": len(tuples), "first_ts": times.min(), "last_ts": times.max()}
         if len(tuples) > 3:  # told once with the first three, then revised
             table.append(
@@ -131,7 +131,7 @@ def test_assembled_windows_are_put_together_again(trace, fit):
         table.append(row | whole)
     again = ab.fit_windows(pa.Table.from_pylist(table), settle=0.0)
     direct = ab.fit_windows(trace.table(), settle=0.0)
-    assert (again.size, again.invocations) == (direct.size, direct.invocations)
+    assert (again.size, again.events) == (direct.size, direct.events)
     assert again.timeout == pytest.approx(direct.timeout, rel=1e-9)
 
 
@@ -139,17 +139,17 @@ def test_numbers_of_windows_begin_again_once_a_key_is_forgotten():
     """Both windows are number 0; neither is a revision of the other."""
     second = 1_000_000
     table = [
-        {"head": head, "seq": 0, "opened": t, "count": n, "first_ts": t, "last_ts": t + second}
-        for head in range(20)
+        {"kind": kind, "seq": 0, "opened": t, "count": n, "first_ts": t, "last_ts": t + second}
+        for kind in range(20)
         for t, n in ((0, 3), (0, 4), (900 * second, 5))  # a window, its revision, another window
     ]
     found = ab.fit_windows(pa.Table.from_pylist(table), settle=0.0)
-    assert found.invocations == 20 * (4 + 5)
+    assert found.events == 20 * (4 + 5)
 
 
 def test_incomplete_instances_bound_from_below():
     """Half of the instances are cut after 5 seconds and say so."""
-    trace = generate_trace(seed=6, instances=2_500, heads=2_000)
+    trace = generate_trace(seed=6, instances=2_500, kinds=2_000)
     started = {
         t: e for t, e, s in zip(trace.truth, trace.event_ts, trace.service, strict=True) if s == 0
     }
@@ -207,14 +207,14 @@ def test_any_sample_gives_windows_that_work(rows, options):
         assert "no complete value" in str(error) and "complete" in options
         return
     assert found.size >= 1 and 0 < found.timeout < math.inf
-    told = ab.predict(3.0, windows=found)
+    told = ab.estimate_state(3.0, windows=found)
     assert 0 <= told.windows <= told.peak < math.inf
     assert repr(found) and repr(told)
 
 
 def test_it_reads_well(fit, tmp_path):
     text = repr(fit)
-    assert text.startswith(f"close at {fit.size} invocations or after")
+    assert text.startswith(f"close at {fit.size} events or after")
     assert "degree  HyperErlang(" in text and max(len(line) for line in text.splitlines()) < 100
     assert [row["what"] for row in fit.table()] == ["degree", "span"]
     matplotlib = pytest.importorskip("matplotlib")
@@ -236,7 +236,7 @@ def test_wrong_calls_say_what_there_is():
         ab.fit_windows(table, alpha=2)
     with pytest.raises(InvalidCall, match="string"):
         ab.fit_windows(pa.table({"k": [1], "ts": ["x"]}), key="k")
-    with pytest.raises(InvalidCall, match="no usable invocation"):
+    with pytest.raises(InvalidCall, match="no usable event"):
         ab.fit_windows(pa.table({"k": pa.nulls(3, pa.int64()), "ts": [1, 2, 3]}), key="k")
 
 
@@ -244,7 +244,7 @@ def test_wrong_calls_say_what_there_is():
 
 
 def test_prediction_of_a_fit_is_what_is_then_observed(trace, fit):
-    told = ab.predict(windows=fit)
+    told = ab.estimate_state(windows=fit)
     rows = play_windows(trace, fit.size, fit.timeout)
     opened, closed = (np.array([row[at] for row in rows]) for at in (1, 2))
     begun = trace.event_ts[trace.service == 0]
@@ -259,40 +259,43 @@ def test_prediction_of_a_fit_is_what_is_then_observed(trace, fit):
 
 
 def test_lateness_and_triggers_hold_windows_longer(fit):
-    plain, late = ab.predict(windows=fit), ab.predict(windows=fit, late="10 seconds")
+    plain, late = (
+        ab.estimate_state(windows=fit),
+        ab.estimate_state(windows=fit, watermark="10 seconds"),
+    )
     assert late.windows - plain.windows == pytest.approx(plain.rate * (1 + plain.second) * 10)
     assert late.row_after == pytest.approx(plain.row_after + 10)
-    assert ab.predict(windows=fit, trigger="4 seconds").row_after == pytest.approx(
+    assert ab.estimate_state(windows=fit, trigger="4 seconds").row_after == pytest.approx(
         plain.row_after + 2
     )
 
 
 def test_rates_may_be_of_invocations():
     span = HyperErlang([1.0], [2], [1.0])
-    by_rate = ab.predict(10.0, size=3, timeout=5, degrees=[1, 2, 3, 6], span=span)
-    by_calls = ab.predict(
-        invocations=30.0, size=3, timeout="5 seconds", degrees=[1, 2, 3, 6], span=span
+    by_rate = ab.estimate_state(10.0, size=3, timeout=5, sizes=[1, 2, 3, 6], span=span)
+    by_calls = ab.estimate_state(
+        events=30.0, size=3, timeout="5 seconds", sizes=[1, 2, 3, 6], span=span
     )
     assert by_rate.windows == pytest.approx(by_calls.windows)
 
 
 def test_the_policy_may_be_given_as_it_is_assembled(fit):
-    by_policy = ab.predict(windows=fit, close=ab.count_or_timeout(9, "7 seconds"))
-    assert by_policy == ab.predict(windows=fit, size=9, timeout=7.0)
+    by_policy = ab.estimate_state(windows=fit, close=ab.close.count(9, "7 seconds"))
+    assert by_policy == ab.estimate_state(windows=fit, size=9, timeout=7.0)
     with pytest.raises(InvalidCall, match="count_or_timeout"):
-        ab.predict(windows=fit, close=ab.session("8 seconds"))
+        ab.estimate_state(windows=fit, close=ab.close.gap("8 seconds"))
     with pytest.raises(InvalidCall, match="leave those out"):
-        ab.predict(windows=fit, size=3, close=ab.count_or_timeout(9, "7 seconds"))
+        ab.estimate_state(windows=fit, size=3, close=ab.close.count(9, "7 seconds"))
 
 
 def test_predictions_refuse_what_is_missing():
     with pytest.raises(InvalidCall) as caught:
-        ab.predict()
+        ab.estimate_state()
     assert len(caught.value.problems) == 5
     with pytest.raises(InvalidCall, match="both given"):
-        ab.predict(1.0, invocations=2.0, size=1, timeout=1, degrees=[1], span=EQ5)
+        ab.estimate_state(1.0, events=2.0, size=1, timeout=1, sizes=[1], span=EQ5)
     with pytest.raises(InvalidCall, match="not a duration"):
-        ab.predict(1.0, size=1, timeout="soon", degrees=[1], span=EQ5)
+        ab.estimate_state(1.0, size=1, timeout="soon", sizes=[1], span=EQ5)
 
 
 @pytest.mark.parametrize(
@@ -300,22 +303,22 @@ def test_predictions_refuse_what_is_missing():
     [
         ({"rate": "10"}, "rate must be a finite number above 0, got '10'"),
         ({"rate": -1.0}, "rate must be a finite number above 0, got -1.0"),
-        ({"invocations": 10.0, "degrees": ([0], [1.0])}, "at least 1 invocation, got 0"),
-        ({"invocations": "10"}, "invocations must be a finite number above 0, got '10'"),
-        ({"rate": 1.0, "degrees": ([1, 2], [1.0])}, "degrees must be a list of counts"),
-        ({"rate": 1.0, "degrees": "many"}, "degrees must be a list of counts"),
-        ({"rate": 1.0, "late": "-60 seconds"}, "late must not be negative, got '-60 seconds'"),
+        ({"events": 10.0, "sizes": ([0], [1.0])}, "at least 1 event, got 0"),
+        ({"events": "10"}, "events must be a finite number above 0, got '10'"),
+        ({"rate": 1.0, "sizes": ([1, 2], [1.0])}, "sizes must be a list of counts"),
+        ({"rate": 1.0, "sizes": "many"}, "sizes must be a list of counts"),
+        ({"rate": 1.0, "watermark": "-60 seconds"}, "late must not be negative, got '-60 seconds'"),
         ({"rate": 1.0, "trigger": "-1 second"}, "trigger must not be negative, got '-1 second'"),
     ],
 )
 def test_predictions_refuse_what_makes_no_sense(wrong, message):
     with pytest.raises(InvalidCall, match=message):
-        ab.predict(**{"size": 3, "timeout": 5.0, "degrees": [2], "span": EQ5, **wrong})
+        ab.estimate_state(**{"size": 3, "timeout": 5.0, "sizes": [2], "span": EQ5, **wrong})
 
 
 def test_two_observed_degrees_are_a_list():
-    told = ab.predict(10.0, size=3, timeout=5.0, degrees=(3, 4), span=EQ5)
-    assert told == ab.predict(10.0, size=3, timeout=5.0, degrees=[3, 4], span=EQ5)
+    told = ab.estimate_state(10.0, size=3, timeout=5.0, sizes=(3, 4), span=EQ5)
+    assert told == ab.estimate_state(10.0, size=3, timeout=5.0, sizes=[3, 4], span=EQ5)
 
 
 def test_watch_shows_it_beside_the_observation(fit):
@@ -328,7 +331,7 @@ def test_watch_shows_it_beside_the_observation(fit):
     ]
     query.isActive = False
     console = plain()
-    ab.watch(query, console=console, prediction=ab.predict(windows=fit))
+    ab.watch(query, console=console, prediction=ab.estimate_state(windows=fit))
     shown = console.file.getvalue()
     assert "predicted" in shown and "observed 100" in shown
     with pytest.raises(InvalidCall, match=r"ab\.predict"):
@@ -351,8 +354,8 @@ def test_watch_shows_an_assembly(fit):
         query.recentProgress.append(report)
     for options in ({}, {"force_terminal": True}):
         console = plain(**options)
-        ab.watch(query, console=console, prediction=ab.predict(windows=fit))
+        ab.watch(query, console=console, prediction=ab.estimate_state(windows=fit))
         shown = console.file.getvalue()
-        assert "2 batches: 200 invocations, 16 instances (12 by timeout)" in shown
+        assert "2 batches: 200 events, 16 instances (12 by timeout)" in shown
         assert "open windows, observed 1.2k" in shown
         assert "1.2k windows open" in shown or options

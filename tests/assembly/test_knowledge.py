@@ -38,7 +38,7 @@ def test_merging_is_summarising_all(x: list[float], y: list[float], z: list[floa
 
 
 def test_what_is_known_without_figures_is_not_lost() -> None:
-    """A metric that is null leaves a verdict and a completeness, and no figure."""
+    """A metric that is null leaves a verdict and a count_ratio, and no figure."""
     bare = Summary.of([], [0.5, 1.0, None])
     bare.unknown, bare.violated = 3.0, 1.0
     one = Summary.of([4.0], [1.0])
@@ -50,7 +50,7 @@ def test_what_is_known_without_figures_is_not_lost() -> None:
         assert (both.count, both.mean, both.m2) == (1.0, 4.0, 0.0)
         assert (both.unknown, both.violated, both.rated, both.complete) == (6.0, 2.0, 5.0, 4.0)
     twice = bare.merge(bare)
-    assert (twice.unknown, twice.completeness, twice.compliance) == (6.0, 0.75, 0.0)
+    assert (twice.unknown, twice.count_ratio, twice.compliance) == (6.0, 0.75, 0.0)
     gone = bare.merge(one).decay(1e6, 1.0)
     assert gone.merge(gone) == gone and gone.quantile(0.5) is None
 
@@ -84,7 +84,7 @@ def test_what_is_no_rank_is_refused(q: Any) -> None:
 
 def test_zero_is_a_value_of_its_own() -> None:
     assert Summary.of([0.0, 0.0, 5.0]).quantile(0.5) == 0.0
-    assert Summary().quantile(0.5) is None and Summary().completeness is None
+    assert Summary().quantile(0.5) is None and Summary().count_ratio is None
 
 
 @given(FIGURES, st.floats(0, 100), st.floats(0, 100))

@@ -1,4 +1,4 @@
-"""Any batching, any policy: the kernel gives what the twin gives, and no invocation is lost."""
+"""Any batching, any policy: the kernel gives what the twin gives, and no event is lost."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ from anabranch.testing import Workers
 from tests.assembly.twin import Row, Twin
 
 POLICIES = {
-    "count or timeout": count_or_timeout(3, "7 us", linger="5 us"),
-    "no linger": count_or_timeout(2, "4 us", linger="0 us"),
-    "session": session("4 us", linger="9 us"),
-    "wait": wait("6 us", linger="10 us"),
-    "learned": learned("9 us", risk=0.2, after=2, coverage=0.6, linger="6 us", cap=5),
-    "learned, hardly any risk": learned("9 us", risk=0.001, after=1, linger="3 us"),
-    "few heads": learned("9 us", risk=0.3, after=2, linger="6 us", max_heads=2),
+    "count or timeout": count_or_timeout(3, "7 us", remember="5 us"),
+    "no linger": count_or_timeout(2, "4 us", remember="0 us"),
+    "session": session("4 us", remember="9 us"),
+    "wait": wait("6 us", remember="10 us"),
+    "learned": learned("9 us", risk=0.2, after=2, coverage=0.6, remember="6 us", cap=5),
+    "learned, hardly any risk": learned("9 us", risk=0.001, after=1, remember="3 us"),
+    "few kinds": learned("9 us", risk=0.3, after=2, remember="6 us", max_kinds=2),
 }
 
 
-def invocation(key: int, t: int, tie: int = 0, stream: int = 0, took: int = 0) -> Row:
-    """An invocation; equal ties mean equal content, as with the hash that Spark gives."""
+def event(key: int, t: int, tie: int = 0, stream: int = 0, took: int = 0) -> Row:
+    """An event; equal ties mean equal content, as with the hash that Spark gives."""
     return {
         "key": (key, key * 31),
-        "head": key % 3,
+        "kind": key % 3,
         "t": t,
         "end": t + took,
         "stream": stream,
@@ -46,7 +46,7 @@ def invocation(key: int, t: int, tie: int = 0, stream: int = 0, took: int = 0) -
 
 
 def block(rows: list[Row]) -> Block:
-    w = [[*r["key"], r["head"], r["end"], 1 << r["stream"], r["tie"]] for r in rows]
+    w = [[*r["key"], r["kind"], r["end"], 1 << r["stream"], r["tie"]] for r in rows]
     return Block.of([r["t"] for r in rows], {"w": np.array(w, np.int64).reshape(len(rows), 6)})
 
 
@@ -101,7 +101,7 @@ def read_back(emitted: Emitted) -> list[Row]:
         items = [
             {
                 "key": (int(r[0]), int(r[1])),
-                "head": int(r[2]),
+                "kind": int(r[2]),
                 "t": int(at),
                 "end": int(r[3]),
                 "stream": int(r[4]).bit_length() - 1,
@@ -118,7 +118,7 @@ def read_back(emitted: Emitted) -> list[Row]:
                 "closed": window[Column.CLOSED],
                 "reason": CAUSES[window[Column.REASON]],
                 "count": window[Column.COUNT],
-                "expected": window[Column.EXPECTED] or None,
+                "usual_count": window[Column.EXPECTED] or None,
                 "first": window[Column.FIRST],
                 "last": window[Column.LAST],
                 "end": window[Column.END],
@@ -130,7 +130,7 @@ def read_back(emitted: Emitted) -> list[Row]:
 
 
 INVOCATIONS = st.builds(
-    invocation,
+    event,
     key=st.integers(0, 5),
     t=st.integers(1, 60),
     tie=st.integers(0, 3),
@@ -168,7 +168,7 @@ def test_the_kernel_is_the_twin_late_rows_and_all(
     for batch, clock in steps(rows, cuts, lag):
         assert bucket.step(batch, clock) == twin.step(batch, clock)
     told = [repr(item) for row in bucket.results for item in row["items"]]
-    assert Counter(told) == Counter(map(repr, rows)), "every invocation comes out once"
+    assert Counter(told) == Counter(map(repr, rows)), "every event comes out once"
     assert sum(load.late for load in bucket.loads) == sum(
         sum(r["t"] <= clock for r in batch) for batch, clock in steps(rows, cuts, lag)
     )
@@ -242,7 +242,7 @@ def test_flush_closes_what_is_open(rows: list[Row], at: int) -> None:
 #  key 1    o   o   o | .          o ------ (16)   full at 3; the fourth opens seq 1
 #  key 2        o ............ (9)               timeout at 9, before the row of time 9
 def test_a_story_of_the_small_window_array() -> None:
-    rows = [invocation(1, t) for t in (1, 2, 3, 6)] + [invocation(2, t) for t in (2, 9)]
+    rows = [event(1, t) for t in (1, 2, 3, 6)] + [event(2, t) for t in (2, 9)]
     bucket = Bucket(count_or_timeout(3, "7 us"))
     bucket.step(rows, 0)
     told = bucket.step([], 100)
@@ -255,25 +255,25 @@ def test_a_story_of_the_small_window_array() -> None:
 
 
 def test_a_late_invocation_is_a_revision_and_holds_only_what_is_new() -> None:
-    bucket = Bucket(count_or_timeout(2, "5 us", linger="20 us"))
-    bucket.step([invocation(1, 10), invocation(1, 11)], 0)
+    bucket = Bucket(count_or_timeout(2, "5 us", remember="20 us"))
+    bucket.step([event(1, 10), event(1, 11)], 0)
     (whole,) = bucket.step([], 12)
-    (again,) = bucket.step([invocation(1, 9)], 15)
+    (again,) = bucket.step([event(1, 9)], 15)
     assert (whole["revision"], whole["reason"], whole["count"]) == (0, "full", 2)
     assert (again["revision"], again["reason"], again["count"]) == (1, "late", 3)
     assert (again["seq"], again["first"], [r["t"] for r in again["items"]]) == (0, 9, [9])
 
 
 def test_a_learned_head_closes_at_its_degree() -> None:
-    bucket = Bucket(learned("50 us", risk=0.2, after=4, linger="5 us"))
-    rows = [invocation(3 * n, 100 * n + d) for n in range(20) for d in (1, 2, 5)]
+    bucket = Bucket(learned("50 us", risk=0.2, after=4, remember="5 us"))
+    rows = [event(3 * n, 100 * n + d) for n in range(20) for d in (1, 2, 5)]
     bucket.step(rows, 0)
     told = bucket.step([], 5000)
     assert [r["reason"] for r in told[:4]] == ["timeout"] * 4
     assert {r["reason"] for r in told[12:]} == {"complete"}
-    assert {r["expected"] for r in told[2:]} == {3} and {r["count"] for r in told} == {3}
-    late = Bucket(learned("50 us", risk=0.2, after=4, linger="5 us"))
-    late.step([*rows, invocation(3 * 20, 2001), invocation(3 * 20, 2002)], 0)
+    assert {r["usual_count"] for r in told[2:]} == {3} and {r["count"] for r in told} == {3}
+    late = Bucket(learned("50 us", risk=0.2, after=4, remember="5 us"))
+    late.step([*rows, event(3 * 20, 2001), event(3 * 20, 2002)], 0)
     short = late.step([], 5000)[-1]
     assert (short["reason"], short["count"]) == ("timeout", 2)
     assert 2002 + 3 < short["closed"] < 2002 + 50  # the longest silence so far was 3
@@ -294,14 +294,14 @@ def test_a_hundred_thousand_open_windows() -> None:
 def test_slices_that_are_mostly_dead_are_copied_together() -> None:
     bucket = Bucket(session("500 us"))
     for n in range(60):
-        rows = [invocation(key, n * 20 + 1) for key in range(1000 * n, 1000 * n + 50)]
-        bucket.step([*rows, *(invocation(0, n * 20 + d) for d in range(3))], n * 20)
+        rows = [event(key, n * 20 + 1) for key in range(1000 * n, 1000 * n + 50)]
+        bucket.step([*rows, *(event(0, n * 20 + d) for d in range(3))], n * 20)
     assert sum(load.evicted for load in bucket.loads) == 0
     assert bucket.loads[-1].state_rows < 4000
 
 
 def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    rows = [invocation(key, t) for t in range(1, 60) for key in range(4)]
+    rows = [event(key, t) for t in range(1, 60) for key in range(4)]
     plain, cut = Bucket(POLICIES["session"]), Bucket(POLICIES["session"])
     plain.step(rows, 20)
     monkeypatch.setattr(kernel, "_SLICE_BYTES", 1000)
@@ -313,8 +313,8 @@ def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_next_due_wakes_for_rows_that_wait_and_for_deadlines() -> None:
-    bucket = Bucket(count_or_timeout(5, "7 us", linger="2 us"))
-    bucket.step([invocation(1, 10)], 0)
+    bucket = Bucket(count_or_timeout(5, "7 us", remember="2 us"))
+    bucket.step([event(1, 10)], 0)
     assert bucket.due == 10
     bucket.step([], 11)
     assert bucket.due == 17
@@ -332,7 +332,7 @@ def test_policies_differ_in_what_comes_after_the_close() -> None:
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("risk", [0.3, 0.05, 0.002])
 def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float, seed: int) -> None:
-    """Long enough for rings to go round, and with several invocations at one instant."""
+    """Long enough for rings to go round, and with several events at one instant."""
     random = np.random.default_rng(seed)
     rows: list[Row] = []
     for key in range(400):
@@ -340,8 +340,8 @@ def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float,
         degree = (1, 3, 6)[key % 3] + int(random.random() < 0.1)
         for n, gap in enumerate(random.choice([0, 0, 1, 2, 4, 9, 14], degree)):
             t += int(gap)
-            rows.append(invocation(key, t, tie=n))
-    closing = learned("15 us", risk=risk, after=10, linger="20 us")
+            rows.append(event(key, t, tie=n))
+    closing = learned("15 us", risk=risk, after=10, remember="20 us")
     twin, bucket = Twin(closing), Bucket(closing)
     for clock in [0, *range(500, 6000, 500)]:
         part = [row for row in rows if clock < row["t"] + 30 <= clock + 500]  # some are late
@@ -354,10 +354,10 @@ def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float,
 def test_behind_an_operator_late_is_what_the_last_clock_had_passed() -> None:
     """An aggregate upstream emits its rows when the watermark has passed them."""
     bucket = Bucket(session("3 us"), by_last_step=True)
-    bucket.step([invocation(1, 5)], 0)
-    bucket.step([invocation(1, 4), invocation(1, 7)], 10)
+    bucket.step([event(1, 5)], 0)
+    bucket.step([event(1, 4), event(1, 7)], 10)
     assert bucket.due == 11, "called at every watermark, rows or not"
-    bucket.step([invocation(2, 9)], 20)
+    bucket.step([event(2, 9)], 20)
     bucket.step([], 99)
     assert [(row["reason"], row["count"]) for row in bucket.results] == [
         ("timeout", 3),

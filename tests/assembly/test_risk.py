@@ -1,4 +1,4 @@
-"""What `ab.learned` promises: no more windows than allowed close before their last invocation."""
+"""What `ab.close.learned` promises: no more windows than allowed close before their last event."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from anabranch.flow.slices import Slices
 
 Gaps = Callable[[np.random.Generator], np.ndarray]
 
-# Seconds between the invocations of one instance.
+# Seconds between the events of one instance.
 REGIMES: dict[str, Gaps] = {
     "always seven": lambda r: r.exponential(1, 6),
     "any number": lambda r: r.exponential(1, r.geometric(0.1) - 1),
@@ -38,8 +38,8 @@ def settled(gaps: Gaps, risk: float, n: int = 8000) -> tuple[np.ndarray, np.ndar
         t.append((times * 1e6).astype(np.int64) + 1)
         key.append(np.full(len(times), instance))
     keys = np.concatenate(key)
-    closing = ab.learned("30 seconds", risk=risk)
-    found = assemble_arrays(np.concatenate(t), keys, closing, head=keys % 20)
+    closing = ab.close.learned("30 seconds", risk=risk)
+    found = assemble_arrays(np.concatenate(t), keys, closing, kind=keys % 20)
     rows = np.bincount(found.column(Column.H2), minlength=n)
     first = found.column(Column.REVISION) == 0
     late = found.column(Column.H2) > n // 3
@@ -61,9 +61,9 @@ def test_a_head_that_is_always_alike_waits_for_nothing() -> None:
 
 
 def test_silences_are_those_of_the_clock() -> None:
-    """In processing time what counts is when invocations come, not when they say they were made."""
+    """In processing time what counts is when events come, not when they say they were made."""
     kernel = AssembleKernel(
-        ab.learned("900 us", risk=0.01, after=5), Slices((0, 0), AssembleNotes()), by_arrival=True
+        ab.close.learned("900 us", risk=0.01, after=5), Slices((0, 0), AssembleNotes()), by_arrival=True
     )  # fmt: skip
     told = []
     for instance in range(200):
@@ -78,7 +78,7 @@ def test_silences_are_those_of_the_clock() -> None:
 
 def test_invocations_of_a_key_in_one_batch_are_taken_together_in_processing_time() -> None:
     kernel = AssembleKernel(
-        ab.count_or_timeout(5, "9 us"), Slices((0, 0), AssembleNotes()), by_arrival=True
+        ab.close.count(5, "9 us"), Slices((0, 0), AssembleNotes()), by_arrival=True
     )
     keys = np.array([1, 2] * 5)
     w = np.stack([keys, keys, keys, 0 * keys, 0 * keys + 1, np.arange(10)], axis=1)
@@ -87,7 +87,9 @@ def test_invocations_of_a_key_in_one_batch_are_taken_together_in_processing_time
 
 
 def test_an_instance_whose_first_row_was_late_still_gets_its_window() -> None:
-    kernel = AssembleKernel(ab.wait("9 us", linger="50 us"), Slices((0, 0), AssembleNotes()))
+    kernel = AssembleKernel(
+        ab.close.after("9 us", remember="50 us"), Slices((0, 0), AssembleNotes())
+    )
 
     def row(t: int) -> Block:
         return Block.of([t], {"w": np.array([[5, 5, 5, t, 1, t]])})
@@ -102,7 +104,7 @@ def test_an_instance_whose_first_row_was_late_still_gets_its_window() -> None:
 
 
 def test_what_is_learned_is_part_of_the_state_that_is_reported() -> None:
-    kernel = AssembleKernel(ab.learned("9 us"), Slices((0, 0), AssembleNotes()))
+    kernel = AssembleKernel(ab.close.learned("9 us"), Slices((0, 0), AssembleNotes()))
     keys = np.arange(500)
     w = np.stack([keys, keys, keys, keys, 0 * keys + 1, keys], axis=1)
     kernel.advance([Block.of(keys + 1, {"w": w})], 0)
@@ -112,12 +114,12 @@ def test_what_is_learned_is_part_of_the_state_that_is_reported() -> None:
 
 
 def test_what_is_old_fades() -> None:
-    """After very many instances a change of all heads' ways still shows within some thousands."""
-    heads, degrees, silences, ordered, common = new_knowledge({}, 2)
+    """After very many instances a change of all kinds' ways still shows within some thousands."""
+    kinds, sizes, silences, ordered, common = new_knowledge({}, 2)
     for count in (2, 1):
         for _ in range(20_000):
-            learn(heads[0], degrees[0], silences[0], ordered[0], common, count, 5, 5, 0.5)
-        # Of a head that nobody knows: does a second invocation come?
+            learn(kinds[0], sizes[0], silences[0], ordered[0], common, count, 5, 5, 0.5)
+        # Of a kind that nobody knows: does a second event come?
         share = common[C_MORE + 1] / common[C_REACHED + 1]
         assert share > 0.9 if count == 2 else share < 0.2
     assert common[C_REACHED : C_MET + BINS].max() < 10_000

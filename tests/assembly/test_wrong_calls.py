@@ -16,7 +16,7 @@ import anabranch as ab
 from anabranch.assembly.fitting import Erlang, fit_two_moments
 from anabranch.errors import InvalidCall
 
-SAMPLE = pa.table({"head": np.repeat(np.arange(40), 3), "ts": np.arange(120) * 1_000_000})
+SAMPLE = pa.table({"kind": np.repeat(np.arange(40), 3), "ts": np.arange(120) * 1_000_000})
 HOSTILE = [
     None,
     True,
@@ -35,7 +35,7 @@ HOSTILE = [
     [None],
     [math.nan],
     (),
-    ("head", "head"),
+    ("kind", "kind"),
     ([1, 2], [math.nan, 1.0]),
     ([math.inf], [1.0]),
     {},
@@ -51,17 +51,17 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "session": (ab.session, {"gap": "5 s", "linger": "1 s"}),
     "wait": (ab.wait, {"duration": "5 s", "linger": "1 s"}),
     "learned": (
-        ab.learned,
+        ab.close.learned,
         {
             "timeout": "5 s",
             "risk": 0.1,
-            "head": "a",
+            "kind": "a",
             "cap": 10,
             "coverage": 0.5,
             "after": 5,
             "linger": "5 s",
             "spread": 1,
-            "max_heads": 10,
+            "max_kinds": 10,
         },
     ),
     "fit_windows": (
@@ -71,24 +71,24 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "alpha": 0.9,
             "beta": 0.1,
             "tolerance": None,
-            "key": "head",
+            "key": "kind",
             "time": "ts",
             "complete": None,
             "settle": 0,
         },
     ),
     "predict": (
-        ab.predict,
+        ab.estimate_state,
         {
             "rate": 3.0,
             "windows": None,
-            "invocations": None,
+            "events": None,
             "close": None,
             "size": 3,
             "timeout": 5.0,
-            "degrees": [1, 2],
+            "sizes": [1, 2],
             "span": Erlang(2, 1.0),
-            "late": None,
+            "watermark": None,
             "trigger": "1 s",
             "arrival_scv": 1.0,
             "tuple_bytes": 100,
@@ -121,11 +121,11 @@ def test_wrong_arguments_are_named(call: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ab.session(None), "session cannot start: gap: None is not a duration"),
-        (lambda: ab.wait(None), "duration: None is not a duration"),
-        (lambda: ab.learned(None), "timeout: None is not a duration"),
+        (lambda: ab.close.gap(None), "session cannot start: gap: None is not a duration"),
+        (lambda: ab.close.after(None), "duration: None is not a duration"),
+        (lambda: ab.close.learned(None), "timeout: None is not a duration"),
         (
-            lambda: ab.count_or_timeout(None, 5),
+            lambda: ab.close.count(None, 5),
             "n must be a whole number from 1 to 2**40, got None",
         ),
         (lambda: ab.fit_windows(None), "sample must be a Spark DataFrame, a pandas DataFrame or"),
@@ -169,4 +169,4 @@ def test_columns_that_are_not_asked_for_do_no_harm() -> None:
     frame = SAMPLE.to_pandas()
     frame["mixed"] = [1, "a"] * 60
     frame[5] = 0
-    assert ab.fit_windows(frame, key="head").instances == ab.fit_windows(SAMPLE).instances
+    assert ab.fit_windows(frame, key="kind").instances == ab.fit_windows(SAMPLE).instances

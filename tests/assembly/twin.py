@@ -1,7 +1,7 @@
 """Assembling by the book: a dictionary of windows, one row at a time, every timer looked at.
 
-An invocation is a dict with ``key`` (any tuple), ``head``, ``t``, ``end``, ``stream`` (a number)
-and ``tie``. A result row is a dict; `items` are the invocations themselves.
+An event is a dict with ``key`` (any tuple), ``kind``, ``t``, ``end``, ``stream`` (a number)
+and ``tie``. A result row is a dict; `items` are the events themselves.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Twin:
         self.results: list[Row] = []
         self.closings = 0
         self.first: int | None = None
-        self.heads: dict[Any, list[tuple[int, int]]] = {}
-        self.degrees: list[int] = []
+        self.kinds: dict[Any, list[tuple[int, int]]] = {}
+        self.sizes: list[int] = []
         self.silences: list[int] = []
         self.met: list[tuple[Any, bool]] = []
         self.rare: list[int] = []
@@ -55,7 +55,7 @@ class Twin:
                 self.take(row, row["t"], followed=row["key"] in [r["key"] for r in following])
             for row in rows:
                 if row["t"] <= clock:
-                    self.take(row, clock, late=True)
+                    self.take(row, clock, watermark=True)
         self.fire(clock)
         if flush:
             for window in self.in_order("open"):
@@ -104,17 +104,17 @@ class Twin:
             if not late and self.max_open is not None and len(opened) >= self.max_open:
                 self.close(opened[0], "evicted", now)
             window = {
-                "key": row["key"], "head": row["head"], "state": "open", "opened": now,
+                "key": row["key"], "kind": row["kind"], "state": "open", "opened": now,
                 "due": now + policy.timeout, "seq": window["seq"] + 1 if window else 0,
                 "revision": 0, "rows": [row], "new": [row], "seen": now, "silences": [],
-                "expected": self.expected(row["head"]),
+                "usual_count": self.expected(row["kind"]),
             }  # fmt: skip
             self.windows[row["key"]] = window
             if late:
                 window["opened"] = row["t"]
                 self.close(window, "late", now)
                 return
-        wait = self.patience(row["head"], len(window["rows"]), now)
+        wait = self.patience(row["kind"], len(window["rows"]), now)
         if wait is not None and not late:
             window["due"] = now + min(max(wait, 1), policy.timeout)
         if wait == 0 and not followed:
@@ -138,7 +138,7 @@ class Twin:
                 "closed": closed,
                 "reason": reason,
                 "count": len(times),
-                "expected": window["expected"] or None,
+                "usual_count": window["usual_count"] or None,
                 "first": min(times),
                 "last": max(times),
                 "end": max(row["end"] for row in window["rows"]),
@@ -148,31 +148,31 @@ class Twin:
         )
         window["new"] = []
 
-    def expected(self, head: Any) -> int:
-        """The degree that a window of this head is expected to reach; 0 if unknown."""
+    def expected(self, kind: Any) -> int:
+        """The degree that a window of this kind is expected to reach; 0 if unknown."""
         policy = self.closing
         if not policy.learns:
             return policy.expects
-        seen = self.heads.get(head, [])
+        seen = self.kinds.get(kind, [])
         if len(seen) < max(policy.after // 4, 1):
             return 0
         return quantile([degree for degree, _ in seen[-32:]], policy.coverage)
 
-    def patience(self, head: Any, count: int, now: int) -> int | None:
-        """How long to wait for another invocation, or None if nothing says so."""
+    def patience(self, kind: Any, count: int, now: int) -> int | None:
+        """How long to wait for another event, or None if nothing says so."""
         policy = self.closing
         if not policy.learns or now < self.first + policy.timeout + 2 * policy.linger:
             return None
-        if len(self.degrees) < policy.after:
+        if len(self.sizes) < policy.after:
             return None
-        known = [degree for degree, _ in self.heads.get(head, [])][-32:]
+        known = [degree for degree, _ in self.kinds.get(kind, [])][-32:]
         p = self.chance(known, count)
         share = policy.risk * (1 - p) / (p * (1 - policy.risk))
         if share >= 1:
             return 0
         if len(self.silences) < policy.after:
             return None
-        own = [silence for degree, silence in self.heads.get(head, []) if degree > 1]
+        own = [silence for degree, silence in self.kinds.get(kind, []) if degree > 1]
         lengths = sorted(own[-32:] if len(own) >= policy.after else self.silences[-512:])
         if p < 0.5 and len(self.rare) >= policy.after:
             lengths = sorted(self.rare[-128:])
@@ -189,8 +189,8 @@ class Twin:
         return max(far, lengths[-1]) + 1
 
     def chance(self, known: Sequence[int], count: int) -> float:
-        """How likely it is that an instance with so many invocations gets more."""
-        reached = [degree for degree in self.degrees if degree >= min(count, 64)]
+        """How likely it is that an instance with so many events gets more."""
+        reached = [degree for degree in self.sizes if degree >= min(count, 64)]
         usual = (sum(d > min(count, 64) for d in reached) + 1) / (len(reached) + 2)
         if not known:
             return usual
@@ -201,26 +201,26 @@ class Twin:
         return (usual + sum(degree > count for degree in own)) / (1 + len(own))
 
     def learn(self, window: Row) -> None:
-        if not self.closing.learns or window["reason"] == "late":
+        if not self.closing.learns or window["reason"] == "watermark":
             return
         count, silence = len(window["rows"]), max([0, *window["silences"]])
-        seen = self.heads.pop(window["head"], [])
+        seen = self.kinds.pop(window["kind"], [])
         known = [degree for degree, _ in seen[-32:]]
         if count > 1 and self.chance(known, count - 1) < 0.5:
             self.rare.append(window["silences"][-1])
         if known:
             for c in range(max(known), count + 1):
                 self.met.append((situation(known, c), c < count))
-        self.heads[window["head"]] = [*seen, (count, silence)]
-        while len(self.heads) > self.closing.max_heads:
-            del self.heads[next(iter(self.heads))]
-        self.degrees.append(count)
+        self.kinds[window["kind"]] = [*seen, (count, silence)]
+        while len(self.kinds) > self.closing.max_kinds:
+            del self.kinds[next(iter(self.kinds))]
+        self.sizes.append(count)
         if count > 1:
             self.silences.append(silence)
 
 
 def situation(known: Sequence[int], count: int) -> tuple[int, bool]:
-    """Heads of which as much is known, up to a factor of two, and one invocation or several."""
+    """Kinds of which as much is known, up to a factor of two, and one event or several."""
     return int(math.log2(len(known))), count > 1
 
 

@@ -44,9 +44,9 @@ def problems(**changes):
         ({"window": "often"}, ["window: 'often' is not a duration"]),
         ({"window": ("1 s", "1 s", "1 s")}, ["window must be a duration or a pair of them"]),
         ({"window": 60}, ["window: 60 is not a duration"]),
-        ({"late": "-1 second"}, ["late must not be negative"]),
+        ({"watermark": "-1 second"}, ["late must not be negative"]),
         (
-            {"window": timedelta.max, "late": "200000000 days"},
+            {"window": timedelta.max, "watermark": "200000000 days"},
             [
                 "window must be at most 3650000 days, got datetime.timedelta(days=999999999",
                 "late must be at most 3650000 days, got '200000000 days'",
@@ -119,7 +119,7 @@ def problems(**changes):
         (
             {"plan": "grid"},
             [
-                "plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), "
+                "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), "
                 "got 'grid'"
             ],
         ),
@@ -136,7 +136,7 @@ def test_a_wrong_call_is_explained(changes, says):
 
 
 def test_all_problems_are_reported_together():
-    found = problems(window="-1 s", late="-1 s", id="uid", where=ab.cosine("w") >= 7, plan=3)
+    found = problems(window="-1 s", watermark="-1 s", id="uid", where=ab.cosine("w") >= 7, plan=3)
     assert len(found) == 8
     error = ab.InvalidCall("correlate", found)
     assert str(error).startswith("correlate cannot start, 8 problems:\n  1. window")
@@ -169,25 +169,25 @@ def test_a_routing_of_another_verb_is_refused():
     schema = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
     where = ab.cosine("v") >= 0.5
     _, problems = plan_correlation(
-        schema, schema, where=where, window="1 second", plan=ab.interest(4)
+        schema, schema, where=where, window="1 second", plan=ab.selective(4)
     )
     assert problems == [
-        "plan interest(4) is for ab.nearest, whose queries tell what may matter; correlate takes "
-        "ab.ssp(...), ab.csp(...), ab.grid(...) or ab.spans(...)"
+        "plan selective(4) is for ab.nearest, whose queries tell what may matter; correlate takes "
+        "ab.broadcast(...), ab.segments(...), ab.grid(...) or ab.ranges(...)"
     ]
 
 
 def test_whole_numbers_of_numpy_are_taken_as_pythons():
     two = np.int64(2)
     for plan, same in (
-        (ab.ssp(two), ab.ssp(2)),
-        (ab.csp(two), ab.csp(2)),
+        (ab.broadcast(two), ab.broadcast(2)),
+        (ab.segments(two), ab.segments(2)),
         (ab.grid(two, two), ab.grid(2, 2)),
-        (ab.spans(two, count=np.uint8(4)), ab.spans(2, count=4)),
+        (ab.ranges(two, count=np.uint8(4)), ab.ranges(2, count=4)),
         (keyed(two), keyed(2)),
     ):
         assert plan.fingerprint == same.fingerprint
-    assert repr(ab.interest(two)) == repr(ab.interest(2))
+    assert repr(ab.selective(two)) == repr(ab.selective(2))
     assert ab.adaptive(two) == ab.adaptive(2)
     assert ab.count_or_timeout(two, "1 s") == ab.count_or_timeout(2, "1 s")
     assert repr(ab.cosine("v", dim=two).dim) == repr(ab.emd("v", dim=two).ground.bins) == "2"

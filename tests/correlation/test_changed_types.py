@@ -28,7 +28,7 @@ def table(ident: int, kind: pa.DataType) -> pa.Table:
 
 def begun(kind: pa.DataType, **call: Any) -> InProcess:
     schema = table(0, kind).schema
-    return InProcess(schema, schema, workers=1, window="1 day", plan=ab.ssp(1), **call)
+    return InProcess(schema, schema, workers=1, window="1 day", plan=ab.broadcast(1), **call)
 
 
 def restarted(process: InProcess, kind: pa.DataType, **call: Any) -> InProcess:
@@ -121,7 +121,7 @@ def test_a_changed_setting_is_named(changes: dict[str, Any], was: str, now: str)
 def test_what_stored_rows_do_not_depend_on_may_change():
     other = (ab.cosine("v", dim=3) < 0.5) & ab.same("k") & ab.within("x", 9)
     other &= ab.custom(max, "x", ["k", "x"])
-    free = {"late": "1 minute", "plan": ab.grid(2, 2), "keep": ["x"]}
+    free = {"watermark": "1 minute", "plan": ab.grid(2, 2), "keep": ["x"]}
     assert (
         changed_settings(settings_of(), settings_of({"id": "bigint"}, where=other, **free)) is None
     )

@@ -135,7 +135,7 @@ def test_closed_forms_need_no_table_of_all_distances(given_):
 def test_a_long_circle_is_small_on_the_wire():
     schema = {"id": "bigint", "ts": "timestamp", "h": "array<float>"}
     where = ab.emd("h", ground="circle", dim=86_400, scale="max") <= 0.01
-    found, _ = plan_correlation(schema, schema, where=where, window="1 second", plan=ab.spans(8))
+    found, _ = plan_correlation(schema, schema, where=where, window="1 second", plan=ab.ranges(8))
     assert len(pickle.dumps(found)) < 10_000
 
 
@@ -467,7 +467,12 @@ def test_counts_are_histograms(type_):
         )
         where = ab.emd("h", dim=5) <= 0.7
         run = InProcess(
-            table.schema, table.schema, where=where, window="1 s", plan=ab.spans(2), bad_rows="drop"
+            table.schema,
+            table.schema,
+            where=where,
+            window="1 s",
+            plan=ab.ranges(2),
+            bad_rows="drop",
         )
         broken = table.slice(0, 1).set_column(
             2, "h", pa.array([[1, None, 1, 1, 1]], pa.list_(kind))
@@ -563,11 +568,13 @@ def drifting(steps: int, rows: int) -> list[tuple[pa.Table, pa.Table]]:
 def test_what_was_learnt_serves_the_next_micro_batch(filters):
     """The same rows, with and without what earlier micro-batches have left in the process."""
     places = np.stack(np.meshgrid(np.arange(4.0), np.arange(4.0)), axis=-1).reshape(-1, 2)
-    call = {"where": ab.emd("h", ground=places, filters=filters) <= 0.12, "plan": ab.ssp(1)}
+    call = {"where": ab.emd("h", ground=places, filters=filters) <= 0.12, "plan": ab.broadcast(1)}
 
     def run(remember: bool) -> tuple[list[int], set[tuple[int, int]]]:
         forget()
-        workers = InProcess(SCHEMA, SCHEMA, window="2 seconds", late="0 s", streaming=True, **call)
+        workers = InProcess(
+            SCHEMA, SCHEMA, window="2 seconds", watermark="0 s", streaming=True, **call
+        )
         solved = []
         for left, right in drifting(4, 40):
             if not remember:

@@ -20,7 +20,7 @@ from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess, prepare
 
 BASE = 1_700_000_000_000_000
-CALL: dict[str, Any] = {"where": ab.within("x", 1), "window": "1 second", "plan": ab.ssp(1)}
+CALL: dict[str, Any] = {"where": ab.within("x", 1), "window": "1 second", "plan": ab.broadcast(1)}
 
 
 def table(first: int, kept: pa.Array, **columns: Any) -> pa.Table:
@@ -39,7 +39,7 @@ def table(first: int, kept: pa.Array, **columns: Any) -> pa.Table:
 def batches_of(left: pa.Table, right: pa.Table, pieces: int = 1) -> list[pa.RecordBatch]:
     """What a kernel yields for rows that arrive in so many blocks a side."""
     correlation = InProcess(left.schema, right.schema, keep=["s"], **CALL).correlation
-    live = LivePlans({0: ab.ssp(1)})
+    live = LivePlans({0: ab.broadcast(1)})
     arrivals = []
     for side, rows in ((LEFT, left), (RIGHT, right)):
         step = -(-len(rows) // pieces)
@@ -107,7 +107,7 @@ def test_kept_columns_of_a_side_are_put_together_only_as_far_as_arrow_goes(
 def test_stored_rows_of_several_blocks_meet_later_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "TOGETHER_BYTES", 1)
     left, right = table(0, KEPT["strings"]), table(1000, KEPT["strings"])
-    call = {**CALL, "plan": ab.grid(2, 2), "late": "1 second", "keep": ["s"]}
+    call = {**CALL, "plan": ab.grid(2, 2), "watermark": "1 second", "keep": ["s"]}
     run = InProcess(left.schema, right.schema, streaming=True, **call)
     for start in range(0, 40, 10):
         run.step(left.slice(start, 10), None)

@@ -22,7 +22,7 @@ import anabranch as ab
 from anabranch.flow.container import unpack
 from anabranch.plans.hashed import keyed
 from anabranch.plans.plan import Plan
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from anabranch.testing import InProcess
 from tests.correlation import twin
 
@@ -107,10 +107,10 @@ def cosine(a: twin.Row, b: twin.Row) -> float | None:
 
 
 plans = st.one_of(
-    st.builds(ab.ssp, st.integers(1, 5), st.sampled_from(["left", "right"])),
+    st.builds(ab.broadcast, st.integers(1, 5), st.sampled_from(["left", "right"])),
     st.builds(ab.grid, st.integers(1, 3), st.integers(1, 3)),
     st.builds(
-        Csp, st.integers(1, 4), st.integers(1000, 50_000), st.sampled_from(["left", "right"])
+        Segments, st.integers(1, 4), st.integers(1000, 50_000), st.sampled_from(["left", "right"])
     ),
 )
 windows = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(
@@ -146,7 +146,7 @@ def test_streaming_drops_late_rows_counts_them_once_and_loses_nothing_else(
         where=ab.cosine("v") >= 0.5,
         window=window,
         plan=plan,
-        late=f"{late} ms",
+        watermark=f"{late} ms",
         streaming=True,
     )
     marks = list(twin.watermarks(batches, late * 1000))
@@ -257,7 +257,7 @@ def test_comparisons_count_every_joinable_pair_once(batches, plan: Plan, window)
 
 def test_state_is_bounded_by_window_and_lateness():
     process = InProcess(
-        SCHEMA, SCHEMA, where=ab.dot("v") > 100, window="50 ms", late="10 ms", streaming=True
+        SCHEMA, SCHEMA, where=ab.dot("v") > 100, window="50 ms", watermark="10 ms", streaming=True
     )
     most = 0
     for batch in range(200):
@@ -290,7 +290,12 @@ def test_input_is_not_changed():
 
 def test_a_lateness_far_beyond_the_window_leaves_few_slices():
     """Rows stay for `late`, so an eighth of the window says nothing of how many there are."""
-    call = {"where": ab.within("x", 0), "window": "1 second", "late": "1 hour", "plan": ab.ssp(1)}
+    call = {
+        "where": ab.within("x", 0),
+        "window": "1 second",
+        "watermark": "1 hour",
+        "plan": ab.broadcast(1),
+    }
     run = InProcess(SCHEMA, SCHEMA, streaming=True, **call)
     for n in range(400):
         rows = table([{"id": n, "t": BASE + n * 1_000_000, "v": [1.0], "x": n, "k": "a"}])

@@ -215,7 +215,7 @@ def one_step(left: np.ndarray, right: np.ndarray, where: Any, dtype: Any = None)
         )
 
     a, b = rows(left), rows(right)
-    process = InProcess(a.schema, b.schema, where=where, window="0 seconds", plan=ab.ssp(1))
+    process = InProcess(a.schema, b.schema, where=where, window="0 seconds", plan=ab.broadcast(1))
     process.step(a, b)
     return process
 

@@ -136,7 +136,7 @@ def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
 
     def fresh(dim: int | None = None) -> InProcess:
         where = ab.hamming("b", dim=dim) <= 0
-        return InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.ssp(1))
+        return InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.broadcast(1))
 
     with pytest.raises(ab.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"):
         fresh().step(short, other)
@@ -165,7 +165,7 @@ def at(*times: int, first: int = 0) -> pa.Table:
 
 def timed(where: Any, bad_rows: str = "drop", **more: Any) -> InProcess:
     schema = at(0).schema
-    call = {"where": where, "window": "5 seconds", "bad_rows": bad_rows, "plan": ab.ssp(1)}
+    call = {"where": where, "window": "5 seconds", "bad_rows": bad_rows, "plan": ab.broadcast(1)}
     return InProcess(schema, schema, **call, **more)
 
 
@@ -208,7 +208,7 @@ def test_a_stream_begins_after_1970():
 def test_packings_know_whether_they_stream(streaming: bool, times: list[int]):
     call = timed(ab.within("x", 1)).correlation
     batch = prepare(call.left, at(-1, 0, 1, NOW))
-    live = LivePlans({0: ab.ssp(1)})
+    live = LivePlans({0: ab.broadcast(1)})
     block = Block.decode(SidePacking(call, 0, streaming).pack(batch, live).cells[0])
     assert block.t.tolist() == times and block.meta["rejected"] == 4 - len(times)
     types = {"id": "int", "query_id": "int", "ts": "timestamp", "w": "array<double>"}
@@ -254,7 +254,7 @@ def test_small_vectors_have_a_direction(scale: float, others: int):
     vectors = [[scale, 0.0], *np.random.default_rng(1).standard_normal((others, 2)).tolist()]
     rows = rows.append_column("w", pa.array(vectors))
     process = InProcess(
-        rows.schema, rows.schema, where=ab.cosine("w") >= 1, window="1 s", plan=ab.ssp(1)
+        rows.schema, rows.schema, where=ab.cosine("w") >= 1, window="1 s", plan=ab.broadcast(1)
     )
     process.step(rows, rows)
     assert (0, 0) in {(pair["left_id"], pair["right_id"]) for pair in process.pairs}

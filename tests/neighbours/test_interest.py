@@ -1,4 +1,4 @@
-"""Interest routing: homes withhold what cannot matter, and every answer stays exact."""
+"""Selective routing: homes withhold what cannot matter, and every answer stays exact."""
 
 from __future__ import annotations
 
@@ -264,7 +264,7 @@ def test_a_control_directory_has_one_owner(tmp_path: Path) -> None:
         Mergers(str(tmp_path), User("r", "a"))
     with pytest.raises(StateMismatch, match="belongs to another verb"):
         Mergers(str(tmp_path), User("q", "b"))
-    PlanLog(str(tmp_path / "log")).begin(ssp(2))
+    PlanLog(str(tmp_path / "log")).begin(broadcast(2))
     with pytest.raises(StateMismatch, match="holds a plan log"):
         Mergers(str(tmp_path / "log"), User("q", "a"))
 

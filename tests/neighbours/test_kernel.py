@@ -142,7 +142,7 @@ def test_workers_join_and_leave(seed: int) -> None:
     queries = queries_of(random, 6, 2, counts=False)
     for query in queries:
         query["span"] = int(random.integers(1, 30)) * MS
-    call = call_of(late="31 milliseconds")
+    call = call_of(watermark="31 milliseconds")
     run = Run(call, queries, 31 * MS, int(random.integers(1, 4)))
     for number, batch in enumerate(in_batches(objects, 30 * MS, random)):
         if number % 4 == 3:
@@ -165,7 +165,7 @@ def test_the_table_of_tops_while_workers_join_and_leave(seed: int, coarse: bool)
         query["span"] = int(random.integers(1, 5)) * 10 * MS if coarse else query["span"] // 4 + MS
     disorder = int(random.choice([8, 18]))
     late = disorder + 1  # with the millisecond that bounds have more, a multiple of ten
-    run = Timed(call_of(output="top", late=f"{late} milliseconds"), queries, late * MS, 2)
+    run = Timed(call_of(output="top", watermark=f"{late} milliseconds"), queries, late * MS, 2)
     for number, batch in enumerate(in_batches(objects, disorder * MS, random)):
         if number % 3 == 2:
             run.plans = {**run.plans, str(len(run.plans)): [int(random.integers(1, 5)), None]}

@@ -113,7 +113,10 @@ def test_what_no_worker_could_do_is_refused_by_name(
     [
         ({"k": 2 * 10**9}, "k must be at most 1,000,000, got 2000000000"),
         ({"window": "99999999 weeks"}, "window must be at most 3650000 days, got '99999999 weeks'"),
-        ({"late": "99999999 weeks"}, "late must be at most 3650000 days, got '99999999 weeks'"),
+        (
+            {"watermark": "99999999 weeks"},
+            "late must be at most 3650000 days, got '99999999 weeks'",
+        ),
         ({"rows": 1, "window": None, "method": "filtered"}, "needs a window of at least 2"),
     ],
 )
@@ -188,7 +191,12 @@ def test_a_changed_setting_is_named(changes: dict[str, Any], now: str) -> None:
     begun = call_of().settings(None)
     says = changed_settings(begun, call_of(**changes).settings(None))
     assert says is not None and f"the call now says {now}: put" in says
-    free = {"by": ab.euclidean("v", dim=2), "late": "1 s", "plan": ab.ssp(3), "bad_rows": "drop"}
+    free = {
+        "by": ab.euclidean("v", dim=2),
+        "watermark": "1 s",
+        "plan": ab.broadcast(3),
+        "bad_rows": "drop",
+    }
     assert changed_settings(begun, call_of(**free).settings(None)) is None
 
 

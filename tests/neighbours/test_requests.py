@@ -283,7 +283,7 @@ def test_a_new_owner_speaks_though_it_has_nothing_new() -> None:
         new owner  75, over by 85                131 waits
     """
     queries = [{"id": n, "v": [float(n)], "k": 1, "span": 10 * MS} for n in range(4)]
-    run = Timed(call_of(late="30 milliseconds", output="top"), queries, 30 * MS, 1)
+    run = Timed(call_of(watermark="30 milliseconds", output="top"), queries, 30 * MS, 1)
     run.step([thing(100, 100, 0.0)])
     run.plans = {**run.plans, "1": [2, None]}
     run.step([thing(75, 75, 0.0)])

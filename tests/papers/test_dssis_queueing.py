@@ -241,7 +241,7 @@ SPAN = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404 / 0.68, 0.3666 / 0.68])
     ],
 )
 def test_the_window_array_as_played(size, timeout):
-    trace = generate_trace(seed=5, span_cap=None, instances=30_000, heads=25_000)
+    trace = generate_trace(seed=5, span_cap=None, instances=30_000, kinds=25_000)
     told = window_array(1000 / 9.778, size, timeout, paper_degrees(), SPAN)
     rows = play_windows(trace, size, timeout)
     opened, closed = (np.array([row[at] for row in rows]) for at in (1, 2))

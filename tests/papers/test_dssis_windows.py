@@ -31,7 +31,7 @@ def test_scores_by_counting(drawn: list[tuple[int, int, bool]]) -> None:
     numbers = {row: n for n, row in enumerate(dict.fromkeys(row for row, _, _ in drawn))}
     rows = [numbers[row] for row, _, _ in drawn]
     truth = [names[of] for _, of, _ in drawn]
-    heads = [head for _, _, head in drawn]
+    kinds = [kind for _, _, kind in drawn]
     inside = defaultdict(list)
     for place, row in enumerate(rows):
         inside[row].append(place)
@@ -41,7 +41,7 @@ def test_scores_by_counting(drawn: list[tuple[int, int, bool]]) -> None:
         places = inside[row]
         owner = truth[places[0]]
         foreign = any(truth[p] != owner for p in places)
-        if heads[places[0]]:
+        if kinds[places[0]]:
             opened.add(owner)
         if foreign:
             mixed |= {truth[p] for p in places}
@@ -49,10 +49,10 @@ def test_scores_by_counting(drawn: list[tuple[int, int, bool]]) -> None:
             seen.add(owner)
             k[owner] = 0 if foreign else len(places)
     degree = {i: truth.count(i) for i in k}
-    found = score(np.array(rows), np.array(truth), np.array(heads))
-    for level, share in zip(LEVELS, found.completeness, strict=True):
+    found = score(np.array(rows), np.array(truth), np.array(kinds))
+    for level, share in zip(LEVELS, found.count_ratio, strict=True):
         assert share == pytest.approx(np.mean([k[i] / degree[i] >= level for i in k]))
-    assert found.invocations == pytest.approx(sum(k.values()) / len(rows))
+    assert found.events == pytest.approx(sum(k.values()) / len(rows))
     assert found.recall == pytest.approx(len(opened) / len(k))
     assert found.correct == pytest.approx(1 - len(mixed) / len(k))
 
@@ -63,16 +63,16 @@ def trace() -> Trace:
 
 
 def keys(trace: Trace) -> np.ndarray:
-    columns = np.stack([trace.head, trace.instance_ts, trace.client])
+    columns = np.stack([trace.kind, trace.instance_ts, trace.client])
     return np.unique(columns, axis=1, return_inverse=True)[1].ravel()
 
 
 def test_table_6(trace: Trace) -> None:
     """Within two points of what five seeds give; the paper's own are in docs/papers-dssis.md."""
-    heads = trace.service == 0
-    found = assemble_arrays(trace.event_ts, keys(trace), ab.count_or_timeout(13, "22 seconds"))
-    swa = score(rows_of_windows(found), trace.truth, heads)
-    shares = [100 * x for x in (*swa.completeness, swa.invocations)]
+    kinds = trace.service == 0
+    found = assemble_arrays(trace.event_ts, keys(trace), ab.close.count(13, "22 seconds"))
+    swa = score(rows_of_windows(found), trace.truth, kinds)
+    shares = [100 * x for x in (*swa.count_ratio, swa.events)]
     assert shares == pytest.approx([83.2, 98.9, 99.7, 98.2], abs=1.0)
     assert swa.recall > 0.9999 and swa.correct > 0.9999
     for size, want in {
@@ -80,23 +80,23 @@ def test_table_6(trace: Trace) -> None:
         16000: [47.0, 51.8, 59.0, 73.0],
         32000: [72.0, 74.9, 78.9, 86.1],
     }.items():
-        sliding = score(rows_of_sliding(keys(trace), size), trace.truth, heads)
-        shares = [100 * x for x in (*sliding.completeness, sliding.invocations)]
+        sliding = score(rows_of_sliding(keys(trace), size), trace.truth, kinds)
+        shares = [100 * x for x in (*sliding.count_ratio, sliding.events)]
         assert shares == pytest.approx(want, abs=2.0)
 
 
 def test_most_windows_of_the_paper_time_out(trace: Trace) -> None:
     """Its section 5.3 expects five per cent: every instance below 13 waits for the timeout."""
-    found = assemble_arrays(trace.event_ts, keys(trace), ab.count_or_timeout(13, "22 seconds"))
+    found = assemble_arrays(trace.event_ts, keys(trace), ab.close.count(13, "22 seconds"))
     timed_out = (found.column(Column.REASON) == 2).mean()
     assert 0.5 < timed_out < 0.7
 
 
 def test_steps_and_order_change_nothing(trace: Trace) -> None:
-    key, closing = keys(trace), ab.learned("22 seconds", after=5)
+    key, closing = keys(trace), ab.close.learned("22 seconds", after=5)
     some = slice(0, 30_000)
-    one = assemble_arrays(trace.event_ts[some], key[some], closing, head=trace.head[some])
-    many = assemble_arrays(trace.event_ts[some], key[some], closing, head=trace.head[some], steps=9)
+    one = assemble_arrays(trace.event_ts[some], key[some], closing, kind=trace.kind[some])
+    many = assemble_arrays(trace.event_ts[some], key[some], closing, kind=trace.kind[some], steps=9)
     assert (one.windows[:, : Column.ORDER] == many.windows[:, : Column.ORDER]).all()
     assert (one.rows == many.rows).all()
 
@@ -109,35 +109,35 @@ def log() -> AccessLog:
 
 
 def point(log: AccessLog, closing: Closing) -> tuple[float, float]:
-    """Precise completeness, and the mean life of windows in seconds."""
-    made = assemble_arrays(log.t, log.key, closing, head=log.head)
+    """Precise count_ratio, and the mean life of windows in seconds."""
+    made = assemble_arrays(log.t, log.key, closing, kind=log.kind)
     order = np.lexsort((np.arange(len(log.t)), log.t))
     found = score(rows_of_windows(made)[order], log.truth[order], log.is_page[order])
-    return found.completeness[0], made.life.mean() / 1e6
+    return found.count_ratio[0], made.life.mean() / 1e6
 
 
 @pytest.mark.parametrize(
     ("other", "risk"),
     [
-        (ab.count_or_timeout(13, "22 seconds"), 0.2),
-        (ab.wait("30 seconds"), 0.2),
-        (ab.session("8 seconds"), 0.5),
-        (ab.session("30 seconds"), 0.05),
-        (ab.session("40 seconds"), 0.01),
+        (ab.close.count(13, "22 seconds"), 0.2),
+        (ab.close.after("30 seconds"), 0.2),
+        (ab.close.gap("8 seconds"), 0.5),
+        (ab.close.gap("30 seconds"), 0.05),
+        (ab.close.gap("40 seconds"), 0.01),
     ],
 )
 def test_learned_closing_is_sooner_and_more_complete(
     log: AccessLog, other: Closing, risk: float
 ) -> None:
-    completeness, life = point(log, ab.learned("60 seconds", risk=risk))
+    count_ratio, life = point(log, ab.close.learned("60 seconds", risk=risk))
     rival, rival_life = point(log, other)
-    assert completeness > rival and life < rival_life
+    assert count_ratio > rival and life < rival_life
 
 
 @pytest.mark.parametrize("risk", [0.2, 0.05, 0.01, 0.002])
 def test_no_more_windows_than_allowed_close_too_early(log: AccessLog, risk: float) -> None:
-    completeness, _ = point(log, ab.learned("60 seconds", risk=risk))
-    assert 1 - completeness < risk
+    count_ratio, _ = point(log, ab.close.learned("60 seconds", risk=risk))
+    assert 1 - count_ratio < risk
 
 
 def test_the_log_is_what_it_is(log: AccessLog) -> None:

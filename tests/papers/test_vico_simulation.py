@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from anabranch.errors import InvalidCall
 from anabranch.plans.costs import copies
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.plans.policies import POLICIES
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from papers.vico.cli import app
 from papers.vico.simulation import METHODS, RECIPES, Method, Settings, compute, simulate
 from papers.vico.simulation.drawing import draw
@@ -193,7 +193,7 @@ def test_full_adaptation_changes_roles_and_segments():
     busy = replace(SWAPPING, eras=((50.0, 30.0), (30.0, 50.0)), queue=300)
     run = simulate(busy, "CSP-fullAdapt")
     assert {change.cause["rule"] for change in run.changes} == {"role", "segment"}
-    assert all(isinstance(change.plan, Csp) for change in run.changes)
+    assert all(isinstance(change.plan, Segments) for change in run.changes)
 
 
 @pytest.mark.parametrize("method", ["SSP-roleAdapt", "CSP-roleAdapt"])
@@ -208,7 +208,7 @@ def test_a_rate_that_wobbles_by_a_fifth_changes_nothing(method):
 def test_hosts_report_a_shape_that_settles_once():
     steady = Settings(rates=(20.0, 20.0), seconds=3000, beta=1.0)
     run = simulate(steady, "SSP-shapeAdapt")
-    assert len(run.changes) == 1 and not isinstance(run.changes[0].plan, Ssp)
+    assert len(run.changes) == 1 and not isinstance(run.changes[0].plan, Broadcast)
 
 
 def test_every_adaptive_method_names_policies_there_are():
@@ -269,7 +269,7 @@ def test_figures_are_written(tmp_path):
     data = json.loads((tmp_path / "vico-11.json").read_text())
     assert data["settings"]["seconds"] == 600
     assert len(data["series"]["SSP"]) == 2 and len(data["series"]["SSP"][0]) == 12
-    assert data["stories"]["SSP"] == ["batch 0: starts with plan 0, ssp(10, master=left)."]
+    assert data["stories"]["SSP"] == ["batch 0: starts with plan 0, broadcast(10, side=right)."]
     assert (tmp_path / "vico-11.png").stat().st_size > 10_000
 
 

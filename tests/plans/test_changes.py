@@ -28,7 +28,7 @@ from anabranch.plans.hashed import keyed
 from anabranch.plans.log import Entry, live_at
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from anabranch.testing import InProcess
 from tests.correlation import twin
 from tests.correlation.test_laws import SCHEMA, cosine, found, micros, once, streams, table, windows
@@ -44,9 +44,9 @@ def any_plan(draw: st.DrawFn, with_key: bool = False) -> Plan:
         tuple(float(draw(st.integers(1, 4))) for _ in range(k)) if draw(st.booleans()) else None
     )
     if kind == "ssp":
-        return ab.ssp(k, side, weights=shares)
+        return ab.broadcast(k, side, weights=shares)
     if kind == "csp":
-        return Csp(k, draw(st.integers(500, 60_000)), side, weights=shares)
+        return Segments(k, draw(st.integers(500, 60_000)), side, weights=shares)
     return keyed(k, weights=shares) if kind == "keyed" else ab.grid(k, draw(st.integers(1, 3)))
 
 
@@ -119,7 +119,7 @@ def truth(
 @settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(streams(), scripts(), windows, st.integers(0, 40))
 def test_each_pair_comes_once_whatever_plans_follow_each_other(batches, script, window, late):
-    call = {"where": ab.cosine("v") >= 0.5, "window": window, "late": f"{late} ms"}
+    call = {"where": ab.cosine("v") >= 0.5, "window": window, "watermark": f"{late} ms"}
     changing = Changing(script, call).run(batches)
     assert found(changing.process) == once(truth(batches, micros(window), late * 1000))
 
@@ -130,7 +130,7 @@ def test_with_an_equality_the_keyed_plan_may_come_and_go(batches, script, window
     def same_key(a: twin.Row, b: twin.Row) -> float | None:
         return 1.0 if a["k"] == b["k"] else None
 
-    call = {"where": ab.same("k"), "window": window, "late": f"{late} ms"}
+    call = {"where": ab.same("k"), "window": window, "watermark": f"{late} ms"}
     changing = Changing(script, call).run(batches)
     assert found(changing.process) == once(truth(batches, micros(window), late * 1000, same_key))
 
@@ -153,15 +153,15 @@ def busy_batches(seed: int, batches: int = 30) -> list[twin.Batch]:
 
 
 SWITCHES = {
-    2: ab.ssp(3, "right"),
-    4: Csp(4, 15_000),
+    2: ab.broadcast(3, "left"),
+    4: Segments(4, 15_000),
     5: ab.grid(2, 3),
-    8: Csp(2, 7_000, "right"),
-    12: ab.ssp(5, weights=[1, 2, 3, 4, 5]),
-    13: ab.ssp(1),
+    8: Segments(2, 7_000, "left"),
+    12: ab.broadcast(5, weights=[1, 2, 3, 4, 5]),
+    13: ab.broadcast(1),
     20: ab.grid(3, 1),
 }
-CALL = {"where": ab.cosine("v") >= 0.5, "window": ("50 ms", "30 ms"), "late": "20 ms"}
+CALL = {"where": ab.cosine("v") >= 0.5, "window": ("50 ms", "30 ms"), "watermark": "20 ms"}
 
 
 def expected(batches: list[twin.Batch]) -> twin.Pairs:
@@ -260,8 +260,8 @@ class Held(InProcess):
 def test_a_plan_is_not_retired_while_another_stream_holds_the_watermark_back():
     """Newest row less `late` is not the watermark then; only worker 0 knows of every row."""
     second, base = 1_000_000, 1_700_000_000_000_000
-    start = Csp(4, 20 * second)
-    call = {"where": ab.same("k"), "window": "9 seconds", "late": "1 second", "plan": start}
+    start = Segments(4, 20 * second)
+    call = {"where": ab.same("k"), "window": "9 seconds", "watermark": "1 second", "plan": start}
     process = Held(SCHEMA, SCHEMA, streaming=True, **call)
     entries = [Entry(0, 0, start, 0, (0,), {"rule": "start"})]
     controller = Controller(entries, process.correlation.window, second)

@@ -9,11 +9,11 @@ import anabranch as ab
 from anabranch.flow.load import Load
 from anabranch.plans.controller import Change, Controller, Report
 from anabranch.plans.costs import choose, copies
-from anabranch.plans.hashed import Grid, Ssp
+from anabranch.plans.hashed import Broadcast, Grid
 from anabranch.plans.log import Entry
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from anabranch.plans.story import story
 
 SECOND = 1_000_000
@@ -82,45 +82,47 @@ class Cluster:
 
 
 def test_the_faster_stream_becomes_the_master():
-    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Ssp(4, "left"))
+    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Broadcast(4, "right"))
     cluster.run(20, left=1000, right=100)
     assert cluster.switches == []
     cluster.run(30, left=100, right=1000)
     (switch,) = cluster.switches
-    assert switch.plan == Ssp(4, "right")
+    assert switch.plan == Broadcast(4, "left")
     assert switch.cause["rule"] == "shape"
     assert switch.cause["figures"]["copies"] > switch.cause["figures"]["instead"]
-    assert switch.cause["old"] == "ssp(4, master=left)"
+    assert switch.cause["old"] == "broadcast(4, side=right)"
 
 
-@pytest.mark.parametrize("start", [Ssp(4, "left"), Csp(4, 10 * SECOND, "left")])
+@pytest.mark.parametrize("start", [Broadcast(4, "right"), Segments(4, 10 * SECOND, "right")])
 def test_roles_switch_once_the_slave_is_clearly_faster(start):
     cluster = Cluster(ab.adaptive(4, policies=["role"]), start).run(30, left=800, right=1000)
     assert cluster.switches == []
     cluster.run(30, left=500, right=1000)
     (switch,) = cluster.switches
-    assert switch.plan.master == "right" and type(switch.plan) is type(start)
+    assert switch.plan.side == "left" and type(switch.plan) is type(start)
     assert switch.cause["figures"]["right rows"] > 1.35 * switch.cause["figures"]["left rows"]
 
 
 def test_a_segment_length_that_cannot_gain_is_not_tried():
-    cluster = Cluster(ab.adaptive(4, policies=["segment"]), Csp(4, 8 * SECOND))
+    cluster = Cluster(ab.adaptive(4, policies=["segment"]), Segments(4, 8 * SECOND))
     assert cluster.run(100, 1000, 1000).switches == []  # copies cost nothing, loads are even
 
 
 def test_equal_rates_want_a_square():
-    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Ssp(4, "left")).run(30, 500, 500)
+    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Broadcast(4, "right")).run(30, 500, 500)
     assert [change.plan for change in cluster.switches] == [Grid(2, 2)]
 
 
-@pytest.mark.parametrize("start", [Ssp(2), Ssp(4), Grid(2, 2), Grid(4, 2), Csp(4, 10 * SECOND)])
+@pytest.mark.parametrize(
+    "start", [Broadcast(2), Broadcast(4), Grid(2, 2), Grid(4, 2), Segments(4, 10 * SECOND)]
+)
 def test_rates_that_wobble_by_a_fifth_change_nothing(start):
     cluster = Cluster(ab.adaptive(8), start)
-    cluster.run(60, 1000, 1000 if start != Ssp(4) else 200)
+    cluster.run(60, 1000, 1000 if start != Broadcast(4) else 200)
     settled = len(cluster.switches)
     random = np.random.default_rng(0)
     for _ in range(200):
-        low, high = (1000, 1000) if start != Ssp(4) else (1000, 200)
+        low, high = (1000, 1000) if start != Broadcast(4) else (1000, 200)
         cluster.run(1, low * random.uniform(0.8, 1.2), high * random.uniform(0.8, 1.2))
     assert len(cluster.switches) == settled
 
@@ -135,11 +137,11 @@ def test_rates_that_sway_against_each_other_by_a_fifth_do_not_flap(workers):
         cluster.run(1, 1000 * (1 + sway), 1000 * (1 - sway))
     assert len(cluster.switches) == settled
     cluster.run(40, 100, 10_000)
-    assert cluster.plan == Ssp(workers, "right")
+    assert cluster.plan == Broadcast(workers, "left")
 
 
 def test_uneven_loads_that_speeds_do_not_explain_change_no_shares():
-    cluster = Cluster(ab.adaptive(4, policies=["weights"]), Ssp(4))
+    cluster = Cluster(ab.adaptive(4, policies=["weights"]), Broadcast(4))
     loads = tuple(
         Load(
             worker,
@@ -161,11 +163,11 @@ def test_segments_are_chosen_though_no_two_batches_span_the_same():
     for _ in range(20):
         cluster.span = int(300 * SECOND * random.uniform(0.95, 1.05))
         cluster.run(1, 100_000, 100_000, comparisons=1e4)
-    assert isinstance(cluster.switches[0].plan, Csp)
+    assert isinstance(cluster.switches[0].plan, Segments)
 
 
 def test_a_query_without_a_watermark_or_rows_changes_nothing():
-    cluster = Cluster(ab.adaptive(4, policies=["workers"]), Ssp(4))
+    cluster = Cluster(ab.adaptive(4, policies=["workers"]), Broadcast(4))
     cluster.watermark, cluster.span = 0, 0
     assert cluster.run(20, 10, 10, comparisons=10).switches == []
     cluster.watermark, cluster.span = START, 20 * SECOND
@@ -175,7 +177,7 @@ def test_a_query_without_a_watermark_or_rows_changes_nothing():
 
 
 def test_policies_wait_while_more_than_two_plans_are_live():
-    cluster = Cluster(ab.adaptive(8, policies=["shape"]), Ssp(4))
+    cluster = Cluster(ab.adaptive(8, policies=["shape"]), Broadcast(4))
     cluster.controller.late = 600 * SECOND  # nothing is retired for long
     for n in range(10):
         cluster.run(12, *((1000, 100) if n % 2 else (100, 1000)))
@@ -183,7 +185,7 @@ def test_policies_wait_while_more_than_two_plans_are_live():
 
 
 def test_a_worker_without_a_report_is_idle():
-    cluster = Cluster(ab.adaptive(4), Csp(4, SECOND))
+    cluster = Cluster(ab.adaptive(4), Segments(4, SECOND))
     for batch in range(40):  # one worker at a time
         busy = Load(batch % 4, rows_left=10, comparisons=1, busy_seconds=0.8, compare_seconds=0.8)
         cluster.controller.handle(Report(batch, 1.0, START, (busy,)))
@@ -192,15 +194,15 @@ def test_a_worker_without_a_report_is_idle():
 
 
 def test_what_another_run_wrote_is_caught_up_with():
-    cluster = Cluster(None, Ssp(4)).run(1, 10, 10, requests=[(Grid(2, 2), "")])
+    cluster = Cluster(None, Broadcast(4)).run(1, 10, 10, requests=[(Grid(2, 2), "")])
     stale = Controller(cluster.entries[:1], WINDOW, SECOND)
     stale.catch_up(cluster.entries)
-    change = stale.handle(Report(5, 1.0, START, (Load(0),)), [(Ssp(2), "again")])
+    change = stale.handle(Report(5, 1.0, START, (Load(0),)), [(Broadcast(2), "again")])
     assert change.epoch == 2 and change.live == (0, 1, 2)
 
 
 def test_slow_workers_get_smaller_shares_once():
-    cluster = Cluster(ab.adaptive(4, policies=["weights"]), Ssp(4), speeds={2: 0.5})
+    cluster = Cluster(ab.adaptive(4, policies=["weights"]), Broadcast(4), speeds={2: 0.5})
     cluster.run(60, 1000, 100, comparisons=4e6)
     (switch,) = cluster.switches
     weights = switch.plan.weights
@@ -213,16 +215,16 @@ def test_segments_are_chosen_when_a_batch_spans_many_of_them_and_left_when_it_do
     # Comparisons are few and a batch spans 300 s, so copies decide: catching up.
     cluster = Cluster(copying, Grid(4, 2), span=300 * SECOND)
     cluster.run(12, 100_000, 100_000, comparisons=1e4)
-    assert isinstance(cluster.switches[0].plan, Csp)
+    assert isinstance(cluster.switches[0].plan, Segments)
     # Then it is live: a batch spans a tenth of a second, and one worker would do half the work.
     cluster.span = SECOND // 10
     cluster.controller._seen.span = 0.0
     cluster.run(400, 1000, 1000, comparisons=1e9)
-    assert not isinstance(cluster.plan, Csp)
+    assert not isinstance(cluster.plan, Segments)
 
 
 def test_the_segment_length_climbs_and_settles():
-    cluster = Cluster(ab.adaptive(4, policies=["segment"]), Csp(4, 8 * SECOND))
+    cluster = Cluster(ab.adaptive(4, policies=["segment"]), Segments(4, 8 * SECOND))
     best = 18 * SECOND  # throughput peaks here
     cluster.per_copy = 1e-4  # or a longer segment would have nothing to save
 
@@ -241,7 +243,7 @@ def test_the_segment_length_climbs_and_settles():
 
 
 def test_busy_workers_are_joined_by_more_and_idle_ones_leave():
-    cluster = Cluster(ab.adaptive(8, policies=["workers"]), Ssp(2), span=10 * SECOND)
+    cluster = Cluster(ab.adaptive(8, policies=["workers"]), Broadcast(2), span=10 * SECOND)
     cluster.run(15, 1000, 100, comparisons=3e7)  # 1.5 s of work for each of two workers, in 1 s
     assert cluster.plan.workers == 4
     cluster.run(60, 1000, 100, comparisons=1e4)
@@ -249,7 +251,7 @@ def test_busy_workers_are_joined_by_more_and_idle_ones_leave():
 
 
 def test_replaced_plans_are_retired_when_the_watermark_has_passed_their_rows():
-    cluster = Cluster(None, Ssp(4))
+    cluster = Cluster(None, Broadcast(4))
     cluster.run(1, 10, 10, requests=[(Grid(2, 2), "by hand, for a test")])
     assert cluster.entries[-1].live == (0, 1)
     cluster.run(30, 10, 10)
@@ -263,7 +265,7 @@ def test_replaced_plans_are_retired_when_the_watermark_has_passed_their_rows():
 
 
 def test_a_controller_goes_on_from_its_log():
-    cluster = Cluster(None, Ssp(4)).run(1, 10, 10, requests=[(Grid(2, 2), "")]).run(4, 10, 10)
+    cluster = Cluster(None, Broadcast(4)).run(1, 10, 10, requests=[(Grid(2, 2), "")]).run(4, 10, 10)
     again = Controller(cluster.entries, WINDOW, SECOND)
     change = again.handle(Report(9, 1.0, START + 100 * SECOND, (Load(0),)))
     assert change is not None and change.live == (1,)
@@ -274,12 +276,12 @@ def test_a_controller_goes_on_from_its_log():
 
 
 def test_a_mask_never_overflows():
-    cluster = Cluster(None, Ssp(1), span=0)
+    cluster = Cluster(None, Broadcast(1), span=0)
     for n in range(100):
-        cluster.run(1, 10, 10, requests=[(Ssp(1 + n % 3), "often")])
+        cluster.run(1, 10, 10, requests=[(Broadcast(1 + n % 3), "often")])
     newest = cluster.entries[-1]
     assert newest.epoch - min(newest.live) < 63
-    LivePlans({number: Ssp(1) for number in newest.live})
+    LivePlans({number: Broadcast(1) for number in newest.live})
 
 
 @pytest.mark.parametrize(
@@ -290,7 +292,7 @@ def test_a_mask_never_overflows():
         ({"workers": 10**9}, "workers must be a whole number of at most 20,160"),
         ({"start": ab.grid(3, 2)}, "has more than 4 workers"),
         ({"start": "grid"}, "start must be a plan such as .* got 'grid'"),
-        ({"start": ab.interest(2)}, "start must be a plan such as .* got Interest"),
+        ({"start": ab.selective(2)}, "start must be a plan such as .* got Selective"),
         *(
             ({"weights": weights}, "weights must be three numbers of at least 0 that sum to 1, got")
             for weights in (None, 1, "abc", (), (1, 1, 1), (0.5, 0.5), (1, 1, -1), (1, None, 0))
@@ -319,11 +321,11 @@ def test_bad_settings_are_refused(wrong, says):
 
 
 def test_the_story_tells_every_change():
-    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Ssp(4)).run(40, 100, 1000)
+    cluster = Cluster(ab.adaptive(4, policies=["shape"]), Broadcast(4)).run(40, 100, 1000)
     lines = story(cluster.entries)
-    assert lines[0] == "batch 0: starts with plan 0, ssp(4, master=left)."
+    assert lines[0] == "batch 0: starts with plan 0, broadcast(4, side=right)."
     assert (
-        "plan 1, ssp(4, master=right), replaces plan 0, ssp(4, master=left) (shape: saves"
+        "plan 1, broadcast(4, side=left), replaces plan 0, broadcast(4, side=right) (shape: saves"
         in lines[1]
     )
     assert "left rows 100" in lines[1]

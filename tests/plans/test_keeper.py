@@ -14,7 +14,7 @@ import pytest
 import anabranch as ab
 from anabranch.flow.load import Load
 from anabranch.plans.controller import Report
-from anabranch.plans.hashed import Ssp, keyed
+from anabranch.plans.hashed import Broadcast, keyed
 from anabranch.plans.keeper import LEAD, Keeping, PlanKeeper, warn_of_other_plan
 from anabranch.plans.log import PlanLog, User
 from anabranch.plans.routing import MAX_LIVE
@@ -31,9 +31,9 @@ def keeping(path: Any, **more: Any) -> Keeping:
     return Keeping(
         **{
             "control": str(path),
-            "plan": ab.ssp(2),
+            "plan": ab.broadcast(2),
             "window": (10 * SECOND, 10 * SECOND),
-            "late": SECOND,
+            "watermark": SECOND,
             "most_workers": 4,
             **more,
         }
@@ -61,12 +61,12 @@ def test_nothing_is_written_before_the_first_report(tmp_path):
     assert not folder.exists()
     tell(keeper, 3)
     (entry,) = PlanLog(str(folder)).entries()
-    assert entry.plan == ab.ssp(2) and entry.first == 0
+    assert entry.plan == ab.broadcast(2) and entry.first == 0
     assert PlanLog(str(folder)).owner() == "query"
 
 
 def test_a_plan_that_no_log_can_hold_is_refused_at_the_call(tmp_path):
-    class Mine(Ssp):
+    class Mine(Broadcast):
         kind = "mine"
 
     with pytest.raises(ValueError, match="cannot be written to a log"):
@@ -88,22 +88,22 @@ def test_a_request_is_enacted_a_few_batches_ahead_and_taken_off(log, keeper):
 
 
 def test_of_several_requests_the_newest_is_enacted_and_the_others_are_named(log, keeper):
-    log.append(ab.ssp(3), cause="first")
-    log.append(ab.ssp(4), cause="second")
-    with pytest.warns(UserWarning, match=r"ssp\(3, master=left\) \(first\) was asked for"):
+    log.append(ab.broadcast(3), cause="first")
+    log.append(ab.broadcast(4), cause="second")
+    with pytest.warns(UserWarning, match=r"broadcast\(3, side=right\) \(first\) was asked for"):
         tell(keeper, 0)
-    assert log.current().plan == ab.ssp(4)
+    assert log.current().plan == ab.broadcast(4)
     assert log.requests() == []
     (refusal,) = log.refused()
-    assert refusal.cause == "first" and "when ssp(4, master=left) was" in refusal.why
+    assert refusal.cause == "first" and "when broadcast(4, side=right) was" in refusal.why
 
 
 def test_a_request_waits_while_there_is_no_room_for_a_plan(log, keeper):
     for batch in range(MAX_LIVE - 1):
-        log.append(ab.ssp(1 + batch % 4))
+        log.append(ab.broadcast(1 + batch % 4))
         tell(keeper, batch)
     assert log.current().epoch == MAX_LIVE - 1
-    log.append(ab.ssp(2), cause="one too many")
+    log.append(ab.broadcast(2), cause="one too many")
     for batch in range(MAX_LIVE - 1, MAX_LIVE + 5):
         tell(keeper, batch)
     assert log.current().cause["rule"] == "mark"  # the log went on without a new plan
@@ -111,7 +111,7 @@ def test_a_request_waits_while_there_is_no_room_for_a_plan(log, keeper):
 
 
 @pytest.mark.parametrize(
-    ("plan", "says"), [(ab.ssp(8), "4 shuffle partitions"), (keyed(2), "spreads by key")]
+    ("plan", "says"), [(ab.broadcast(8), "4 shuffle partitions"), (keyed(2), "spreads by key")]
 )
 def test_who_asks_for_a_plan_that_does_not_fit_finds_why(log, plan, says):
     call = {"where": ab.cosine("v") >= 0.5, "window": "1 second"}
@@ -127,18 +127,18 @@ def test_who_asks_for_a_plan_that_does_not_fit_finds_why(log, plan, says):
 def test_a_request_that_cannot_be_read_is_refused(tmp_path, log, keeper):
     (tmp_path / "requests").mkdir()
     (tmp_path / "requests" / "0.json").write_text("")
-    log.append(ab.ssp(3))
+    log.append(ab.broadcast(3))
     with pytest.warns(UserWarning, match="it cannot be read"):
         tell(keeper, 0)
-    assert log.unreadable() == {} and log.current().plan == ab.ssp(3)
+    assert log.unreadable() == {} and log.current().plan == ab.broadcast(3)
     assert [refusal.asked for refusal in log.refused()] == ["the request 0.json"]
 
 
 def test_a_keeper_made_before_another_run_wrote_numbers_on_from_there(log, keeper):
     tell(keeper, 0)
-    log.append(ab.ssp(3))
+    log.append(ab.broadcast(3))
     tell(PlanKeeper(keeping(log.path)), 0)
-    log.append(ab.ssp(4))
+    log.append(ab.broadcast(4))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         tell(keeper, 1)
@@ -154,7 +154,7 @@ def test_two_verbs_do_not_share_a_log(log):
 
 
 def test_a_log_that_workers_do_not_see_is_noticed_once(log, keeper):
-    log.append(ab.ssp(3))
+    log.append(ab.broadcast(3))
     tell(keeper, 0, newest={"0": START})
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -168,7 +168,7 @@ def test_a_log_that_workers_do_not_see_is_noticed_once(log, keeper):
 
 
 def test_a_word_if_the_log_was_begun_with_another_plan(tmp_path):
-    call = {"where": ab.emd("h", dim=8) <= 1, "window": "1 second", "plan": ab.spans(2)}
+    call = {"where": ab.emd("h", dim=8) <= 1, "window": "1 second", "plan": ab.ranges(2)}
     schema = SCHEMA.append(pa.field("h", pa.list_(pa.float64())))
     first = InProcess(schema, schema, **call)
     control = str(tmp_path)
@@ -179,8 +179,8 @@ def test_a_word_if_the_log_was_begun_with_another_plan(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_other_plan(control, wider.plan, wider.correlation.bound)
-    with pytest.warns(UserWarning, match=r"begun with spans\(2.*so plan=ssp\(4"):
-        warn_of_other_plan(control, ab.ssp(4), wider.correlation.bound)
+    with pytest.warns(UserWarning, match=r"begun with spans\(2.*so plan=broadcast\(4"):
+        warn_of_other_plan(control, ab.broadcast(4), wider.correlation.bound)
 
 
 class Session:
@@ -208,7 +208,7 @@ def test_a_session_has_one_listener_whatever_number_of_logs(tmp_path):
     session, logs = Session(), {}
     for name in ("one", "two", "three"):
         logs[name] = PlanLog(str(tmp_path / name))
-        logs[name].append(ab.ssp(3))
+        logs[name].append(ab.broadcast(3))
         listening.attach(session, name, keeping(logs[name].path))
     (listener,) = session.listeners
     listener.onQueryProgress(progress(0, "one", "somebody else's"))
@@ -236,9 +236,9 @@ def test_calls_do_not_push_out_a_query_that_runs(tmp_path):
     for number in range(100):
         listening.attach(session, f"call {number}", keeping(tmp_path / "other"))
     log = PlanLog(str(tmp_path / "control"))
-    log.append(ab.ssp(3))
+    log.append(ab.broadcast(3))
     listener.onQueryProgress(progress(1, "runs"))
-    assert log.current().plan == ab.ssp(3)
+    assert log.current().plan == ab.broadcast(3)
 
 
 def test_a_query_that_has_ended_is_forgotten_and_may_be_started_again(tmp_path):
@@ -253,9 +253,9 @@ def test_a_query_that_has_ended_is_forgotten_and_may_be_started_again(tmp_path):
     assert keeper._open is not None
     listener.onQueryTerminated(SimpleNamespace(id="query"))
     assert keeper._open is None and listener._running == {}
-    log.append(ab.ssp(3))
+    log.append(ab.broadcast(3))
     listener.onQueryProgress(progress(1, NAME))
-    assert log.current().plan == ab.ssp(3)
+    assert log.current().plan == ab.broadcast(3)
 
 
 def test_a_session_that_is_gone_takes_its_listener_along(tmp_path):
@@ -270,7 +270,7 @@ def test_a_session_that_is_gone_takes_its_listener_along(tmp_path):
 def test_a_keeper_that_fails_keeps_nothing_from_the_others(tmp_path):
     session, logs = Session(), [PlanLog(str(tmp_path / name)) for name in "ab"]
     for name, log in zip("ab", logs, strict=True):
-        log.append(ab.ssp(3))
+        log.append(ab.broadcast(3))
         listening.attach(session, name, keeping(log.path))
     logs[0].claim(User("another query"))
     with pytest.raises(ab.StateMismatch, match="another query"):

@@ -10,7 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.plans import log as log_module
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.plans.log import Entry, PlanLog, PlanReader, User, live_at
 from anabranch.plans.story import story
 
@@ -18,7 +18,7 @@ from anabranch.plans.story import story
 @pytest.fixture
 def log(tmp_path: Path) -> PlanLog:
     found = PlanLog(str(tmp_path))
-    found.begin(ab.ssp(2))
+    found.begin(ab.broadcast(2))
     return found
 
 
@@ -28,7 +28,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def test_entries_are_small_whole_files(tmp_path):
     log = PlanLog(str(tmp_path / "control"))
-    log.begin(ab.ssp(2))
+    log.begin(ab.broadcast(2))
     log.write(Entry(0, 1, ab.grid(2, 2), 9, (0, 1), {"rule": "shape"}, {0: 5}))
     names = sorted(path.name for path in (tmp_path / "control").iterdir())
     assert names == ["00000000.json", "00000001.json"]
@@ -37,12 +37,12 @@ def test_entries_are_small_whole_files(tmp_path):
     assert form["plan"] == {"plan": "grid", "rows": 2, "cols": 2, "weights": None}
     assert form["written"].startswith("20")
     again = PlanLog(str(tmp_path / "control"))
-    assert [entry.plan for entry in again.entries()] == [ab.ssp(2), ab.grid(2, 2)]
+    assert [entry.plan for entry in again.entries()] == [ab.broadcast(2), ab.grid(2, 2)]
     assert again.current().marks == {0: 5}
 
 
 def test_readers_pin_the_plan_by_batch(log):
-    reader, plan = PlanReader(log.path), ab.ssp(9)
+    reader, plan = PlanReader(log.path), ab.broadcast(9)
     assert set(reader.live_at(5, plan).plans) == {0}
     log.write(Entry(0, 1, ab.grid(2, 2), 9, (0, 1), {}))
     log.write(Entry(0, 1, ab.grid(2, 2), 20, (1,), {}))
@@ -58,14 +58,14 @@ def test_where_no_log_has_begun_the_plan_of_the_call_is_plan_0(tmp_path):
     reader = PlanReader(str(folder))
     assert reader.live_at(7, ab.grid(3, 1)).plans == {0: ab.grid(3, 1)}
     assert not folder.exists(), "a reader writes nothing"
-    PlanLog(str(folder)).begin(ab.ssp(2))
-    assert reader.live_at(8, ab.grid(3, 1)).plans == {0: ab.ssp(2)}
+    PlanLog(str(folder)).begin(ab.broadcast(2))
+    assert reader.live_at(8, ab.grid(3, 1)).plans == {0: ab.broadcast(2)}
 
 
 def test_a_log_that_begins_later_than_the_batch_is_refused(tmp_path):
-    PlanLog(str(tmp_path)).write(Entry(0, 0, ab.ssp(2), 9, (0,), {}))
+    PlanLog(str(tmp_path)).write(Entry(0, 0, ab.broadcast(2), 9, (0,), {}))
     with pytest.raises(StateMismatch, match="no entry for micro-batch 4"):
-        PlanReader(str(tmp_path)).live_at(4, ab.ssp(2))
+        PlanReader(str(tmp_path)).live_at(4, ab.broadcast(2))
 
 
 def test_a_log_belongs_to_one_query(log):
@@ -74,16 +74,16 @@ def test_a_log_belongs_to_one_query(log):
     with pytest.raises(StateMismatch, match="belongs to query query-a, this is query query-b"):
         log.claim(User("query-b"))
     with pytest.raises(StateMismatch, match="belongs to query query-a"):
-        PlanReader(log.path).live_at(0, ab.ssp(2), User("query-b"))
-    assert PlanReader(log.path).live_at(0, ab.ssp(2), User("query-a")).epoch == 0
+        PlanReader(log.path).live_at(0, ab.broadcast(2), User("query-b"))
+    assert PlanReader(log.path).live_at(0, ab.broadcast(2), User("query-a")).epoch == 0
 
 
 def test_a_log_belongs_to_one_operator(log):
     log.claim(User("query-a", "operator-a"))
     reader = PlanReader(log.path)
-    assert reader.live_at(0, ab.ssp(2), User("query-a", "operator-a")).epoch == 0
+    assert reader.live_at(0, ab.broadcast(2), User("query-a", "operator-a")).epoch == 0
     with pytest.raises(StateMismatch, match="another verb of this query"):
-        reader.live_at(0, ab.ssp(2), User("query-a", "operator-b"))
+        reader.live_at(0, ab.broadcast(2), User("query-a", "operator-b"))
     with pytest.raises(StateMismatch, match="another verb of this query"):
         log.claim(User("query-a", "operator-b"))
 
@@ -92,24 +92,24 @@ def test_two_alike_calls_of_a_query_do_not_share_a_log(tmp_path):
     """Their fingerprints are the same, and they may be routed by different processes."""
     one, other = (User("query", "alike", "run 1", call) for call in ("one", "other"))
     for _ in range(3):  # several processes, several times
-        PlanReader(str(tmp_path)).live_at(0, ab.ssp(2), one)
+        PlanReader(str(tmp_path)).live_at(0, ab.broadcast(2), one)
     with pytest.raises(StateMismatch, match=r"two calls in this query .* each its own"):
-        PlanReader(str(tmp_path)).live_at(0, ab.ssp(2), other)
+        PlanReader(str(tmp_path)).live_at(0, ab.broadcast(2), other)
     with pytest.raises(StateMismatch, match="two calls in this query"):
-        PlanReader(str(tmp_path)).live_at(0, ab.ssp(2), one)
+        PlanReader(str(tmp_path)).live_at(0, ab.broadcast(2), one)
     # Started again, after the other was given a path of its own.
     again = one._replace(run="run 2", call="another token")
-    assert PlanReader(str(tmp_path)).live_at(1, ab.ssp(2), again).epoch == 0
+    assert PlanReader(str(tmp_path)).live_at(1, ab.broadcast(2), again).epoch == 0
     assert len(list((tmp_path / "users").iterdir())) == 1
 
 
 def test_a_log_that_was_made_anew_is_read_anew(tmp_path, log):
     reader = PlanReader(log.path)
-    assert reader.live_at(0, ab.ssp(2), User("query-a")).plans[0] == ab.ssp(2)
+    assert reader.live_at(0, ab.broadcast(2), User("query-a")).plans[0] == ab.broadcast(2)
     for path in tmp_path.iterdir():
         path.unlink()
-    PlanLog(str(tmp_path)).begin(ab.ssp(8))
-    assert reader.live_at(0, ab.ssp(2), User("query-b")).plans[0] == ab.ssp(8)
+    PlanLog(str(tmp_path)).begin(ab.broadcast(8))
+    assert reader.live_at(0, ab.broadcast(2), User("query-b")).plans[0] == ab.broadcast(8)
 
 
 def test_a_process_remembers_few_logs(tmp_path):
@@ -126,7 +126,7 @@ def test_an_entry_that_cannot_be_read_is_named(tmp_path, log, content):
     with pytest.raises(StateMismatch, match=r"entry 00000000.json of the plan log in .* new check"):
         PlanLog(log.path).entries()
     with pytest.raises(StateMismatch, match="cannot be read"):
-        PlanReader(log.path).live_at(0, ab.ssp(2))
+        PlanReader(log.path).live_at(0, ab.broadcast(2))
 
 
 def test_an_owner_that_cannot_be_read_is_named(tmp_path, log):
@@ -139,30 +139,30 @@ def test_an_entry_that_is_missing_is_noticed(tmp_path, log):
     early = PlanLog(log.path)
     early.entries()
     for number in range(1, 4):
-        log.write(Entry(0, number, ab.ssp(2), number, (number,), {}))
+        log.write(Entry(0, number, ab.broadcast(2), number, (number,), {}))
     (tmp_path / "00000001.json").unlink()
     with pytest.raises(StateMismatch, match=r"entry 00000001.json .* is missing, though later"):
         PlanLog(log.path).entries()
     with pytest.raises(StateMismatch, match="is missing"):
-        PlanReader(log.path).live_at(3, ab.ssp(2))
+        PlanReader(log.path).live_at(3, ab.broadcast(2))
     with pytest.raises(StateMismatch, match="is missing"):
-        early.write(Entry(0, 1, ab.ssp(2), 9, (1,), {}))
+        early.write(Entry(0, 1, ab.broadcast(2), 9, (1,), {}))
     assert not (tmp_path / "00000001.json").exists()
 
 
 def test_an_entry_in_the_place_of_another_is_noticed(tmp_path, log):
-    log.write(Entry(0, 1, ab.ssp(3), 5, (0, 1), {}))
+    log.write(Entry(0, 1, ab.broadcast(3), 5, (0, 1), {}))
     (tmp_path / "00000001.json").write_bytes((tmp_path / "00000000.json").read_bytes())
     with pytest.raises(StateMismatch, match="says that it is entry 0"):
         PlanLog(log.path).entries()
 
 
 def test_to_look_changes_nothing(tmp_path, log):
-    log.append(ab.ssp(3))
+    log.append(ab.broadcast(3))
     (tmp_path / "requests" / "0.json").write_text('{"plan": {"plan": "mine"}, "cause": ""}')
     (tmp_path / "requests" / "1.json").write_text("")
     before = files(tmp_path)
-    assert [request.plan for request in log.requests()] == [ab.ssp(3)]
+    assert [request.plan for request in log.requests()] == [ab.broadcast(3)]
     unreadable = log.unreadable()
     assert set(unreadable) == {"0.json", "1.json"} and "unknown plan 'mine'" in unreadable["0.json"]
     assert log.refused() == [] and log.owner() is None and len(log.entries()) == 1
@@ -170,24 +170,26 @@ def test_to_look_changes_nothing(tmp_path, log):
 
 
 def test_what_was_refused_is_kept_and_told(tmp_path, log):
-    log.append(ab.ssp(64), cause="far too many")
+    log.append(ab.broadcast(64), cause="far too many")
     log.refuse(log.requests()[0], "the session has 4 shuffle partitions")
     (tmp_path / "requests" / "0.json").write_text("")
     log.refuse("0.json", "it cannot be read")
     assert log.requests() == [] and log.unreadable() == {}
     refused = PlanLog(log.path).refused()
     assert {(refusal.asked, refusal.cause) for refusal in refused} == {
-        ("ssp(64, master=left)", "far too many"),
+        ("broadcast(64, side=right)", "far too many"),
         ("the request 0.json", ""),
     }
     lines = story(log.entries(), refused)
     assert len(lines) == 3
-    line = "refused: ssp(64, master=left) (far too many): the session has 4 shuffle partitions."
+    line = (
+        "refused: broadcast(64, side=right) (far too many): the session has 4 shuffle partitions."
+    )
     assert line in lines
 
 
 def test_a_plan_that_no_log_can_hold_is_refused(tmp_path):
-    class Mine(Ssp):
+    class Mine(Broadcast):
         def to_dict(self):
             return {"plan": "mine"}
 
@@ -198,21 +200,21 @@ def test_a_plan_that_no_log_can_hold_is_refused(tmp_path):
 def test_requests_wait_until_they_are_removed(tmp_path):
     log = PlanLog(f"file://{tmp_path}/deep/er")
     log.append(ab.grid(2, 2), cause="first")
-    log.append(ab.ssp(3), cause="second")
+    log.append(ab.broadcast(3), cause="second")
     assert [(r.plan, r.cause) for r in log.requests()] == [
         (ab.grid(2, 2), "first"),
-        (ab.ssp(3), "second"),
+        (ab.broadcast(3), "second"),
     ]
     log.remove(log.requests()[0])
     assert [request.cause for request in log.requests()] == ["second"]
 
 
-@pytest.mark.parametrize("wrong", ["grid", None, 3, ab.interest(2)])
+@pytest.mark.parametrize("wrong", ["grid", None, 3, ab.selective(2)])
 def test_only_plans_are_asked_for(tmp_path, wrong):
     with pytest.raises(TypeError, match="append takes a plan such as"):
         PlanLog(tmp_path).append(wrong)
     with pytest.raises(TypeError, match="cause must be a text, got"):
-        PlanLog(tmp_path).append(ab.ssp(2), cause=[wrong])
+        PlanLog(tmp_path).append(ab.broadcast(2), cause=[wrong])
 
 
 @pytest.mark.parametrize("wrong", [None, "", " ", 5, b"bytes", ["a"]])
@@ -225,7 +227,7 @@ def test_a_relative_path_stays_where_it_was_named(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     log = PlanLog(Path("control"))
     monkeypatch.chdir(tmp_path.parent)
-    log.begin(ab.ssp(2))
+    log.begin(ab.broadcast(2))
     assert log.path == str(tmp_path / "control")
     assert (tmp_path / "control" / "00000000.json").exists()
 
@@ -237,10 +239,10 @@ def test_the_command_tells_it(tmp_path, log):
 
     told = CliRunner().invoke(app, ["story", log.path])
     assert told.exit_code == 0
-    assert told.output == "batch 0: starts with plan 0, ssp(2, master=left).\n"
-    log.append(ab.ssp(9))
+    assert told.output == "batch 0: starts with plan 0, broadcast(2, side=right).\n"
+    log.append(ab.broadcast(9))
     log.refuse(log.requests()[0], "no room")
     told = CliRunner().invoke(app, ["story", log.path])
-    assert told.output.endswith("refused: ssp(9, master=left) (by hand): no room.\n")
+    assert told.output.endswith("refused: broadcast(9, side=right) (by hand): no room.\n")
     empty = CliRunner().invoke(app, ["story", str(tmp_path / "elsewhere")])
     assert empty.exit_code == 2 and "there is no plan log in" in empty.output

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from anabranch import InvalidCall, csp, grid, interest, ssp
 from anabranch.plans.costs import choose, typical_span
-from anabranch.plans.hashed import Grid, Ssp, keyed
+from anabranch.plans.hashed import Broadcast, Grid, keyed
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, plan_from_dict
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from anabranch.testing import check_plan
 
 SECOND = 1_000_000
@@ -31,10 +31,10 @@ def plans(draw: st.DrawFn) -> Plan:
 
     kind = draw(st.sampled_from(["ssp", "csp", "grid", "keyed"]))
     if kind == "ssp":
-        return ssp(k, draw(sides), weights=shares(k))
+        return broadcast(k, draw(sides), weights=shares(k))
     if kind == "csp":
         segment = draw(st.integers(1, 50 * SECOND))
-        return Csp(k, segment, draw(sides), weights=tuple(shares(k) or [1.0] * k))
+        return Segments(k, segment, draw(sides), weights=tuple(shares(k) or [1.0] * k))
     if kind == "keyed":
         return keyed(k, weights=shares(k))
     rows, cols = shares(k), shares(3)
@@ -47,7 +47,7 @@ def test_every_plan_obeys_the_law(plan: Plan, window: tuple[int, int], seed: int
 
 
 @dataclass(frozen=True)
-class ForgetsTheFuture(Csp):
+class ForgetsTheFuture(Segments):
     """A segment plan whose slave rows reach back in time but not ahead."""
 
     def route(self, side, rows, window):
@@ -55,7 +55,7 @@ class ForgetsTheFuture(Csp):
 
 
 @dataclass(frozen=True)
-class Everywhere(Ssp):
+class Everywhere(Broadcast):
     """Both sides to all workers: every pair meets k times."""
 
     def route(self, side, rows, window):
@@ -85,7 +85,7 @@ def test_the_law_suite_catches_broken_plans(broken: Plan):
 def test_weights_decide_the_shares():
     h = np.random.default_rng(0).integers(-(2**63), 2**63, 100_000)
     t = np.zeros(len(h), np.int64)
-    workers = ssp(3, weights=[1, 2, 1]).route(0, Rows(t, h), (0, 0)).workers
+    workers = broadcast(3, weights=[1, 2, 1]).route(0, Rows(t, h), (0, 0)).workers
     assert np.allclose(np.bincount(workers) / len(h), [0.25, 0.5, 0.25], atol=0.01)
 
 
@@ -97,31 +97,31 @@ def test_copies_are_as_the_formulas_say():
     def copies(plan, side):
         return len(plan.route(side, Rows(t, h), window).workers) / len(t)
 
-    assert copies(ssp(8), 0) == 1 and copies(ssp(8), 1) == 8
+    assert copies(broadcast(8), 0) == 1 and copies(broadcast(8), 1) == 8
     assert copies(grid(4, 2), 0) == 2 and copies(grid(4, 2), 1) == 4
     # A slave row touches (W1 + W2) / T segments and the one it is in.
-    assert copies(csp(16, "10 seconds"), 0) == 1
-    assert copies(csp(16, "10 seconds"), 1) == pytest.approx(12 + 1, abs=0.2)
-    assert copies(csp(4, "10 seconds"), 1) == 4
+    assert copies(segments(16, "10 seconds"), 0) == 1
+    assert copies(segments(16, "10 seconds"), 1) == pytest.approx(12 + 1, abs=0.2)
+    assert copies(segments(4, "10 seconds"), 1) == 4
 
 
 def test_the_choice_follows_rows_and_span():
-    assert choose(1) == Ssp(1)
+    assert choose(1) == Broadcast(1)
     assert choose(8) == Grid(4, 2)
-    assert choose(6, rows=(10, 10_000)) == Ssp(6, "right")
-    assert isinstance(choose(4, rows=(10, 10), span=10**12, window=(1000, 1000)), Csp)
+    assert choose(6, rows=(10, 10_000)) == Broadcast(6, "left")
+    assert isinstance(choose(4, rows=(10, 10), span=10**12, window=(1000, 1000)), Segments)
 
 
 def test_fingerprints_tell_plans_apart():
     some = [
-        ssp(4),
-        ssp(4, "right"),
-        ssp(5),
+        broadcast(4),
+        broadcast(4, "left"),
+        broadcast(5),
         grid(4, 1),
         grid(2, 2),
-        csp(4),
+        segments(4),
         keyed(4),
-        ssp(2, weights=[1, 2]),
+        broadcast(2, weights=[1, 2]),
     ]
     assert len({plan.fingerprint for plan in some}) == len(some)
     assert all(plan_from_dict(plan.to_dict()).fingerprint == plan.fingerprint for plan in some)
@@ -130,31 +130,34 @@ def test_fingerprints_tell_plans_apart():
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: ssp(0), "workers must be a whole number of at least 1, got 0"),
-        (lambda: ssp(None), "workers must be a whole number of at least 1, got None"),
+        (lambda: broadcast(0), "workers must be a whole number of at least 1, got 0"),
+        (lambda: broadcast(None), "workers must be a whole number of at least 1, got None"),
         (lambda: keyed("4"), "workers must be a whole number of at least 1, got '4'"),
-        (lambda: ssp(20_161), "workers must be a whole number of at most 20,160, got 20,161"),
+        (lambda: broadcast(20_161), "workers must be a whole number of at most 20,160, got 20,161"),
         (lambda: interest(-1), "workers must be a whole number of at least 1, got -1"),
         (lambda: grid(200, 200), r"rows \* cols must be a whole number of at most 20,160"),
         (lambda: grid(None, []), "rows must be .* got None"),
-        (lambda: ssp(2, None), "master must be 'left' or 'right', got None"),
-        (lambda: csp(2, master=["left"]), "master must be 'left' or 'right'"),
-        (lambda: csp(2, None), "segment: None is not a duration"),
-        (lambda: csp(2, "99999999999 weeks"), "segment must be .* at most"),
-        (lambda: csp(2, weights=float("nan")), "weights must be a list of numbers"),
-        (lambda: ssp(2, "middle"), "master must be 'left' or 'right'"),
-        (lambda: csp(2, "-1 second"), "segment must be longer than zero"),
-        (lambda: csp(2, "soon"), "not a duration"),
+        (lambda: broadcast(2, None), "master must be 'left' or 'right', got None"),
+        (lambda: segments(2, master=["left"]), "master must be 'left' or 'right'"),
+        (lambda: segments(2, None), "segment: None is not a duration"),
+        (lambda: segments(2, "99999999999 weeks"), "segment must be .* at most"),
+        (lambda: segments(2, weights=float("nan")), "weights must be a list of numbers"),
+        (lambda: broadcast(2, "middle"), "master must be 'left' or 'right'"),
+        (lambda: segments(2, "-1 second"), "segment must be longer than zero"),
+        (lambda: segments(2, "soon"), "not a duration"),
         (lambda: grid(2, 2.5), "cols must be a whole number"),
-        (lambda: ssp(2, weights=[1]), "one share for each of 2"),
-        (lambda: ssp(2, weights=[0, 0]), "one of them above 0"),
-        (lambda: ssp(2, weights=5), "weights must be a list of numbers, one for each of 2, got 5"),
-        (lambda: ssp(2, weights="ab"), "weights must be a list of numbers"),
-        (lambda: ssp(2, weights=[]), "one share for each of 2, got 0"),
+        (lambda: broadcast(2, weights=[1]), "one share for each of 2"),
+        (lambda: broadcast(2, weights=[0, 0]), "one of them above 0"),
+        (
+            lambda: broadcast(2, weights=5),
+            "weights must be a list of numbers, one for each of 2, got 5",
+        ),
+        (lambda: broadcast(2, weights="ab"), "weights must be a list of numbers"),
+        (lambda: broadcast(2, weights=[]), "one share for each of 2, got 0"),
         (lambda: keyed(2, weights=[1, None]), "weights must be numbers of at least 0"),
-        (lambda: ssp(2, weights=[1, float("nan")]), "weights must be numbers of at least 0"),
-        (lambda: ssp(2, weights=[1, -1]), "weights must be numbers of at least 0"),
-        (lambda: ssp(2, weights=[True, 1]), "weights must be numbers of at least 0"),
+        (lambda: broadcast(2, weights=[1, float("nan")]), "weights must be numbers of at least 0"),
+        (lambda: broadcast(2, weights=[1, -1]), "weights must be numbers of at least 0"),
+        (lambda: broadcast(2, weights=[True, 1]), "weights must be numbers of at least 0"),
         (lambda: grid(2, 2, weights=5), r"weights must be a pair, .* got 5"),
         (lambda: grid(2, 2, weights=([1, 2],)), "weights must be a pair"),
         (lambda: grid(2, 2, weights=([1, 2], None)), r"weights\[1\] must be a list of numbers"),
@@ -192,7 +195,7 @@ def test_times_at_the_ends_of_64_bits_meet_their_neighbours():
     minute = 60 * SECOND
     for t in (ends.max - 10 + np.arange(10), ends.min + np.arange(10)):
         rows = Rows(t, np.zeros(len(t), np.int64))
-        for plan in (csp(4), csp(4, "1 hour", "right"), csp(3, weights=[1, 2, 3])):
+        for plan in (segments(4), segments(4, "1 hour", "left"), segments(3, weights=[1, 2, 3])):
             lefts, rights = (plan.route(side, rows, (minute, minute)) for side in (LEFT, RIGHT))
             for i in range(len(t)):
                 home = set(lefts.workers[lefts.offsets[i] : lefts.offsets[i + 1]].tolist())
@@ -207,8 +210,8 @@ def test_a_plan_that_needs_a_key_says_so():
 
 
 def test_what_is_not_a_plan_is_not_checked():
-    with pytest.raises(TypeError, match=r"check_plan takes a plan .* got Interest\(workers=4\)"):
-        check_plan(interest(4))
+    with pytest.raises(TypeError, match=r"check_plan takes a plan .* got Selective\(workers=4\)"):
+        check_plan(selective(4))
 
 
 @dataclass(frozen=True)

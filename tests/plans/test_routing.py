@@ -50,9 +50,9 @@ def test_each_pair_is_owned_once_across_plan_changes(sequence, window, seed):
 
 
 def test_a_mask_holds_63_plans():
-    LivePlans({0: ssp(1), 62: ssp(1)})
+    LivePlans({0: broadcast(1), 62: broadcast(1)})
     with pytest.raises(ValueError, match="retire the oldest"):
-        LivePlans({0: ssp(1), 63: ssp(1)})
+        LivePlans({0: broadcast(1), 63: broadcast(1)})
     with pytest.raises(ValueError, match="at least one plan"):
         LivePlans({})
 
@@ -60,7 +60,7 @@ def test_a_mask_holds_63_plans():
 def test_branch_gives_each_worker_its_rows_and_one_lead_per_row():
     ids = np.arange(50)
     block = Block.of(t=ids * 10, columns={"id": ids})
-    live = LivePlans({0: grid(2, 2), 1: csp(3, "1 second")})
+    live = LivePlans({0: grid(2, 2), 1: segments(3, "1 second")})
     copies = route(live, 1, Rows(block.t, mix(ids)), (5, 5))
     seen, leads = [], []
     for worker, part in branch(block, copies, live.epoch):
@@ -74,7 +74,7 @@ def test_branch_gives_each_worker_its_rows_and_one_lead_per_row():
 
 def test_an_empty_block_has_no_branches():
     block = Block.of(t=[], columns={"id": np.arange(0)})
-    copies = route(LivePlans({0: csp(3)}), 1, Rows(block.t, mix(np.arange(0))), (5, 5))
+    copies = route(LivePlans({0: segments(3)}), 1, Rows(block.t, mix(np.arange(0))), (5, 5))
     assert list(branch(block, copies, 0)) == []
 
 

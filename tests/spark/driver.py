@@ -26,15 +26,15 @@ from tests.spark.sessions import new_session
 
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
-PLANS = {"ssp": ab.ssp(2), "csp": ab.csp(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
+PLANS = {"ssp": ab.broadcast(2), "csp": ab.segments(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
 TURNS = [
-    ab.ssp(4, "left"),
-    ab.csp(3, "1500 milliseconds", "right"),
+    ab.broadcast(4, "right"),
+    ab.segments(3, "1500 milliseconds", "left"),
     ab.grid(2, 2),
-    ab.ssp(2, "right", weights=[1, 3]),
-    ab.csp(4, "4 seconds"),
+    ab.broadcast(2, "left", weights=[1, 3]),
+    ab.segments(4, "4 seconds"),
     ab.grid(1, 3),
-    ab.ssp(1),
+    ab.broadcast(1),
 ]
 
 
@@ -84,15 +84,15 @@ def run_asking(
 def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
     """Run to the end of the input under one plan after the other."""
     control = str(feed.folder / "control")
-    call = {**call, "plan": ab.grid(2, 2), "late": "3 seconds", "control": control}
+    call = {**call, "plan": ab.grid(2, 2), "watermark": "3 seconds", "control": control}
     result = ab.correlate(*feed.streams(spark), **call)
     turns = {5 * n: TURNS[n % len(TURNS)] for n in range(20)}
     return run_asking(feed, spark, result, ab.PlanLog(control), turns)
 
 
 def run_assembly(options: argparse.Namespace) -> None:
-    """Assemble the invocations of a feed."""
-    from tests.spark.invocations import CALL
+    """Assemble the events of a feed."""
+    from tests.spark.events import CALL
 
     spark = new_session(options.folder, options.master, remote=options.remote)
     feed = Feed(options.folder, (CALL, CALL), idle=True, hold=options.hold)
@@ -100,10 +100,10 @@ def run_assembly(options: argparse.Namespace) -> None:
         ab.assemble(
             feed.streams(spark),
             key=["page", "client"],
-            collect=["service", "ms"],
+            keep=["service", "ms"],
             response="ms",
-            close=ab.learned("300 ms", risk=0.4, after=4, linger="900 ms"),
-            late="1 second",
+            close=ab.close.learned("300 ms", risk=0.4, after=4, remember="900 ms"),
+            watermark="1 second",
         )
     )
     print(json.dumps(ab.metrics(query)))
@@ -141,7 +141,7 @@ def main() -> None:
     if options.changing:
         query = run_changing(feed, spark, call)
     else:
-        query = feed.run(ab.correlate(*feed.streams(spark), **call, late="3 seconds"))
+        query = feed.run(ab.correlate(*feed.streams(spark), **call, watermark="3 seconds"))
     if options.batch:
         ab.correlate(*feed.tables(spark), **call).write.parquet(str(feed.folder / "batch"))
     print(json.dumps(ab.metrics(query)))

@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.plans.spans import Spans
+from anabranch.plans.ranges import Ranges
 from tests.correlation import twin
 from tests.spark.driver import run_asking
 from tests.spark.feeds import SECOND, START, Feed
@@ -26,12 +26,12 @@ SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
 WORKERS = 4
 TURNS = [
-    Spans(4, 24, cuts=(3, 6, 9), hot=((5, (0, 1, 3)), (6, (1, 2)))),
-    Spans(3, 24, cuts=(4, 8)),
-    Spans(4, 24, cuts=(0, 7, 7), hot=((7, (0, 1, 2, 3)),)),
+    Ranges(4, 24, cuts=(3, 6, 9), hot=((5, (0, 1, 3)), (6, (1, 2)))),
+    Ranges(3, 24, cuts=(4, 8)),
+    Ranges(4, 24, cuts=(0, 7, 7), hot=((7, (0, 1, 2, 3)),)),
     ab.grid(2, 2),
-    Spans(4, 24, cuts=(2, 12, 20)),
-    Spans(2, 10, cuts=(3,), hot=((2, (0, 1)),)),
+    Ranges(4, 24, cuts=(2, 12, 20)),
+    Ranges(2, 10, cuts=(3,), hot=((2, (0, 1)),)),
 ]
 SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
 
@@ -72,8 +72,8 @@ def main() -> None:
         *feed.streams(spark),
         where=ab.emd("h", dim=BINS) <= THRESHOLD,
         window=("3 seconds", "2 seconds"),
-        late="3 seconds",
-        plan=ab.adaptive(WORKERS, start=ab.spans(WORKERS, count=24), policies=["spans"]),
+        watermark="3 seconds",
+        plan=ab.adaptive(WORKERS, start=ab.ranges(WORKERS, count=24), policies=["spans"]),
         control=control,
     )
     turns = {4 * n: TURNS[n % len(TURNS)] for n in range(20)}

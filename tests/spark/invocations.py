@@ -1,4 +1,4 @@
-"""Scripted invocations on two streams, and what the twin makes of them, bucket by bucket."""
+"""Scripted events on two streams, and what the twin makes of them, bucket by bucket."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ CALL = pa.schema(
         "ms": pa.float64(),
     }
 )
-FIELDS = ("key", "seq", "revision", "opened", "closed", "reason", "count", "expected", "first",
+FIELDS = ("key", "seq", "revision", "opened", "closed", "reason", "count", "usual_count", "first",
           "last", "end", "streams", "items")  # fmt: skip
 
 
-def invocations(
+def events(
     batches: int, rows: int = 30, pages: int = 6, clients: int = 8, disorder: float = 1.5,
     seed: int = 1,
 ) -> list[Batch]:  # fmt: skip
@@ -106,7 +106,7 @@ def expected(
 
 
 def collected(frame: Any) -> list[dict[str, Any]]:
-    """The same of a result of ``key=["page", "client"], collect=["service", "ms"]``."""
+    """The same of a result of ``key=["page", "client"], keep=["service", "ms"]``."""
     found = []
     for row in frame.collect():
         first = micros(row["first_ts"])
@@ -119,7 +119,7 @@ def collected(frame: Any) -> list[dict[str, Any]]:
                 "closed": micros(row["closed"]),
                 "reason": row["reason"],
                 "count": row["count"],
-                "expected": row["expected"],
+                "usual_count": row["usual_count"],
                 "first": first,
                 "last": micros(row["last_ts"]),
                 "end": first + round(row["duration"] * 1e6),
@@ -127,8 +127,8 @@ def collected(frame: Any) -> list[dict[str, Any]]:
                 "items": [(item["service"], item["ms"]) for item in row["items"]],
             }
         )
-        share = None if row["expected"] is None else min(1.0, row["count"] / row["expected"])
-        assert row["completeness"] == share
+        share = None if row["usual_count"] is None else min(1.0, row["count"] / row["usual_count"])
+        assert row["count_ratio"] == share
     return found
 
 

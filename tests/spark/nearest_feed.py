@@ -115,10 +115,10 @@ def run(folder: Path, spark: Any, routed: bool = False, hold: str | None = None)
 
     feed = Feed(folder, (OP, OBJECT), idle=True, hold=hold)
     asked = query_frame(spark, lasting_queries() if routed else fixed_queries())
-    call: dict[str, Any] = {"plan": ab.ssp(2)}
+    call: dict[str, Any] = {"plan": ab.broadcast(2)}
     if routed:
-        call = {"plan": ab.interest(2), "control": str(folder / "control")}
-    hits = ab.nearest(feed.streams(spark)[1], asked, by="v", late="3 seconds", **call)
+        call = {"plan": ab.selective(2), "control": str(folder / "control")}
+    hits = ab.nearest(feed.streams(spark)[1], asked, by="v", watermark="3 seconds", **call)
     query = feed.run(hits)
     print(json.dumps(ab.metrics(query)))
     spark.stop()

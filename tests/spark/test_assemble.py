@@ -15,20 +15,20 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.errors import InvalidCall
+from tests.spark.events import CALL, alike, collected, events, expected, micros
 from tests.spark.feeds import PATIENCE, SECOND, START, Feed, settings
-from tests.spark.invocations import CALL, alike, collected, expected, invocations, micros
 from tests.spark.processes import driver, lose_an_executor, newest
 
 SHAPE = {
     "key": ["page", "client"],
-    "collect": ["service", "ms"],
+    "keep": ["service", "ms"],
     "response": "ms",
 }
 POLICIES = {
-    "count or timeout": ab.count_or_timeout(3, "2500 ms"),
-    "session": ab.session("700 ms", linger="2 seconds"),
-    "wait": ab.wait("2 seconds"),
-    "learned": ab.learned("300 ms", risk=0.4, after=4, linger="900 ms"),
+    "count or timeout": ab.close.count(3, "2500 ms"),
+    "session": ab.close.gap("700 ms", remember="2 seconds"),
+    "wait": ab.close.after("2 seconds"),
+    "learned": ab.close.learned("300 ms", risk=0.4, after=4, remember="900 ms"),
 }
 
 
@@ -68,10 +68,10 @@ def first_rows(result: Any, folder: Path) -> list[dict[str, Any]]:
 )
 def test_streams_out_of_order_and_late(spark: Any, tmp_path: Path, name: str) -> None:
     """Rows come up to 3 s behind the newest, 1 s is allowed: many are late, none is lost."""
-    batches = invocations(5, seed=3)
+    batches = events(5, seed=3)
     feed = feed_of(tmp_path, batches)
     query = feed.run(
-        ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES[name], late="1 second")
+        ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES[name], watermark="1 second")
     )
     got = collected(feed.output(spark))
     alike(got, expected(spark, batches, POLICIES[name], SECOND))
@@ -87,7 +87,7 @@ def test_streams_out_of_order_and_late(spark: Any, tmp_path: Path, name: str) ->
 
 @pytest.mark.parametrize("name", ["count or timeout", "learned"])
 def test_tables(spark: Any, tmp_path: Path, name: str) -> None:
-    batches = invocations(6, seed=4)
+    batches = events(6, seed=4)
     feed = feed_of(tmp_path, batches)
     got = collected(ab.assemble(feed.tables(spark), **SHAPE, close=POLICIES[name], max_open=60))
     want = expected(spark, batches, POLICIES[name], 0, max_open=30, flush=True)
@@ -99,10 +99,10 @@ def test_tables(spark: Any, tmp_path: Path, name: str) -> None:
 @pytest.mark.slow
 def test_a_hot_head_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
     """There is one page only: its keys go to several buckets, each of which learns."""
-    batches = invocations(4, rows=50, pages=1, clients=60, seed=5)
-    closing = ab.learned("300 ms", risk=0.4, after=4, spread=8)
+    batches = events(4, rows=50, pages=1, clients=60, seed=5)
+    closing = ab.close.learned("300 ms", risk=0.4, after=4, spread=8)
     feed = feed_of(tmp_path, batches)
-    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="1 second"))
+    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, watermark="1 second"))
     alike(collected(feed.output(spark)), expected(spark, batches, closing, SECOND))
     shares = Counter()
     for progress in query.recentProgress:
@@ -118,13 +118,15 @@ def test_a_hot_head_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
 #  of key A           o                        closes at 2, though A's bucket gets no rows
 #  of key B           o   o   o   o   o   o
 def test_a_bucket_without_rows_closes_its_windows(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(1, rows=20, clients=40, disorder=0, seed=6)
+    batches = events(1, rows=20, clients=40, disorder=0, seed=6)
     one = batches[0][0][0]
     for second in range(1, 4):
         batches.append(([{**one, "t": START + second * SECOND, "service": f"x{second}"}], []))
-    closing = ab.count_or_timeout(50, "2 seconds")
+    closing = ab.close.count(50, "2 seconds")
     feed = feed_of(tmp_path, batches)
-    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="0 seconds"))
+    query = feed.run(
+        ab.assemble(feed.streams(spark), **SHAPE, close=closing, watermark="0 seconds")
+    )
     got = collected(feed.output(spark))
     alike(got, expected(spark, batches, closing, 0))
     assert len({row["key"] for row in got}) == len(
@@ -139,7 +141,11 @@ def test_windows_close_while_all_inputs_are_silent(spark: Any, tmp_path: Path) -
     rows = [{"t": now, "page": "/", "client": 1, "service": "a", "ms": 1.0}]
     feed = feed_of(tmp_path, [(rows, [])])
     result = ab.assemble(
-        feed.streams(spark), **SHAPE, close=ab.session("1 second"), late="1 second", idle="1 second"
+        feed.streams(spark),
+        **SHAPE,
+        close=ab.close.gap("1 second"),
+        watermark="1 second",
+        idle="1 second",
     )
     (row,) = first_rows(result, tmp_path)
     assert (row["reason"], row["count"], row["opened"]) == ("timeout", 1, now)
@@ -152,7 +158,7 @@ def test_processing_time(spark: Any, tmp_path: Path) -> None:
         for n in range(3)
     ]
     feed = feed_of(tmp_path, [(rows, [])])
-    close = ab.count_or_timeout(50, "500 milliseconds")
+    close = ab.close.count(50, "500 milliseconds")
     result = ab.assemble(feed.streams(spark), **SHAPE, close=close, clock="processing")
     (row,) = first_rows(result, tmp_path)
     assert (row["reason"], row["count"]) == ("timeout", 3)
@@ -161,30 +167,33 @@ def test_processing_time(spark: Any, tmp_path: Path) -> None:
 
 
 def test_restarts_and_refusals(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(4, seed=7)
+    batches = events(4, seed=7)
     closing = POLICIES["session"]
     feed = feed_of(tmp_path, [])
     for part in (batches[:2], batches[2:]):
         feed.add(part)
-        feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, late="2 seconds"))
+        feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=closing, watermark="2 seconds"))
     # Each start ends with a batch without rows, which moves the clock as far as it goes.
     alike(collected(feed.output(spark)), expected(spark, batches, closing, 2 * SECOND))
-    feed.add(invocations(5, seed=7)[4:])
+    feed.add(events(5, seed=7)[4:])
     with pytest.raises(StreamingQueryException, match="StateMismatch"):
         feed.run(
-            ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES["wait"], late="2 seconds")
+            ab.assemble(feed.streams(spark), **SHAPE, close=POLICIES["wait"], watermark="2 seconds")
         )
     with pytest.raises(StreamingQueryException, match="StateMismatch"):
         feed.run(
             ab.assemble(
-                feed.streams(spark), **{**SHAPE, "collect": ["ms"]}, close=closing, late="2 seconds"
+                feed.streams(spark),
+                **{**SHAPE, "keep": ["ms"]},
+                close=closing,
+                watermark="2 seconds",
             )
         )
 
 
 @pytest.mark.slow
 def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(8, seed=8)
+    batches = events(8, seed=8)
     feed = feed_of(tmp_path, batches)
     hold = f"unix_micros(first_ts) >= {START + 2 * SECOND}"
     with driver(tmp_path, "--assemble", "--hold", hold) as run:
@@ -197,7 +206,7 @@ def test_driver_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_executor_killed_in_mid_run(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(9, seed=11)
+    batches = events(9, seed=11)
     feed = feed_of(tmp_path, batches)
     with driver(tmp_path, "--master", "local-cluster[2,1,1024]", "--assemble") as run:
         lose_an_executor(run)
@@ -209,7 +218,7 @@ def test_executor_killed_in_mid_run(spark: Any, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_through_connect(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(5, seed=12)
+    batches = events(5, seed=12)
     feed = feed_of(tmp_path, batches)
     with driver(tmp_path, "--remote", "local[2]", "--assemble") as run:
         figures = run.finish()
@@ -220,13 +229,13 @@ def test_through_connect(spark: Any, tmp_path: Path) -> None:
 
 
 def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> None:
-    batches = invocations(2, rows=10, seed=9)
+    batches = events(2, rows=10, seed=9)
     for row in batches[0][0][:3]:
         row["page"] = None
     batches[0][1][0]["client"] = None
     feed = feed_of(tmp_path, batches)
-    close = ab.session("1 second")
-    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=close, late="9 seconds"))
+    close = ab.close.gap("1 second")
+    query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=close, watermark="9 seconds"))
     assert ab.metrics(query)["total"]["rejected"] == 4
     assert ab.metrics(query)["total"]["rows"] == 36
     with pytest.warns(UserWarning, match="4 rows have no"):
@@ -236,9 +245,9 @@ def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_instances_feed_further_operators(spark: Any, tmp_path: Path) -> None:
     """One input, with a watermark of its own."""
-    batches = [(rows, []) for rows, _ in invocations(5, rows=60, disorder=0, seed=10)]
+    batches = [(rows, []) for rows, _ in events(5, rows=60, disorder=0, seed=10)]
     feed = feed_of(tmp_path, batches)
-    closing = ab.count_or_timeout(2, "1 second")
+    closing = ab.close.count(2, "1 second")
     marked = feed.streams(spark)[0].withWatermark("ts", "0 seconds")
     result = ab.assemble(marked, **SHAPE, close=closing)
     counted = result.groupBy(F.window("closed", "1 second")).agg(F.sum("count").alias("n"))
@@ -262,7 +271,7 @@ def test_odd_columns_come_back_as_they_went_in(spark: Any) -> None:
            FROM range(3)"""
     )
     names = [name for name in table.columns if name != "day"]
-    result = ab.assemble(table, key="day", close=ab.session("1 minute"), collect=names)
+    result = ab.assemble(table, key="day", close=ab.close.gap("1 minute"), keep=names)
     (row,) = result.collect()
     assert [item.asDict() for item in row["items"]] == [
         r.asDict() for r in table.orderBy("ts").select(*[f"`{n}`" for n in names]).collect()
@@ -280,24 +289,24 @@ def test_responses_of_any_length_and_none(spark: Any, kind: str) -> None:
                    cast(if(n = 0, array({", ".join(values)})[id], null) AS {kind}) AS ms
             FROM range(4) CROSS JOIN (SELECT id AS n FROM range(2))"""
     )
-    found = ab.assemble(table, key="page", close=ab.session("1 minute"), response="ms")
+    found = ab.assemble(table, key="page", close=ab.close.gap("1 minute"), response="ms")
     assert {r["page"]: r["duration"] for r in found.collect()} == {0: 3600.0, 1: 1, 2: 1, 3: 1}
 
 
 WRONG = {
     "streaming needs a bound on lateness": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},
-    "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "late": "1 second"},
+    "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "watermark": "1 second"},
     "time must be a column name, got ['ts']": {"time": ["ts"]},
-    "buckets must be a whole number": {"buckets": 0, "late": "1 second"},
-    "close must be a policy": {"close": 5, "late": "1 second"},
+    "buckets must be a whole number": {"buckets": 0, "watermark": "1 second"},
+    "close must be a policy": {"close": 5, "watermark": "1 second"},
 }
 
 
 @pytest.mark.parametrize("message", WRONG)
 def test_wrong_calls(spark: Any, message: str) -> None:
     stream = spark.readStream.format("rate").load().withColumnRenamed("timestamp", "ts")
-    call = {"key": "value", "close": ab.session("1 second"), **WRONG[message]}
+    call = {"key": "value", "close": ab.close.gap("1 second"), **WRONG[message]}
     with pytest.raises(InvalidCall) as error:
         ab.assemble(stream, **call)
     assert message in str(error.value)
@@ -306,7 +315,7 @@ def test_wrong_calls(spark: Any, message: str) -> None:
 def test_wrong_inputs(spark: Any) -> None:
     stream = spark.readStream.format("rate").load()
     table = spark.range(1)
-    close = ab.session("1 second")
+    close = ab.close.gap("1 second")
     with pytest.raises(InvalidCall, match="must be a Spark DataFrame, got int"):
         ab.assemble([3], key="value", close=close)
     with pytest.raises(InvalidCall, match="input 0 is streaming and input 1 is not"):
@@ -315,7 +324,7 @@ def test_wrong_inputs(spark: Any) -> None:
         ab.assemble(table, key="id", time="id", close=close, clock="processing")
     marked = stream.withWatermark("timestamp", "1 second")
     with pytest.raises(InvalidCall, match="already has a watermark"):
-        ab.assemble(marked, key="value", time="timestamp", close=close, late="1 second")
+        ab.assemble(marked, key="value", time="timestamp", close=close, watermark="1 second")
 
 
 @pytest.mark.slow
@@ -333,9 +342,9 @@ def test_a_hundred_thousand_open_windows(spark: Any, tmp_path: Path) -> None:
         .option("maxFilesPerTrigger", 1)
         .parquet(str(tmp_path / "in"))
     )
-    closing = ab.count_or_timeout(5, "60 seconds")
+    closing = ab.close.count(5, "60 seconds")
     result = ab.assemble(
-        stream, key=["page", "client"], close=closing, collect="client", late="0 seconds"
+        stream, key=["page", "client"], close=closing, keep="client", watermark="0 seconds"
     )
     with settings(spark, streaming__numRecentProgressUpdates=100):
         query = Feed(tmp_path).run(result)
@@ -358,5 +367,5 @@ def test_keys_of_arrays_and_structs_are_told_apart(spark: Any) -> None:
            (4, named_struct('a', array('x', 'y'), 'b', null)),
            (5, named_struct('a', array('null', 'x'), 'b', 'y')) AS t(n, k)"""
     )
-    found = ab.assemble(rows, key="k", close=ab.session("1 hour")).collect()
+    found = ab.assemble(rows, key="k", close=ab.close.gap("1 hour")).collect()
     assert sorted(row["count"] for row in found) == [1, 1, 1, 1, 1]

@@ -14,7 +14,11 @@ from tests.spark.feeds import SECOND, Feed, agree, found, scripted, settings
 from tests.spark.tws import Correlating
 
 SPANS = (2 * SECOND, 2 * SECOND)
-CALL = {"where": ab.cosine("v", dim=2) >= 0.6, "window": "2 seconds", "plan": ab.ssp(2, "right")}
+CALL = {
+    "where": ab.cosine("v", dim=2) >= 0.6,
+    "window": "2 seconds",
+    "plan": ab.broadcast(2, "left"),
+}
 NAN, INFINITY = float("nan"), float("inf")
 
 
@@ -44,7 +48,7 @@ def test_a_bad_row_is_named(what: str) -> None:
     (left, right) = scripted(1, rows=(4, 4))[0]
     right = [*right[:2], spoil(right[2], change), *right[3:]]
     with pytest.raises(ab.BadRow) as stop:
-        Correlating(**CALL, late="1 second").run([(left, right)])
+        Correlating(**CALL, watermark="1 second").run([(left, right)])
     assert f"right row with id {right[2]['id']} cannot be compared: {reason}" in str(stop.value)
 
 
@@ -54,7 +58,7 @@ def test_a_bad_row_stops_the_query_and_is_named(spark: Any, tmp_path: Path) -> N
     right = [*right[:2], spoil(right[2], change), *right[3:]]
     feed = Feed(tmp_path).add([(left, right)])
     with pytest.raises(StreamingQueryException) as stop:
-        feed.run(ab.correlate(*feed.streams(spark), **CALL, late="1 second"))
+        feed.run(ab.correlate(*feed.streams(spark), **CALL, watermark="1 second"))
     assert f"right row with id {right[2]['id']} cannot be compared: {reason}" in str(stop.value)
     assert "bad_rows='drop'" in str(stop.value)
     with pytest.raises(Exception, match=f"right row with id {right[2]['id']} cannot be compared"):
@@ -88,7 +92,9 @@ def test_bad_rows_are_dropped_and_counted(spark: Any, tmp_path: Path) -> None:
         for batch in batches
     ]
     feed = Feed(tmp_path).add(batches)
-    query = feed.run(ab.correlate(*feed.streams(spark), **CALL, late="2 seconds", bad_rows="drop"))
+    query = feed.run(
+        ab.correlate(*feed.streams(spark), **CALL, watermark="2 seconds", bad_rows="drop")
+    )
     want = twin.pairs_in_time(good, SPANS, score, 2 * SECOND)
     agree(found(feed.output(spark)), want)
     total = ab.metrics(query)["total"]

@@ -16,7 +16,7 @@ import pytest
 import anabranch as ab
 from tests.spark.feeds import Feed, agree, found, scripted
 
-CALL = {"where": ab.within("m", 100.0), "window": "2 seconds", "plan": ab.ssp(2)}
+CALL = {"where": ab.within("m", 100.0), "window": "2 seconds", "plan": ab.broadcast(2)}
 BATCHES = scripted(6, rows=(8, 8), disorder=0.3, seed=3)
 
 
@@ -101,7 +101,9 @@ def test_late_behind_what_waits_for_a_watermark_is_refused(streams: Any) -> None
     left, right = (frame.withWatermark("ts", "1 second") for frame in streams)
     on = F.expr("l.id = r.id AND l.ts BETWEEN r.ts AND r.ts + INTERVAL 1 SECOND")
     joined = left.alias("l").join(right.alias("r"), on, "left_outer").select("l.*")
-    pages = ab.assemble(streams[0], key="room", close=ab.session("1 second"), late="1 second")
+    pages = ab.assemble(
+        streams[0], key="room", close=ab.close.gap("1 second"), watermark="1 second"
+    )
     waiting = {
         "an aggregate": by_second(streams[0]),
         "an outer join": joined.withColumn("m", F.col("x").cast("double")),
@@ -111,14 +113,14 @@ def test_late_behind_what_waits_for_a_watermark_is_refused(streams: Any) -> None
     }
     for what, frame in waiting.items():
         with pytest.raises(ab.InvalidCall, match=f"right comes out of {what} with a watermark"):
-            ab.correlate(as_it_is(streams[1]), computed(frame), **CALL, late="5 seconds")
+            ab.correlate(as_it_is(streams[1]), computed(frame), **CALL, watermark="5 seconds")
     with pytest.raises(ab.InvalidCall, match="input 0 comes out of an aggregate"):
         rows = computed(by_second(streams[0]))
-        ab.assemble(rows, key="id", close=ab.session("1 second"), late="5 seconds")
+        ab.assemble(rows, key="id", close=ab.close.gap("1 second"), watermark="5 seconds")
     with pytest.raises(ab.InvalidCall, match="objects comes out of an aggregate"):
         objects = computed(by_second(streams[0])).withColumn("v", F.array("m"))
         queries = objects.sparkSession.sql("SELECT 'q' AS query_id, array(double(0)) AS v")
-        ab.nearest(objects, queries, by="v", k=1, window="1 second", late="5 seconds")
+        ab.nearest(objects, queries, by="v", k=1, window="1 second", watermark="5 seconds")
 
 
 def test_late_behind_what_waits_for_nothing_is_not_refused(streams: Any) -> None:
@@ -126,7 +128,7 @@ def test_late_behind_what_waits_for_nothing_is_not_refused(streams: Any) -> None
 
     left, right = (frame.withWatermark("ts", "1 second") for frame in streams)
     on = F.expr("l.id = r.id AND l.ts BETWEEN r.ts AND r.ts + INTERVAL 1 SECOND")
-    pairs = ab.correlate(*streams, where=ab.within("x", 1), window="1 second", late="1 second")
+    pairs = ab.correlate(*streams, where=ab.within("x", 1), window="1 second", watermark="1 second")
     ready = [
         as_it_is(computed(left)),
         as_it_is(computed(left.dropDuplicatesWithinWatermark(["id"]))),
@@ -134,4 +136,4 @@ def test_late_behind_what_waits_for_nothing_is_not_refused(streams: Any) -> None
         computed(pairs.selectExpr("string(left_id) AS id", "ts", "score AS m")),
     ]
     for frame in ready:
-        ab.correlate(as_it_is(streams[1]), frame, **CALL, late="5 seconds")
+        ab.correlate(as_it_is(streams[1]), frame, **CALL, watermark="5 seconds")

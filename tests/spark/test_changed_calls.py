@@ -16,7 +16,7 @@ from tests.spark.tws import Correlating
 
 BINS = 16
 ROW = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
-CALL = {"window": "10 seconds", "late": "5 seconds"}
+CALL = {"window": "10 seconds", "watermark": "5 seconds"}
 
 
 def batch(second: int) -> Batch:
@@ -53,7 +53,7 @@ def test_a_changed_threshold_under_spans() -> None:
     def where(threshold: int) -> Any:
         return ab.emd("h", dim=BINS) <= threshold
 
-    run = Correlating((ROW, ROW), where=where(1), plan=ab.spans(2), **CALL)
+    run = Correlating((ROW, ROW), where=where(1), plan=ab.ranges(2), **CALL)
     run.run([batch(0), batch(1)])
     first = within(1, [0, 1], [0, 1])
     assert run.pairs.keys() == first
@@ -74,7 +74,7 @@ def test_a_changed_threshold_under_spans_of_a_plan_log(spark: Any, tmp_path: Pat
         feed.add([batch(second)])
         where = ab.emd("h", dim=BINS) <= threshold
         frames = feed.streams(spark)
-        feed.run(ab.correlate(*frames, where=where, plan=ab.spans(2), control=control, **CALL))
+        feed.run(ab.correlate(*frames, where=where, plan=ab.ranges(2), control=control, **CALL))
     rows = [(row.left_id, row.right_id) for row in feed.output(spark).collect()]
     assert len(rows) == len(set(rows)), "a pair came twice"
     certain = within(1, [0], [0]) | within(5, [0, 1], [1]) | within(1, [1], [0])
@@ -85,7 +85,7 @@ def test_a_stopped_query_goes_on_once_the_length_is_named() -> None:
     def where(**named: int) -> Any:
         return ab.emd("h", **named) <= 1
 
-    run = Correlating((ROW, ROW), where=where(), plan=ab.ssp(2), **CALL).run([batch(0)])
+    run = Correlating((ROW, ROW), where=where(), plan=ab.broadcast(2), **CALL).run([batch(0)])
     left, right = batch(1)
     spoilt = [([{**left[0], "h": [1.0] * 5}, *left[1:]], right)]
     with pytest.raises(BadRow) as stop:

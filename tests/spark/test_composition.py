@@ -15,7 +15,7 @@ from tests.spark.feeds import SECOND, Feed, agree, found, scripted
 BATCHES = scripted(7, rows=(8, 8), disorder=0.8, seed=7)
 THIRD = scripted(7, rows=(6, 0), disorder=0.8, seed=8)
 SPANS = (2 * SECOND, 2 * SECOND)
-CALL = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds", "plan": ab.ssp(2)}
+CALL = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds", "plan": ab.broadcast(2)}
 
 
 def score(left: twin.Row, right: twin.Row) -> float | None:
@@ -33,7 +33,7 @@ def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
 
 def test_filter_and_join_with_a_table(spark: Any, feed: Feed) -> None:
     rooms = spark.createDataFrame([("A", "attic"), ("B", "bath")], "room string, label string")
-    pairs = ab.correlate(*feed.streams(spark), **CALL, late="3 seconds", keep=(["room"], []))
+    pairs = ab.correlate(*feed.streams(spark), **CALL, watermark="3 seconds", keep=(["room"], []))
     labelled = pairs.filter("score >= 0.8").join(rooms, pairs.left_room == rooms.room)
     feed.run(labelled.select("left_id", "right_id", "score", "label"), "labelled")
     out = feed.output(spark, "labelled")
@@ -48,7 +48,7 @@ def test_count_by_window(spark: Any, feed: Feed) -> None:
     """Spark's own aggregation closes a window once the watermark passes its end."""
     from pyspark.sql import functions as F
 
-    pairs = ab.correlate(*feed.streams(spark), **CALL, late="3 seconds")
+    pairs = ab.correlate(*feed.streams(spark), **CALL, watermark="3 seconds")
     counts = pairs.groupBy(F.window("ts", "2 seconds")).count()
     feed.run(counts.select(F.unix_micros("window.end").alias("end"), "count"), "counts")
     got = [tuple(r) for r in feed.output(spark, "counts").collect()]
@@ -68,7 +68,7 @@ def twice(spark: Any, feed: Feed, tmp_path_factory: pytest.TempPathFactory) -> A
     from pyspark.sql import functions as F
 
     third = Feed(tmp_path_factory.mktemp("third")).add(THIRD)
-    pairs = ab.correlate(*feed.streams(spark), **CALL, late="3 seconds", keep=(["x"], []))
+    pairs = ab.correlate(*feed.streams(spark), **CALL, watermark="3 seconds", keep=(["x"], []))
     triples = ab.correlate(
         pairs.withColumn("pair", F.concat_ws("+", "left_id", "right_id")),
         third.streams(spark)[0].withWatermark("ts", "3 seconds"),

@@ -8,7 +8,7 @@ import anabranch as ab
 from anabranch.correlation.call import plan_correlation
 from anabranch.plans.hashed import Grid
 from anabranch.plans.plan import Plan
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import column_types
 from tests.spark.feeds import START
@@ -28,14 +28,14 @@ def plan_of(spark: Any, when: str) -> Plan:
 
 def test_segments_for_a_long_time(spark: Any) -> None:
     plan = plan_of(spark, EVENLY)
-    assert isinstance(plan, Csp)
+    assert isinstance(plan, Segments)
     assert 0.9 < plan.segment * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
 
 
 def test_one_time_far_off_changes_nothing(spark: Any) -> None:
     far = "TIMESTAMP'9999-12-31 00:00:00'"
     plan = plan_of(spark, f"CASE WHEN id = 17 THEN {far} ELSE {EVENLY} END")
-    assert isinstance(plan, Csp)
+    assert isinstance(plan, Segments)
     assert 0.9 < plan.segment * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
 
 

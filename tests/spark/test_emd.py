@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.correlation.emd.solve import solve
-from anabranch.plans.spans import Spans
+from anabranch.plans.ranges import Ranges
 from tests.correlation import twin
 from tests.spark.emd_driver import BINS, LATE, SCHEMA, SPANS, TURNS, batches, score
 from tests.spark.feeds import Feed, agree, found, settings
@@ -49,7 +49,7 @@ def test_the_log_tells_of_the_cuts(survived) -> None:
     entries = ab.PlanLog(str(feed.folder / "control")).entries()
     asked = [entry.plan for entry in entries if entry.cause["rule"] == "by hand"]
     assert len(asked) >= 4
-    moved = [plan for plan in asked if isinstance(plan, Spans)]
+    moved = [plan for plan in asked if isinstance(plan, Ranges)]
     assert all(plan.bound for plan in moved)
     assert {(plan.cuts, plan.hot) for plan in moved} >= {(t.cuts, t.hot) for t in TURNS[:2]}
     assert max(len(entry.live) for entry in entries) >= 2
@@ -69,11 +69,13 @@ def test_any_metric_in_batch_and_stream_with_figures(spark: Any, tmp_path: Path)
     where = ab.emd("h", ground=places, scores="exact") <= 0.513
     call = {"where": where, "window": ("3 seconds", "2 seconds")}
     with settings(spark, shuffle__partitions=2):
-        plan = ab.spans(2)
+        plan = ab.ranges(2)
         table = ab.correlate(*feed.tables(spark), **call, plan=plan)
         everything = twin.pairs(*[[r for b in script for r in b[n]] for n in (0, 1)], SPANS, near)
         agree(found(table), everything)
-        query = feed.run(ab.correlate(*feed.streams(spark), **call, plan=plan, late="3 seconds"))
+        query = feed.run(
+            ab.correlate(*feed.streams(spark), **call, plan=plan, watermark="3 seconds")
+        )
         agree(found(feed.output(spark)), twin.pairs_in_time(script, SPANS, near, LATE))
     figures = ab.metrics(query)
     assert figures["solved"] >= figures["pairs"]  # exact scores solve every match
@@ -85,8 +87,8 @@ def test_any_metric_in_batch_and_stream_with_figures(spark: Any, tmp_path: Path)
 def test_a_bad_histogram_stops_the_query_by_name() -> None:
     script = batches(2, rows=5, seed=9)
     script[1][0][2]["h"] = [0] * BINS  # type: ignore[index]
-    call = {"where": ab.emd("h", dim=BINS) <= 1, "window": "2 seconds", "late": "3 seconds"}
-    call["plan"] = ab.ssp(2)
+    call = {"where": ab.emd("h", dim=BINS) <= 1, "window": "2 seconds", "watermark": "3 seconds"}
+    call["plan"] = ab.broadcast(2)
     ident = script[1][0][2]["id"]
     with pytest.raises(ab.BadRow, match=f"left row with id {ident} .*has no mass"):
         Correlating((SCHEMA, SCHEMA), **call).run(script)

@@ -58,22 +58,22 @@ class Case:
 
 CASES = {
     "ssp, left master": Case(
-        ab.ssp(2),
+        ab.broadcast(2),
         ab.cosine("v") >= 0.6,
         twin.when(on(twin.cosine, "v"), lambda s: s >= 0.6),
     ),
     "ssp, right master, uneven": Case(
-        ab.ssp(2, "right", weights=[3, 1]),
+        ab.broadcast(2, "left", weights=[3, 1]),
         ab.dot("v") > 40,
         twin.when(on(twin.dot, "v"), lambda s: s > 40),
     ),
     "csp, left master": Case(
-        ab.csp(2, "1500 milliseconds"),
+        ab.segments(2, "1500 milliseconds"),
         ab.euclidean("v") <= 5,
         twin.when(on(twin.euclidean, "v"), lambda s: s <= 5),
     ),
     "csp, right master": Case(
-        ab.csp(2, "700 milliseconds", master="right"),
+        ab.segments(2, "700 milliseconds", side="left"),
         ab.manhattan("v") > 12,
         twin.when(on(twin.manhattan, "v"), lambda s: s > 12),
     ),
@@ -100,7 +100,7 @@ CASES = {
         partitions=4,
     ),
     "csp of four, right master": Case(
-        ab.csp(4, "1 second", master="right"),
+        ab.segments(4, "1 second", side="left"),
         (ab.cosine("v") >= 0.8) & ab.within("x", 20),
         lambda a, b: (
             twin.when(on(twin.cosine, "v"), lambda s: s >= 0.8)(a, b)
@@ -141,7 +141,7 @@ def check(spark: Any, feed: Feed, batches: list[twin.Batch], name: str) -> None:
     case = CASES[name]
     call = {"where": case.where, "window": WINDOW, "plan": case.plan, "keep": (["name"], ["x"])}
     with settings(spark, shuffle__partitions=case.partitions, **case.more):
-        query = feed.run(ab.correlate(*feed.streams(spark), late=LATE, **call), name)
+        query = feed.run(ab.correlate(*feed.streams(spark), watermark=LATE, **call), name)
         at_once = ab.correlate(*feed.tables(spark), **call)
         streamed = feed.output(spark, name)
         agree(found(streamed), twin.pairs(*flat(batches), SPANS, case.score))

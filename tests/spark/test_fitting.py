@@ -19,8 +19,8 @@ from anabranch.spark.fitting import _instances
 SECOND = 1_000_000
 
 
-def invocations(n: int = 400) -> list[dict[str, Any]]:
-    """Invocations of 60 keys with all that may be missing in them."""
+def events(n: int = 400) -> list[dict[str, Any]]:
+    """Events of 60 keys with all that may be missing in them."""
     random = np.random.default_rng(3)
     made = []
     for _ in range(n):
@@ -49,14 +49,14 @@ def alike(spark_sample: Any, table: pa.Table, **said: Any) -> Instances:
     wanted = read_instances(table, settle=3.0, **asked)
     for name in ("rejected", "unsettled", "rate"):
         assert getattr(found, name) == getattr(wanted, name)
-    one, two = (sorted(zip(x.degrees, x.spans, x.complete, strict=True)) for x in (found, wanted))
+    one, two = (sorted(zip(x.sizes, x.spans, x.complete, strict=True)) for x in (found, wanted))
     assert one == two
     return found
 
 
 @pytest.fixture(scope="module")
 def made(spark: Any) -> tuple[Any, pa.Table]:
-    rows = invocations()
+    rows = events()
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], SCHEMA).cache()
     types = {"c": pa.int32(), "us": pa.int64(), "ok": pa.bool_()}
     names = list(rows[0])
@@ -111,7 +111,7 @@ def test_assembled_rows(spark: Any) -> None:
         for revision in range(int(random.integers(1, 4))):
             rows.append(
                 {
-                    "head": None if n % 17 == 0 else n % 20,
+                    "kind": None if n % 17 == 0 else n % 20,
                     "seq": n % 3,
                     "opened": opened,
                     "count": 2 + revision,
@@ -120,16 +120,16 @@ def test_assembled_rows(spark: Any) -> None:
                     "reason": [None, "full", "timeout", "flush", "evicted"][n % 5],
                 }
             )
-    schema = """head long, seq int, opened long, count int, first_ts long, last_ts long,
+    schema = """kind long, seq int, opened long, count int, first_ts long, last_ts long,
                 reason string"""
     frame = spark.createDataFrame([tuple(row.values()) for row in rows], schema)
     table = pa.Table.from_pylist(rows)
     found = alike(frame, table)
     assert found.rejected and 0 < found.complete.sum() < found.count
-    alike(frame.drop("head"), table.drop_columns("head"))
-    arrays = frame.withColumn("head", F.when(F.col("head").isNotNull(), F.array("head")))
+    alike(frame.drop("kind"), table.drop_columns("kind"))
+    arrays = frame.withColumn("kind", F.when(F.col("kind").isNotNull(), F.array("kind")))
     again = _instances(arrays, resolve(arrays.columns, None, None, None), 3.0)
-    assert sorted(again.degrees) == sorted(found.degrees) and again.rejected == found.rejected
+    assert sorted(again.sizes) == sorted(found.sizes) and again.rejected == found.rejected
 
 
 def test_the_verb_on_spark(spark: Any) -> None:
@@ -143,7 +143,7 @@ def test_the_verb_on_spark(spark: Any) -> None:
     frame = pd.DataFrame(rows, columns=["page", "when"])
     wanted = ab.fit_windows(frame, key="page", time="when")
     found = ab.fit_windows(spark.createDataFrame(frame), key="page", time="when")
-    assert (found.size, found.invocations) == (wanted.size, wanted.invocations)
+    assert (found.size, found.events) == (wanted.size, wanted.events)
     assert found.timeout == pytest.approx(wanted.timeout, rel=1e-9)
 
 
@@ -158,7 +158,7 @@ def test_wrong_samples(spark: Any) -> None:
         (lambda: ab.fit_windows(frame, key="no", time="at"), "no column 'no'; the sample has m, k"),
         (lambda: ab.fit_windows(frame.select("id", "id"), key="id", time="id"), "several columns"),
         (lambda: ab.fit_windows(frame, settle="soon"), "settle must be a number of seconds"),
-        (lambda: ab.fit_windows(frame.limit(0), key="k", time="at"), "no usable invocation"),
+        (lambda: ab.fit_windows(frame.limit(0), key="k", time="at"), "no usable event"),
     ):
         with pytest.raises(InvalidCall) as error:
             call()

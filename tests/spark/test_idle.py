@@ -40,7 +40,7 @@ def test_a_side_that_pauses_longer_than_the_window() -> None:
     batches = [
         batch(n, [] if n in silent else spread(n, 10), spread(n, 2)) for n in range(10)
     ]  # fmt: skip
-    run = Correlating(where=WHERE, window="2 seconds", late="1 second", plan=ab.ssp(2))
+    run = Correlating(where=WHERE, window="2 seconds", watermark="1 second", plan=ab.broadcast(2))
     reports = [
         sum(run.run([taken]).bench.state_rows().values()) for taken in batches
     ]  # fmt: skip
@@ -56,8 +56,8 @@ def test_a_worker_without_rows_frees_its_state(spark: Any, tmp_path: Path) -> No
     # second              20               34   40      46      50   60
     # rows                                  2            2       2
     batches = [batch(n, [s], [s + 0.1]) for n, s in enumerate([34, 46, 50])]
-    call = {"where": WHERE, "window": "3 seconds", "late": "1 second"}
-    call["plan"] = ab.csp(2, "20 seconds")
+    call = {"where": WHERE, "window": "3 seconds", "watermark": "1 second"}
+    call["plan"] = ab.segments(2, "20 seconds")
     feed = Feed(tmp_path, idle=True).add(batches)
     query = feed.run(ab.correlate(*feed.streams(spark), **call))
     want = twin.pairs_in_time(batches, (3 * SECOND, 3 * SECOND), alike, SECOND)
@@ -83,8 +83,10 @@ def test_a_worker_without_rows_frees_slices_that_were_merged() -> None:
     # oldest of them, at 35.00 + 4 s, and the watermark visits 39.2 s in between.
     seconds = [35 + n / 20 for n in range(10)] + [44.2, 50, 51]
     batches = [batch(n, [s], [s]) for n, s in enumerate(seconds)]
-    plan = ab.csp(2, "20 seconds")
-    run = Correlating(where=WHERE, window="4 seconds", late="5 seconds", plan=plan).run(batches)
+    plan = ab.segments(2, "20 seconds")
+    run = Correlating(where=WHERE, window="4 seconds", watermark="5 seconds", plan=plan).run(
+        batches
+    )
     agree(run.pairs, twin.pairs_in_time(batches, (4 * SECOND, 4 * SECOND), alike, 5 * SECOND))
     assert run.bench.state_rows()[1] == 0
 
@@ -94,7 +96,7 @@ def test_state_stays_bounded_and_goes_when_time_moves_on() -> None:
     # rows     4 4 4 4     4                         4 4     on each side
     steady = [batch(n, spread(n, 4), spread(n, 4)) for n in range(14)]
     leap = [batch(14 + n, spread(DAY + n, 4), spread(DAY + n, 4)) for n in range(2)]
-    run = Correlating(where=WHERE, window="2 seconds", late="1 second", plan=ab.ssp(2))
+    run = Correlating(where=WHERE, window="2 seconds", watermark="1 second", plan=ab.broadcast(2))
     sizes = [sum(run.run([taken]).bench.state_rows().values()) for taken in steady + leap]
     want = twin.pairs_in_time(steady + leap, (2 * SECOND, 2 * SECOND), alike, SECOND)
     agree(run.pairs, want)

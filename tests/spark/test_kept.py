@@ -78,7 +78,7 @@ def results(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         for side, first in (("left", 0), ("right", 100)):
             spark.sql(query_of(first)).coalesce(1).write.parquet(str(feed.input(side)))
         call = {"where": ab.within("x", 0), "window": "0 seconds", "keep": names()}
-        feed.run(ab.correlate(*feed.streams(spark), **call, late="1 second"))
+        feed.run(ab.correlate(*feed.streams(spark), **call, watermark="1 second"))
         at_once = ab.correlate(*feed.tables(spark), **call)
         frames = {"streaming": feed.output(spark), "batch": at_once}
         frames |= dict(zip(("left", "right"), feed.tables(spark), strict=True))
@@ -125,7 +125,7 @@ def test_odd_types_survive_or_are_refused(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path)
     for side in ("left", "right"):
         table.select("id", "ts", "x", *taken).coalesce(1).write.parquet(str(feed.input(side)))
-    feed.run(ab.correlate(*feed.streams(spark), **call, late="1 second", keep=taken))
+    feed.run(ab.correlate(*feed.streams(spark), **call, watermark="1 second", keep=taken))
     at_once = ab.correlate(*feed.tables(spark), **call, keep=taken)
     given = feed.tables(spark)[0].select(*taken)
     for result in (feed.output(spark), at_once):
@@ -149,7 +149,7 @@ def test_string_ids_and_names_that_need_quotes(spark: Any, tmp_path: Path) -> No
         "id": "my.id",
         "keep": ["a.b", "k 1.5"],
     }
-    feed.run(ab.correlate(*feed.streams(spark), **call, late="1 second"))
+    feed.run(ab.correlate(*feed.streams(spark), **call, watermark="1 second"))
     at_once = ab.correlate(*feed.tables(spark), **call)
     streamed = feed.output(spark)
     assert at_once.columns == [

@@ -34,9 +34,9 @@ def stragglers() -> list[twin.Batch]:
 
 
 PLANS = {
-    "ssp, right rows copied": ab.ssp(2),
-    "ssp, left rows copied": ab.ssp(2, "right"),
-    "csp": ab.csp(2, "1 second"),
+    "ssp, right rows copied": ab.broadcast(2),
+    "ssp, left rows copied": ab.broadcast(2, "left"),
+    "csp": ab.segments(2, "1 second"),
 }
 
 
@@ -45,7 +45,9 @@ def test_late_rows_are_dropped_and_counted_once(name: str) -> None:
     batches = stragglers()
     left, right, late = twin.in_time(batches, twin.watermarks(batches, SECOND))
     assert late > 20
-    run = Correlating(where=WHERE, window=WINDOW, late="1 second", plan=PLANS[name]).run(batches)
+    run = Correlating(where=WHERE, window=WINDOW, watermark="1 second", plan=PLANS[name]).run(
+        batches
+    )
     agree(run.pairs, twin.pairs(left, right, SPANS, score))
     assert run.bench.total("late") == late
     rows_in = run.bench.total("rows_left") + run.bench.total("rows_right")
@@ -85,8 +87,8 @@ def test_rows_at_the_very_edge_of_watermark_and_window(spark: Any, tmp_path: Pat
             *feed.streams(spark),
             where=WHERE,
             window="5 seconds",
-            late="2 seconds",
-            plan=ab.ssp(2),
+            watermark="2 seconds",
+            plan=ab.broadcast(2),
         )
     )
     want = twin.pairs(left, right, (5 * SECOND, 5 * SECOND), score)
@@ -110,7 +112,7 @@ def test_state_stays_until_no_row_in_time_can_meet_it() -> None:
         ([], [row(3, at(10))]),
         ([], [row(5, at(10.001))]),
     ]
-    run = Correlating(where=WHERE, window="5 seconds", late="0 seconds", plan=ab.ssp(1))
+    run = Correlating(where=WHERE, window="5 seconds", watermark="0 seconds", plan=ab.broadcast(1))
     sizes = [run.run([batch]).bench.state_rows()[0] for batch in batches]
     agree(run.pairs, {(2, 1): 1.0, (2, 3): 1.0})
     assert sizes == [2, 3, 4, 3]

@@ -29,7 +29,7 @@ def test_batch_equals_brute_force(spark: Any, tmp_path: Path) -> None:
     objects = objects_in_batches(6)
     feed = feed_of(tmp_path, objects)
     table = feed.tables(spark)[1]
-    hits = ab.nearest(table, query_frame(spark, QUERIES), by="v", plan=ab.ssp(2))
+    hits = ab.nearest(table, query_frame(spark, QUERIES), by="v", plan=ab.broadcast(2))
     wanted = want(objects, QUERIES)
     assert len(wanted) > 100
     assert got(hits) == wanted
@@ -47,7 +47,7 @@ def test_stream_equals_brute_force(spark: Any, tmp_path: Path) -> None:
     objects = [*objects_in_batches(5, seed=3), [closing()]]
     feed = feed_of(tmp_path, objects)
     things, asked = feed.streams(spark)[1], query_frame(spark, QUERIES)
-    query = feed.run(ab.nearest(things, asked, by="v", late="3 seconds", plan=ab.ssp(2)))
+    query = feed.run(ab.nearest(things, asked, by="v", watermark="3 seconds", plan=ab.broadcast(2)))
     assert got(feed.output(spark)) == want(objects, QUERIES)
     figures = ab.metrics(query)
     assert figures["total"]["rows_in"] == 5 * 30 + 1
@@ -75,12 +75,12 @@ def test_workers_join_and_leave_through_the_plan_log(spark: Any, tmp_path: Path)
         feed.streams(spark)[1],
         query_frame(spark, short),
         by="v",
-        late="3 seconds",
-        plan=ab.ssp(1),
+        watermark="3 seconds",
+        plan=ab.broadcast(1),
         control=control,
     )
     log = ab.PlanLog(control)
-    run_asking(feed, spark, hits, log, {0: ab.ssp(2), 7: ab.ssp(1)})
+    run_asking(feed, spark, hits, log, {0: ab.broadcast(2), 7: ab.broadcast(1)})
     assert got(feed.output(spark)) == want(objects, short)
     plans = [(entry.epoch, entry.plan.workers, entry.live) for entry in log.entries()]
     assert {epoch: workers for epoch, workers, _ in plans} == {0: 1, 1: 2, 2: 1}
@@ -89,7 +89,7 @@ def test_workers_join_and_leave_through_the_plan_log(spark: Any, tmp_path: Path)
 
 def test_two_of_one_query_do_not_share_a_plan_log(spark: Any, tmp_path: Path) -> None:
     feed = feed_of(tmp_path, [*objects_in_batches(5, rows=5, seed=8), [closing()]])
-    call: dict[str, Any] = {"by": "v", "late": "3 seconds", "plan": ab.ssp(1)}
+    call: dict[str, Any] = {"by": "v", "watermark": "3 seconds", "plan": ab.broadcast(1)}
     call["control"] = str(tmp_path / "control")
     objects = feed.streams(spark)[1]
     one, other = (
@@ -122,7 +122,7 @@ def test_queries_come_and_go_in_a_stream(spark: Any, tmp_path: Path) -> None:
     feed = feed_of(tmp_path, objects, ops)
     asked, things = feed.streams(spark)
     # A cancellation is told up to three seconds ahead, which must not make objects late.
-    feed.run(ab.nearest(things, asked, by="v", late="3 seconds"))
+    feed.run(ab.nearest(things, asked, by="v", watermark="3 seconds"))
     assert got(feed.output(spark)) == want(objects, queries)
     asked, things = feed.tables(spark)
     batch = ab.nearest(things, asked, by="v")
@@ -138,7 +138,7 @@ def test_the_current_top_k(spark: Any, tmp_path: Path) -> None:
     far = lambda o: ((o["v"][0] - 2) ** 2 + (o["v"][1] - 2) ** 2, o["t"], o["id"])  # noqa: E731
     best = [o["id"] for o in sorted(flat, key=far)[:3]]
     assert [r.object_id for r in ab.top(rows).orderBy("rank").collect()] == best
-    stream = ab.nearest(feed.streams(spark)[1], frame, by="v", output="top", late="0 seconds")
+    stream = ab.nearest(feed.streams(spark)[1], frame, by="v", output="top", watermark="0 seconds")
     feed.run(stream, "tops")
     assert [
         r.object_id for r in ab.top(feed.output(spark, "tops")).orderBy("rank").collect()
@@ -172,7 +172,7 @@ def test_late_and_bad_objects_are_counted(spark: Any, tmp_path: Path) -> None:
     ]
     feed = feed_of(tmp_path, objects)
     frame = query_frame(spark, QUERIES)
-    call = {"late": "3 seconds", "by": ab.euclidean("v", dim=2), "bad_rows": "drop"}
+    call = {"watermark": "3 seconds", "by": ab.euclidean("v", dim=2), "bad_rows": "drop"}
     query = feed.run(ab.nearest(feed.streams(spark)[1], frame, **call))
     total = ab.metrics(query)["total"]
     assert (total["late_rows"], total["rejected_rows"]) == (1, 1)
@@ -185,10 +185,10 @@ WRONG = [
     ({"by": "v", "method": "fast"}, "method must be 'exact' or"),
     ({"by": "v", "error": 0.1}, "error= is for method='probabilistic'"),
     ({"by": "v", "output": "changes"}, "output must be 'hits' or 'top'"),
-    ({"by": "v", "plan": ab.grid(2, 2)}, "plan must be ab.ssp"),
-    ({"by": "v", "plan": ab.ssp(500)}, "has 500 workers"),
+    ({"by": "v", "plan": ab.grid(2, 2)}, "plan must be ab.broadcast"),
+    ({"by": "v", "plan": ab.broadcast(500)}, "has 500 workers"),
     ({"by": "v", "control": "x"}, "control= is for streaming"),
-    ({"by": "v", "late": "soon"}, "is not a duration"),
+    ({"by": "v", "watermark": "soon"}, "is not a duration"),
     ({"by": "v", "bad_rows": "drop"}, "needs the length"),
 ]
 
@@ -218,11 +218,11 @@ def test_wrong_queries(spark: Any, tmp_path: Path) -> None:
         ab.nearest(things, query_frame(spark, [good]).filter("k > 5"), by="v")
     feed = feed_of(tmp_path, objects_in_batches(1), [[]])
     asked, stream = Feed(tmp_path, feed.schemas).streams(spark)
-    with pytest.raises(ab.InvalidCall, match="late='10 seconds'"):
+    with pytest.raises(ab.InvalidCall, match="watermark='10 seconds'"):
         ab.nearest(stream, query_frame(spark, QUERIES), by="v")
     with pytest.raises(ab.InvalidCall, match="queries are streaming and objects are not"):
         ab.nearest(things, asked, by="v")
     with pytest.raises(ab.InvalidCall, match="have no column 'op'"):
-        ab.nearest(stream, asked.drop("op"), by="v", late="1 second")
+        ab.nearest(stream, asked.drop("op"), by="v", watermark="1 second")
     with pytest.raises(ab.InvalidCall, match="output='top'"):
         ab.top(things)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.spark.nearest import _chosen
 from tests.neighbours.runs import call_of
 from tests.spark.feeds import SECOND, START, settings
@@ -40,7 +40,7 @@ def test_a_query_of_wrong_length_is_dropped_and_the_stream_goes_on(
     ops = [[adding("bad", -1, 1.0, 2.0, 3.0)], good[:1], [adding("odd", 9, 7.0)], good[1:], [], []]
     feed = feed_of(tmp_path, OBJECTS, ops)
     streams = feed.streams(spark)
-    call: dict[str, Any] = {"by": TWO, "bad_rows": "drop", "late": "3 seconds"}
+    call: dict[str, Any] = {"by": TWO, "bad_rows": "drop", "watermark": "3 seconds"}
     total = ab.metrics(feed.run(ab.nearest(streams[1], streams[0], **call)))["total"]
     assert total["rejected_rows"] == 2
     more = [[{"id": 50, "t": START + 31 * SECOND, "v": [0.0, 0.0]}], [closing()]]
@@ -58,15 +58,15 @@ def test_a_stopped_stream_goes_on_once_the_length_is_named(spark: Any, tmp_path:
     feed = feed_of(tmp_path, objects, [[good], [adding("bad", 4, 1.0, 2.0, 3.0)], [], []])
     requests, things = feed.streams(spark)
     with pytest.raises(Exception, match=r"query 'bad' cannot be compared: .* length 3"):
-        feed.run(ab.nearest(things, requests, by="v", late="3 seconds"))
-    feed.run(ab.nearest(things, requests, by=TWO, bad_rows="drop", late="3 seconds"))
+        feed.run(ab.nearest(things, requests, by="v", watermark="3 seconds"))
+    feed.run(ab.nearest(things, requests, by=TWO, bad_rows="drop", watermark="3 seconds"))
     assert got(feed.output(spark)) == want(objects, [asked(good)])
 
 
 def test_a_restart_takes_the_same_queries_in_any_order(spark: Any, tmp_path: Path) -> None:
     feed = feed_of(tmp_path, OBJECTS)
     queries = fixed_queries()
-    call = {"by": "v", "late": "3 seconds", "plan": ab.ssp(2)}
+    call = {"by": "v", "watermark": "3 seconds", "plan": ab.broadcast(2)}
     feed.run(ab.nearest(feed.streams(spark)[1], query_frame(spark, queries), **call))
     feed.add([([], [closing()])])
     other = query_frame(spark, queries[::-1]).repartition(3)
@@ -82,7 +82,7 @@ def test_bad_fixed_queries_are_told_and_counted(spark: Any, tmp_path: Path) -> N
     feed = feed_of(tmp_path, [*OBJECTS[:2], [closing()]])
     call: dict[str, Any] = {"by": TWO, "k": 1, "window": "60 seconds", "bad_rows": "drop"}
     with pytest.warns(UserWarning, match=r"leaves out 2 .* 'bad': 'v' has 3 .* 'nan'") as told:
-        hits = ab.nearest(feed.streams(spark)[1], frame, late="3 seconds", **call)
+        hits = ab.nearest(feed.streams(spark)[1], frame, watermark="3 seconds", **call)
     assert told[0].filename == __file__
     assert ab.metrics(feed.run(hits))["total"]["rejected_rows"] == 2
     assert {hit[0] for hit in got(feed.output(spark))} == {"a"}
@@ -96,9 +96,9 @@ def test_time_goes_by_the_objects_where_queries_are_silent(spark: Any, tmp_path:
     marked = things.withWatermark("ts", "3 seconds")
     for late in (None, "3 seconds"):
         with pytest.raises(ab.InvalidCall, match="queries have a watermark of their own"):
-            ab.nearest(marked, requests.withWatermark("ts", "3 seconds"), by="v", late=late)
+            ab.nearest(marked, requests.withWatermark("ts", "3 seconds"), by="v", watermark=late)
     with pytest.raises(ab.InvalidCall, match="objects already has a watermark"):
-        ab.nearest(marked, requests, by="v", late="3 seconds")
+        ab.nearest(marked, requests, by="v", watermark="3 seconds")
     feed.run(ab.nearest(marked, requests, by="v"))
     assert got(feed.output(spark)) == want(objects, [asked(query)]) != []
     with settings(spark, streaming__multipleWatermarkPolicy="max"):
@@ -139,4 +139,4 @@ def test_a_table_of_ops_gets_as_many_workers_as_pay(spark: Any) -> None:
     )
     plans = [_chosen(call_of(ops=True), part, None, 200, None, None)
              for part in (frame.limit(2), frame, frame.limit(0))]  # fmt: skip
-    assert [plan.workers for plan in plans if isinstance(plan, Ssp)] == [1, 2, 1]
+    assert [plan.workers for plan in plans if isinstance(plan, Broadcast)] == [1, 2, 1]

@@ -27,7 +27,7 @@ QUERIES = lasting_queries()
 def test_stream_equals_brute_force_and_sends_less(spark: Any, tmp_path: Path) -> None:
     objects = [*objects_in_batches(11, rows=60, seed=3, width=40), [closing()]]
     feed = feed_of(tmp_path, objects)
-    call: dict[str, Any] = {"by": "v", "late": "3 seconds", "plan": ab.interest(2)}
+    call: dict[str, Any] = {"by": "v", "watermark": "3 seconds", "plan": ab.selective(2)}
     call["control"] = str(tmp_path / "control")
     asked = query_frame(spark, QUERIES)
     query = feed.run(ab.nearest(feed.streams(spark)[1], asked, **call))
@@ -49,7 +49,7 @@ def test_a_restored_checkpoint_does_not_believe_its_lost_future(spark: Any, tmp_
     """Checkpoint and sink go back three batches; then others come, in twice as many files."""
     objects = objects_in_batches(9, rows=40, seed=3, width=40)
     feed = feed_of(tmp_path, objects[:3])
-    call: dict[str, Any] = {"by": "v", "late": "3 seconds", "plan": ab.interest(2)}
+    call: dict[str, Any] = {"by": "v", "watermark": "3 seconds", "plan": ab.selective(2)}
     call["control"] = str(tmp_path / "control")
     asked = query_frame(spark, QUERIES)
 
@@ -95,20 +95,20 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     feed = feed_of(tmp_path, objects_in_batches(1))
     stream, table = feed.streams(spark)[1], feed.tables(spark)[1]
     asked = query_frame(spark, QUERIES)
-    plan = ab.interest(2)
-    call = {"by": "v", "late": "3 seconds", "plan": plan, "control": str(tmp_path / "c")}
+    plan = ab.selective(2)
+    call = {"by": "v", "watermark": "3 seconds", "plan": plan, "control": str(tmp_path / "c")}
     for objects, change, message in (
         (stream, {"control": None}, "needs control=, a directory"),
         (stream, {"method": "probabilistic"}, "needs method='exact', got 'probabilistic'"),
         (stream, {"rows": 10}, "needs windows of time"),
-        (stream, {"expected": 0}, "expected must be a whole number of at least 1"),
-        (table, {"late": None, "control": None}, "is for streaming: use ab.ssp"),
+        (stream, {"usual_count": 0}, "expected must be a whole number of at least 1"),
+        (table, {"watermark": None, "control": None}, "is for streaming: use ab.broadcast"),
     ):
         with pytest.raises(ab.InvalidCall, match=message):
             ab.nearest(objects, asked, **{**call, **change})
     with pytest.raises(ab.InvalidCall, match=r"interest\(2\) is for ab.nearest"):
         ab.correlate(
-            table, table, where=ab.cosine("v") >= 0.9, window="1 second", plan=ab.interest(2)
+            table, table, where=ab.cosine("v") >= 0.9, window="1 second", plan=ab.selective(2)
         )
     with pytest.raises(ab.InvalidCall, match="workers must be a whole number"):
-        ab.interest(0)
+        ab.selective(0)

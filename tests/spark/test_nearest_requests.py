@@ -53,7 +53,7 @@ def holding() -> list[dict[str, Any]]:
         "twice": (1, 7200),
         "ended": (1, 12),
         "booked": (1, 22),
-        "late": (9, 14),  # heard of in batch 4, cancelled in batch 5: from 9 to 14 seconds
+        "watermark": (9, 14),  # heard of in batch 4, cancelled in batch 5: from 9 to 14 seconds
     }
     return [
         {**query, "id": ident, "t": at(since), "until": at(until)}
@@ -65,7 +65,7 @@ def test_what_comes_late_or_twice_counts_once(spark: Any, tmp_path: Path) -> Non
     objects = steady()
     feed = feed_of(tmp_path, objects, script())
     requests, things = feed.streams(spark)
-    query = feed.run(ab.nearest(things, requests, by="v", late="1 second"))
+    query = feed.run(ab.nearest(things, requests, by="v", watermark="1 second"))
     flat = [(o["t"], o["id"], o["v"]) for batch in objects for o in batch]
     until = START + HOUR - 1_000_000
     wanted = [hit for hit in expected(flat, holding()) if hit[3] <= until]
@@ -81,7 +81,7 @@ def test_cancelled_queries_leave_the_table_of_tops(spark: Any, tmp_path: Path) -
     ops[10] = [asked(48, "again", window="2 seconds"), cancelled(48, "gone")]
     feed = feed_of(tmp_path, objects, ops)
     requests, things = feed.streams(spark)
-    feed.run(ab.nearest(things, requests, by="v", late="1 second", output="top"))
+    feed.run(ab.nearest(things, requests, by="v", watermark="1 second", output="top"))
     rows = feed.output(spark)
     assert {row.query_id for row in rows.filter("rank > 0").collect()} == {
         "again",

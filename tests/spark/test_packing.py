@@ -23,12 +23,12 @@ def test_blocks_of_many_workers_leave_in_several_batches(monkeypatch: pytest.Mon
             "v": pa.array([[1.0] * 64] * n, pa.list_(pa.float64())),
         }
     )
-    call = {"where": ab.cosine("v") >= 0.9, "window": "1 second", "plan": ab.ssp(9)}
+    call = {"where": ab.cosine("v") >= 0.9, "window": "1 second", "plan": ab.broadcast(9)}
     correlation = InProcess(table.schema, table.schema, **call).correlation
     right = prepare(correlation.sides[1], table)
 
     def packed() -> list[pa.RecordBatch]:
-        return list(operator.Packer(SidePacking(correlation, 1), ab.ssp(9))(iter([right])))
+        return list(operator.Packer(SidePacking(correlation, 1), ab.broadcast(9))(iter([right])))
 
     (whole,) = packed()
     size = len(whole.column("block")[0].as_py())

@@ -20,7 +20,7 @@ from tests.spark.processes import driver, newest
 CALL = {
     "where": ab.cosine("v") >= 0.6,
     "window": ("3 seconds", "2 seconds"),
-    "late": "3 seconds",
+    "watermark": "3 seconds",
     "plan": ab.grid(2, 2),
 }
 BATCHES, KILLS = 66, (15, 31, 52)
@@ -78,9 +78,9 @@ def swapping(regime: int, regimes: int) -> list[twin.Batch]:
 def test_the_controller_follows_the_rates_by_itself(spark: Any, tmp_path: Path) -> None:
     batches = swapping(regime=22, regimes=2)
     feed = Feed(tmp_path).add(batches)
-    call = {"where": CALL["where"], "window": "2 seconds", "late": "1 second"}
+    call = {"where": CALL["where"], "window": "2 seconds", "watermark": "1 second"}
     control = str(tmp_path / "control")
-    plan = ab.adaptive(4, start=ab.ssp(4, "left"), policies=["shape"])
+    plan = ab.adaptive(4, start=ab.broadcast(4, "right"), policies=["shape"])
     with settings(spark, shuffle__partitions=4):
         query = feed.run(
             ab.correlate(*feed.streams(spark), **call, plan=plan, control=control), "adaptive"
@@ -88,11 +88,13 @@ def test_the_controller_follows_the_rates_by_itself(spark: Any, tmp_path: Path) 
     want = twin.pairs_in_time(batches, (2 * SECOND, 2 * SECOND), score, SECOND)
     agree(found(feed.output(spark, "adaptive")), want)
     entries = ab.PlanLog(control).entries()
-    assert entries[-1].plan == ab.ssp(4, "right")
+    assert entries[-1].plan == ab.broadcast(4, "left")
     (switch,) = [entry for entry in entries if entry.cause["rule"] == "shape"]
     assert switch.first > 22
     line = next(line for line in story(entries) if "replaces" in line)
-    assert "ssp(4, master=right), replaces plan 0, ssp(4, master=left) (shape: saves" in line
+    assert (
+        "broadcast(4, side=left), replaces plan 0, broadcast(4, side=right) (shape: saves" in line
+    )
     # Under the first plan the fast stream is copied to all four workers once rates have swapped;
     # in the end only the slow one is.
     sent = [batch["copies_per_row"] for batch in figures(query)]
@@ -112,7 +114,7 @@ def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
         second.run(ab.correlate(*second.streams(spark), **call, control=control))
     # The checkpoint goes on, but with a new and empty log whose plan 0 is another one.
     first.add(batches[3:])
-    other = {**call, "plan": ab.ssp(2)}
+    other = {**call, "plan": ab.broadcast(2)}
     with pytest.raises(StreamingQueryException, match="StateMismatch"):
         first.run(ab.correlate(*first.streams(spark), **other, control=str(tmp_path / "new")))
 
@@ -143,12 +145,14 @@ def test_a_request_that_does_not_fit_is_dropped_with_a_word(spark: Any, tmp_path
     batches = scripted(4, rows=(6, 6))
     feed = Feed(tmp_path).add(batches)
     log = ab.PlanLog(str(tmp_path / "control"))
-    log.append(ab.ssp(64), cause="far too many")
-    feed.run(ab.correlate(*feed.streams(spark), **{**CALL, "plan": ab.ssp(2)}, control=log.path))
+    log.append(ab.broadcast(64), cause="far too many")
+    feed.run(
+        ab.correlate(*feed.streams(spark), **{**CALL, "plan": ab.broadcast(2)}, control=log.path)
+    )
     heard(spark)
     assert log.requests() == []
     assert [refusal.cause for refusal in log.refused()] == ["far too many"]
-    assert {entry.plan for entry in log.entries()} == {ab.ssp(2)}
+    assert {entry.plan for entry in log.entries()} == {ab.broadcast(2)}
     taken = feed.taken(batches)
     agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))
 
@@ -162,10 +166,10 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(ab.InvalidCall, match="is for streaming; tables are joined under one plan"):
         ab.correlate(*tables, **{**CALL, "plan": plan}, control="c")
     with pytest.raises(ab.InvalidCall, match="control= is for streaming"):
-        ab.correlate(*tables, **{**CALL, "plan": ab.ssp(2)}, control="c")
+        ab.correlate(*tables, **{**CALL, "plan": ab.broadcast(2)}, control="c")
     marked = [frame.withWatermark("ts", "3 seconds") for frame in streams]
-    with pytest.raises(ab.InvalidCall, match="control= needs late="):
-        ab.correlate(*marked, **{**CALL, "late": None, "plan": ab.ssp(2)}, control="c")
+    with pytest.raises(ab.InvalidCall, match="control= needs watermark="):
+        ab.correlate(*marked, **{**CALL, "watermark": None, "plan": ab.broadcast(2)}, control="c")
     with pytest.raises(
         ab.InvalidCall, match=r"has 3 workers, but spark.sql.shuffle.partitions is 2"
     ):

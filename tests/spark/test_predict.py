@@ -26,7 +26,7 @@ def test_an_assembly_holds_what_was_predicted(spark: Any, tmp_path: Path) -> Non
     ts = pc.cast(table["event_ts"], pa.timestamp("us", "UTC"))
     table = table.append_column("ts", ts).select([*KEY, "ts", "service"])
     fit = ab.fit_windows(table, time="ts")
-    told = ab.predict(windows=fit, late="1 second")
+    told = ab.estimate_state(windows=fit, watermark="1 second")
     # Up to a moment at which as many windows open as close.
     elapsed = (trace.event_ts - trace.event_ts[0]) / 1e6
     (tmp_path / "in").mkdir()
@@ -41,9 +41,9 @@ def test_an_assembly_holds_what_was_predicted(spark: Any, tmp_path: Path) -> Non
     instances = ab.assemble(
         stream,
         key=KEY,
-        close=ab.count_or_timeout(fit.size, fit.duration),
-        late="1 second",
-        collect=["service"],
+        close=ab.close.count(fit.size, fit.duration),
+        watermark="1 second",
+        keep=["service"],
     )
     query = (
         instances.writeStream.format("noop")

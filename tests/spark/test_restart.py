@@ -19,7 +19,7 @@ from tests.spark.tws import Correlating
 
 WHERE = ab.cosine("v") >= 0.6
 SPANS = (3 * SECOND, 3 * SECOND)
-CALL = {"where": WHERE, "window": "3 seconds", "late": "3 seconds"}
+CALL = {"where": WHERE, "window": "3 seconds", "watermark": "3 seconds"}
 
 
 def score(left: twin.Row, right: twin.Row) -> float | None:
@@ -46,7 +46,7 @@ def test_each_pair_once_across_restarts(spark: Any, tmp_path: Path) -> None:
 def test_the_threshold_may_change() -> None:
     """State holds rows, not pairs, so a new threshold holds for the pairs to come."""
     before, after = scripted(2, rows=(6, 6), seed=6), scripted(4, rows=(6, 6), seed=6)[2:]
-    run = Correlating(**CALL, plan=ab.ssp(2)).run(before)
+    run = Correlating(**CALL, plan=ab.broadcast(2)).run(before)
     old = twin.pairs_in_time(before, SPANS, score, 3 * SECOND)
     agree(run.pairs, old)
     run = run.restarted(where=ab.cosine("v") >= 0.8).run(after)
@@ -57,15 +57,15 @@ def test_the_threshold_may_change() -> None:
 OTHER = {
     "another window": {"window": "4 seconds"},
     "other kept columns": {"keep": ["name"]},
-    "another plan": {"plan": ab.ssp(2, "right")},
-    "fewer workers": {"plan": ab.ssp(1)},
+    "another plan": {"plan": ab.broadcast(2, "left")},
+    "fewer workers": {"plan": ab.broadcast(1)},
 }
 
 
 @pytest.mark.parametrize("what", OTHER)
 def test_state_of_another_query_is_refused(what: str) -> None:
     script = scripted(3, rows=(6, 6))
-    begun = Correlating(**CALL, plan=ab.ssp(2)).run(script[:2])
+    begun = Correlating(**CALL, plan=ab.broadcast(2)).run(script[:2])
     kept = begun.pairs
     changed = begun.restarted(**OTHER[what])
     with pytest.raises(StateMismatch, match="begin a new checkpoint"):
@@ -85,7 +85,7 @@ def test_kept_columns_of_another_type_are_refused() -> None:
         place = ROW.get_field_index("x")
         return (ROW.set(place, pa.field("x", kind)),) * 2
 
-    call = {**CALL, "plan": ab.ssp(2), "keep": ["x"]}
+    call = {**CALL, "plan": ab.broadcast(2), "keep": ["x"]}
     begun = Correlating(schema(pa.timestamp("us", "UTC")), **call).run(batches[:2])
     for kind, name in ((pa.int64(), "bigint"), (pa.int32(), "int")):
         with pytest.raises(StateMismatch, match=f"left.keep='x timestamp'.* left.keep='x {name}'"):
@@ -99,7 +99,7 @@ def test_kept_columns_of_another_type_are_refused() -> None:
 #   first plan      one worker
 #   second plan                                  the other
 MOVES: dict[str, tuple[Plan, Plan]] = {
-    "longer segments": (ab.csp(2, "20 seconds"), ab.csp(2, "40 seconds")),
+    "longer segments": (ab.segments(2, "20 seconds"), ab.segments(2, "40 seconds")),
     "other shares": (keyed(2, weights=[1, 0]), keyed(2, weights=[0, 1])),
 }
 

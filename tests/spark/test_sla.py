@@ -15,11 +15,11 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.assembly.knowledge.wilson import wilson_lower
 from anabranch.errors import InvalidCall, StateMismatch
+from tests.spark.events import CALL, events, expected, micros
 from tests.spark.feeds import SECOND, Feed
-from tests.spark.invocations import CALL, expected, invocations, micros
 
-SCHEMA = """head string, client long, seq int, revision int, opened timestamp, closed timestamp,
-            duration double, completeness double"""
+SCHEMA = """kind string, client long, seq int, revision int, opened timestamp, closed timestamp,
+            duration double, count_ratio double"""
 PROMISES = {"a": "2 seconds", "b": 1.5}
 LIMITS = {"a": 2.0, "b": 1.5}
 HOUR = 3600
@@ -30,16 +30,16 @@ def rows(n: int = 300, seed: int = 1) -> list[tuple[Any, ...]]:
     random = np.random.default_rng(seed)
     made: list[tuple[Any, ...]] = []
     for number in range(n):
-        head = "abc"[random.integers(3)]
+        kind = "abc"[random.integers(3)]
         closed = 1_700_000_000 + int(random.integers(3 * HOUR))
         took = float(random.integers(1, 40)) / 10
         share = [None, 0.5, 1.0, 1.0][random.integers(4)]
         opened = datetime.utcfromtimestamp(closed - 5)
-        first = (head, number, 0, 0, opened, datetime.utcfromtimestamp(closed), took, share)
+        first = (kind, number, 0, 0, opened, datetime.utcfromtimestamp(closed), took, share)
         made.append(first)
         if random.random() < 0.2:
             again = datetime.utcfromtimestamp(closed + 7)
-            made.append((head, number, 0, 1, opened, again, took + 1, 1.0))
+            made.append((kind, number, 0, 1, opened, again, took + 1, 1.0))
     return made
 
 
@@ -94,16 +94,16 @@ def test_recommendation(spark: Any) -> None:
         if row[0] in LIMITS:
             tally[row[0]][verdict(row)] += 1
     lower = {name: wilson_lower(t["met"], t["met"] + t["violated"]) for name, t in tally.items()}
-    found = ab.recommend(frame, PROMISES).collect()
+    found = ab.rank_services(frame, PROMISES).collect()
     assert [r["service"] for r in found] == sorted(lower, key=lambda s: -lower[s])
     assert {r["service"]: r["score"] for r in found} == pytest.approx(lower)
     worst = found[-1]["service"]
-    liked = ab.recommend(frame, PROMISES, prefer={worst: 1.0}, weight=0.9).collect()
+    liked = ab.rank_services(frame, PROMISES, prefer={worst: 1.0}, weight=0.9).collect()
     assert liked[0]["service"] == worst
     assert liked[0]["score"] == pytest.approx(0.1 * lower[worst] + 0.9)
-    assert len(ab.recommend(frame, PROMISES, top=1).collect()) == 1
+    assert len(ab.rank_services(frame, PROMISES, top=1).collect()) == 1
     now = max(micros(r[5]) for r in made) / SECOND
-    fading = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay="1 hour").collect()}
+    fading = {r["service"]: r for r in ab.rank_services(frame, PROMISES, decay="1 hour").collect()}
     for name in LIMITS:
         of = [r for r in made if r[0] == name and verdict(r) == "met"]
         weight = sum(np.exp((micros(r[5]) / SECOND - now) / 3600) for r in of)
@@ -117,11 +117,11 @@ def test_what_is_old_fades_beside_what_others_did_since(spark: Any) -> None:
         (name, n, 0, 0, t, t, 1.0, 1.0) for name, t in zip("ab", day, strict=True) for n in range(5)
     ]
     frame = spark.createDataFrame(made, SCHEMA)
-    found = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay="12 hours").collect()}
+    found = {r["service"]: r for r in ab.rank_services(frame, PROMISES, decay="12 hours").collect()}
     assert found["a"]["met"] == pytest.approx(5 * np.exp(-2)) and found["b"]["met"] == 5
     assert found["a"]["score"] == pytest.approx(wilson_lower(5 * np.exp(-2), 5 * np.exp(-2)))
     for decay in ("1 minute", "2 minutes 5 seconds", "1 microsecond"):  # nothing, next to nothing
-        found = {r["service"]: r for r in ab.recommend(frame, PROMISES, decay=decay).collect()}
+        found = {r["service"]: r for r in ab.rank_services(frame, PROMISES, decay=decay).collect()}
         assert found["a"]["met"] < 1e-200 and found["a"]["score"] == pytest.approx(0, abs=1e-9)
         assert found["b"]["met"] == 5
 
@@ -130,7 +130,7 @@ def test_ties_go_to_the_service_with_more_instances(spark: Any) -> None:
     moment = datetime(2024, 1, 1)
     few = [("a", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(3)]
     many = [("b", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(9)]
-    found = ab.recommend(spark.createDataFrame(few + many, SCHEMA), PROMISES).collect()
+    found = ab.rank_services(spark.createDataFrame(few + many, SCHEMA), PROMISES).collect()
     assert [(r["service"], r["score"]) for r in found] == [("b", 0.0), ("a", 0.0)]
 
 
@@ -138,12 +138,12 @@ def test_ties_go_to_the_service_with_more_instances(spark: Any) -> None:
 def revised(spark: Any, tmp_path_factory: Any) -> Any:
     """Six clients at the same instant; every other one calls once more after its row is out."""
     calls = spark.sql(
-        """SELECT 'a' AS head, id % 6 AS client,
+        """SELECT 'a' AS kind, id % 6 AS client,
            timestamp_millis(1700000000000 + if(id < 6, 0, 1500)) AS ts
            FROM range(12) WHERE id < 6 OR id % 2 = 0"""
     )
     path = str(tmp_path_factory.mktemp("revised") / "rows")
-    found = ab.assemble(calls, key=["head", "client"], close=ab.wait("1 second"))
+    found = ab.assemble(calls, key=["kind", "client"], close=ab.close.after("1 second"))
     found.write.parquet(path)
     return spark.read.parquet(path)
 
@@ -158,11 +158,14 @@ def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
     assert tally(revised) == (6, 3, 3)
     lacking = revised.drop("client")
     for call, message in (
-        (lambda: ab.sla(lacking, PROMISES), "it lacks client; it has head, seq"),
-        (lambda: ab.recommend(lacking, PROMISES), "it lacks client"),
+        (lambda: ab.sla(lacking, PROMISES), "it lacks client; it has kind, seq"),
+        (lambda: ab.rank_services(lacking, PROMISES), "it lacks client"),
         (lambda: ab.sla(revised.drop("opened"), PROMISES), "it lacks opened"),
         (lambda: ab.sla(revised.drop("seq"), PROMISES), "it lacks a key before seq, seq"),
-        (lambda: ab.Knowledge("x").absorb(lacking), "Knowledge.absorb cannot start: instances has"),
+        (
+            lambda: ab.ServiceStats("x").update(lacking),
+            "ServiceStats.update cannot start: instances has",
+        ),
     ):
         with pytest.raises(InvalidCall) as error:
             call()
@@ -177,15 +180,15 @@ def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
 
 def test_knowledge_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -> None:
     for promises in (None, {"a": "1 second", "b": "1 second"}):
-        known = ab.Knowledge(tmp_path / str(promises is None), promises)
-        known.absorb(revised)
+        known = ab.ServiceStats(tmp_path / str(promises is None), promises)
+        known.update(revised)
         first = known.of("a")
         assert (first.count, first.mean) == (6.0, pytest.approx(0.75))  # of the last revisions
-        known.absorb(revised.filter("revision = 0").withColumn("head", F.lit("b")))
-        known.absorb(revised.filter("revision = 0"), 0)  # a stream begins
+        known.update(revised.filter("revision = 0").withColumn("kind", F.lit("b")))
+        known.update(revised.filter("revision = 0"), 0)  # a stream begins
         assert (known.of("a").count, known.of("b").count) == (12.0, 6.0)
         known.store.compact()
-        known.absorb(revised.filter("client = 0"))
+        known.update(revised.filter("client = 0"))
         assert known.of("a").count == 13.0
     assert known.of("a", tau="1 day").violated == 4.0
     for tau, message in (("0 seconds", "tau must be longer than nothing"), ("x", "tau: 'x' is")):
@@ -195,11 +198,11 @@ def test_knowledge_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -
 
 def test_streams(spark: Any, tmp_path: Path) -> None:
     """Compliance, a standing recommendation and knowledge, straight from `assemble`."""
-    batches = invocations(4, rows=30, pages=3, seed=11)
-    closing = ab.count_or_timeout(2, "1 second")
+    batches = events(4, rows=30, pages=3, seed=11)
+    closing = ab.close.count(2, "1 second")
     feed = Feed(tmp_path, (CALL, CALL), idle=True).add(batches)
-    shape = {"key": ["page", "client"], "response": "ms", "close": closing, "late": "1 second"}
-    shape["collect"] = ["service", "ms"]
+    shape = {"key": ["page", "client"], "response": "ms", "close": closing, "watermark": "1 second"}
+    shape["keep"] = ["service", "ms"]
     promises = {f"/{n}": "400 ms" for n in range(3)}
     told = expected(spark, batches, closing, SECOND)
     want: Counter = Counter()
@@ -222,10 +225,10 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
         for kind, count in zip(("met", "violated", "unknown"), counts, strict=True):
             assert 0 <= count <= want[service, kind]
 
-    known = ab.Knowledge(tmp_path / "known", promises, service="page", period="1 minute")
+    known = ab.ServiceStats(tmp_path / "known", promises, service="page", period="1 minute")
     query = (
         ab.assemble(feed.streams(spark), **shape)
-        .writeStream.foreachBatch(known.absorb)
+        .writeStream.foreachBatch(known.update)
         .option("checkpointLocation", str(tmp_path / "k"))
         .trigger(availableNow=True)
         .start()
@@ -247,7 +250,7 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
     with pytest.raises(StateMismatch, match=f"holds the batches of query {query.id}"):
         known.store.write(0, [], "another")
 
-    ranked = ab.recommend(ab.assemble(feed.streams(spark), **shape), promises, service="page")
+    ranked = ab.rank_services(ab.assemble(feed.streams(spark), **shape), promises, service="page")
     query = (
         ranked.writeStream.format("memory")
         .queryName("ranked")
@@ -265,9 +268,9 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
 def instances_of(spark: Any, service: str = "'a'") -> Any:
     """Six instances of 0.4 to 2.4 seconds."""
     return spark.sql(
-        f"""SELECT {service} AS head, id AS client, 0 AS seq, 0 AS revision,
+        f"""SELECT {service} AS kind, id AS client, 0 AS seq, 0 AS revision,
             timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
-            0.4D * (id + 1) AS duration, 1D AS completeness FROM range(6)"""
+            0.4D * (id + 1) AS duration, 1D AS count_ratio FROM range(6)"""
     )
 
 
@@ -291,8 +294,8 @@ def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
     ):
         for call in (
             lambda p: ab.sla(frame, p),
-            lambda p: ab.recommend(frame, p),
-            lambda p: ab.Knowledge(tmp_path, p),
+            lambda p: ab.rank_services(frame, p),
+            lambda p: ab.ServiceStats(tmp_path, p),
         ):
             with pytest.raises(InvalidCall) as error:
                 call(promises)
@@ -313,21 +316,21 @@ def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
 )
 def test_services_of_any_type(spark: Any, tmp_path: Path, service: str, name: Any) -> None:
     frame = instances_of(spark, service)
-    known = ab.Knowledge(f"file://{tmp_path}/known", {name: "1 second"})
-    known.absorb(frame)
+    known = ab.ServiceStats(f"file://{tmp_path}/known", {name: "1 second"})
+    known.update(frame)
     assert known.of(name).count == 6 and known.of(name).met == 2
-    (best,) = ab.recommend(frame, {name: "1 second"}, prefer={name: 0.5}, weight=1).collect()
+    (best,) = ab.rank_services(frame, {name: "1 second"}, prefer={name: 0.5}, weight=1).collect()
     assert best["preference"] == best["score"] == 0.5
 
 
 def test_rows_without_a_service_or_an_end_are_left_out(spark: Any, tmp_path: Path) -> None:
     frame = instances_of(spark, "if(id > 1, 'a', null)")
     frame = frame.withColumn("closed", F.when(F.col("client") != 5, F.col("closed")))
-    known = ab.Knowledge(tmp_path)
-    known.absorb(frame)
+    known = ab.ServiceStats(tmp_path)
+    known.update(frame)
     assert [(row["service"], row["count"]) for row in known.table()] == [("a", 3.0)]
-    absent = frame.withColumn("head", F.lit(float("nan")))
-    known.absorb(absent)
+    absent = frame.withColumn("kind", F.lit(float("nan")))
+    known.update(absent)
     assert len(known.table()) == 1
 
 
@@ -335,69 +338,87 @@ def test_wrong_calls(spark: Any) -> None:
     frame = spark.createDataFrame(rows(5), SCHEMA)
     tick = spark.readStream.format("rate").load()
     live = tick.selectExpr(
-        "'a' AS head",
+        "'a' AS kind",
         "0 AS revision",
         "timestamp AS closed",
         "1D AS duration",
-        "1D AS completeness",
+        "1D AS count_ratio",
     )
-    dated = frame.withColumn("head", F.lit(date(2024, 5, 1)))
-    known = ab.Knowledge("x")
+    dated = frame.withColumn("kind", F.lit(date(2024, 5, 1)))
+    known = ab.ServiceStats("x")
     for call, message in (
         (lambda: ab.sla(frame, {}), "promises is empty"),
         (lambda: ab.sla(frame, {"a": "soon"}), "promise of 'a': 'soon' is not a duration"),
         (lambda: ab.sla(frame, {"a": True}), "promise of 'a': True is no finite number"),
-        (lambda: ab.sla(frame, PROMISES, service="x"), "no column 'x' in instances; it has head"),
+        (lambda: ab.sla(frame, PROMISES, service="x"), "no column 'x' in instances; it has kind"),
         (lambda: ab.sla(frame, PROMISES, service=None), "service must be the name of a column"),
         (lambda: ab.sla(frame, PROMISES, metric=["a"]), "metric must be the name of a column"),
         (
-            lambda: ab.sla(frame, PROMISES, metric="head"),
-            "column 'head' of instances is string; it",
+            lambda: ab.sla(frame, PROMISES, metric="kind"),
+            "column 'kind' of instances is string; it",
         ),
         (lambda: ab.sla(frame, PROMISES, complete=True), "complete must be a column such as"),
         (lambda: ab.sla(frame, PROMISES, period="0 s"), "period must be longer than nothing"),
         (lambda: ab.sla(frame, PROMISES, period=None), "period: None is not a duration"),
-        (lambda: ab.sla(dated, PROMISES), "promises names 'a', but column 'head' is date"),
-        (lambda: ab.sla(frame, {None: 1.0}), "promises names None, but column 'head' is string"),
+        (lambda: ab.sla(dated, PROMISES), "promises names 'a', but column 'kind' is date"),
+        (lambda: ab.sla(frame, {None: 1.0}), "promises names None, but column 'kind' is string"),
         (lambda: ab.sla(5, PROMISES), "instances must be a DataFrame of ab.assemble, got int"),
         (lambda: ab.sla(None, PROMISES), "instances must be a DataFrame of ab.assemble, got None"),
         (lambda: ab.sla(frame, None), "promises must be {service: promised} or a DataFrame"),
         (lambda: ab.sla(frame, [1]), "promises must be {service: promised} or a DataFrame"),
         (lambda: ab.sla(frame, frame), "promises has no column 'service'"),
-        (lambda: ab.recommend(frame, None), "promises must be {service: promised} or a DataFrame"),
         (
-            lambda: ab.recommend(frame, PROMISES, weight=2),
+            lambda: ab.rank_services(frame, None),
+            "promises must be {service: promised} or a DataFrame",
+        ),
+        (
+            lambda: ab.rank_services(frame, PROMISES, weight=2),
             "weight must be a number between 0 and 1",
         ),
-        (lambda: ab.recommend(frame, PROMISES, weight="x"), "weight must be a number between 0"),
-        (lambda: ab.recommend(frame, PROMISES, decay="x"), "decay: 'x' is not a duration"),
-        (lambda: ab.recommend(live, PROMISES, decay="1 day"), "for a stream keep ab.Knowledge"),
         (
-            lambda: ab.recommend(frame, PROMISES, prefer={"a": 7}),
+            lambda: ab.rank_services(frame, PROMISES, weight="x"),
+            "weight must be a number between 0",
+        ),
+        (lambda: ab.rank_services(frame, PROMISES, decay="x"), "decay: 'x' is not a duration"),
+        (
+            lambda: ab.rank_services(live, PROMISES, decay="1 day"),
+            "for a stream keep ab.ServiceStats",
+        ),
+        (
+            lambda: ab.rank_services(frame, PROMISES, prefer={"a": 7}),
             "preference for 'a' must be a number from 0 to 1, got 7",
         ),
-        (lambda: ab.recommend(frame, PROMISES, prefer={"a": float("nan")}), "number from 0 to 1"),
-        (lambda: ab.recommend(frame, PROMISES, prefer=["a"]), "prefer must be {service: pref"),
-        (lambda: ab.recommend(dated, {date(2024, 5, 1): 1}, prefer={"a": 1}), "prefer names 'a'"),
         (
-            lambda: ab.recommend(frame, PROMISES, top=1.5),
+            lambda: ab.rank_services(frame, PROMISES, prefer={"a": float("nan")}),
+            "number from 0 to 1",
+        ),
+        (lambda: ab.rank_services(frame, PROMISES, prefer=["a"]), "prefer must be {service: pref"),
+        (
+            lambda: ab.rank_services(dated, {date(2024, 5, 1): 1}, prefer={"a": 1}),
+            "prefer names 'a'",
+        ),
+        (
+            lambda: ab.rank_services(frame, PROMISES, top=1.5),
             "top must be a whole number of at least 1",
         ),
-        (lambda: ab.recommend(frame, PROMISES, top=0), "top must be a whole number of at least 1"),
-        (lambda: ab.Knowledge("x", period="0 s"), "period must be longer than nothing"),
-        (lambda: ab.Knowledge("x", period=None), "period: None is not a duration"),
-        (lambda: ab.Knowledge(None), "path must be a folder or the address of one, got None"),
-        (lambda: ab.Knowledge("x", [1]), "promises must be {service: promised} or a DataFrame"),
-        (lambda: ab.Knowledge("x", service=5), "service must be the name of a column, got 5"),
-        (lambda: known.absorb(None), "instances must be a DataFrame of ab.assemble, got None"),
-        (lambda: known.absorb(frame, "x"), "batch must be the number of a micro-batch, got 'x'"),
-        (lambda: known.absorb(frame, -1), "batch must be the number of a micro-batch, got -1"),
-        (lambda: known.absorb(live), "foreachBatch(known.absorb)"),
-        (lambda: known.absorb(frame.drop("duration")), "no column 'duration' in instances"),
-        (lambda: known.absorb(frame.drop("revision"), 0), "no column 'revision' in instances"),
         (
-            lambda: known.absorb(frame.withColumn("head", F.array("head"))),
-            "service column 'head' is array<string>, which names no service",
+            lambda: ab.rank_services(frame, PROMISES, top=0),
+            "top must be a whole number of at least 1",
+        ),
+        (lambda: ab.ServiceStats("x", period="0 s"), "period must be longer than nothing"),
+        (lambda: ab.ServiceStats("x", period=None), "period: None is not a duration"),
+        (lambda: ab.ServiceStats(None), "path must be a folder or the address of one, got None"),
+        (lambda: ab.ServiceStats("x", [1]), "promises must be {service: promised} or a DataFrame"),
+        (lambda: ab.ServiceStats("x", service=5), "service must be the name of a column, got 5"),
+        (lambda: known.update(None), "instances must be a DataFrame of ab.assemble, got None"),
+        (lambda: known.update(frame, "x"), "batch must be the number of a micro-batch, got 'x'"),
+        (lambda: known.update(frame, -1), "batch must be the number of a micro-batch, got -1"),
+        (lambda: known.update(live), "foreachBatch(known.update)"),
+        (lambda: known.update(frame.drop("duration")), "no column 'duration' in instances"),
+        (lambda: known.update(frame.drop("revision"), 0), "no column 'revision' in instances"),
+        (
+            lambda: known.update(frame.withColumn("kind", F.array("kind"))),
+            "service column 'kind' is array<string>, which names no service",
         ),
         (lambda: known.of("a", tau=5), "tau: 5 is not a duration"),
     ):

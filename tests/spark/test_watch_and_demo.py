@@ -84,7 +84,7 @@ def test_a_table_counts_every_batch_once():
     assert [figures["batch"] for figures in table.update(query)] == [0]
     assert table.update(query) == []
     # The trigger that found nothing had the number of the batch that comes now.
-    query.recentProgress += [progress(1, two_workers(5000, 1, late=2))]
+    query.recentProgress += [progress(1, two_workers(5000, 1, watermark=2))]
     query.recentProgress += [progress(2, [Load(0, rows_left=1, copies_left=1, state_rows=7)])]
     assert [figures["batch"] for figures in table.update(query)] == [1, 2]
     assert [figures["batch"] for figures in table.batches] == [1, 2]
@@ -188,7 +188,11 @@ def finished(spark, sent, tmp_path_factory):
         frames.append(reader.parquet(str(folder / name)))
     # Nothing is late however far apart the files are, so that every figure is known.
     pairs = ab.correlate(
-        *frames, where=ab.cosine("v") >= 0.9, window="60 seconds", late="1 hour", keep=["title"]
+        *frames,
+        where=ab.cosine("v") >= 0.9,
+        window="60 seconds",
+        watermark="1 hour",
+        keep=["title"],
     )
     query = (
         pairs.writeStream.format("memory")
@@ -239,7 +243,9 @@ def test_watch_says_why_a_real_query_failed(spark, sent, tmp_path):
         short = pa.array([v[:width] for v in table["v"].to_pylist()], pa.list_(pa.float32()))
         write_rows(table.drop(["v"]).append_column("v", short), tmp_path / name, 0)
         frames.append(spark.readStream.schema(SCHEMA).parquet(str(tmp_path / name)))
-    pairs = ab.correlate(*frames, where=ab.cosine("v") >= 0.9, window="60 seconds", late="1 hour")
+    pairs = ab.correlate(
+        *frames, where=ab.cosine("v") >= 0.9, window="60 seconds", watermark="1 hour"
+    )
     query = (
         pairs.writeStream.format("noop")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.plans.hashed import Ssp, keyed
+from anabranch.plans.hashed import Broadcast, keyed
 from tests.spark.feeds import Feed, scripted, settings
 
 GOOD = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds"}
@@ -110,7 +110,9 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "plan is text": (
         {"plan": "ssp"},
-        ["plan must be one of ab.ssp(...), ab.csp(...), ab.grid(...), ab.spans(...), got 'ssp'"],
+        [
+            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), got 'ssp'"
+        ],
     ),
     "bad_rows": ({"bad_rows": "skip"}, ["bad_rows must be 'fail' or 'drop', got 'skip'"]),
     "kept twice": (
@@ -121,12 +123,12 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         ],
     ),
     "several at once": (
-        {"window": "-1 second", "id": "nr", "plan": ab.ssp(3)},
+        {"window": "-1 second", "id": "nr", "plan": ab.broadcast(3)},
         [
             "window must not be negative, got '-1 second'; 0 seconds is allowed",
             f"left has no column 'nr' (needed by id); it has {COLUMNS}",
             f"right has no column 'nr' (needed by id); it has {COLUMNS}",
-            "plan ssp(3, master=left) has 3 workers, but spark.sql.shuffle.partitions is 2: use "
+            "plan broadcast(3, side=right) has 3 workers, but spark.sql.shuffle.partitions is 2: use "
             "fewer, or call ab.configure(spark, workers=3)",
         ],
     ),
@@ -138,7 +140,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
 def test_every_problem_is_named(spark: Any, feed: Feed, what: str, streaming: bool) -> None:
     call, want = WRONG[what]
     frames = feed.streams(spark) if streaming else feed.tables(spark)
-    call = {**call, "late": "1 second"} if streaming else call
+    call = {**call, "watermark": "1 second"} if streaming else call
     assert sorted(problems(*frames, **call)) == sorted(want)
     assert spark.streams.active == []
 
@@ -165,14 +167,14 @@ def test_what_must_be_given_is_named(spark: Any, feed: Feed) -> None:
 
 
 def test_one_side_streaming(spark: Any, feed: Feed) -> None:
-    found = problems(feed.streams(spark)[0], feed.tables(spark)[1], late="1 second")
+    found = problems(feed.streams(spark)[0], feed.tables(spark)[1], watermark="1 second")
     assert [text[:39] for text in found] == ["left is streaming and right is not: rea"]
 
 
 def test_streaming_needs_a_bound_on_lateness(spark: Any, feed: Feed) -> None:
     left, right = feed.streams(spark)
     (found,) = problems(left, right)
-    assert "late='10 seconds'" in found and "to left and right" in found
+    assert "watermark='10 seconds'" in found and "to left and right" in found
     (found,) = problems(left.withWatermark("ts", "1 second"), right)
     assert ".withWatermark('ts', '10 seconds') to right" in found
 
@@ -193,18 +195,18 @@ def test_adaptive_plans_are_not_for_tables(spark: Any, feed: Feed, tmp_path: Pat
 
 
 def test_a_control_directory_has_a_name(spark: Any, feed: Feed) -> None:
-    (found,) = problems(*feed.streams(spark), late="1 second", control="")
+    (found,) = problems(*feed.streams(spark), watermark="1 second", control="")
     assert found == "control must be the path of a directory, got ''"
 
 
 def test_a_plan_that_a_log_cannot_hold_is_refused(spark: Any, feed: Feed, tmp_path: Path) -> None:
-    class Mine(Ssp):
+    class Mine(Broadcast):
         kind = "mine"
 
         def to_dict(self) -> dict[str, Any]:
             return {**super().to_dict(), "plan": "mine"}
 
-    call = {**GOOD, "late": "1 second", "control": str(tmp_path / "c")}
+    call = {**GOOD, "watermark": "1 second", "control": str(tmp_path / "c")}
     with pytest.raises(ValueError, match=r"cannot be written to a log.*without control="):
         ab.correlate(*feed.streams(spark), **call, plan=Mine(2))
     assert ab.PlanLog(call["control"]).entries() == []
@@ -214,31 +216,35 @@ def test_a_plan_other_than_that_of_the_log_is_warned_of(
     spark: Any, feed: Feed, tmp_path: Path
 ) -> None:
     control = str(tmp_path / "c")
-    call = {**GOOD, "late": "1 second", "control": control}
-    ab.PlanLog(control).begin(ab.ssp(2))
-    with pytest.warns(UserWarning, match=r"begun with ssp\(2.*plan=grid\(1, 2\) has no effect"):
+    call = {**GOOD, "watermark": "1 second", "control": control}
+    ab.PlanLog(control).begin(ab.broadcast(2))
+    with pytest.warns(
+        UserWarning, match=r"begun with broadcast\(2.*plan=grid\(1, 2\) has no effect"
+    ):
         ab.correlate(*feed.streams(spark), **call, plan=ab.grid(1, 2))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+        ab.correlate(*feed.streams(spark), **call, plan=ab.broadcast(2))
         ab.correlate(*feed.streams(spark), **call)
-    assert [str(entry.plan) for entry in ab.PlanLog(control).entries()] == ["ssp(2, master=left)"]
+    assert [str(entry.plan) for entry in ab.PlanLog(control).entries()] == [
+        "broadcast(2, side=right)"
+    ]
 
 
 def test_a_call_leaves_nothing_behind(spark: Any, feed: Feed, tmp_path: Path) -> None:
     control = tmp_path / "c"
-    call = {**GOOD, "late": "1 second", "control": str(control)}
-    ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+    call = {**GOOD, "watermark": "1 second", "control": str(control)}
+    ab.correlate(*feed.streams(spark), **call, plan=ab.broadcast(2))
     before = len(spark.streams._jsqm.listListeners())
     for _ in range(20):
-        ab.correlate(*feed.streams(spark), **call, plan=ab.ssp(2))
+        ab.correlate(*feed.streams(spark), **call, plan=ab.broadcast(2))
     assert not control.exists()
     assert len(spark.streams._jsqm.listListeners()) == before
 
 
 def test_two_bounds_on_lateness(spark: Any, feed: Feed) -> None:
     left, right = feed.streams(spark)
-    (found,) = problems(left.withWatermark("ts", "1 second"), right, late="1 second")
+    (found,) = problems(left.withWatermark("ts", "1 second"), right, watermark="1 second")
     assert found.startswith("left already has a watermark")
 
 
@@ -253,7 +259,7 @@ def test_a_watermark_on_another_column_does_not_count(spark: Any, feed: Feed) ->
 def test_the_state_store_must_be_rocksdb(spark: Any, feed: Feed) -> None:
     provider = "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
     with settings(spark, streaming__stateStore__providerClass=provider):
-        (found,) = problems(*feed.streams(spark), late="1 second")
+        (found,) = problems(*feed.streams(spark), watermark="1 second")
         assert "HDFSBackedStateStoreProvider" in found and "ab.configure(spark" in found
         assert ab.correlate(*feed.tables(spark), **GOOD).count() >= 0  # batch needs no state
 
@@ -263,7 +269,7 @@ def test_partitions_that_do_not_spread_are_warned_of(spark: Any, feed: Feed) -> 
         settings(spark, shuffle__partitions=11),
         pytest.warns(UserWarning, match=r"spark.sql.shuffle.partitions is 11.*ab.configure"),
     ):
-        ab.correlate(*feed.streams(spark), **GOOD, late="1 second")
+        ab.correlate(*feed.streams(spark), **GOOD, watermark="1 second")
 
 
 def test_something_that_is_no_dataframe(spark: Any, feed: Feed) -> None:

@@ -1,7 +1,7 @@
 """Distributions fitted to times and sizes, and window sizes chosen from them.
 
 ==================  ========================================================================
-`fit_windows`       size and timeout of windows, from a sample of invocations
+`fit_windows`       size and timeout of windows, from a sample of events
 `fit_hyper_erlang`  mixtures of Erlang branches by G-FIT, branches found by themselves
 `fit_erlang`        one Erlang distribution, by likelihood
 `fit_two_moments`   from mean and variation: Erlang mixture or balanced exponentials

@@ -119,10 +119,10 @@ class Erlang(HyperErlang):
 
     Examples
     --------
-    Equation 4 of the DSSIS paper, the degrees of pages, and its window size for 90 %:
+    Equation 4 of the DSSIS paper, the sizes of pages, and its window size for 90 %:
 
-    >>> degrees = Erlang(100, 8.7963)
-    >>> [round(float(degrees.cdf(n)), 4) for n in (12, 13, 14)]
+    >>> sizes = Erlang(100, 8.7963)
+    >>> [round(float(sizes.cdf(n)), 4) for n in (12, 13, 14)]
     [0.7186, 0.9199, 0.9857]
     """
 

@@ -29,11 +29,11 @@ def plot_distribution(fit: Any, data: ArrayLike | None = None, *, axes: Any = No
 
 
 def plot_windows(fit: Any) -> Any:
-    """Degrees above, spans below; density left, distribution right; what was chosen is marked."""
+    """Sizes above, spans below; density left, distribution right; what was chosen is marked."""
     figure, axes = _pyplot().subplots(2, 2, figsize=(9.5, 6.4), layout="constrained")
-    end = max(float(fit.degree.values[-1]), float(fit.degree_fit.ppf(0.999)))
-    _density(axes[0, 0], fit.degree_fit, fit.degree, end, whole=True)
-    _distribution(axes[0, 1], fit.degree_fit, fit.degree, end)
+    end = max(float(fit.degree.values[-1]), float(fit.size_fit.ppf(0.999)))
+    _density(axes[0, 0], fit.size_fit, fit.degree, end, whole=True)
+    _distribution(axes[0, 1], fit.size_fit, fit.degree, end)
     end = max(float(fit.span_fit.ppf(0.999)), fit.timeout * 1.1)
     _density(axes[1, 0], fit.span_fit, fit.span, end)
     _distribution(axes[1, 1], fit.span_fit, fit.span, end)
@@ -44,9 +44,9 @@ def plot_windows(fit: Any) -> Any:
         axis.axvline(at, color="tab:red", linewidth=1, label=text)
         axis.legend(loc="lower right")
     for axis in axes[0]:
-        axis.set_xlabel("invocations of an instance")
+        axis.set_xlabel("events of an instance")
     for axis in axes[1]:
-        axis.set_xlabel("seconds from first to last invocation")
+        axis.set_xlabel("seconds from first to last event")
     figure.suptitle(f"{fit.instances:,} instances")
     return figure
 

@@ -1,4 +1,4 @@
-"""Instances out of a sample of invocations or of assembled rows: degrees, spans, what is cut."""
+"""Instances out of a sample of events or of assembled rows: sizes, spans, what is cut."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ASSEMBLED = ("count", "first_ts", "last_ts")
 """Columns by which rows of `ab.assemble` are known."""
 
 _WINDOW = ("seq", "opened")  # these tell the windows of one key apart
-_KEYS = ("head", "instance_ts", "started", "client")
+_KEYS = ("kind", "instance_ts", "started", "client")
 _TIMES = ("event_ts", "ts", "time")
 CUT = ("evicted", "flush")
 """Reasons of windows that were closed before their time."""
@@ -32,17 +32,17 @@ class Instances:
 
     Attributes
     ----------
-    degrees, spans, complete
-        Invocations, seconds from first to last, and whether that is all there was.
+    sizes, spans, complete
+        Events, seconds from first to last, and whether that is all there was.
     rate
         Instances per second, if the sample is long enough to tell.
     unsettled, rejected
-        Instances and invocations left out.
+        Instances and events left out.
     notes
         What to know before relying on it.
     """
 
-    degrees: Floats
+    sizes: Floats
     spans: Floats
     complete: np.ndarray[Any, np.dtype[np.bool_]]
     rate: float | None = None
@@ -51,18 +51,16 @@ class Instances:
     notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls, degrees: ArrayLike, spans: ArrayLike, complete: ArrayLike | None = None
-    ) -> Instances:
+    def of(cls, sizes: ArrayLike, spans: ArrayLike, complete: ArrayLike | None = None) -> Instances:
         """From two lists, and a third of truth values if some were cut off."""
-        count = np.asarray(degrees, dtype=np.float64)
+        count = np.asarray(sizes, dtype=np.float64)
         whole = np.ones(len(count), bool) if complete is None else np.asarray(complete, bool)
         return cls(count, np.asarray(spans, dtype=np.float64), whole)
 
     @property
     def count(self) -> int:
         """Number of instances."""
-        return len(self.degrees)
+        return len(self.sizes)
 
 
 @dataclass(frozen=True)
@@ -94,9 +92,9 @@ class Rows:
     key, window
         The key's columns, and those that tell windows of one key apart.
     first, last, count, whole
-        First and last time in microseconds, invocations, and whether that is all there was.
+        First and last time in microseconds, events, and whether that is all there was.
     rejected
-        Invocations that are in no row, since they had no key or no time.
+        Events that are in no row, since they had no key or no time.
     """
 
     key: list[Any]
@@ -121,7 +119,7 @@ class Rows:
         if not good.num_rows:
             raise InvalidCall(
                 "fit_windows",
-                [f"the sample has no usable invocation ({rejected} without key or time)"],
+                [f"the sample has no usable event ({rejected} without key or time)"],
             )
         if keys:
             # A revision counts what its window had before, so the last one says it all; windows of
@@ -131,9 +129,9 @@ class Rows:
                 good = _grouped(good, [*keys, *window], "max")
             good = _grouped(good, list(keys), "sum")
         first, last = good["first"].to_numpy(), good["last"].to_numpy()
-        degrees = good["count"].to_numpy().astype(np.float64)
+        sizes = good["count"].to_numpy().astype(np.float64)
         whole = good["whole"].to_numpy().astype(bool)
-        return _settled(first, last, degrees, whole, settle, rejected)
+        return _settled(first, last, sizes, whole, settle, rejected)
 
 
 def resolve(names: Sequence[Any], key: Any, time: Any, complete: Any) -> Columns:
@@ -190,7 +188,7 @@ def read_instances(
 
 
 def _rows(table: pa.Table, columns: Columns) -> Rows:
-    """First time, last time, count and completeness of every row."""
+    """First time, last time, count and count_ratio of every row."""
     ones = pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=np.int64))])
     whole = pa.chunked_array([pa.array(np.ones(table.num_rows, dtype=bool))])
     if columns.assembled:
@@ -201,7 +199,7 @@ def _rows(table: pa.Table, columns: Columns) -> Rows:
         count = pc.cast(table["count"], pa.int64())
         if columns.reason:
             # Assembled rows are whole unless they were thrown out or cut by the end of the input.
-            # Their own completeness is no witness: it is relative to a window's size.
+            # Their own count_ratio is no witness: it is relative to a window's size.
             reasons = pc.cast(table["reason"], pa.string())
             whole = pc.invert(pc.is_in(reasons, value_set=pa.array(CUT)))
     else:
@@ -263,7 +261,7 @@ def _truth(column: Any, name: str) -> Any:
 def _settled(
     first: np.ndarray,
     last: np.ndarray,
-    degrees: Floats,
+    sizes: Floats,
     whole: np.ndarray,
     settle: float | None,
     rejected: int,
@@ -286,7 +284,7 @@ def _settled(
         kept = np.ones(len(first), bool)
     begun = float(np.ptp(first)) / 1e6
     return Instances(
-        degrees[kept],
+        sizes[kept],
         spans[kept],
         whole[kept],
         rate=(len(first) - 1) / begun if begun > 0 else None,
@@ -306,7 +304,7 @@ def _names(sample: Any) -> list[Any]:
         "fit_windows",
         [
             "sample must be a Spark DataFrame, a pandas DataFrame or an Arrow table of "
-            f"invocations, got {type(sample).__name__}"
+            f"events, got {type(sample).__name__}"
         ],
     )
 

@@ -1,7 +1,7 @@
 """The small window array as a queue without waiting: how many windows are open, and for how long.
 
 After section 6.4 of the DSSIS paper, which takes the operator for G/G/c with the mean life of a
-window as service time. Two things are added. The life follows from size, timeout, degrees and spans
+window as service time. Two things are added. The life follows from size, timeout, sizes and spans
 and need not be measured; and an instance that outlives its window, by count or by time, opens a
 *second window*, which nearly always waits for its timeout. Without it a smaller size seems to save
 memory where it costs memory.
@@ -37,7 +37,7 @@ class WindowArray:
     windows, peak
         Mean number of open windows, and the number that is exceeded only rarely.
     tuples
-        Mean number of invocations held in them.
+        Mean number of events held in them.
     first_life, life
         Mean life in seconds of an instance's first window, and of any window.
     second
@@ -45,9 +45,9 @@ class WindowArray:
     full
         Share of first windows that close because they are full; the others wait for the timeout.
     complete
-        Share of instances whose invocations all fall into the first window.
+        Share of instances whose events all fall into the first window.
     storage, reserved
-        Bytes held on average; and if every window reserves room for `size` invocations.
+        Bytes held on average; and if every window reserves room for `size` events.
     """
 
     size: int
@@ -69,7 +69,7 @@ def window_array(
     rate: float,
     size: int,
     timeout: float,
-    degrees: tuple[ArrayLike, ArrayLike],
+    sizes: tuple[ArrayLike, ArrayLike],
     span: Distribution,
     *,
     arrival_scv: float = 1.0,
@@ -87,14 +87,14 @@ def window_array(
         Instances per second.
     size, timeout
         A window closes at this count or after so many seconds.
-    degrees
-        Numbers of invocations and their probabilities.
+    sizes
+        Numbers of events and their probabilities.
     span
-        Seconds from the first to the last invocation of an instance.
+        Seconds from the first to the last event of an instance.
     arrival_scv
         Squared coefficient of variation of the time between instances; 1 for a Poisson process.
     tuple_bytes
-        Size of an invocation; the paper's is 135 bytes.
+        Size of an event; the paper's is 135 bytes.
     peak
         The probability that `WindowArray.peak` is not exceeded.
 
@@ -111,7 +111,7 @@ def window_array(
     ...  for n in (10, 13)]
     [True, False]
     """
-    counts, shares = _check(rate, size, timeout, degrees, arrival_scv, tuple_bytes, peak)
+    counts, shares = _check(rate, size, timeout, sizes, arrival_scv, tuple_bytes, peak)
     spans = span.ppf((np.arange(_SPANS) + 0.5) / _SPANS)
     nodes, weights = np.polynomial.legendre.leggauss(_AGES)
     ages, weights = (nodes + 1) * timeout / 2, weights * timeout / 2
@@ -150,7 +150,7 @@ def window_array(
 
 
 def _first_window(count: int, size: int, ages: Floats, spans: Floats) -> tuple[Floats, Floats]:
-    """Whether the first window is open at each age, and how many invocations it then holds."""
+    """Whether the first window is open at each age, and how many events it then holds."""
     if count == 1:
         return (np.ones(len(ages)),) * 2 if size > 1 else (np.zeros(len(ages)),) * 2
     age, span = ages[:, None], spans[None, :]
@@ -170,7 +170,7 @@ def _first_window(count: int, size: int, ages: Floats, spans: Floats) -> tuple[F
 
 
 def _second_window(count: int, size: int, timeout: float, spans: Floats) -> float:
-    """Invocations held in second windows, times how long; with calls evenly spaced."""
+    """Events held in second windows, times how long; with calls evenly spaced."""
     gap = spans / max(count - 1, 1)
     filled = (size - 1) * gap
     by_count = (filled <= timeout) & (count > size)
@@ -195,7 +195,7 @@ def _check(
     rate: float,
     size: int,
     timeout: float,
-    degrees: tuple[ArrayLike, ArrayLike],
+    sizes: tuple[ArrayLike, ArrayLike],
     arrival_scv: float,
     tuple_bytes: float,
     peak: float,
@@ -211,16 +211,16 @@ def _check(
         problems.append(f"arrival_scv must be a finite number of at least 0, got {arrival_scv!r}")
     if not (is_number(peak) and 0.5 <= peak < 1):
         problems.append(f"peak must be a probability from 0.5 to below 1, got {peak!r}")
-    counts = np.asarray(degrees[0], dtype=np.float64)
-    shares = np.asarray(degrees[1], dtype=np.float64)
+    counts = np.asarray(sizes[0], dtype=np.float64)
+    shares = np.asarray(sizes[1], dtype=np.float64)
     if counts.ndim != 1 or counts.shape != shares.shape or not len(counts):
-        problems.append("degrees must be two lists of one length: counts and their probabilities")
+        problems.append("sizes must be two lists of one length: counts and their probabilities")
     else:
         if not np.all((counts >= 1) & (counts < _MOST) & (counts == np.rint(counts))):
-            problems.append("degrees must count at least 1 invocation, in whole numbers")
+            problems.append("sizes must count at least 1 event, in whole numbers")
         if not (np.all(shares >= 0) and abs(shares.sum() - 1) <= 1e-6):
             problems.append(
-                "probabilities of degrees must be at least 0 and sum to 1, they sum to "
+                "probabilities of sizes must be at least 0 and sum to 1, they sum to "
                 f"{shares.sum():g}"
             )
     if problems:

@@ -1,4 +1,4 @@
-"""Window size and timeout from a sample of invocations: `ab.fit_windows`."""
+"""Window size and timeout from a sample of events: `ab.fit_windows`."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class WindowFit:
     alpha, beta, tolerance
         What was asked for.
     degree, span
-        Invocations per instance and seconds from the first to the last, as seen; what was cut off
+        Events per instance and seconds from the first to the last, as seen; what was cut off
         is accounted for.
-    degree_fit, span_fit
+    size_fit, span_fit
         The distributions fitted to them.
-    instances, invocations
-        Number of instances used, and of their invocations.
+    instances, events
+        Number of instances used, and of their events.
     rate
         Instances per second of the sample; None if it is too short to tell.
     unsettled, rejected, cut
-        Instances left out because they began too close to the sample's end; invocations without
+        Instances left out because they began too close to the sample's end; events without
         a key or a time; instances known to be incomplete.
     notes
         What to know before relying on it.
@@ -59,10 +59,10 @@ class WindowFit:
     tolerance: float | None
     degree: Survival
     span: Survival
-    degree_fit: HyperErlang
+    size_fit: HyperErlang
     span_fit: Distribution
     instances: int
-    invocations: int
+    events: int
     rate: float | None
     unsettled: int
     rejected: int
@@ -75,15 +75,15 @@ class WindowFit:
         return f"{math.ceil(self.timeout * 1000 - 1e-6)} milliseconds"
 
     @property
-    def degrees(self) -> tuple[Floats, Floats]:
-        """Degrees and their probabilities, as the queueing models take them."""
+    def sizes(self) -> tuple[Floats, Floats]:
+        """Sizes and their probabilities, as the queueing models take them."""
         return self.degree.shares()
 
     def table(self) -> list[dict[str, Any]]:
-        """One row for degrees and one for spans: chosen value, what it covers, and the fit."""
+        """One row for sizes and one for spans: chosen value, what it covers, and the fit."""
         rows = []
         for name, unit, chosen, seen, fit, shift in (
-            ("degree", "invocations", self.size, self.degree, self.degree_fit, 0.5),
+            ("degree", "events", self.size, self.degree, self.size_fit, 0.5),
             ("span", "seconds", self.timeout, self.span, self.span_fit, 0.0),
         ):
             rows.append(
@@ -117,8 +117,8 @@ class WindowFit:
         )
         rate = "" if self.rate is None else f", {self.rate:.4g}/s"
         lines = [
-            f"close at {self.size} invocations or after {self.timeout:.4g} seconds  ({asked})",
-            f"from {self.instances:,} instances of {self.invocations:,} invocations{rate}",
+            f"close at {self.size} events or after {self.timeout:.4g} seconds  ({asked})",
+            f"from {self.instances:,} instances of {self.events:,} events{rate}",
             "",
             f"{'':8}{'chosen':>8}{'covers':>9}{'fitted':>9}{'mean':>9}{'median':>9}{'p95':>9}"
             f"{'gap':>8}",
@@ -129,7 +129,7 @@ class WindowFit:
                 f"{row['covers_fitted']:>9.2%}{row['mean']:>9.4g}{row['median']:>9.4g}"
                 f"{row['p95']:>9.4g}{row['distance']:>8.3f}"
             )
-        lines += ["", f"degree  {self.degree_fit!r}", f"span    {self.span_fit!r}"]
+        lines += ["", f"degree  {self.size_fit!r}", f"span    {self.span_fit!r}"]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -187,7 +187,7 @@ def check(alpha: Any, beta: Any, tolerance: Any, settle: Any) -> float | None:
 def fit_instances(
     found: Instances, *, alpha: float = 0.9, beta: float = 0.05, tolerance: float | None = None
 ) -> WindowFit:
-    """Choose window parameters from degrees and spans that are known already.
+    """Choose window parameters from sizes and spans that are known already.
 
     Examples
     --------
@@ -197,16 +197,16 @@ def fit_instances(
     >>> fit.size, abs(fit.timeout - 23.3) < 1
     (8, True)
     """
-    degree = Survival(found.degrees, found.complete)
+    degree = Survival(found.sizes, found.complete)
     span = Survival(found.spans, found.complete)
     notes = list(found.notes)
-    degree_fit = fit_hyper_erlang(found.degrees, complete=found.complete, counts=True)
+    size_fit = fit_hyper_erlang(found.sizes, complete=found.complete, counts=True)
     span_fit = _fit_spans(found.spans, found.complete)
     gap = span.distance(span_fit.cdf(span.values))
     if tolerance is not None:
         size, timeout = choose_window(degree.shares(), span_fit, tolerance)
     else:
-        size = _least(degree, degree_fit, alpha, notes)
+        size = _least(degree, size_fit, alpha, notes)
         timeout = float(span_fit.ppf(1 - beta))
         seen = float(span.ppf(1 - beta))
         if gap > _GOOD_FIT and math.isfinite(seen):
@@ -216,7 +216,7 @@ def fit_instances(
             timeout = seen
     if found.count < 500:
         notes.append(f"only {found.count} instances: expect other values from another sample")
-    # A window of no length would close before its second invocation.
+    # A window of no length would close before its second event.
     timeout = max(timeout, 1e-3)
     return WindowFit(
         size=size,
@@ -226,10 +226,10 @@ def fit_instances(
         tolerance=tolerance,
         degree=degree,
         span=span,
-        degree_fit=degree_fit,
+        size_fit=size_fit,
         span_fit=span_fit,
         instances=found.count,
-        invocations=int(found.degrees.sum()),
+        events=int(found.sizes.sum()),
         rate=found.rate,
         unsettled=found.unsettled,
         rejected=found.rejected,
@@ -239,7 +239,7 @@ def fit_instances(
 
 
 def choose_window(
-    degrees: tuple[ArrayLike, ArrayLike], span: Distribution, tolerance: float
+    sizes: tuple[ArrayLike, ArrayLike], span: Distribution, tolerance: float
 ) -> tuple[int, float]:
     """The cheapest size and timeout that keep a share ``1 - tolerance`` of instances whole.
 
@@ -257,7 +257,7 @@ def choose_window(
     >>> choose_window((x, share), span, 0.05)
     (17, 22.0)
     """
-    counts, shares = np.asarray(degrees[0]), np.asarray(degrees[1], dtype=np.float64)
+    counts, shares = np.asarray(sizes[0]), np.asarray(sizes[1], dtype=np.float64)
     shares = shares / shares.sum()
     order = np.argsort(counts)
     covered = np.cumsum(shares[order])
@@ -299,7 +299,7 @@ def _least(seen: Survival, fit: HyperErlang, alpha: float, notes: list[str]) -> 
     if math.isfinite(size):
         return int(size)
     notes.append(
-        f"so many instances were cut off that {alpha:g} of the degrees were never seen whole: "
+        f"so many instances were cut off that {alpha:g} of the sizes were never seen whole: "
         "the size is the fit's"
     )
     return max(1, math.ceil(float(fit.ppf(alpha)) - 0.5))

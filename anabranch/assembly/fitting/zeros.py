@@ -1,4 +1,4 @@
-"""A share of exact zeros beside a density: instances of a single invocation span no time."""
+"""A share of exact zeros beside a density: instances of a single event span no time."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ _OWNER = "owner.json"
 
 
 def summarise(batch: pa.RecordBatch) -> Iterator[tuple[Any, int, Summary]]:
-    """Summaries by service and period of rows with a figure, a completeness and a verdict.
+    """Summaries by service and period of rows with a figure, a count_ratio and a verdict.
 
     Examples
     --------
     >>> rows = pa.RecordBatch.from_pydict({"service": ["a", "b", "a"], "period": [0, 0, 0],
-    ...     "figure": [1.0, 5.0, 3.0], "completeness": [1.0, None, 0.5],
+    ...     "figure": [1.0, 5.0, 3.0], "count_ratio": [1.0, None, 0.5],
     ...     "verdict": ["met", "unknown", "violated"]})
-    >>> [(s, p, x.count, x.mean, x.completeness, x.met) for s, p, x in summarise(rows)]
+    >>> [(s, p, x.count, x.mean, x.count_ratio, x.met) for s, p, x in summarise(rows)]
     [('a', 0, 2.0, 2.0, 0.75, 1.0), ('b', 0, 1.0, 5.0, None, 0.0)]
     """
     if not batch.num_rows:
@@ -46,7 +46,7 @@ def summarise(batch: pa.RecordBatch) -> Iterator[tuple[Any, int, Summary]]:
     codes = names.indices.to_numpy()
     periods, verdicts = batch.column("period").to_numpy(), np.array(batch.column("verdict"))
     figures = batch.column("figure").to_numpy(zero_copy_only=False)
-    shares = batch.column("completeness").to_numpy(zero_copy_only=False)
+    shares = batch.column("count_ratio").to_numpy(zero_copy_only=False)
     order = np.lexsort((periods, codes))
     fresh = np.diff(codes[order], prepend=-1) != 0
     fresh |= np.diff(periods[order], prepend=periods[order[0]]) != 0

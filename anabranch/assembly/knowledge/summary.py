@@ -1,4 +1,4 @@
-"""Mergeable summaries of a figure: count, mean, spread, quantiles, completeness; with decay.
+"""Mergeable summaries of a figure: count, mean, spread, quantiles, count_ratio; with decay.
 
 Quantiles come from a histogram whose classes grow by a constant factor, so that every quantile is
 within 1 % of a value that is there. Classes are fixed beforehand: merging is adding, in any order
@@ -65,7 +65,7 @@ class Summary:
     count, mean, m2
         Weight, mean, and sum of squared deviations from the mean.
     complete, rated
-        Sum of completeness, and the weight of those whose completeness is known.
+        Sum of count_ratio, and the weight of those whose count_ratio is known.
     met, violated, unknown
         What came of the promise, if there is one.
     classes
@@ -94,21 +94,21 @@ class Summary:
     classes: dict[int, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, values: Any, completeness: Sequence[float | None] | None = None) -> Summary:
+    def of(cls, values: Any, count_ratio: Sequence[float | None] | None = None) -> Summary:
         """The summary of figures, each of weight 1.
 
         Figures that are NaN or infinite have no place in a mean and are left out.
 
         Examples
         --------
-        >>> Summary.of([1.0, float("inf")]).count, Summary.of([], [0.5]).completeness
+        >>> Summary.of([1.0, float("inf")]).count, Summary.of([], [0.5]).count_ratio
         (1.0, 0.5)
         """
         figures = np.asarray(values, np.float64)
         figures = figures[np.isfinite(figures)]
         mean = float(figures.mean()) if len(figures) else 0.0
         numbers, counts = np.unique(class_of(figures), return_counts=True)
-        known = [c for c in completeness or () if c is not None]
+        known = [c for c in count_ratio or () if c is not None]
         return cls(
             count=float(len(figures)),
             mean=mean,
@@ -166,8 +166,8 @@ class Summary:
         return self.m2 / self.count if self.count else 0.0
 
     @property
-    def completeness(self) -> float | None:
-        """The mean completeness of those for which it is known."""
+    def count_ratio(self) -> float | None:
+        """The mean count_ratio of those for which it is known."""
         return self.complete / self.rated if self.rated else None
 
     @property

@@ -9,7 +9,7 @@ import numpy as np
 from anabranch.correlation.emd.ground import Ground
 from anabranch.correlation.emd.masses import KEY_SLACK, keys_of
 from anabranch.flow.blocks import Block
-from anabranch.plans.spans import Spans
+from anabranch.plans.ranges import Ranges
 
 __all__ = ["Locality"]
 
@@ -31,6 +31,6 @@ class Locality:
         """The key of each row."""
         return keys_of(block, self.slot, self.ground)
 
-    def bind(self, plan: Spans) -> Spans:
+    def bind(self, plan: Ranges) -> Ranges:
         """The plan for the keys of this predicate."""
         return plan.bind(self.slot, self.ground.key_range, self.reach)

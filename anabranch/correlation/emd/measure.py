@@ -83,7 +83,7 @@ def emd(
         score is that upper bound, with ``"exact"`` its distance, at the cost of solving it. On
         lines and circles scores are always exact.
     dim
-        The number of bins of a line or circle; needed for ``ab.spans`` and to drop bad rows.
+        The number of bins of a line or circle; needed for ``ab.ranges`` and to drop bad rows.
 
     Examples
     --------

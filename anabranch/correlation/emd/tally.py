@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anabranch.plans.spans import span_of
+from anabranch.plans.ranges import range_of
 
 __all__ = ["Tally"]
 
@@ -54,4 +54,4 @@ class Tally:
         low, high, count = self.spans
         if len(self.work) != count:
             self.work = np.zeros(count)
-        self.work += np.bincount(span_of(keys, low, high, count), units, count)
+        self.work += np.bincount(range_of(keys, low, high, count), units, count)

@@ -51,7 +51,7 @@ class Mergers:
         log = PlanLog(path)
         if log.current() is not None:
             raise StateMismatch(
-                f"the control directory {path} holds a plan log, and ab.interest keeps none: give "
+                f"the control directory {path} holds a plan log, and ab.selective keeps none: give "
                 "this nearest a directory of its own"
             )
         log.claim(user)

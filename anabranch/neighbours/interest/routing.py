@@ -1,8 +1,8 @@
-"""The routing ``interest`` of `nearest`: objects go only to workers to which they may matter.
+"""The routing ``selective`` of `nearest`: objects go only to workers to which they may matter.
 
 Every worker is the owner of some queries, near ones together, and the home of some objects, by a
 hash of their id. An object goes to its home, and from there to those owners that cannot rule it
-out; see `anabranch.neighbours.interest.homes`. Under ``ssp`` it goes to all workers.
+out; see `anabranch.neighbours.interest.homes`. Under ``broadcast`` it goes to all workers.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ import numpy as np
 
 from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import refuse, worker_problems
-from anabranch.plans.hashed import Ssp, ssp
+from anabranch.plans.hashed import Broadcast, ssp
 from anabranch.plans.plan import Routing
 
-__all__ = ["Interest", "cheaper_plan", "interest", "rows_per_object"]
+__all__ = ["Selective", "cheaper_plan", "interest", "rows_per_object"]
 
 _SENT = ((1, 15.0), (9, 2.7), (81, 1.1))  # copies sent, in units of k / n for each query: measured
 # A small micro-batch takes 1.4 times as long with a second stateful operator, so rows must be fewer
@@ -27,7 +27,7 @@ _WORTH_IT = 0.5
 
 
 @dataclass(frozen=True)
-class Interest(Routing):
+class Selective(Routing):
     """Objects at home by hash of their id, queries by zones; see `interest`."""
 
     workers: int
@@ -41,7 +41,7 @@ class Interest(Routing):
         return f"interest({self.workers})"
 
 
-def interest(workers: int) -> Interest:
+def selective(workers: int) -> Selective:
     """For `nearest`: send objects only to workers that have a query to which they may matter.
 
     It needs streaming objects, fixed queries with windows of time, ``method="exact"`` and a
@@ -49,11 +49,11 @@ def interest(workers: int) -> Interest:
 
     Examples
     --------
-    >>> print(interest(8))
-    interest(8)
+    >>> print(selective(8))
+    selective(8)
     """
     refuse("interest", worker_problems("workers", workers))
-    return Interest(int(workers))
+    return Selective(int(workers))
 
 
 def rows_per_object(queries: int, k: float, objects: float, workers: int) -> dict[str, float]:
@@ -82,8 +82,8 @@ def rows_per_object(queries: int, k: float, objects: float, workers: int) -> dic
     }
 
 
-def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Ssp | Interest:
-    """``interest`` where it shuffles less than half of what ``ssp`` does, else ``ssp``.
+def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Broadcast | Selective:
+    """``selective`` where it shuffles less than half of what ``broadcast`` does, else ``broadcast``.
 
     `k` is the mean over the queries. A second stateful operator makes micro-batches longer, so a
     few rows less are not worth it.
@@ -91,9 +91,9 @@ def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Ssp | 
     Examples
     --------
     >>> print(cheaper_plan(400, 9, 40_000, workers=16))
-    interest(16)
+    selective(16)
     >>> print(cheaper_plan(400, 9, 40_000, workers=2), cheaper_plan(1_000_000, 9, 40_000, 16))
-    ssp(2, master=left) ssp(16, master=left)
+    broadcast(2, side=right) broadcast(16, side=right)
     """
     rows = rows_per_object(queries, k, objects, workers)
-    return interest(workers) if rows["B"] < _WORTH_IT * rows["A"] else ssp(workers)
+    return selective(workers) if rows["B"] < _WORTH_IT * rows["A"] else broadcast(workers)

@@ -18,7 +18,7 @@ import numpy as np
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import FAINT
 
-__all__ = ["Grid", "GRID_DIMENSIONS", "cells_per_axis"]
+__all__ = ["GRID_DIMENSIONS", "Grid", "cells_per_axis"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

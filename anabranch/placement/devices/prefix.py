@@ -20,7 +20,7 @@ import numpy as np
 from anabranch.flow.process import njit
 from anabranch.placement.graph import ViewGraph
 
-__all__ = ["Levels", "prefix_rule", "source_levels", "sharing_devices"]
+__all__ = ["Levels", "prefix_rule", "sharing_devices", "source_levels"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 

@@ -135,7 +135,7 @@ def _play(
                     rows=_JOIN_ROWS,
                     threshold=newsroom.threshold,
                     window=newsroom.window,
-                    late=newsroom.late,
+                    watermark=newsroom.late,
                     seconds=_JOIN_SECONDS,
                     idle=interrupt.check,
                 )
@@ -164,7 +164,7 @@ def _stream(
         right,
         where=cosine("v") >= newsroom.threshold,
         window=f"{newsroom.window:g} seconds",
-        late=f"{newsroom.late:g} seconds",
+        watermark=f"{newsroom.late:g} seconds",
         keep=["title"],
     )
     told = pairs.select(
@@ -288,7 +288,7 @@ def _introduce(
     )
     console.print(
         f'  ab.correlate(north, south, where=ab.cosine("v") >= {newsroom.threshold},\n'
-        f'               window="{newsroom.window:g} seconds", late="{newsroom.late:g} seconds", '
+        f'               window="{newsroom.window:g} seconds", watermark="{newsroom.late:g} seconds", '
         'keep=["title"])\n',
         style="cyan",
         markup=False,

@@ -1,4 +1,4 @@
-"""Traces of service invocations, made to order, for assembling, fitting and queueing."""
+"""Traces of service events, made to order, for assembling, fitting and queueing."""
 
 from papers.dssis.tracing.generator import LITERAL, Trace, TraceSettings, generate_trace
 

@@ -1,7 +1,7 @@
-"""A web server's access log as invocations: pages are heads, their objects subordinates.
+"""A web server's access log as events: pages are kinds, their objects subordinates.
 
 A request for an object (an image, a script, a style sheet) belongs to the page that its referrer
-names; any other request is a page itself, the primary invocation of an instance. An object without
+names; any other request is a page itself, the primary event of an instance. An object without
 a referrer belongs to no page that we know of.
 """
 
@@ -35,11 +35,11 @@ class AccessLog:
     """
 
     t: np.ndarray
-    head: np.ndarray
+    kind: np.ndarray
     client: np.ndarray
     is_page: np.ndarray
     truth: np.ndarray
-    heads: list[str]
+    kinds: list[str]
     lines: int
     unreadable: int
     without_page: int
@@ -47,7 +47,7 @@ class AccessLog:
     @property
     def key(self) -> np.ndarray:
         """Head and client as one number."""
-        found: np.ndarray = self.head * (int(self.client.max()) + 1) + self.client
+        found: np.ndarray = self.kind * (int(self.client.max()) + 1) + self.client
         return found
 
 
@@ -69,11 +69,11 @@ def read_access_log(path: str | os.PathLike[str], gap: float = 300.0) -> AccessL
     ...     print(line.format(3, "/blog/", "-"), line.format(5, "/a.png", "http://x.com/blog/"),
     ...           line.format(9, "/b.png", "-"), "nonsense", sep="\n", file=file, flush=True)
     ...     log = read_access_log(file.name)
-    >>> log.heads, log.head.tolist(), log.truth.tolist(), log.without_page, log.unreadable
+    >>> log.kinds, log.kind.tolist(), log.truth.tolist(), log.without_page, log.unreadable
     (['/blog/'], [0, 0], [0, 0], 1, 1)
     """
     opened = gzip.open if os.fspath(path).endswith(".gz") else open
-    times, heads, clients, pages = [], [], [], []
+    times, kinds, clients, pages = [], [], [], []
     lines = unreadable = without_page = 0
     with opened(path, "rt", errors="replace") as file:
         for line in file:
@@ -87,22 +87,22 @@ def read_access_log(path: str | os.PathLike[str], gap: float = 300.0) -> AccessL
             if not is_page and match["referrer"] in ("-", ""):
                 without_page += 1
                 continue
-            heads.append(page if is_page else _bare(_HOST.sub("", match["referrer"])))
+            kinds.append(page if is_page else _bare(_HOST.sub("", match["referrer"])))
             clients.append(match["client"])
             pages.append(is_page)
             moment = datetime.strptime(match["time"], "%d/%b/%Y:%H:%M:%S %z")
             times.append(int(moment.timestamp()) * 1_000_000)
-    names, head = np.unique(np.array(heads, object), return_inverse=True)
+    names, kind = np.unique(np.array(kinds, object), return_inverse=True)
     _, client = np.unique(np.array(clients, object), return_inverse=True)
     t = np.array(times, np.int64)
-    key = head * (int(client.max()) + 1) + client
+    key = kind * (int(client.max()) + 1) + client
     order = np.lexsort((t, key))
     fresh = np.diff(key[order], prepend=-1) != 0
     fresh |= np.diff(t[order], prepend=0) > gap * 1e6
     truth = np.empty(len(t), np.int64)
     truth[order] = np.cumsum(fresh) - 1
     return AccessLog(
-        t, head, client, np.array(pages), truth, names.tolist(), lines, unreadable, without_page
+        t, kind, client, np.array(pages), truth, names.tolist(), lines, unreadable, without_page
     )
 
 

@@ -1,16 +1,16 @@
 """The trace of the DSSIS experiments: page instances scattered over two streams, seeded.
 
 The paper's trace (its sections 3.5 and 5.4) is not public. It is described well enough to be drawn
-again: 13,997 instances of 10,000 pages, their degrees (equation 4), their spans (equation 5) and
-their spacing. The default settings are *calibrated*, so that the number of invocations and the
+again: 13,997 instances of 10,000 pages, their sizes (equation 4), their spans (equation 5) and
+their spacing. The default settings are *calibrated*, so that the number of events and the
 length of the replay come out as printed; `LITERAL` takes the two distributions as they stand.
 
 ====================  ===========================  ===========================================
 what                  calibrated (default)         literal
 ====================  ===========================  ===========================================
-degree                1 + round(X): the head is    round(X); 159,154 invocations
+degree                1 + round(X): the kind is    round(X); 159,154 events
                       not counted in X; 173,151
-                      invocations (printed
+                      events (printed
                       174,069)
 first-to-last span    0.68 times equation 5, at    equation 5 as it stands
                       most 28 s; the replay lasts
@@ -44,7 +44,7 @@ _DEGREE_SHAPE, _DEGREE_RATE = 100, 8.7963
 _SPAN_BRANCHES = ((0.0247, 1, 0.0404), (0.9753, 4, 0.3666))
 
 LITERAL: Mapping[str, Any] = MappingProxyType(
-    {"head_in_degree": True, "span_factor": 1.0, "span_cap": None}
+    {"kind_in_degree": True, "span_factor": 1.0, "span_cap": None}
 )
 """The changes that take equations 4 and 5 as they stand: ``generate_trace(seed=1, **LITERAL)``."""
 
@@ -55,7 +55,7 @@ class TraceSettings:
 
     Parameters
     ----------
-    instances, heads, clients
+    instances, kinds, clients
         How many page views, pages and clients.
     spacing_ms
         Mean time between the starts of two instances.
@@ -63,17 +63,17 @@ class TraceSettings:
         ``"poisson"`` draws it, ``"even"`` makes every gap the same.
     popularity
         None draws how often each page is viewed from a zeta distribution truncated at
-        `multiplicity_cap`, whose exponent gives the mean ``instances / heads``. A number draws each
+        `multiplicity_cap`, whose exponent gives the mean ``instances / kinds``. A number draws each
         view's page with a chance in proportion to ``rank ** -popularity``; 0 makes pages alike.
-    head_in_degree
-        Whether the drawn degree counts the head already (literal) or the head is one more.
+    kind_in_degree
+        Whether the drawn degree counts the kind already (literal) or the kind is one more.
     span_factor, span_cap
         The first-to-last span is this factor times equation 5, at most so many seconds.
-    head_span_sigma
+    kind_span_sigma
         Pages differ: every span is multiplied by its page's own log-normal factor of mean 1 and
         this sigma. The cap then is not applied, as it would cut slow pages only.
     optional_calls
-        Share of subordinate calls that a view leaves out, so that degrees of a page vary.
+        Share of subordinate calls that a view leaves out, so that sizes of a page vary.
     jitter_s
         The second stream arrives late by up to so many seconds, uniformly. Event times stay.
     start
@@ -81,16 +81,16 @@ class TraceSettings:
     """
 
     instances: int = 13_997
-    heads: int = 10_000
+    kinds: int = 10_000
     clients: int = 2_000
     spacing_ms: float = 9.778
     spacing: str = "poisson"
     popularity: float | None = None
     multiplicity_cap: int = 50
-    head_in_degree: bool = False
+    kind_in_degree: bool = False
     span_factor: float = 0.68
     span_cap: float | None = 28.0
-    head_span_sigma: float = 0.0
+    kind_span_sigma: float = 0.0
     optional_calls: float = 0.0
     jitter_s: float = 0.0
     start: int = 1_298_653_889_000_000
@@ -98,7 +98,7 @@ class TraceSettings:
     def __post_init__(self) -> None:
         wrong = [
             f"{name} must be a whole number of at least 1, got {getattr(self, name)!r}"
-            for name in ("instances", "heads", "clients", "multiplicity_cap")
+            for name in ("instances", "kinds", "clients", "multiplicity_cap")
             if not is_whole(getattr(self, name))
         ]
         wrong += [
@@ -108,7 +108,7 @@ class TraceSettings:
         ]
         wrong += [
             f"{name} must not be negative, got {getattr(self, name)!r}"
-            for name in ("head_span_sigma", "jitter_s")
+            for name in ("kind_span_sigma", "jitter_s")
             if not getattr(self, name) >= 0
         ]
         if self.spacing not in ("poisson", "even"):
@@ -118,11 +118,11 @@ class TraceSettings:
         if self.span_cap is not None and not self.span_cap > 0:
             wrong.append(f"span_cap must be above 0 seconds, or None, got {self.span_cap!r}")
         if not wrong and self.popularity is None:
-            most = self.heads * self.multiplicity_cap
-            if not self.heads <= self.instances <= most:
+            most = self.kinds * self.multiplicity_cap
+            if not self.kinds <= self.instances <= most:
                 wrong.append(
-                    f"{self.instances} instances do not fit {self.heads} heads with 1 to "
-                    f"{self.multiplicity_cap} views each; take {self.heads} to {most} instances, "
+                    f"{self.instances} instances do not fit {self.kinds} kinds with 1 to "
+                    f"{self.multiplicity_cap} views each; take {self.kinds} to {most} instances, "
                     "or say popularity=1.0 to draw each view's page instead"
                 )
         if wrong:
@@ -131,7 +131,7 @@ class TraceSettings:
 
 @dataclass(frozen=True)
 class Trace:
-    """Invocations in order of arrival, one array per column; names are whole numbers here.
+    """Events in order of arrival, one array per column; names are whole numbers here.
 
     `table` gives the same as an Arrow table with names as text.
 
@@ -139,19 +139,19 @@ class Trace:
     ----------
     event_ts, arrival_ts
         When the call was made and when its tuple arrives, microseconds since 1970.
-    head, service
+    kind, service
         Number of the page, and of the object within it; 0 is the page itself.
     instance_ts
-        The head's time, cut to the whole second, in microseconds.
+        The kind's time, cut to the whole second, in microseconds.
     client, response_ms, stream
         Who called, how long the answer took, and which of the two streams reports it.
     truth, degree
-        Number of the instance and how many invocations it has: what assembling should find.
+        Number of the instance and how many events it has: what assembling should find.
     """
 
     event_ts: Ints
     arrival_ts: Ints
-    head: Ints
+    kind: Ints
     service: Ints
     instance_ts: Ints
     client: Ints
@@ -163,7 +163,7 @@ class Trace:
     def __len__(self) -> int:
         return len(self.event_ts)
 
-    def spans(self) -> Floats:
+    def ranges(self) -> Floats:
         """First-to-last span of every instance, in seconds."""
         order = np.lexsort((self.event_ts, self.truth))
         times = self.event_ts[order]
@@ -171,19 +171,19 @@ class Trace:
         lasts = np.append(firsts[1:], len(times)) - 1
         return np.asarray((times[lasts] - times[firsts]) / _SECOND, dtype=np.float64)
 
-    def degrees(self) -> Ints:
-        """Number of invocations of every instance."""
+    def sizes(self) -> Ints:
+        """Number of events of every instance."""
         return np.bincount(self.truth)
 
     def table(self) -> pa.Table:
         """The trace as an Arrow table, times as int64 microseconds and names as text."""
-        head = _names("page-", self.head)
-        part = pc.binary_join_element_wise(head, _names("", self.service), "/")
+        kind = _names("page-", self.kind)
+        part = pc.binary_join_element_wise(kind, _names("", self.service), "/")
         columns = {
             "event_ts": self.event_ts,
             "arrival_ts": self.arrival_ts,
-            "service": pc.if_else(pa.array(self.service == 0), head, part),
-            "head": head,
+            "service": pc.if_else(pa.array(self.service == 0), kind, part),
+            "kind": kind,
             "instance_ts": self.instance_ts,
             "client": _names("client-", self.client),
             "response_ms": self.response_ms,
@@ -211,18 +211,18 @@ def generate_trace(
     Examples
     --------
     >>> trace = generate_trace(seed=1)
-    >>> len(np.unique(trace.truth)), len(np.unique(trace.head))
+    >>> len(np.unique(trace.truth)), len(np.unique(trace.kind))
     (13997, 10000)
     >>> round(len(trace) / 173_151, 2)
     1.0
-    >>> trace.table().slice(0, 1).select(["service", "head", "stream"]).to_pylist()
-    [{'service': 'page-6516', 'head': 'page-6516', 'stream': 0}]
+    >>> trace.table().slice(0, 1).select(["service", "kind", "stream"]).to_pylist()
+    [{'service': 'page-6516', 'kind': 'page-6516', 'stream': 0}]
     >>> generate_trace(seed=1, instance=5)
     Traceback (most recent call last):
         ...
     anabranch.errors.InvalidCall: generate_trace cannot start: no setting 'instance'; there are \
-instances, heads, clients, spacing_ms, spacing, popularity, multiplicity_cap, head_in_degree, \
-span_factor, span_cap, head_span_sigma, optional_calls, jitter_s, start
+instances, kinds, clients, spacing_ms, spacing, popularity, multiplicity_cap, kind_in_degree, \
+span_factor, span_cap, kind_span_sigma, optional_calls, jitter_s, start
     """
     known = [field.name for field in fields(TraceSettings)]
     if unknown := [name for name in changes if name not in known]:
@@ -233,24 +233,24 @@ span_factor, span_cap, head_span_sigma, optional_calls, jitter_s, start
     base = settings or TraceSettings()
     settings = TraceSettings(**{name: getattr(base, name) for name in known} | changes)
     rng = np.random.default_rng(seed)
-    heads = _views(settings, rng)
+    kinds = _views(settings, rng)
     starts = _starts(settings, rng)
     count = settings.instances
 
-    drawn = np.rint(rng.gamma(_DEGREE_SHAPE, 1 / _DEGREE_RATE, settings.heads)).astype(np.int64)
-    page_degree = np.maximum(drawn, 1) if settings.head_in_degree else drawn + 1
-    degree = page_degree[heads]
+    drawn = np.rint(rng.gamma(_DEGREE_SHAPE, 1 / _DEGREE_RATE, settings.kinds)).astype(np.int64)
+    page_degree = np.maximum(drawn, 1) if settings.kind_in_degree else drawn + 1
+    degree = page_degree[kinds]
     spans = settings.span_factor * _equation_5(count, rng)
-    if settings.head_span_sigma:
-        sigma = settings.head_span_sigma
-        spans *= rng.lognormal(-(sigma**2) / 2, sigma, settings.heads)[heads]
+    if settings.kind_span_sigma:
+        sigma = settings.kind_span_sigma
+        spans *= rng.lognormal(-(sigma**2) / 2, sigma, settings.kinds)[kinds]
     elif settings.span_cap is not None:
         spans = np.minimum(spans, settings.span_cap)
 
     truth = np.repeat(np.arange(count), degree)
     first = np.cumsum(degree) - degree
     service = np.arange(len(truth)) - first[truth]
-    # The head at the beginning, one call at the end, the others anywhere between: the span is
+    # The kind at the beginning, one call at the end, the others anywhere between: the span is
     # what was drawn.
     place = rng.random(len(truth))
     place[first] = 0.0
@@ -263,7 +263,7 @@ span_factor, span_cap, head_span_sigma, optional_calls, jitter_s, start
 
     event = starts[truth] + offset
     # Where an object lives never changes: pages and scripts in one stream, pictures in the other.
-    stream = ((heads[truth] * 31 + service * 17) % 10 < 6).astype(np.int64)
+    stream = ((kinds[truth] * 31 + service * 17) % 10 < 6).astype(np.int64)
     stream[service == 0] = 0
     delay = np.rint(late * settings.jitter_s * _SECOND).astype(np.int64)
     arrival = event + np.where(stream == 1, delay, 0)
@@ -273,7 +273,7 @@ span_factor, span_cap, head_span_sigma, optional_calls, jitter_s, start
     return Trace(
         event_ts=event[rows],
         arrival_ts=arrival[rows],
-        head=heads[truth],
+        kind=kinds[truth],
         service=service[rows],
         instance_ts=(starts // _SECOND * _SECOND)[truth],
         client=clients[truth],
@@ -303,18 +303,18 @@ def _equation_5(count: int, rng: np.random.Generator) -> Floats:
 def _views(settings: TraceSettings, rng: np.random.Generator) -> Ints:
     """The page of every instance, in order of time."""
     if settings.popularity is not None:
-        weights = np.arange(1, settings.heads + 1) ** -float(settings.popularity)
-        return np.asarray(rng.choice(settings.heads, settings.instances, p=weights / weights.sum()))
+        weights = np.arange(1, settings.kinds + 1) ** -float(settings.popularity)
+        return np.asarray(rng.choice(settings.kinds, settings.instances, p=weights / weights.sum()))
     values = np.arange(1, settings.multiplicity_cap + 1)
-    weights = values ** -_zeta_exponent(settings.instances / settings.heads, values)
-    views = rng.choice(values, settings.heads, p=weights / weights.sum())
+    weights = values ** -_zeta_exponent(settings.instances / settings.kinds, values)
+    views = rng.choice(values, settings.kinds, p=weights / weights.sum())
     # The sum is random; a few pages get one view more or less until it is the number asked for.
     while missing := settings.instances - int(views.sum()):
         room = views < settings.multiplicity_cap if missing > 0 else views > 1
         open_pages = np.flatnonzero(room)
         chosen = rng.choice(open_pages, min(abs(missing), len(open_pages)), replace=False)
         views[chosen] += 1 if missing > 0 else -1
-    return np.asarray(rng.permutation(np.repeat(np.arange(settings.heads), views)))
+    return np.asarray(rng.permutation(np.repeat(np.arange(settings.kinds), views)))
 
 
 def _zeta_exponent(mean: float, values: Ints) -> float:

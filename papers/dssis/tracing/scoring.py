@@ -1,9 +1,9 @@
-"""How well rows of invocations match the true instances: the measures of the DSSIS paper.
+"""How well rows of events match the true instances: the measures of the DSSIS paper.
 
-A row belongs to the instance of its first invocation. N is an instance's true degree, K the number
-of its own invocations in its *first* row; a row that holds anybody else's scores 0. Approximate
-completeness at level g is the share of instances with ``K / N >= g`` (precise: g = 1), and the
-paper's last line, "0 < g <= 1", a share of invocations: the sum of K over the sum of N.
+A row belongs to the instance of its first event. N is an instance's true degree, K the number
+of its own events in its *first* row; a row that holds anybody else's scores 0. Approximate
+count_ratio at level g is the share of instances with ``K / N >= g`` (precise: g = 1), and the
+paper's last line, "0 < g <= 1", a share of events: the sum of K over the sum of N.
 """
 
 from __future__ import annotations
@@ -24,41 +24,41 @@ LEVELS = (1.0, 0.85, 0.75)
 class Score:
     """Shares, 0 to 1.
 
-    `completeness` is by the levels of `LEVELS`; `recall` the instances whose head opened a row;
+    `count_ratio` is by the levels of `LEVELS`; `recall` the instances whose kind opened a row;
     `correct` those that share no row with another; `correct_rows` the rows that hold one instance.
     """
 
-    completeness: tuple[float, ...]
-    invocations: float
+    count_ratio: tuple[float, ...]
+    events: float
     recall: float
     correct: float
     correct_rows: float
 
 
-def score(row: np.ndarray, truth: np.ndarray, is_head: np.ndarray) -> Score:
-    """Rate an assignment of invocations to rows.
+def score(row: np.ndarray, truth: np.ndarray, is_kind: np.ndarray) -> Score:
+    """Rate an assignment of events to rows.
 
     Parameters
     ----------
     row
-        For every invocation, in order of time, the number of its row. Rows are numbered in the
-        order they were opened. A negative number is an invocation that is in no first row.
+        For every event, in order of time, the number of its row. Rows are numbered in the
+        order they were opened. A negative number is an event that is in no first row.
     truth
-        For every invocation the number of its true instance, from 0.
-    is_head
-        Whether it is the instance's primary invocation.
+        For every event the number of its true instance, from 0.
+    is_kind
+        Whether it is the instance's primary event.
 
     Examples
     --------
     >>> truth = np.array([0, 0, 1, 0, 1])
     >>> found = score(np.array([0, 0, 1, 2, 1]), truth, np.array([True, False, True, False, False]))
-    >>> found.completeness, found.invocations, found.recall, found.correct
+    >>> found.count_ratio, found.events, found.recall, found.correct
     ((0.5, 0.5, 0.5), 0.8, 1.0, 1.0)
     """
     instances = int(truth.max()) + 1
     degree = np.bincount(truth, minlength=instances)
     inside = row >= 0
-    rows, who, heads = row[inside], truth[inside], is_head[inside]
+    rows, who, kinds = row[inside], truth[inside], is_kind[inside]
     count = int(rows.max()) + 1
     order = np.argsort(rows, kind="stable")
     sorted_rows = rows[order]
@@ -74,12 +74,12 @@ def score(row: np.ndarray, truth: np.ndarray, is_head: np.ndarray) -> Score:
     first_row[owner[used]] = used
     k = np.where(first_row >= 0, np.where(foreign[first_row], 0, own[first_row]), 0)
     opened = np.zeros(instances, bool)
-    opened[who[order[first]][heads[order[first]]]] = True
+    opened[who[order[first]][kinds[order[first]]]] = True
     mixed = np.zeros(instances, bool)
     mixed[who[foreign[rows]]] = True
     return Score(
-        completeness=tuple(float((k >= g * degree).mean()) for g in LEVELS),
-        invocations=float(k.sum() / degree.sum()),
+        count_ratio=tuple(float((k >= g * degree).mean()) for g in LEVELS),
+        events=float(k.sum() / degree.sum()),
         recall=float(opened.mean()),
         correct=float(1 - mixed.mean()),
         correct_rows=float(1 - foreign[used].mean()),
@@ -87,7 +87,7 @@ def score(row: np.ndarray, truth: np.ndarray, is_head: np.ndarray) -> Score:
 
 
 def rows_of_windows(found: Assembled, revised: bool = False) -> np.ndarray:
-    """The row of every invocation; revisions are in no first row, unless they count too."""
+    """The row of every event; revisions are in no first row, unless they count too."""
     windows = found.windows
     parts = windows[:, [Column.OPENED, Column.H1, Column.H2, Column.SEQ]]
     # A revision has the key, the number and the opening of its window.

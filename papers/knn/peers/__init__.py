@@ -4,7 +4,7 @@
 ``settings``    what a run is
 ``data``        points: uniform, clustered, sensor readings
 ``overlay``     CAN zones over the cells of a grid; peers join and depart
-``interest``    cells of interest of queries, mergers of peers
+``selective``    cells of interest of queries, mergers of peers
 ``passage``     objects through the peers, with PA or RAPF
 ``network``     all of it together, and the counts of messages
 ``runs``        one run; the errors of PA

@@ -176,7 +176,7 @@ def errors(settings: PeerSettings, tick: Tick | None = None) -> dict[str, tuple[
                 kept.append(np.stack([reports.query, reports.seq], axis=1))
     rows = {"PA-open": np.concatenate(opened)}
     for method in ("PA", "PA-starving"):
-        _, rows[method] = run(replace(settings, method=method), tick, collect=True)
+        _, rows[method] = run(replace(settings, method=method), tick, keep=True)
     right = _codes(np.concatenate(due))
     found = {}
     for method, ours in rows.items():

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from anabranch.plans.costs import choose, weighted
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.plans.plan import SIDES, Plan
-from anabranch.plans.segments import Csp
+from anabranch.plans.segments import Segments
 from papers.vico.simulation.settings import Settings
 from papers.vico.simulation.workload import SECOND, Hosts
 
@@ -20,7 +20,7 @@ __all__ = ["METHODS", "Method", "first_plan", "whole_operators"]
 class Method:
     """A start, and what may change it.
 
-    `start` is ``ssp``, ``csp``, ``grid``, ``distribution`` or ``diffusion``; `policies` are names
+    `start` is ``broadcast``, ``segments``, ``grid``, ``distribution`` or ``diffusion``; `policies` are names
     of `anabranch.plans.policies`.
     """
 
@@ -63,9 +63,9 @@ def first_plan(
         master = SIDES[int(rates[1] > rates[0])]
     plan: Plan
     if start == "ssp":
-        plan = Ssp(k, master)
+        plan = Broadcast(k, master)
     elif start == "csp":
-        plan = Csp(k, settings.segment * SECOND, master)
+        plan = Segments(k, settings.segment * SECOND, master)
     else:
         plan = choose(k, rates)
     if settings.shares == "speed":

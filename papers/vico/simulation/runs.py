@@ -11,7 +11,7 @@ import numpy as np
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
 from anabranch.plans.controller import Adaptive, Controller, Report
-from anabranch.plans.hashed import Ssp
+from anabranch.plans.hashed import Broadcast
 from anabranch.plans.log import Entry, live_at
 from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.policies import POLICIES, Policy, SegmentPolicy
@@ -193,7 +193,7 @@ class _Run:
         placed = whole_operators(s, rates, self.hosts)
         operators = []
         for o in range(s.operators):
-            plan: Plan = Ssp(1)
+            plan: Plan = Broadcast(1)
             if self.method.start not in ("distribution", "diffusion"):
                 both = (float(rates[0, o]), float(rates[1, o]))
                 plan = first_plan(self.method.start, s, both, self.hosts.speed)

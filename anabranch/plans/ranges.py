@@ -1,4 +1,4 @@
-"""The plan ``spans``: rows go where rows with similar keys go, so that few copies are made.
+"""The plan ``ranges``: rows go where rows with similar keys go, so that few copies are made.
 
 A *key* is one number per row such that rows further apart than `reach` in it cannot match; for the
 Earth Mover's Distance it is the mean, or more generally the sum of masses times a potential. The
@@ -23,7 +23,7 @@ from anabranch.calls import is_whole
 from anabranch.plans.arguments import refuse, worker_problems
 from anabranch.plans.plan import LEFT, Plan, Routes, Rows, fingerprint_of, loggable
 
-__all__ = ["Spans", "balance", "even_cuts", "imbalance", "span_of", "spans"]
+__all__ = ["Ranges", "balance", "even_cuts", "imbalance", "range_of", "spans"]
 
 COUNT, MOST = 64, 1 << 16  # a worker reports its load by span
 # A span gets several workers if one alone would misplace this share of a worker's due.
@@ -34,7 +34,7 @@ _TICKETS = 4
 
 @loggable
 @dataclass(frozen=True)
-class Spans(Plan):
+class Ranges(Plan):
     """Workers own runs of spans of the key; see `spans`.
 
     `cuts` are numbers of spans: worker w owns those from ``cuts[w - 1]`` up to ``cuts[w]``. `hot`
@@ -64,7 +64,7 @@ class Spans(Plan):
         owner = np.searchsorted(np.array(self.cuts, np.int64), np.arange(self.spans), "right")
         object.__setattr__(self, "_owner", owner.astype(np.int32))
 
-    def bind(self, slot: str, key_range: tuple[float, float], reach: float) -> Spans:
+    def bind(self, slot: str, key_range: tuple[float, float], reach: float) -> Ranges:
         """The same plan for the keys of a predicate."""
         low, high = key_range
         return replace(self, low=low, high=high, reach=reach, slot=slot)
@@ -83,15 +83,15 @@ class Spans(Plan):
         if values is None:
             raise ValueError(f"{self} routes rows by value, and these have none")
         if side == LEFT:
-            at = span_of(values, low, high, self.spans)
+            at = range_of(values, low, high, self.spans)
             workers = self._owner[at]
             for span, several in self.hot:
                 here = np.flatnonzero(at == span)
                 share = (rows.h[here].view(np.uint64) >> np.uint64(33)) % np.uint64(len(several))
                 workers[here] = np.array(several, np.int32)[share.astype(np.int64)]
             return Routes(np.arange(len(values) + 1), workers)
-        first = span_of(values - reach, low, high, self.spans)
-        last = span_of(values + reach, low, high, self.spans)
+        first = range_of(values - reach, low, high, self.spans)
+        last = range_of(values + reach, low, high, self.spans)
         # A row of `reached` says which workers own something between the first and the last span.
         lines = np.arange(self.workers)
         reached = (lines >= self._owner[first][:, None]) & (lines <= self._owner[last][:, None])
@@ -141,14 +141,14 @@ class Spans(Plan):
             parts.append("cuts " + " ".join(map(str, self.cuts)))
         if self.hot:
             parts.append("hot " + " ".join(str(span) for span, _ in self.hot))
-        return f"spans({', '.join(parts)})"
+        return f"ranges({', '.join(parts)})"
 
 
-def spans(workers: int, *, count: int = COUNT) -> Spans:
+def ranges(workers: int, *, count: int = COUNT) -> Ranges:
     """Cut the keys of an Earth Mover's Distance into spans; neighbours share a worker.
 
     Needs ``ab.emd(...) <= x`` in the predicate, with a known number of bins. Cuts are even at
-    first; ``ab.adaptive(workers, start=ab.spans(workers))`` moves them with the load.
+    first; ``ab.adaptive(workers, start=ab.ranges(workers))`` moves them with the load.
 
     Parameters
     ----------
@@ -159,8 +159,8 @@ def spans(workers: int, *, count: int = COUNT) -> Spans:
 
     Examples
     --------
-    >>> print(spans(4), spans(4).cuts)
-    spans(4, count=64) (16, 32, 48)
+    >>> print(ranges(4), ranges(4).cuts)
+    ranges(4, count=64) (16, 32, 48)
     """
     problems = worker_problems("workers", workers)
     if not is_whole(count) or int(count) > MOST:
@@ -168,7 +168,7 @@ def spans(workers: int, *, count: int = COUNT) -> Spans:
     elif not problems and count < workers:
         problems.append(f"count={count} spans are too few for {workers} workers")
     refuse("spans", problems)
-    return Spans(int(workers), int(count))
+    return Ranges(int(workers), int(count))
 
 
 def even_cuts(workers: int, count: int) -> tuple[int, ...]:
@@ -239,12 +239,12 @@ def imbalance(shares: np.ndarray) -> float:
     return float(np.max(shares)) / mean - 1 if mean > 0 else 0.0
 
 
-def span_of(keys: np.ndarray, low: float, high: float, count: int) -> np.ndarray:
+def range_of(keys: np.ndarray, low: float, high: float, count: int) -> np.ndarray:
     """The number of the span that each key falls into; keys outside belong to the ends.
 
     Examples
     --------
-    >>> span_of(np.array([-1.0, 0.0, 4.9, 5.0, 10.0]), 0.0, 10.0, 2).tolist()
+    >>> range_of(np.array([-1.0, 0.0, 4.9, 5.0, 10.0]), 0.0, 10.0, 2).tolist()
     [0, 0, 0, 1, 1]
     """
     width = (high - low) / count

@@ -1,4 +1,4 @@
-"""Spans of keys: the law of plans, cuts that even out the load, and joins under moving cuts.
+"""Ranges of keys: the law of plans, cuts that even out the load, and joins under moving cuts.
 
 ::
 
@@ -23,7 +23,7 @@ import anabranch as ab
 from anabranch.plans.controller import Controller, Report
 from anabranch.plans.log import Entry, live_at
 from anabranch.plans.plan import Plan, Rows, plan_from_dict
-from anabranch.plans.spans import Spans, balance, even_cuts, imbalance
+from anabranch.plans.ranges import Ranges, balance, even_cuts, imbalance
 from anabranch.testing import InProcess, check_plan
 from tests.correlation import twin
 
@@ -33,7 +33,7 @@ BASE = 1_700_000_000_000_000
 
 
 @st.composite
-def cut_plans(draw: st.DrawFn, count: int | None = None, spans: int | None = None) -> Spans:
+def cut_plans(draw: st.DrawFn, count: int | None = None, spans: int | None = None) -> Ranges:
     """Any cuts, empty runs included, and any hot spans."""
     k = count or draw(st.integers(1, 6))
     u = spans or draw(st.integers(k, 30))
@@ -43,7 +43,7 @@ def cut_plans(draw: st.DrawFn, count: int | None = None, spans: int | None = Non
     for span in sorted(hot_spans):
         several = draw(st.lists(st.integers(0, k - 1), min_size=1, max_size=3 * k))
         hot.append((span, tuple(sorted(several))))
-    return Spans(k, u, cuts=cuts, hot=tuple(hot))
+    return Ranges(k, u, cuts=cuts, hot=tuple(hot))
 
 
 @settings(max_examples=150)
@@ -53,7 +53,7 @@ def test_any_cuts_and_hot_spans_obey_the_law(plan, reach, low, width, seed):
 
 
 def test_the_law_would_notice_a_wrong_reach():
-    class Short(Spans):
+    class Short(Ranges):
         def route(self, side, rows, window):
             if side == 1:
                 rows = rows._replace(value=np.round(rows.value))
@@ -80,7 +80,7 @@ def test_cuts_rise_and_cover_and_hot_spans_have_workers(load, workers, data):
     for _, several in hot:
         assert 2 <= len(set(several)) <= workers and list(several) == sorted(several)
         assert set(several) <= set(range(workers))
-    plan = Spans(workers, len(load), cuts=cuts, hot=hot)
+    plan = Ranges(workers, len(load), cuts=cuts, hot=hot)
     assert plan.shares(np.array(load)).sum() == pytest.approx(sum(load))
 
 
@@ -107,8 +107,8 @@ def test_the_repaired_balance_is_balanced_where_the_printed_one_is_not():
     for _ in range(50):
         load = random.pareto(1.2, 68) * 1000
         cuts, hot = balance(load, 5)
-        ours.append(imbalance(Spans(5, 68, cuts=cuts, hot=hot).shares(load)))
-        theirs.append(imbalance(Spans(5, 68, cuts=literal(load, 5)).shares(load)))
+        ours.append(imbalance(Ranges(5, 68, cuts=cuts, hot=hot).shares(load)))
+        theirs.append(imbalance(Ranges(5, 68, cuts=literal(load, 5)).shares(load)))
     assert np.mean(ours) < 0.12
     assert max(ours) < 0.25
     assert np.mean(theirs) > 1.5
@@ -189,7 +189,7 @@ def found(process: InProcess) -> list[tuple[int, int]]:
     st.integers(0, 2**32),
     cut_plans(),
     st.dictionaries(
-        st.integers(0, 8), st.one_of(cut_plans(), st.just(ab.grid(2, 2)), st.just(ab.ssp(3)))
+        st.integers(0, 8), st.one_of(cut_plans(), st.just(ab.grid(2, 2)), st.just(ab.broadcast(3)))
     ),
     st.sampled_from([0.0, 0.35, 1.05, 4.05]),
     st.integers(0, 60),
@@ -198,7 +198,7 @@ def found(process: InProcess) -> list[tuple[int, int]]:
 def test_each_pair_once_under_any_sequence_of_cuts(seed, start, script, threshold, window, lag):
     batches = drifting(seed, 10, rows=4)
     where = ab.emd("h", dim=BINS) <= threshold
-    call = {"where": where, "window": f"{window} ms", "late": "20 ms"}
+    call = {"where": where, "window": f"{window} ms", "watermark": "20 ms"}
     process = run(batches, start, script, call, lag)
     expected = twin.pairs_in_time(batches, (window * 1000,) * 2, near(threshold), 20_000)
     assert found(process) == sorted(expected)
@@ -210,18 +210,18 @@ def test_spans_of_other_grounds(ground):
     given_: dict[str, Any] = {"ground": places} if ground == "points" else {"ground": "circle"}
     where = ab.emd("h", **given_, dim=BINS) <= 0.6
     batches = drifting(3, 12)
-    call = {"where": where, "window": "50 ms", "late": "20 ms"}
-    plans = {2: Spans(4, 16, cuts=(2, 5, 9), hot=((4, (0, 3)),)), 6: ab.spans(2, count=5)}
-    reference = run(batches, ab.ssp(1), {}, call, 0)
-    spread = run(batches, ab.spans(4, count=16), plans, call, 1)
+    call = {"where": where, "window": "50 ms", "watermark": "20 ms"}
+    plans = {2: Ranges(4, 16, cuts=(2, 5, 9), hot=((4, (0, 3)),)), 6: ab.ranges(2, count=5)}
+    reference = run(batches, ab.broadcast(1), {}, call, 0)
+    spread = run(batches, ab.ranges(4, count=16), plans, call, 1)
     assert found(spread) == found(reference)
     assert len(found(reference)) > 100
 
 
 def test_rows_with_similar_keys_meet_with_few_copies():
     batches = drifting(1, 20)
-    call = {"where": ab.emd("h", dim=BINS) <= 0.35, "window": "50 ms", "late": "20 ms"}
-    process = run(batches, ab.spans(4), {}, call, 0)
+    call = {"where": ab.emd("h", dim=BINS) <= 0.35, "window": "50 ms", "watermark": "20 ms"}
+    process = run(batches, ab.ranges(4), {}, call, 0)
     rows = sum(len(left) + len(right) for left, right in batches)
     copies = sum(load.copies_left + load.copies_right for load in process.loads)
     assert copies < 1.3 * rows  # the squarest grid makes 2, ssp 2.5
@@ -234,10 +234,10 @@ def test_the_controller_moves_cuts_with_the_load():
         SCHEMA,
         SCHEMA,
         streaming=True,
-        plan=ab.spans(4, count=200),
+        plan=ab.ranges(4, count=200),
         where=ab.emd("h", dim=BINS) <= 0.2,
         window="30 ms",
-        late="0 ms",
+        watermark="0 ms",
     )
     entries = [Entry(0, 0, process.plan, 0, (0,), {"rule": "start"})]
     settings_ = ab.adaptive(4, start=process.plan)
@@ -271,10 +271,10 @@ def test_the_controller_moves_cuts_with_the_load():
 
 
 def test_plans_survive_the_log():
-    plan = Spans(3, 10, 0.0, 5.0, 0.25, (3, 7), ((4, (0, 2)),))
+    plan = Ranges(3, 10, 0.0, 5.0, 0.25, (3, 7), ((4, (0, 2)),))
     assert plan_from_dict(plan.to_dict()) == plan
-    assert str(plan) == "spans(3, count=10, hot 4)"
-    assert str(replace(plan, cuts=(1, 2))) == "spans(3, count=10, cuts 1 2, hot 4)"
+    assert str(plan) == "ranges(3, count=10, hot 4)"
+    assert str(replace(plan, cuts=(1, 2))) == "ranges(3, count=10, cuts 1 2, hot 4)"
     assert even_cuts(3, 10) == (3, 7)
     assert plan.fingerprint != replace(plan, hot=()).fingerprint
 
@@ -295,15 +295,15 @@ def test_state_of_keys_of_another_column_is_refused():
         SCHEMA,
         where=(ab.emd("h") <= 1) & rest,
         window="1 second",
-        plan=ab.spans(2),
+        plan=ab.ranges(2),
         streaming=True,
     )
     begun.step(table(row), None)
-    again = resumed(begun, where=(ab.emd("h", dim=BINS) <= 1) & rest, plan=ab.spans(2))
+    again = resumed(begun, where=(ab.emd("h", dim=BINS) <= 1) & rest, plan=ab.ranges(2))
     with pytest.raises(ab.StateMismatch, match="compares the same columns"):
         again.step(None, table(row))
     wider = ab.emd("h", ground="circle", dim=BINS) <= 3
-    raised = resumed(begun, where=(ab.emd("h") <= 1) & wider, plan=ab.spans(2))
+    raised = resumed(begun, where=(ab.emd("h") <= 1) & wider, plan=ab.ranges(2))
     raised.step(None, table(row))
     assert len(raised.pairs) == 1
 
@@ -321,40 +321,40 @@ WHERE = ab.emd("h", dim=BINS) <= 1
 )
 def test_spans_need_keys(where, says):
     with pytest.raises(ab.InvalidCall, match=says):
-        InProcess(SCHEMA, SCHEMA, where=where, window="1 second", plan=ab.spans(2))
+        InProcess(SCHEMA, SCHEMA, where=where, window="1 second", plan=ab.ranges(2))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, None, "4", [4], True, float("nan"), 10**9])
 def test_bad_spans_are_refused(wrong):
     with pytest.raises(ab.InvalidCall, match="workers must be a whole number of at"):
-        ab.spans(wrong)
+        ab.ranges(wrong)
     with pytest.raises(ab.InvalidCall, match="count must be a whole number from 1 to 65,536, got"):
-        ab.spans(2, count=wrong)
+        ab.ranges(2, count=wrong)
     with pytest.raises(ab.InvalidCall, match="too few for 5 workers"):
-        ab.spans(5, count=3)
+        ab.ranges(5, count=3)
 
 
 def test_spans_without_keys_say_what_they_lack():
     with pytest.raises(ValueError, match=r"spans\(4, count=64\) does not know its keys yet"):
-        check_plan(ab.spans(4))
-    bound = ab.spans(4).bind("s0", (0.0, 10.0), 1.0)
+        check_plan(ab.ranges(4))
+    bound = ab.ranges(4).bind("s0", (0.0, 10.0), 1.0)
     check_plan(bound)
     with pytest.raises(ValueError, match="routes rows by value, and these have none"):
         bound.route(0, Rows(np.zeros(1), np.zeros(1, np.int64)), (0, 0))
 
 
-@pytest.mark.parametrize("start", [ab.spans(4, count=200), ab.grid(2, 2)])
+@pytest.mark.parametrize("start", [ab.ranges(4, count=200), ab.grid(2, 2)])
 def test_cuts_still_follow_the_load_after_a_change_by_hand(start):
     """Workers report the work by span of the plan in force, not of the one in the call."""
     random = np.random.default_rng(4)
     where = ab.emd("h", dim=BINS) <= 0.2
     process = InProcess(
-        SCHEMA, SCHEMA, streaming=True, plan=start, where=where, window="30 ms", late="0 ms"
+        SCHEMA, SCHEMA, streaming=True, plan=start, where=where, window="30 ms", watermark="0 ms"
     )
     entries = [Entry(0, 0, process.plan, 0, (0,), {"rule": "start"})]
     adaptive = ab.adaptive(4, start=process.plan, policies=["spans"])
     controller = Controller(entries, process.correlation.window, 0, adaptive)
-    asked = process.correlation.bound(ab.spans(4, count=128))
+    asked = process.correlation.bound(ab.ranges(4, count=128))
     for number in range(24):
         sides = [
             [
@@ -383,7 +383,7 @@ def test_metrics_add_up():
     ]
     places = np.stack([np.arange(BINS) % 4, np.arange(BINS) // 4], axis=1)
     where = ab.emd("h", ground=places) <= 0.4
-    process = InProcess(SCHEMA, SCHEMA, where=where, window="1 ms", plan=ab.spans(1))
+    process = InProcess(SCHEMA, SCHEMA, where=where, window="1 ms", plan=ab.ranges(1))
     process.step(table(rows[0]), table(rows[1]))
     (load,) = process.loads
     decided = sum(load.pruned.values()) + load.accepted + load.solved
