@@ -10,19 +10,18 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch.assembly.closing import count_or_timeout, learned, session, wait
+    from anabranch.assembly import close
     from anabranch.assembly.fitting import WindowFit
-    from anabranch.assembly.keys import by_head, by_head_client, by_head_time, by_head_time_client
-    from anabranch.assembly.predicting import Prediction, predict
+    from anabranch.assembly.predicting import StateEstimate, estimate_state
     from anabranch.correlation.emd.measure import emd
     from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
-    from anabranch.neighbours.interest.routing import interest
+    from anabranch.neighbours.interest.routing import selective
     from anabranch.placement import CoreNetwork, Placement, Switcher, feed, template
     from anabranch.plans.controller import adaptive
-    from anabranch.plans.hashed import grid, ssp
+    from anabranch.plans.hashed import broadcast, grid, ssp
     from anabranch.plans.log import PlanLog
-    from anabranch.plans.ranges import spans
-    from anabranch.plans.segments import csp
+    from anabranch.plans.ranges import ranges
+    from anabranch.plans.segments import csp, segments
     from anabranch.predicates import (
         cosine,
         custom,
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
     from anabranch.spark.nearest import nearest, top
     from anabranch.spark.place import place
     from anabranch.spark.settings import configure
-    from anabranch.spark.sla import recommend, sla
+    from anabranch.spark.sla import rank_services, sla
     from anabranch.spark.watch import watch
 
 __version__ = "0.1.0"
@@ -60,29 +59,25 @@ __all__ = [
     "same",
     "custom",
     # how to split the work
+    "broadcast",
+    "segments",
+    "grid",
+    "ranges",
+    "selective",
+    "adaptive",
+    # the same by the names of the ViCo paper
     "ssp",
     "csp",
-    "grid",
-    "spans",
-    "interest",
-    "adaptive",
     # the verbs
     "correlate",
     "nearest",
     "top",
-    # instances out of events: the verb, what names one, when its window closes
+    # instances out of events: the verb, and when its windows close
     "assemble",
-    "by_head",
-    "by_head_time",
-    "by_head_client",
-    "by_head_time_client",
-    "count_or_timeout",
-    "learned",
-    "session",
-    "wait",
+    "close",
     # what instances tell of services
     "sla",
-    "recommend",
+    "rank_services",
     "ServiceStats",
     # where views run, between edge devices and the cloud
     "place",
@@ -94,8 +89,8 @@ __all__ = [
     # window sizes from data, and what they will cost
     "fit_windows",
     "WindowFit",
-    "predict",
-    "Prediction",
+    "estimate_state",
+    "StateEstimate",
     # what it does while it runs
     "metrics",
     "watch",
@@ -109,19 +104,17 @@ __all__ = [
 
 # Where each public name lives.
 _HOME = {
-    "anabranch.assembly.closing": "count_or_timeout learned session wait",
     "anabranch.assembly.fitting": "WindowFit",
-    "anabranch.assembly.keys": "by_head by_head_client by_head_time by_head_time_client",
-    "anabranch.assembly.predicting": "Prediction predict",
+    "anabranch.assembly.predicting": "StateEstimate estimate_state",
     "anabranch.correlation.emd.measure": "emd",
     "anabranch.errors": "AnabranchError BadRow InvalidCall StateMismatch",
-    "anabranch.neighbours.interest.routing": "interest",
+    "anabranch.neighbours.interest.routing": "selective",
     "anabranch.placement": "CoreNetwork Placement Switcher feed template",
     "anabranch.plans.controller": "adaptive",
-    "anabranch.plans.hashed": "grid ssp",
+    "anabranch.plans.hashed": "broadcast grid ssp",
     "anabranch.plans.log": "PlanLog",
-    "anabranch.plans.segments": "csp",
-    "anabranch.plans.ranges": "spans",
+    "anabranch.plans.segments": "csp segments",
+    "anabranch.plans.ranges": "ranges",
     "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",
@@ -131,18 +124,42 @@ _HOME = {
     "anabranch.spark.nearest": "nearest top",
     "anabranch.spark.place": "place",
     "anabranch.spark.settings": "configure",
-    "anabranch.spark.sla": "recommend sla",
+    "anabranch.spark.sla": "rank_services sla",
     "anabranch.spark.watch": "watch",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
+# Public names that are modules themselves.
+_NAMESPACES = {"close": "anabranch.assembly.close"}
+# What a name of version 0.1 is called now.
+_FORMER = {
+    "spans": "ab.ranges",
+    "interest": "ab.selective",
+    "wait": "ab.close.after",
+    "session": "ab.close.gap",
+    "learned": "ab.close.learned",
+    "count_or_timeout": "ab.close.count",
+    "predict": "ab.estimate_state",
+    "Prediction": "ab.StateEstimate",
+    "recommend": "ab.rank_services",
+    "Knowledge": "ab.ServiceStats",
+    "by_head": "a list of columns: key=['page']",
+    "by_head_time": "a list of columns: key=['page', 'started']",
+    "by_head_client": "a list of columns: key=['page', 'client']",
+    "by_head_time_client": "a list of columns: key=['page', 'started', 'client']",
+}
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _MODULE:
+    if name in _NAMESPACES:
+        found: Any = import_module(_NAMESPACES[name])
+    elif name in _MODULE:
+        found = getattr(import_module(_MODULE[name]), name)
+    elif name in _FORMER:
+        raise AttributeError(f"ab.{name} of version 0.1 is now {_FORMER[name]}")
+    else:
         raise AttributeError(
             f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"
         )
-    found = getattr(import_module(_MODULE[name]), name)
     globals()[name] = found
     return found
 

@@ -6,9 +6,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
-__all__ = ["AnabranchError", "BadRow", "InvalidCall", "StateMismatch", "changed_settings"]
+__all__ = [
+    "AnabranchError",
+    "BadRow",
+    "InvalidCall",
+    "StateMismatch",
+    "changed_settings",
+    "renamed",
+]
+
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 
 
 class AnabranchError(Exception):
@@ -72,3 +84,32 @@ back, or begin a new checkpoint
         f"this checkpoint was begun with {before}, and the call now says {now}: put {them} back, "
         "or begin a new checkpoint"
     )
+
+
+def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Refuse arguments by the names that they had in version 0.1, and say their new ones.
+
+    Examples
+    --------
+    >>> @renamed(late="watermark")
+    ... def correlate(*, watermark: str) -> str:
+    ...     return watermark
+    >>> correlate(late="10 seconds")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: correlate cannot start: late= of version 0.1 is now watermark=
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        @wraps(function)
+        def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
+            former = [
+                f"{name}= of version 0.1 is now {now[name]}=" for name in kwargs if name in now
+            ]
+            if former:
+                raise InvalidCall(function.__name__, former)
+            return function(*args, **kwargs)
+
+        return checked
+
+    return decorate

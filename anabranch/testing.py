@@ -43,7 +43,7 @@ def check_plan(
 
     Random rows of both sides are routed; every pair that the window lets join and that the plan
     says may match must meet in exactly one worker. The plan must also answer for a row alone, and
-    survive pickling and its JSON form, if it has one. A plan of spans must be bound first.
+    survive pickling and its JSON form, if it has one. A plan of ranges must be bound first.
 
     Examples
     --------
@@ -80,12 +80,12 @@ def check_plan(
 def _drawn(plan: Plan, window: tuple[int, int], rows: int, random: np.random.Generator) -> Rows:
     """Rows with few keys, and values within and beyond a plan's range and on its edges."""
     t = np.sort(random.integers(0, 6 * max(*window, 1), rows)) + 10**15
-    low, high, spans = 0.0, 1.0, 10
+    low, high, ranges = 0.0, 1.0, 10
     if isinstance(plan, Ranges):
-        low, high, spans = plan.low or 0.0, plan.high or 0.0, plan.spans
+        low, high, ranges = plan.low or 0.0, plan.high or 0.0, plan.ranges
     width = high - low
     anywhere = random.uniform(low - 0.1 * width, high + 0.1 * width, rows)
-    edges = low + width * random.integers(0, spans + 1, rows) / spans
+    edges = low + width * random.integers(0, ranges + 1, rows) / ranges
     value = np.where(random.random(rows) < 0.3, edges, anywhere)
     ids, keys = random.integers(0, 10**9, rows), random.integers(0, 20, rows)
     return Rows(t, mix(ids), mix(keys), value)
@@ -214,10 +214,10 @@ class InProcess:
 
     @property
     def watermark(self) -> int:
-        """What Spark's would be: newest time of earlier batches less `late`, in milliseconds."""
+        """What Spark's would be: newest time of earlier batches less its delay, in milliseconds."""
         if not self.streaming or self._newest == BEGINNING:
             return 0 if self.streaming else BEGINNING
-        return (self._newest // 1000 - -(-(self.correlation.late or 0) // 1000)) * 1000
+        return (self._newest // 1000 - -(-(self.correlation.delay or 0) // 1000)) * 1000
 
     def step(
         self,
@@ -228,7 +228,7 @@ class InProcess:
     ) -> list[Load]:
         """One micro-batch; `live` are the plans that the left and the right router hold live.
 
-        `watermark` is that of the inputs, of a call without `late`.
+        `watermark` is that of the inputs, of a call without `watermark`.
         """
         routers = live or (LivePlans({0: self.plan}),) * 2
         inbox: dict[int, list[Block]] = {}

@@ -300,11 +300,14 @@ def routing(screen: Screen, quick: bool) -> dict[str, Any]:
     t = _START + np.sort(random.integers(0, _SECOND, rows))
     h = mix(random.integers(0, 1 << 62, rows))
     plans: dict[str, tuple[dict[int, Plan], int]] = {
-        "ssp, master": ({0: ab.broadcast(16)}, LEFT),
-        "ssp, slave": ({0: ab.broadcast(16)}, RIGHT),
+        "broadcast, spread side": ({0: ab.broadcast(16)}, LEFT),
+        "broadcast, copied side": ({0: ab.broadcast(16)}, RIGHT),
         "grid(4, 4)": ({0: ab.grid(4, 4)}, LEFT),
-        "csp, master": ({0: ab.segments(16, length="5 seconds")}, LEFT),
-        "csp, slave, window of 12 segments": ({0: ab.segments(16, length="5 seconds")}, RIGHT),
+        "segments, spread side": ({0: ab.segments(16, length="5 seconds")}, LEFT),
+        "segments, copied side, window of 12 segments": (
+            {0: ab.segments(16, length="5 seconds")},
+            RIGHT,
+        ),
         "keyed": ({0: keyed(16)}, LEFT),
         "three live plans": (
             {0: ab.broadcast(16), 1: ab.grid(4, 4), 2: ab.segments(16, length="5 seconds")},

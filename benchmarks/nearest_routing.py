@@ -133,7 +133,7 @@ def routing(screen: Screen) -> dict[str, Any]:
                     "rows per object",
                     workers,
                     at_most=True,
-                    note=f"ssp: {workers}; hits: {run.hits / objects:.3g} per object",
+                    note=f"broadcast: {workers}; hits: {run.hits / objects:.3g} per object",
                 )
             )
             details[f"{k}/{workers}"] = {
@@ -165,7 +165,7 @@ def second_operator(screen: Screen, files: int = 14, rows: int = 2_000) -> dict[
     spark = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
     spark.sparkContext.setLogLevel("OFF")
     ab.configure(spark, workers=2)
-    seconds: dict[str, list[float]] = {"ssp": [], "interest": []}
+    seconds: dict[str, list[float]] = {"broadcast": [], "selective": []}
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         place = Path(folder)
         (place / "in").mkdir()
@@ -185,9 +185,9 @@ def second_operator(screen: Screen, files: int = 14, rows: int = 2_000) -> dict[
             .parquet(str(place / "in"))
         )
         for turn in range(2):  # the first one warms up
-            for name, plan in (("ssp", ab.broadcast(2)), ("interest", ab.selective(2))):
+            for name, plan in (("broadcast", ab.broadcast(2)), ("selective", ab.selective(2))):
                 screen.step(f"operators, {name}")
-                control = str(place / f"control-{name}-{turn}") if name == "interest" else None
+                control = str(place / f"control-{name}-{turn}") if name == "selective" else None
                 call: dict[str, Any] = {"by": "v", "k": 9, "window": "8 seconds", "plan": plan}
                 hits = ab.nearest(objects, queries, watermark="0 seconds", control=control, **call)
                 query = (
@@ -200,7 +200,8 @@ def second_operator(screen: Screen, files: int = 14, rows: int = 2_000) -> dict[
                 taken = [p for p in query.recentProgress if p.numInputRows and p.batchId >= 3]
                 seconds[name] = [dict(p.durationMs)["triggerExecution"] / 1000 for p in taken]
     spark.stop()
-    ratio = statistics.median(seconds["interest"]) / statistics.median(seconds["ssp"])
+    ratio = statistics.median(seconds["selective"]) / statistics.median(seconds["broadcast"])
     note = f"{rows:,} objects a micro-batch, two workers"
-    screen.add(Row("operators", "a micro-batch under interest over ssp", ratio, "times", note=note))
+    what = "a micro-batch under selective over broadcast"
+    screen.add(Row("operators", what, ratio, "times", note=note))
     return {"seconds": seconds}

@@ -4,8 +4,8 @@
 
     python examples/page_views.py access.log[.gz]
 
-Requests for objects (images, scripts) belong to the page their referrer names. A page view is
-whole when it has as many requests as views of that page are seen to have; `ab.close.learned` finds out.
+Requests for objects (images, scripts) belong to the page their referrer names. A page view is whole
+when it has as many requests as views of that page are seen to have; `ab.close.learned` finds out.
 The same code runs on a stream: replace ``spark.read.text`` by ``spark.readStream.text`` and add
 ``watermark="1 minute"``.
 """
@@ -34,7 +34,7 @@ def requests(lines: Any) -> Any:
     return lines.filter(F.col("value").rlike(LINE)).select(
         client.alias("client"),
         F.to_timestamp(moment, "dd/MMM/yyyy:HH:mm:ss Z").alias("ts"),
-        F.when(bare.rlike(OBJECTS), known).otherwise(bare).alias("kind"),
+        F.when(bare.rlike(OBJECTS), known).otherwise(bare).alias("page"),
         bare.alias("path"),
         status.cast("int").alias("status"),
     )
@@ -46,19 +46,19 @@ def main(path: str) -> None:
     spark = ab.configure(builder.getOrCreate(), workers=2)
     views = ab.assemble(
         requests(spark.read.text(path)),
-        key=ab.by_head_client(),
+        key=["page", "client"],
         close=ab.close.learned("60 seconds", risk=0.05),
         keep=["path", "status"],
     ).cache()
     print("the largest page views")
-    views.select("kind", "reason", "count", "usual_count", "duration").orderBy(
+    views.select("page", "reason", "count", "usual_count", "duration").orderBy(
         F.desc("count")
     ).show(5, truncate=50)
     print("why windows closed")
     views.groupBy("reason").agg(F.count("*").alias("rows"), F.avg("duration")).show()
     promised = {"/projects/xdotool/": "20 seconds", "/": "20 seconds", "/robots.txt": "1 second"}
     print("which pages keep their promises")
-    ab.rank_services(views, promised).show(truncate=False)
+    ab.rank_services(views, promised, service="page").show(truncate=False)
     spark.stop()
 
 

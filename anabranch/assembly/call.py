@@ -40,16 +40,16 @@ _MOST_STREAMS = 62
 
 @dataclass(frozen=True)
 class Assembly:
-    """A call that can run. Durations in microseconds; `late` is None for tables and watermarks."""
+    """A call that can run. Durations in microseconds; `delay` is None for tables and watermarks."""
 
     key: tuple[str, ...]
     time: str
     closing: Closing
-    collect: tuple[str, ...]
+    keep: tuple[str, ...]
     response: str | None
     kind: str
     streams: int
-    late: int | None
+    delay: int | None
     max_open: int | None
     by_arrival: bool
     key_types: tuple[str, ...] = ()
@@ -64,9 +64,9 @@ class Assembly:
 
         Examples
         --------
-        >>> from anabranch.assembly.closing import learned
+        >>> from anabranch.assembly import close
         >>> types = {"page": "string", "user": "int", "ts": "timestamp"}
-        >>> call, _ = plan_assembly([types], key=["page", "user"], close=learned(spread=2))
+        >>> call, _ = plan_assembly([types], key=["page", "user"], close=close.learned(spread=2))
         >>> call.settings
         {'key': 'page string, user int', 'keep': 'nothing', 'time': 'ts', 'clock': 'event', \
 'learned by': 'page in 2 parts'}
@@ -75,7 +75,7 @@ class Assembly:
         parts = self.closing.spread if isinstance(self.closing, Learned) else 1
         return {
             "key": _typed(self.key, self.key_types),
-            "keep": _typed(self.collect, self.keep_types) or "nothing",
+            "keep": _typed(self.keep, self.keep_types) or "nothing",
             "time": self.time,
             "clock": "processing" if self.by_arrival else "event",
             "learned by": f"{self.kind} in {parts} parts" if learned else "nothing",
@@ -86,8 +86,8 @@ class Assembly:
 
         Examples
         --------
-        >>> from anabranch.assembly.closing import session
-        >>> call = Assembly(("k",), "ts", session("1 s"), (), None, "k", 1, None, 100, False)
+        >>> from anabranch.assembly import close
+        >>> call = Assembly(("k",), "ts", close.gap("1 s"), (), None, "k", 1, None, 100, False)
         >>> call.open_per_bucket(8)
         13
         """
@@ -100,9 +100,9 @@ def plan_assembly(
     key: Any = MISSING,
     time: Any = "ts",
     close: Any = MISSING,
-    collect: Any = (),
+    keep: Any = (),
     response: Any = None,
-    late: Any = None,
+    watermark: Any = None,
     max_open: Any = None,
     clock: Any = "event",
 ) -> tuple[Assembly | None, list[str]]:
@@ -110,9 +110,9 @@ def plan_assembly(
 
     Examples
     --------
-    >>> from anabranch.assembly.closing import session
+    >>> from anabranch.assembly import close
     >>> schema = {"page": "string", "ts": "timestamp"}
-    >>> found, problems = plan_assembly([schema], key="page", close=session("8 seconds"))
+    >>> found, problems = plan_assembly([schema], key="page", close=close.gap("8 seconds"))
     >>> found.key, problems
     (('page',), [])
     >>> plan_assembly([schema], key=["pag"], close="8 seconds")[1]
@@ -128,14 +128,14 @@ ab.close.learned(), got '8 seconds'"]
     if len(schemas) > _MOST_STREAMS:
         check.say(f"{len(schemas)} inputs are more than {_MOST_STREAMS}: union some of them first")
     keys = _key(check, key)
-    kept = _columns(check, "keep", check.names("keep", collect))
+    kept = _columns(check, "keep", check.names("keep", keep))
     instant = check.column("input", check.name("time", time), "time", TIMESTAMP)
     took = None if response is None else _response(check, response)
     kind = _kind(check, keys, close)
-    delay = None if late is None else check.duration("late", late)
+    delay = None if watermark is None else check.duration("watermark", watermark)
     most = None if max_open is None else check.whole("max_open", max_open)
     arriving = check.choice("clock", clock, ("event", "processing")) == "processing"
-    if arriving and late is not None:
+    if arriving and watermark is not None:
         check.say("watermark= is about event time: leave it out with clock='processing'")
     if check.problems:
         return None, check.problems
@@ -148,7 +148,7 @@ ab.close.learned(), got '8 seconds'"]
         response=took,
         kind=kind,
         streams=len(schemas),
-        watermark=delay,
+        delay=delay,
         max_open=most,
         by_arrival=arriving,
         key_types=tuple(types[name] for name in keys),
@@ -199,7 +199,8 @@ def _kind(check: Check, keys: Sequence[str], close: Any) -> str:
     if not isinstance(close, Closing):
         check.say(
             "close must be a policy such as ab.close.count(13, '22 seconds'), "
-            f"ab.close.gap('8 seconds'), ab.close.after('30 seconds') or ab.close.learned(), got {close!r}"
+            f"ab.close.gap('8 seconds'), ab.close.after('30 seconds') "
+            f"or ab.close.learned(), got {close!r}"
         )
         return ""
     if not isinstance(close, Learned) or close.kind is None:

@@ -37,7 +37,7 @@ class AssembleJob:
     def stays(self) -> tuple[int, ...]:
         """About how long rows stay; in processing time that says nothing of their own times."""
         closing = self.call.closing
-        stay = NEVER // 2 if self.call.by_arrival else closing.timeout + closing.linger
+        stay = NEVER // 2 if self.call.by_arrival else closing.timeout + closing.remember
         return (stay, stay)
 
     @property
@@ -52,7 +52,7 @@ class AssembleJob:
             slices,
             self.call.open_per_bucket(self.buckets),
             by_arrival=self.call.by_arrival,
-            by_last_step=not self.streaming or self.call.late is None,
+            by_last_step=not self.streaming or self.call.delay is None,
             worker=task.worker,
             result=partial(result_batch, self.call),
         )

@@ -1,11 +1,11 @@
 """One bucket's step: events in, closed windows out.
 
-In event time an event waits until the clock, which is the watermark, has passed it; then all
-those waiting are taken in order of time, key and content, with the timers between them. So the
-result is that of the whole stream sorted by time, however it came. An event that comes when
-the clock has passed its time already is *late*: it joins the open window of its key, or else is a
-revision of the instance that lingers, or else a row of its own. In processing time the clock is the
-time of the micro-batch, and nothing waits.
+In event time an event waits until the clock, which is the watermark, has passed it; then all those
+waiting are taken in order of time, key and content, with the timers between them. So the result is
+that of the whole stream sorted by time, however it came. An event that comes when the clock has
+passed its time already is *late*: it joins the open window of its key, or else is a revision of the
+instance that is remembered, or else a row of its own. In processing time the clock is the time of
+the micro-batch, and nothing waits.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from anabranch.assembly.loop import (
     EVICTED,
     HEADS,
     LEARNED,
-    LINGERING,
     OPEN,
     OPENS,
     ORDERS,
     PEAK,
+    REMEMBERED,
     SLOTS,
     TIMEOUT,
     Column,
@@ -77,7 +77,7 @@ class AssembleLoad(Figures):
     timeouts: int = 0
     open_windows: int = 0
     peak_windows: int = 0
-    lingering: int = 0
+    remembered: int = 0
     waiting_rows: int = 0
 
 
@@ -104,8 +104,8 @@ class AssembleKernel:
 
     Examples
     --------
-    >>> from anabranch.assembly.closing import count_or_timeout
-    >>> kernel = AssembleKernel(count_or_timeout(2, "5 us"), Slices((0, 0), AssembleNotes()))
+    >>> from anabranch.assembly import close
+    >>> kernel = AssembleKernel(close.count(2, "5 us"), Slices((0, 0), AssembleNotes()))
     >>> rows = Block.of([1, 3, 9], {"w": np.array([[7, 7, 7, 0, 1, 0]] * 3)})
     >>> kernel.advance([rows], clock=0)
     []
@@ -269,7 +269,7 @@ class AssembleKernel:
             closing.size,
             closing.expects,
             closing.timeout,
-            closing.linger,
+            closing.remember,
             self.max_open,
             notes.order,
             notes.learned,
@@ -319,24 +319,24 @@ class AssembleKernel:
         clock: int,
         learned: dict[str, np.ndarray],
     ) -> None:
-        """Store the windows that are open or linger, the latter in the order they closed."""
-        lingering = np.flatnonzero(meta[:, Column.STATE] == LINGERING)
-        lingering = lingering[np.argsort(meta[lingering, Column.ORDER], kind="stable")]
+        """Store the windows that are open or remembered, the latter in the order they closed."""
+        remembered = np.flatnonzero(meta[:, Column.STATE] == REMEMBERED)
+        remembered = remembered[np.argsort(meta[remembered, Column.ORDER], kind="stable")]
         is_open = np.flatnonzero(meta[:, Column.STATE] == OPEN)
-        meta = meta[np.concatenate([lingering, is_open])]
+        meta = meta[np.concatenate([remembered, is_open])]
         rows, starts = flatten(meta, links, len(links))
         meta[:, Column.LINK] = starts[:-1]
         meta[:, Column.LINK_END] = starts[1:] - 1
-        meta[: len(lingering), Column.LINK : Column.QUEUED + 1] = -1
+        meta[: len(remembered), Column.LINK : Column.QUEUED + 1] = -1
         refs = self._rows.clean(names[rows], NEVER if self.by_arrival else clock)
         self._tables, self._changed = {"windows": meta, "refs": refs, **learned}, True
         due = NEVER
         if len(is_open):
-            due = int(meta[len(lingering) :, Column.DUE].min())
-        if len(lingering):
-            due = min(due, int(meta[0, Column.CLOSED]) + self.closing.linger)
+            due = int(meta[len(remembered) :, Column.DUE].min())
+        if len(remembered):
+            due = min(due, int(meta[0, Column.CLOSED]) + self.closing.remember)
         self.slices.notes.next = due
-        self.load.open_windows, self.load.lingering = len(is_open), len(lingering)
+        self.load.open_windows, self.load.remembered = len(is_open), len(remembered)
 
     def _knowledge(
         self, held: dict[str, np.ndarray], meta: np.ndarray, rows: np.ndarray
@@ -358,7 +358,7 @@ class AssembleKernel:
         if "windows" in self._tables:
             states = self._tables["windows"][:, Column.STATE]
             load.open_windows = int((states == OPEN).sum())
-            load.lingering = len(states) - load.open_windows
+            load.remembered = len(states) - load.open_windows
         load.state_rows = sum(entry.rows for entry in self.slices.of(ROWS))
         load.state_bytes = self.slices.nbytes + self.nbytes
         if not self.by_arrival:
@@ -428,5 +428,5 @@ def _parameters(closing: Closing) -> tuple[float, float, int, int, int]:
     if not isinstance(closing, Learned):
         return 0.0, 0.0, 0, 0, 0
     # By then instances of the very beginning have settled, long ones as well as short ones.
-    hold = closing.timeout + 2 * closing.linger
+    hold = closing.timeout + 2 * closing.remember
     return closing.risk, closing.coverage, closing.after, closing.max_kinds, hold

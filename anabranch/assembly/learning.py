@@ -13,7 +13,7 @@ p comes from the kind's recent sizes. At the greatest of them these cannot say h
 exceeded; what has happened to all kinds of which as much was known can. S comes from the longest
 silences of the kind's recent instances or, while there are few, of all kinds'. But what is unlikely
 to come may take longer than what always does: where p is below a half, S is that of the silences
-before such events. Everything is learned from instances whose time of lingering is over, so
+before such events. Everything is learned from instances that are no longer remembered, so
 that what a close cut off counts too.
 """
 

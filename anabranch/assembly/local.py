@@ -84,8 +84,8 @@ def assemble_arrays(
 
     Examples
     --------
-    >>> from anabranch.assembly.closing import count_or_timeout
-    >>> found = assemble_arrays([10, 12, 13, 40], [1, 2, 1, 1], count_or_timeout(2, "9 us"))
+    >>> from anabranch.assembly import close
+    >>> found = assemble_arrays([10, 12, 13, 40], [1, 2, 1, 1], close.count(2, "9 us"))
     >>> found.windows[:, [Column.OPENED, Column.CLOSED, Column.COUNT]].tolist()
     [[10, 13, 2], [12, 21, 1], [40, 49, 1]]
     >>> [found.rows[a:b].tolist() for a, b in zip(found.starts, found.starts[1:])]
@@ -108,7 +108,7 @@ def assemble_arrays(
     last = int(times.max()) if n else 0
     first = int(times.min()) if n else 0
     clocks = np.linspace(first, last, steps + 1)[1:-1].astype(np.int64).tolist()
-    for clock in [*clocks, last, last + 4 * (closing.timeout + closing.linger) + 1]:
+    for clock in [*clocks, last, last + 4 * (closing.timeout + closing.remember) + 1]:
         for found in kernel.advance([], clock):
             windows.append(found.windows)
             starts.append(found.starts[1:] + offset)

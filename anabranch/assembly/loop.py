@@ -2,9 +2,9 @@
 
 All windows of a bucket are rows of one table of integers (`WIDTH` columns, named below), found by a
 hash table over both key hashes. Deadlines of open windows sit in a binary heap, remembered
-instances in a queue (they linger equally long, so they leave in the order they closed). Before an
-event of time t every timer due at or before t fires, in the order of time and key: what comes
-out then depends on the events alone, not on how they were batched.
+instances in a queue (they are remembered equally long, so they leave in the order they closed).
+Before an event of time t every timer due at or before t fires, in the order of time and key: what
+comes out then depends on the events alone, not on how they were batched.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Column:
     WIDTH = 23
 
 
-FREE, OPEN, LINGERING = 0, 1, 2
+FREE, OPEN, REMEMBERED = 0, 1, 2
 CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late")
 FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE = range(6)
 
@@ -157,7 +157,7 @@ def _emit(meta, c, slot, out, starts, items, links):
 
 @njit
 def _close(meta, c, slot, reason, at, out, starts, items, links, queue, orders):
-    meta[slot, STATE] = LINGERING
+    meta[slot, STATE] = REMEMBERED
     meta[slot, REASON] = reason
     meta[slot, CLOSED] = at
     meta[slot, ORDER] = c[ORDERS]
@@ -203,7 +203,7 @@ def _settled(
 @njit
 def run_loop(
     meta, known, links, rows, offset, clock, by_arrival, flush, restarts, revises, learns, size,
-    expects, timeout, linger, max_open, order, learned_before, kinds, n_heads, sizes, silences,
+    expects, timeout, remember, max_open, order, learned_before, kinds, n_heads, sizes, silences,
     ordered, common, risk, coverage, after, max_kinds, hold,
 ):  # fmt: skip
     """Take in `rows` in their order, fire what is due at `clock`, and tell what closed.
@@ -245,7 +245,7 @@ def run_loop(
             kind_table[at] = h
             hqueue[h], hseen[h] = h, kinds[h, L_SEEN]
         c[HEAD_IN] = n_heads
-    for slot in range(known):  # lingering ones come in the order they closed
+    for slot in range(known):  # remembered ones come in the order they closed
         _, at = _find(meta, table, known, meta[slot, H1], meta[slot, H2])
         table[at] = slot
         if meta[slot, STATE] == OPEN:
@@ -264,8 +264,8 @@ def run_loop(
             leaves = NEVER
             while c[FIRST_OUT] < c[LAST_IN]:
                 slot = queue[c[FIRST_OUT]]
-                if meta[slot, STATE] == LINGERING and meta[slot, ORDER] == orders[c[FIRST_OUT]]:
-                    leaves = meta[slot, CLOSED] + linger
+                if meta[slot, STATE] == REMEMBERED and meta[slot, ORDER] == orders[c[FIRST_OUT]]:
+                    leaves = meta[slot, CLOSED] + remember
                     break
                 c[FIRST_OUT] += 1  # it has a second window by now
             if min(deadline, leaves) > now or min(deadline, leaves) == NEVER:
@@ -305,7 +305,7 @@ def run_loop(
         state = meta[slot, STATE]
         # Nobody can revise an instance of which only a late row is known: on time, it begins anew.
         revised = late or (revises and meta[slot, REASON] != LATE)
-        if state == OPEN or (state == LINGERING and revised):
+        if state == OPEN or (state == REMEMBERED and revised):
             meta[slot, COUNT] += 1
             silence = max(now - meta[slot, SEEN] if by_arrival else t - meta[slot, LAST], 0)
             meta[slot, LAST_GAP] = silence
@@ -320,7 +320,7 @@ def run_loop(
             else:
                 links[meta[slot, LINK_END]] = row
             meta[slot, LINK_END] = row
-            if state == LINGERING:
+            if state == REMEMBERED:
                 # A revision: the same instance once more, with what is new.
                 meta[slot, REVISION] += 1
                 kept, closed = meta[slot, REASON], meta[slot, CLOSED]
@@ -335,7 +335,7 @@ def run_loop(
                 _settle(meta, heap, times, c)
                 victim = _pop(meta, heap, times, c)
                 _close(meta, c, victim, EVICTED, now, out, starts, items, links, queue, orders)
-            meta[slot, SEQ] = meta[slot, SEQ] + 1 if state == LINGERING else 0
+            meta[slot, SEQ] = meta[slot, SEQ] + 1 if state == REMEMBERED else 0
             meta[slot, HEAD] = rows[i, R_HEAD]
             meta[slot, STATE] = OPEN
             meta[slot, OPENED] = now

@@ -61,7 +61,7 @@ class EventPacking:
         The first counts what is rejected. All, where late is what the last step had passed: each
         must have had the same last step.
         """
-        by_last_step = self.streaming and self.call.late is None and not self.call.by_arrival
+        by_last_step = self.streaming and self.call.delay is None and not self.call.by_arrival
         return range(self.buckets if by_last_step else 1)
 
     def _faults(self, batch: pa.RecordBatch) -> Faults:

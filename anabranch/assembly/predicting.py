@@ -11,18 +11,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from anabranch.assembly.closing import CountOrTimeout
+from anabranch.assembly.closing import Count
 from anabranch.assembly.fitting.distribution import Distribution
 from anabranch.assembly.fitting.window_array import WindowArray, window_array
 from anabranch.assembly.fitting.windows import WindowFit
 from anabranch.calls import Duration, count, is_number, microseconds
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 
-__all__ = ["Prediction", "predict"]
+__all__ = ["StateEstimate", "estimate_state"]
 
 
 @dataclass(frozen=True)
-class Prediction:
+class StateEstimate:
     """What an assembly does in the long run.
 
     Attributes
@@ -91,8 +91,9 @@ class Prediction:
         Examples
         --------
         >>> from anabranch.assembly.fitting import Erlang
-        >>> told = predict(10.0, size=3, timeout=5.0, sizes=([2], [1.0]), span=Erlang(2, 1.0))
-        >>> told.beside({"open_windows": 55})
+        >>> span = Erlang(2, 1.0)
+        >>> found = estimate_state(10.0, size=3, timeout=5.0, sizes=([2], [1.0]), span=span)
+        >>> found.beside({"open_windows": 55})
         'predicted 52 open windows, observed 55 (6% more)'
         """
         parts = []
@@ -107,7 +108,8 @@ class Prediction:
         return "; ".join(parts) or f"predicted {count(self.windows)} open windows"
 
 
-def predict(
+@renamed(late="watermark", degrees="sizes", invocations="events")
+def estimate_state(
     rate: float | None = None,
     windows: WindowFit | None = None,
     *,
@@ -117,13 +119,13 @@ def predict(
     timeout: float | Duration | None = None,
     sizes: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
     span: Distribution | None = None,
-    late: Duration | None = None,
+    watermark: Duration | None = None,
     trigger: Duration | None = None,
     arrival_scv: float = 1.0,
     tuple_bytes: float = 135.0,
     peak: float = 0.999,
-) -> Prediction:
-    """Predict what ``ab.assemble(..., close=ab.close.count(size, timeout))`` will hold.
+) -> StateEstimate:
+    """Estimate what ``ab.assemble(..., close=ab.close.count(size, timeout))`` will hold.
 
     Parameters
     ----------
@@ -142,7 +144,7 @@ def predict(
         Events per instance: a list of observed ones, or counts and their probabilities.
     span
         Distribution of the seconds from first to last event.
-    late
+    watermark
         Lateness that event time waits for: windows are held so much longer.
     trigger
         Time between micro-batches: rows wait on average for half of it.
@@ -157,15 +159,15 @@ def predict(
     --------
     >>> from anabranch.assembly.fitting import HyperErlang
     >>> span = HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])
-    >>> told = predict(102.27, size=13, timeout="22 seconds", sizes=([12, 13, 14], [.4, .4, .2]),
-    ...                span=span)
-    >>> print(told)
+    >>> sizes = ([12, 13, 14], [.4, .4, .2])
+    >>> found = estimate_state(102.27, size=13, timeout="22 seconds", sizes=sizes, span=span)
+    >>> print(found)
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are whole in their first window
     """
     problems = []
     if close is not None:
-        if not isinstance(close, CountOrTimeout):
+        if not isinstance(close, Count):
             problems.append(
                 f"close must be ab.close.count(...), got {close}; what other policies hold "
                 "depends on each kind's own calls: run them and see ab.metrics"
@@ -175,11 +177,11 @@ window after 14.7 s; 79.3% of instances are whole in their first window
         else:
             size, timeout = close.n, close.timeout / 1e6
     if problems:
-        raise InvalidCall("predict", problems)
+        raise InvalidCall("estimate_state", problems)
     values = _gather(rate, windows, events, size, timeout, sizes, span)
     problems = values.problems
     waits = {"watermark": 0.0, "trigger": 0.0}
-    for name, given in (("late", late), ("trigger", trigger)):
+    for name, given in (("watermark", watermark), ("trigger", trigger)):
         if given is not None:
             try:
                 waits[name] = microseconds(given) / 1e6
@@ -188,7 +190,7 @@ window after 14.7 s; 79.3% of instances are whole in their first window
             if waits[name] < 0:
                 problems.append(f"{name} must not be negative, got {given!r}")
     if problems:
-        raise InvalidCall("predict", problems)
+        raise InvalidCall("estimate_state", problems)
     try:
         array = window_array(
             values.rate,
@@ -201,10 +203,10 @@ window after 14.7 s; 79.3% of instances are whole in their first window
             peak=peak,
         )
     except InvalidCall as error:
-        raise InvalidCall("predict", error.problems) from None
+        raise InvalidCall("estimate_state", error.problems) from None
     # Event time holds every window longer, by the lateness that the watermark waits for, and the
     # next micro-batch has to come round.
-    wait = waits["late"] + waits["trigger"] / 2
+    wait = waits["watermark"] + waits["trigger"] / 2
     opened = values.rate * (1 + array.second)
     held_more = opened * wait
     windows_held = array.windows + held_more
@@ -212,7 +214,7 @@ window after 14.7 s; 79.3% of instances are whole in their first window
     tuples = array.tuples + held_more * per_window
     growth = windows_held / array.windows if array.windows else 1.0
     margin = (array.peak - array.windows) * math.sqrt(growth)
-    return Prediction(
+    return StateEstimate(
         windows=windows_held,
         peak=windows_held + margin,
         tuples=tuples,
@@ -313,10 +315,10 @@ def _degrees(given: Any) -> tuple[Any, list[str]]:
     return (counts, shares), []
 
 
-def _compared(seen: float, told: float) -> str:
-    if not told:
+def _compared(seen: float, found: float) -> str:
+    if not found:
         return count(seen)
-    change = seen / told - 1
+    change = seen / found - 1
     if abs(change) < 0.005:
         return f"{count(seen)} (as predicted)"
     return f"{count(seen)} ({abs(change):.0%} {'more' if change > 0 else 'fewer'})"

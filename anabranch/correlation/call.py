@@ -44,7 +44,7 @@ class Correlation:
     right: Side
     plan: Plan | None
     drop_bad_rows: bool = False
-    late: int | None = None
+    delay: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -129,7 +129,7 @@ def plan_correlation(
     time: Any = "ts",
     id: Any = "id",
     keep: Any = (),
-    late: Any = None,
+    watermark: Any = None,
     plan: Any = None,
     bad_rows: Any = "fail",
 ) -> tuple[Correlation | None, list[str]]:
@@ -150,7 +150,7 @@ def plan_correlation(
     """
     check = Check(left=left, right=right)
     spans = _window(check, window)
-    delay = None if late is None else check.duration("late", late)
+    delay = None if watermark is None else check.duration("watermark", watermark)
     drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
     predicate = _predicate(check, where)
     _check_plan(check, plan, predicate)
@@ -226,8 +226,8 @@ def _check_plan(check: Check, plan: Any, where: Predicate | None) -> None:
         )
     elif not isinstance(plan, Plan):
         check.say(
-            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), "
-            f"got {plan!r}"
+            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
+            f"ab.ranges(...), got {plan!r}"
         )
     elif where is not None and not where.problems() and (problem := _misfit(plan, where)):
         check.say(problem)

@@ -2,11 +2,11 @@
 
 One step takes the copies that reached this worker in one micro-batch. Order matters: late rows are
 dropped, then everything is compared, then stored, and then expired state is freed, by the watermark
-that was in force when the batch began. With `late` that watermark also says which rows are late.
-Where the inputs have watermarks of their own it cannot: an aggregate or an outer join upstream
-emits its rows when the watermark has passed them. Late is then what lies at or before the watermark
-of the last step, by which state was freed; all partners of later rows are still here. All workers
-step at every watermark, so that the answer does not depend on who had rows before.
+that was in force when the batch began. With `watermark=` that watermark also says which rows are
+late. Where the inputs have watermarks of their own it cannot: an aggregate or an outer join
+upstream emits its rows when the watermark has passed them. Late is then what lies at or before the
+watermark of the last step, by which state was freed; all partners of later rows are still here. All
+workers step at every watermark, so that the answer does not depend on who had rows before.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class CorrelateKernel:
         limit = self._lateness(now)
         self._check_state(arrivals, limit)
         for search in self._matcher.searches:
-            search.tally = Tally(spans=_measured(self.correlation, search.slot, arrivals))
+            search.tally = Tally(ranges=_measured(self.correlation, search.slot, arrivals))
         fresh = [self._take_in(side, arrivals, limit) for side in (LEFT, RIGHT)]
         for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
             compared = clock()
@@ -148,7 +148,7 @@ class CorrelateKernel:
 
     def due(self) -> int | None:
         """When the oldest slice expires; at every watermark where that says what is late."""
-        if self.correlation.late is None:
+        if self.correlation.delay is None:
             return self.slices.notes.reached + 1
         return self.slices.next_expiry()
 
@@ -163,7 +163,7 @@ class CorrelateKernel:
 
     def _lateness(self, watermark: int) -> int:
         """The time up to which rows are late."""
-        if self.correlation.late is not None:
+        if self.correlation.delay is not None:
             return watermark
         # Spark's first watermark is 0.
         reached = self.slices.notes.reached
@@ -177,7 +177,7 @@ class CorrelateKernel:
             self.load.accepted += tally.accepted
             self.load.solved += tally.solved
             if len(tally.work):
-                self.load.spans = [round(float(work), 1) for work in tally.work]
+                self.load.ranges = [round(float(work), 1) for work in tally.work]
 
     def _pairings(self, lefts: Sequence[Block], rights: Sequence[Block]) -> Iterator[Pair]:
         """Fresh against stored on either side, and fresh against fresh."""
@@ -274,12 +274,12 @@ class CorrelateKernel:
 def _measured(
     correlation: Correlation, slot: str, arrivals: Sequence[Block]
 ) -> tuple[float, float, int] | None:
-    """The range and number of the spans whose work is reported; None if nobody asks for it.
+    """The range and number of the ranges whose work is reported; None if nobody asks for it.
 
     They are those of the newest plan under which rows arrive, whatever the query began with.
     """
     newest = max((block.meta for block in arrivals), key=lambda m: int(m["epoch"]), default={})
-    locality, count = correlation.locality, int(newest.get("spans", 0))
+    locality, count = correlation.locality, int(newest.get("ranges", 0))
     if not count or locality is None or locality.slot != slot:
         return None
     return (*locality.ground.key_range, count)

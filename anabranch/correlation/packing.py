@@ -48,7 +48,7 @@ class SidePacking:
             "epoch": live.epoch,
             "live": live.bits,
             "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
-            "spans": live.plans[live.epoch].spans,
+            "ranges": live.plans[live.epoch].ranges,
             "newest": newest,
             "bytes": block.meta["bytes"],
         }
@@ -64,7 +64,7 @@ class SidePacking:
         All of them where late is what the last step's watermark has passed: each must have had the
         same last step.
         """
-        by_last_step = self.streaming and self.correlation.late is None
+        by_last_step = self.streaming and self.correlation.delay is None
         return range(live.workers if by_last_step else 1)
 
 

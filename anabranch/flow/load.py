@@ -49,8 +49,8 @@ class Load(Figures):
     by its number.
 
     Of an Earth Mover's Distance, `pruned` counts pairs that each filter ruled out, `accepted` those
-    that an upper bound showed to match and `solved` those that had to be solved; `spans` is the
-    work by span of the left row's key, under a plan of spans.
+    that an upper bound showed to match and `solved` those that had to be solved; `ranges` is the
+    work by range of the left row's key, under a plan of ranges.
 
     Of `nearest` under interest routing, `sent_at_once` and `sent_later` count copies sent to owners
     of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
@@ -69,7 +69,7 @@ class Load(Figures):
     pruned: dict[str, int] = field(default_factory=dict)
     accepted: int = 0
     solved: int = 0
-    spans: list[float] = field(default_factory=list)
+    ranges: list[float] = field(default_factory=list)
     sent_at_once: int = 0
     sent_later: int = 0
     withheld: int = 0

@@ -66,7 +66,7 @@ class Nearest:
     error: float
     output: str
     plan: Broadcast | Selective | None
-    late: int | None
+    delay: int | None
     drop_bad_rows: bool
     query_id_is_text: bool
     has_ops: bool
@@ -132,12 +132,12 @@ def plan_nearest(
     k: Any = None,
     window: Any = None,
     rows: Any = None,
-    late: Any = None,
+    watermark: Any = None,
     plan: Any = None,
     method: Any = "exact",
     error: Any = None,
     output: Any = "hits",
-    expected: Any = None,
+    objects_per_window: Any = None,
     bad_rows: Any = "fail",
     streaming: bool = False,
 ) -> tuple[Nearest | None, list[str]]:
@@ -166,9 +166,9 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         0 if window is None else check.duration("window", window, 1),
         0 if rows is None else check.whole("rows", rows, 1, MOST_ROWS),
     )
-    if expected is not None:
-        check.whole("expected", expected)
-    delay = None if late is None else check.duration("late", late)
+    if objects_per_window is not None:
+        check.whole("objects_per_window", objects_per_window)
+    delay = None if watermark is None else check.duration("watermark", watermark)
     columns = _query_columns(check, *numbers, times[1])
     method = check.choice("method", method, METHODS)
     output = check.choice("output", output, OUTPUTS)

@@ -3,9 +3,9 @@
 Objects are processed in the order of (time, id), which no batching changes: an object waits until
 the watermark has passed it, for only then is it sure that none will come before it. So are queries
 that begin or end. One step takes what reached this worker in one micro-batch, and then goes on to
-the watermark. With `late` an object at or before the watermark is late. Where the objects have a
-watermark of their own, late is what lies at or before that of the last step: operators upstream may
-emit their rows when the watermark has passed them.
+the watermark. With `watermark=` an object at or before the watermark is late. Where the objects
+have a watermark of their own, late is what lies at or before that of the last step: operators
+upstream may emit their rows when the watermark has passed them.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class NearestKernel:
         self.load = Load(worker)
         self.reached = -FOREVER
         self._groups: dict[str, Group] = {}
-        self._requests = Requests(nearest.late or 0)
+        self._requests = Requests(nearest.delay or 0)
         self._objects = Ordered()
-        self._tenure = Tenure(nearest.late or 0, queries, worker)
+        self._tenure = Tenure(nearest.delay or 0, queries, worker)
 
     # One micro-batch
 
@@ -104,7 +104,7 @@ class NearestKernel:
 
     def due(self) -> int | None:
         """The next time at which there may be something to do without new rows."""
-        if self.nearest.late is None:
+        if self.nearest.delay is None:
             return self.reached + 1  # all workers judge what is late by the same last step
         times = [self._requests.first_waiting, self._objects.first_waiting]
         group = self._groups.get("time")
@@ -118,7 +118,7 @@ class NearestKernel:
 
     def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
         load, good = self.load, []
-        limit = self.reached if self.nearest.late is None else watermark
+        limit = self.reached if self.nearest.delay is None else watermark
         for block in blocks:
             load.bytes_in += block.nbytes
             load.copies_right += len(block)
@@ -336,7 +336,7 @@ class NearestKernel:
         """Take up a snapshot, reading the objects from the slices."""
         held, meta = unpack(data)
         self.reached = meta["reached"]
-        self._requests = Requests.decode(held["requests"], self.nearest.late or 0)
+        self._requests = Requests.decode(held["requests"], self.nearest.delay or 0)
         stored = self.slices.reach(0, -FOREVER, FOREVER)
         self._objects = Ordered.decode(bytes(held["order"]), stored, self.reached)
         past = self._objects.past()

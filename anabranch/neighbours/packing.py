@@ -1,7 +1,7 @@
 """Objects and queries on their way to workers: checked, routed and packed where they are read.
 
-Under ``broadcast`` every worker gets every object, so a batch of objects is encoded once and the same
-bytes are sent to all. Under interest routing an object goes to its home alone.
+Under ``broadcast`` every worker gets every object, so a batch of objects is encoded once and the
+same bytes are sent to all. Under interest routing an object goes to its home alone.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ class Requests:
     [7]
     """
 
-    def __init__(self, late: int = 0) -> None:
-        self._memory = max(MEMORY, late)
+    def __init__(self, delay: int = 0) -> None:
+        self._memory = max(MEMORY, delay)
         self._waiting: list[Block] = []
         # The latest ops of each id; `current` is the last of those that have the same time.
         self._past: Block | None = None
@@ -113,9 +113,9 @@ class Requests:
         return pack({"waiting": waiting, "past": past})
 
     @classmethod
-    def decode(cls, data: Any, late: int = 0) -> Requests:
+    def decode(cls, data: Any, delay: int = 0) -> Requests:
         """The requests that `encode` wrote."""
-        made = cls(late)
+        made = cls(delay)
         parts, _ = unpack(data)
         made._waiting = [Block.decode(parts["waiting"])] if len(parts["waiting"]) else []
         made._past = Block.decode(parts["past"]) if len(parts["past"]) else None

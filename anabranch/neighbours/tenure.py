@@ -40,8 +40,8 @@ class Change:
 class Tenure:
     """What one worker owns."""
 
-    def __init__(self, late: int, queries: Block | None, worker: int) -> None:
-        self.late = late
+    def __init__(self, delay: int, queries: Block | None, worker: int) -> None:
+        self.delay = delay
         self.queries = queries
         self.worker = worker
 
@@ -64,7 +64,7 @@ class Tenure:
                 before = self._mine(known[max(known, key=int)]) if known else _nothing(self.queries)
                 mine = self._mine(plans[number])
                 first = int(number) == 0
-                bound = -FOREVER if first else max(watermark, 0) + self.late + _MILLISECOND
+                bound = -FOREVER if first else max(watermark, 0) + self.delay + _MILLISECOND
                 yield Change(np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine), bound)
             known[number] = plans[number]
         # Of plans that are over nothing is remembered: state must not grow with every change.

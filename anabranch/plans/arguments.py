@@ -16,10 +16,11 @@ __all__ = [
     "is_finite",
     "is_list",
     "is_positive",
-    "master_problems",
+    "other_side",
     "refuse",
     "share_problems",
     "shares",
+    "side_problems",
     "worker_problems",
 ]
 
@@ -33,10 +34,21 @@ def worker_problems(name: str, value: Any) -> list[str]:
     return []
 
 
-def master_problems(value: Any) -> list[str]:
+def side_problems(value: Any, name: str = "side") -> list[str]:
     """Of the name of a side."""
     known = isinstance(value, str) and value in SIDES
-    return [] if known else [f"master must be 'left' or 'right', got {value!r}"]
+    return [] if known else [f"{name} must be 'left' or 'right', got {value!r}"]
+
+
+def other_side(side: str) -> str:
+    """The one that is not this one.
+
+    Examples
+    --------
+    >>> other_side("left")
+    'right'
+    """
+    return SIDES[1 - SIDES.index(side)]
 
 
 def share_problems(name: str, weights: Any, count: Any, optional: bool = True) -> list[str]:

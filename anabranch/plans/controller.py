@@ -64,7 +64,7 @@ def adaptive(
         Importance of processor, memory and network in a worker's load (ViCo, equation 1).
     policies
         Which rules may suggest changes: any of ``shape, role, kind, weights, segment, workers,
-        spans``.
+        ranges``.
     memory, bandwidth
         What counts as full for one worker: bytes of state, bytes received per second.
 
@@ -140,7 +140,7 @@ class Controller:
         The plan log so far; at least its first entry.
     window
         The two windows, in microseconds.
-    late
+    delay
         How late rows may be, in microseconds.
     settings
         What may be adapted; None keeps the plan and only retires what requests replaced.
@@ -152,13 +152,13 @@ class Controller:
         self,
         entries: Sequence[Entry],
         window: tuple[int, int],
-        late: int,
+        delay: int,
         settings: Adaptive | None = None,
         policies: Sequence[Policy] | None = None,
     ) -> None:
         if not entries:
             raise ValueError("the plan log has no entry yet")
-        self.window, self.late, self.settings = window, late, settings
+        self.window, self.delay, self.settings = window, delay, settings
         self._entries = list(entries)
         self._policies: list[Policy] = (
             [POLICIES[name]() for name in settings.policies] if settings else []
@@ -214,7 +214,7 @@ class Controller:
     def _marks(self, report: Report) -> dict[int, int]:
         """Newest event times of replaced plans, known once a later plan's batch has begun.
 
-        The watermark of a batch is the newest time of all earlier ones less `late`, in whole
+        The watermark of a batch is the newest time of all earlier ones less `delay`, in whole
         milliseconds, so rows of earlier batches are no newer than this. Workers report what they
         hold as well, in case a router still sends rows under the old plan, or another watermark of
         the query holds this one back. Worker 0 hears of the newest row of every batch, so nothing
@@ -228,7 +228,7 @@ class Controller:
         for number in self.now.live:
             later = [first for epoch, first in begins.items() if epoch > number]
             if heard and number not in marks and later and report.batch >= min(later):
-                marks[number] = report.watermark + self.late + 1000
+                marks[number] = report.watermark + self.delay + 1000
         for load in report.loads:
             for number in marks:
                 marks[number] = max(marks[number], load.newest.get(str(number), 0))
@@ -288,7 +288,7 @@ class _Seen:
     loads: dict[int, float] = field(default_factory=dict)
     speeds: dict[int, float] = field(default_factory=dict)
     watermark: int = 0
-    spans: tuple[float, ...] = ()
+    ranges: tuple[float, ...] = ()
 
     def take_in(self, report: Report, plan: Plan, settings: Adaptive | None) -> None:
         """Add one report."""
@@ -310,12 +310,12 @@ class _Seen:
             self.per_comparison = _mean(self.per_comparison, comparing / compared)
         if received and busy > comparing:
             self.per_copy = _mean(self.per_copy, (busy - comparing) / received)
-        # A worker may still report the spans of the plan before.
-        reported = [x.spans for x in loads if x.spans and len(x.spans) == plan.spans]
+        # A worker may still report the ranges of the plan before.
+        reported = [x.ranges for x in loads if x.ranges and len(x.ranges) == plan.ranges]
         if reported:
             work = [sum(parts) for parts in zip(*reported, strict=True)]
-            before = self.spans if len(self.spans) == plan.spans else work
-            self.spans = tuple(map(_mean, before, work))
+            before = self.ranges if len(self.ranges) == plan.ranges else work
+            self.ranges = tuple(map(_mean, before, work))
         slowest = max(x.busy_seconds for x in loads)
         if slowest:
             self.throughput = compared / slowest
@@ -356,7 +356,7 @@ class _Seen:
             dict(self.loads),
             dict(self.speeds),
             settings.workers,
-            self.spans,
+            self.ranges,
         )
 
 

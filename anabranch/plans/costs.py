@@ -33,7 +33,7 @@ class Sight:
 
     `rates` are left and right rows per micro-batch, `span` the event time a batch covers
     (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
-    and comparisons per busy second; `spans` is the work by span of a plan of spans.
+    and comparisons per busy second; `ranges` is the work by range of a plan of ranges.
     """
 
     plan: Plan
@@ -47,7 +47,7 @@ class Sight:
     loads: Mapping[int, float] = field(default_factory=dict)
     speeds: Mapping[int, float] = field(default_factory=dict)
     most_workers: int = 1
-    spans: tuple[float, ...] = ()
+    ranges: tuple[float, ...] = ()
 
 
 def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> float:
@@ -62,10 +62,10 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
     if isinstance(plan, Grid):
         return plan.cols * left + plan.rows * right
     if isinstance(plan, (Broadcast, Segments)):
-        master, slave = (left, right) if plan.side == "right" else (right, left)
+        spread, copied = (left, right) if plan.side == "right" else (right, left)
         if isinstance(plan, Broadcast):
-            return master + plan.workers * slave
-        return master + min(plan.workers, 1 + sum(window) / plan.segment) * slave
+            return spread + plan.workers * copied
+        return spread + min(plan.workers, 1 + sum(window) / plan.length) * copied
     return left + right
 
 
@@ -77,7 +77,7 @@ def best_grid(workers: int, rates: tuple[float, float]) -> Plan:
     >>> print(best_grid(4, (1, 1)), best_grid(4, (9, 1)), best_grid(4, (1, 9)))
     grid(2, 2) broadcast(4, side=right) broadcast(4, side=left)
     """
-    # Of equals the one with more rows comes first: two workers make ssp with the left as master.
+    # Of equals the one with more rows comes first: two workers get a copy of every right row.
     shapes = [(a, workers // a) for a in range(workers, 0, -1) if workers % a == 0]
     a, b = min(shapes, key=lambda shape: shape[1] * rates[0] + shape[0] * rates[1])
     if a == workers:
@@ -107,7 +107,7 @@ def choose(
     best = best_grid(workers, rows)
     segment = span // (workers * SLOTS_PER_WORKER)
     if workers > 1 and segment > 0:
-        segments = Segments(workers, segment, _faster(rows))
+        segments = Segments(workers, segment, _slower(rows))
         if copies(segments, rows, window) < copies(best, rows, window):
             return segments
     return best
@@ -115,21 +115,21 @@ def choose(
 
 def best_segments(workers: int, sight: Sight) -> Segments:
     """The segment plan that is predicted to be fastest."""
-    master = _faster(sight.rates)
+    copied = _slower(sight.rates)
     longest = max(*sight.window, int(sight.span), 1)
     options = [
-        Segments(workers, max(int(longest * factor / workers), 1), master)
+        Segments(workers, max(int(longest * factor / workers), 1), copied)
         for factor in (0.25, 0.5, 1, 2, 4)
     ]
     return min(options, key=lambda plan: predicted_seconds(plan, sight))
 
 
 def segment_shares(plan: Segments, window: tuple[int, int], span: float) -> tuple[float, float]:
-    """The busiest worker's share of the comparisons, and of the masters, of one micro-batch.
+    """The busiest worker's share of the comparisons, and of the spread rows, of one micro-batch.
 
-    Comparisons that arriving masters cause happen where the newest segments live; those caused by
-    arriving slaves are spread over the segments that their window touches. So a batch shorter than
-    a segment has half its work in one worker, whatever the number of workers.
+    Comparisons that arriving spread rows cause happen where the newest segments live; those caused
+    by copied rows are spread over the segments that their window touches. So a batch shorter than a
+    segment has half its work in one worker, whatever the number of workers.
 
     Examples
     --------
@@ -138,17 +138,17 @@ def segment_shares(plan: Segments, window: tuple[int, int], span: float) -> tupl
     >>> [round(1 / segment_shares(plan, window, s * second)[0], 1) for s in (10, 60, 300)]
     [1.8, 6.1, 13.6]
     """
-    length, slots = plan.segment, len(plan._table)
+    length, slots = plan.length, len(plan._table)
     points = (np.arange(64) + 0.5) / 64 * max(span, 1.0)
     back = window[0] if plan.side == "right" else window[1]
-    share, masters = np.zeros(plan.workers), np.zeros(plan.workers)
+    share, received = np.zeros(plan.workers), np.zeros(plan.workers)
     newest = plan._table[(points // length).astype(np.int64) % slots]
-    np.add.at(masters, newest, 1 / 64)
+    np.add.at(received, newest, 1 / 64)
     np.add.at(share, newest, 0.5 / 64)
-    # A slave meets masters that are up to `back` older than itself.
+    # A copied row meets spread rows that are up to `back` older than itself.
     reach = (points[:, None] - (np.arange(64) + 0.5) / 64 * max(back, 1)) // length
     np.add.at(share, plan._table[reach.astype(np.int64) % slots].ravel(), 0.5 / 64**2)
-    return float(share.max()), float(masters.max())
+    return float(share.max()), float(received.max())
 
 
 def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
@@ -199,10 +199,10 @@ def predicted_seconds(plan: Plan, sight: Sight) -> float:
     """How long the slowest worker would take for a micro-batch like the recent ones."""
     per_copy, per_comparison = sight.seconds_per_copy, sight.seconds_per_comparison
     if isinstance(plan, Segments):
-        most_compared, most_masters = segment_shares(plan, sight.window, sight.span)
-        master, slave = sight.rates if plan.side == "right" else sight.rates[::-1]
-        slaves = slave * min(1.0, (1 + sum(sight.window) / plan.segment) / plan.workers * 1.5)
-        received = most_masters * master + slaves
+        most_compared, most_spread = segment_shares(plan, sight.window, sight.span)
+        spread, copied = sight.rates if plan.side == "right" else sight.rates[::-1]
+        copies_each = min(1.0, (1 + sum(sight.window) / plan.length) / plan.workers * 1.5)
+        received = most_spread * spread + copies_each * copied
         return received * per_copy + most_compared * sight.comparisons * per_comparison
     received = copies(plan, sight.rates, sight.window) / plan.workers
     return received * per_copy + sight.comparisons / plan.workers * per_comparison
@@ -225,6 +225,6 @@ def unevenness(plan: Plan, speeds: Sequence[float]) -> float:
     return float(seconds.max() / seconds.mean())
 
 
-def _faster(rates: tuple[float, float]) -> str:
-    """The side that is to be the master."""
-    return "left" if rates[0] >= rates[1] else "right"
+def _slower(rates: tuple[float, float]) -> str:
+    """The side that is to be copied."""
+    return "right" if rates[0] >= rates[1] else "left"

@@ -11,10 +11,11 @@ import numpy as np
 from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import (
     is_list,
-    master_problems,
+    other_side,
     refuse,
     share_problems,
     shares,
+    side_problems,
     worker_problems,
 )
 from anabranch.plans.plan import LEFT, SIDES, Plan, Routes, Rows, loggable
@@ -44,20 +45,20 @@ class Slotted(Plan):
 @loggable
 @dataclass(frozen=True)
 class Broadcast(Slotted):
-    """Master rows are spread by hash, slave rows go to all workers (ViCo, section 2.1)."""
+    """Rows of one side go to all workers, those of the other are spread (ViCo, section 2.1)."""
 
-    master: str = "left"
-    kind: ClassVar[str] = "ssp"
+    side: str = "right"
+    kind: ClassVar[str] = "broadcast"
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
-        if SIDES[side] == self.master:
+        if SIDES[side] != self.side:
             return self.by_slot(rows.h)
         n = len(rows.h)
         workers = np.tile(np.arange(self.workers, dtype=np.int32), n)
         return Routes(np.arange(n + 1) * self.workers, workers)
 
     def __str__(self) -> str:
-        return f"broadcast({self.workers}, master={self.master})"
+        return f"broadcast({self.workers}, side={self.side})"
 
 
 @loggable
@@ -110,18 +111,33 @@ class Grid(Plan):
 
 
 def broadcast(
-    workers: int, master: str = "left", *, weights: Sequence[float] | None = None
+    workers: int, side: str = "right", *, weights: Sequence[float] | None = None
 ) -> Broadcast:
-    """Spread the master side by hash, send the other side to every worker.
+    """Send one side to every worker, and spread the other by hash.
+
+    `side` is the one that goes everywhere: the slower stream, so that few copies are made.
+    `weights` are the shares of the workers in the side that is spread.
 
     Examples
     --------
     >>> print(broadcast(4, side="left"))
     broadcast(4, side=left)
     """
-    problems = worker_problems("workers", workers) + master_problems(master)
-    refuse("ssp", problems + share_problems("weights", weights, workers))
-    return Broadcast(int(workers), master, weights=None if weights is None else shares(weights))
+    problems = worker_problems("workers", workers) + side_problems(side)
+    refuse("broadcast", problems + share_problems("weights", weights, workers))
+    return Broadcast(int(workers), side, weights=None if weights is None else shares(weights))
+
+
+def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None = None) -> Broadcast:
+    """The single stream partition of the ViCo paper: `broadcast`, by the side that is spread.
+
+    Examples
+    --------
+    >>> print(ssp(4, master="right"))
+    broadcast(4, side=left)
+    """
+    refuse("ssp", side_problems(master, "master"))
+    return broadcast(workers, other_side(master), weights=weights)
 
 
 def grid(

@@ -35,7 +35,7 @@ class Keeping:
         The directory of the log.
     plan
         The plan of the call, with which a new log begins.
-    window, late
+    window, delay
         How long rows are stored and how late they may be, in microseconds.
     most_workers
         How many workers a plan may have.
@@ -50,7 +50,7 @@ class Keeping:
     control: str
     plan: Plan
     window: tuple[int, int]
-    late: int
+    delay: int
     most_workers: int
     operator: str = ""
     settings: Adaptive | None = None
@@ -107,7 +107,7 @@ class PlanKeeper:
         if self._open is None:
             if not log.entries():
                 log.begin(keeping.plan)
-            controller = Controller(log.entries(), keeping.window, keeping.late, keeping.settings)
+            controller = Controller(log.entries(), keeping.window, keeping.delay, keeping.settings)
             self._open = log, controller
         return self._open
 

@@ -135,7 +135,7 @@ class PlanLog:
     Examples
     --------
     >>> import tempfile
-    >>> from anabranch.plans.hashed import grid, ssp
+    >>> from anabranch.plans.hashed import broadcast, grid
     >>> log = PlanLog(tempfile.mkdtemp())
     >>> log.entries(), log.current()
     ([], None)

@@ -4,18 +4,18 @@ That one law, for every pair that the window lets join, is all that exactness ne
 `anabranch.testing.check_plan` tests it for any plan, a user's own included. How a plan spreads its
 rows is a matter of cost alone.
 
-===================  ============================  ======================================
-plan                 left row goes to              right row goes to
-===================  ============================  ======================================
-``broadcast(k)``           one worker, by hash           all k workers
-``grid(a, b)``       the b workers of its row      the a workers of its column
-``segments(k, segment)``  the worker of its segment     workers of the segments its window touches
-``keyed(k)``         the worker of its key         the same
-``ranges(k)``         the owner of its value        owners of all values within reach
-===================  ============================  ======================================
+=======================  ============================  =====================================
+plan                     left row goes to              right row goes to
+=======================  ============================  =====================================
+``broadcast(k)``         one worker, by hash           all k workers
+``grid(a, b)``           the b workers of its row      the a workers of its column
+``segments(k, length)``  the worker of its segment     workers of segments its window touches
+``keyed(k)``             the worker of its key         the same
+``ranges(k)``            the owner of its value        owners of all values within reach
+=======================  ============================  =====================================
 
-``broadcast`` and ``segments`` are the single and the coupled stream partition of ViCo (sections 2 and 3);
-their "left" is the master, which ``master="right"`` turns round.
+``broadcast`` and ``segments`` are the single and the coupled stream partition of ViCo (sections 2
+and 3); ``side="left"`` turns them round.
 """
 
 from __future__ import annotations
@@ -75,13 +75,13 @@ class Plan(ABC):
 
     A plan of your own is a frozen dataclass with a `kind`, `workers` and `route`. It `needs`
     ``"key"`` or ``"value"`` if that field of its rows must be there. Workers report their load by
-    `spans` of the value if it has any.
+    `ranges` of the value if it has any.
     """
 
     kind: ClassVar[str]
     needs: ClassVar[str] = ""
     workers: int
-    spans: int = 0
+    ranges: int = 0
 
     @abstractmethod
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
@@ -133,7 +133,7 @@ def plan_from_dict(form: Mapping[str, Any]) -> Plan:
 
     Examples
     --------
-    >>> from anabranch.plans.hashed import ssp
+    >>> from anabranch.plans.hashed import broadcast
     >>> plan_from_dict(broadcast(3).to_dict()) == broadcast(3)
     True
     """

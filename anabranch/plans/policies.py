@@ -10,7 +10,7 @@ three reports in a row, so that a rate that wobbles by a fifth changes nothing.
 ``weights``  shares of workers, from their speed (least loaded first, ahead of time)
 ``segment``  segment length, by climbing the measured throughput
 ``workers``  more workers when they are busy, fewer when they idle
-``ranges``    cuts of the keys, from the work that each span makes
+``ranges``    cuts of the keys, from the work that each range makes
 ===========  ===================================================================================
 """
 
@@ -24,6 +24,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.calls import describe
+from anabranch.plans.arguments import other_side
 from anabranch.plans.costs import (
     Sight,
     best_grid,
@@ -115,11 +116,11 @@ class ShapePolicy(Policy):
 
 
 class RolePolicy(Policy):
-    """The faster stream becomes the master of ``broadcast`` and ``segments`` (ViCo, section 3.4).
+    """The slower stream is the one to copy in ``broadcast`` and ``segments`` (ViCo, section 3.4).
 
-    The paper switches as soon as the slave is faster, which flaps. Two equal streams of which one
-    wobbles by a fifth reach a ratio of 1.25; a switch needs more than that, and more than what
-    random arrivals do to counts as small as these.
+    The paper switches as soon as the copied stream is faster, which flaps. Two equal streams of
+    which one wobbles by a fifth reach a ratio of 1.25; a switch needs more than that, and more than
+    what random arrivals do to counts as small as these.
     """
 
     rule = "role"
@@ -129,18 +130,18 @@ class RolePolicy(Policy):
         plan = sight.plan
         if not isinstance(plan, (Broadcast, Segments)) or sum(sight.rates) <= 0:
             return None
-        master, slave = sight.rates if plan.side == "right" else sight.rates[::-1]
-        other = replace(plan, master="right" if plan.side == "right" else "left")
+        spread, copied = sight.rates if plan.side == "right" else sight.rates[::-1]
+        other = replace(plan, side=other_side(plan.side))
         now = copies(plan, sight.rates, sight.window)
         then = copies(other, sight.rates, sight.window)
-        beyond, noise = slave - self.FASTER * master, (slave + self.FASTER**2 * master) ** 0.5
+        beyond, noise = copied - self.FASTER * spread, (copied + self.FASTER**2 * spread) ** 0.5
         pays = beyond > noise and then < 0.95 * now
         if not self._persists(other if pays else None):
             return None
         return Suggestion(
             other,
             self.rule,
-            "the slave has become the faster stream",
+            "the copied stream has become the faster one",
             {
                 "left rows": sight.rates[0],
                 "right rows": sight.rates[1],
@@ -226,7 +227,7 @@ class SegmentPolicy(Policy):
         self._best: tuple[float, int] | None = None  # throughput, length
         self._direction = 1
         self._turned = self._done = False
-        # Master, workers and rates that this climb began with: under others it means nothing.
+        # Side, workers and rates that this climb began with: under others it means nothing.
         self._began: tuple[str, int, tuple[float, float]] | None = None
 
     def plan_changed(self) -> None:
@@ -239,9 +240,9 @@ class SegmentPolicy(Policy):
             self._began = None
             return None
         began = self._began
-        same = began is not None and began[:2] == (plan.master, plan.workers)
+        same = began is not None and began[:2] == (plan.side, plan.workers)
         if began is None or not same or _moved(sight.rates, began[2]):
-            self._began = (plan.master, plan.workers, sight.rates)
+            self._began = (plan.side, plan.workers, sight.rates)
             self._samples, self._best, self._turned, self._done = [], None, False, False
         elif self._done:
             return None
@@ -251,16 +252,16 @@ class SegmentPolicy(Policy):
             return None
         value = float(np.mean(self._samples))
         if self._best is None or value > 1.03 * self._best[0]:
-            self._best = (value, plan.segment)
+            self._best = (value, plan.length)
         else:  # worse this way: try the other from the best
             self._turn()
-        best = replace(plan, segment=self._best[1])
+        best = replace(plan, length=self._best[1])
         while not self._done:
-            length = max(round(best.segment * self._factor**self._direction), 1)
+            length = max(round(best.length * self._factor**self._direction), 1)
             if _can_gain(best, length, sight):
                 return self._to(plan, length, value)
             self._turn()
-        return None if plan == best else self._to(plan, best.segment, value)
+        return None if plan == best else self._to(plan, best.length, value)
 
     def _turn(self) -> None:
         self._done, self._turned, self._direction = self._turned, True, -self._direction
@@ -268,10 +269,10 @@ class SegmentPolicy(Policy):
     def _to(self, plan: Segments, length: int, value: float) -> Suggestion:
         best = self._best[0] if self._best else value
         return Suggestion(
-            replace(plan, segment=length),
+            replace(plan, length=length),
             self.rule,
             "climbing the throughput",
-            {f"throughput at {describe(plan.segment)}": value, "best so far": best},
+            {f"throughput at {describe(plan.length)}": value, "best so far": best},
         )
 
 
@@ -302,21 +303,21 @@ class WorkersPolicy(Policy):
         )
 
 
-class SpansPolicy(Policy):
-    """Moves cuts and names hot spans once the load is uneven and that would mend it.
+class RangesPolicy(Policy):
+    """Moves cuts and names hot ranges once the load is uneven and that would mend it.
 
-    The feedback loop of EMD-DDSJ. Workers report what the pairs of each span cost them, in pairs
-    looked at and in exact solutions. The load of a span does not depend on who owns it, so the cuts
-    that would even it out can be computed at once, and what they would gain is known before they
-    are made.
+    The feedback loop of EMD-DDSJ. Workers report what the pairs of each range cost them, in pairs
+    looked at and in exact solutions. The load of a range does not depend on who owns it, so the
+    cuts that would even it out can be computed at once, and what they would gain is known before
+    they are made.
     """
 
-    rule = "spans"
+    rule = "ranges"
     UNEVEN = 0.2
 
     def suggest(self, sight: Sight) -> Suggestion | None:
-        plan, load = sight.plan, np.array(sight.spans)
-        if not isinstance(plan, Ranges) or len(load) != plan.spans or plan.workers < 2:
+        plan, load = sight.plan, np.array(sight.ranges)
+        if not isinstance(plan, Ranges) or len(load) != plan.ranges or plan.workers < 2:
             self._persists(None)
             return None
         cuts, hot = balance(load, plan.workers)
@@ -328,7 +329,7 @@ class SpansPolicy(Policy):
             better,
             self.rule,
             "cuts follow the load",
-            {"imbalance": now, "instead": then, "hot spans": float(len(hot))},
+            {"imbalance": now, "instead": then, "hot ranges": float(len(hot))},
         )
 
 
@@ -341,7 +342,7 @@ POLICIES: Mapping[str, type[Policy]] = {
         WeightsPolicy,
         SegmentPolicy,
         WorkersPolicy,
-        SpansPolicy,
+        RangesPolicy,
     )
 }
 
@@ -350,14 +351,14 @@ def _can_gain(plan: Segments, segment: int, sight: Sight) -> bool:
     """Whether this segment length could be worth 3 % at best."""
     loads = sight.loads.values()
     uneven = max(loads, default=0.0) * len(loads) / max(sum(loads), 1e-12)
-    if segment < plan.segment:
+    if segment < plan.length:
         return uneven > 1.03
     if uneven > 1.2:  # it would only get worse
         return False
     comparing = sight.comparisons * sight.seconds_per_comparison
     now, then = (
         copies(option, sight.rates, sight.window) * sight.seconds_per_copy + comparing
-        for option in (plan, replace(plan, segment=segment))
+        for option in (plan, replace(plan, length=segment))
     )
     return now > 1.03 * then
 

@@ -2,9 +2,9 @@
 
 A *key* is one number per row such that rows further apart than `reach` in it cannot match; for the
 Earth Mover's Distance it is the mean, or more generally the sum of masses times a potential. The
-range of keys is cut into equal *spans*. Each worker owns a run of neighbouring spans; *cuts* say
+range of keys is cut into equal *ranges*. Each worker owns a run of neighbouring ranges; *cuts* say
 where runs end. A left row goes to the owner of its key, a right row to the owners of all keys
-within reach. A *hot* span, too much for one worker, has several: a left row goes to one of them by
+within reach. A *hot* range, too much for one worker, has several: a left row goes to one of them by
 hash, each in proportion to its share, a right row to all.
 
 The two maps meet in exactly one worker for every pair that can match: a left row has one worker,
@@ -23,22 +23,22 @@ from anabranch.calls import is_whole
 from anabranch.plans.arguments import refuse, worker_problems
 from anabranch.plans.plan import LEFT, Plan, Routes, Rows, fingerprint_of, loggable
 
-__all__ = ["Ranges", "balance", "even_cuts", "imbalance", "range_of", "spans"]
+__all__ = ["Ranges", "balance", "even_cuts", "imbalance", "range_of", "ranges"]
 
-COUNT, MOST = 64, 1 << 16  # a worker reports its load by span
-# A span gets several workers if one alone would misplace this share of a worker's due.
+COUNT, MOST = 64, 1 << 16  # a worker reports its load by range
+# A range gets several workers if one alone would misplace this share of a worker's due.
 _MISPLACED = 0.05
-# Shares of a hot span are multiples of one in so many times the workers.
+# Shares of a hot range are multiples of one in so many times the workers.
 _TICKETS = 4
 
 
 @loggable
 @dataclass(frozen=True)
 class Ranges(Plan):
-    """Workers own runs of spans of the key; see `spans`.
+    """Workers own runs of ranges of the key; see `ranges`.
 
-    `cuts` are numbers of spans: worker w owns those from ``cuts[w - 1]`` up to ``cuts[w]``. `hot`
-    lists spans with several workers, each named as often as it has shares. `low`, `high`, `reach`
+    `cuts` are numbers of ranges: worker w owns those from ``cuts[w - 1]`` up to ``cuts[w]``. `hot`
+    lists ranges with several workers, each named as often as it has shares. `low`, `high`, `reach`
     and `slot` are known once the plan is bound to a predicate.
 
     Routers bind every plan to the predicate of their own run, also one from a log. Rows routed
@@ -47,21 +47,21 @@ class Ranges(Plan):
     """
 
     workers: int
-    spans: int = COUNT
+    ranges: int = COUNT
     low: float | None = None
     high: float | None = None
     reach: float | None = None
     cuts: tuple[int, ...] = ()
     hot: tuple[tuple[int, tuple[int, ...]], ...] = ()
     slot: str | None = field(default=None, compare=False)
-    kind: ClassVar[str] = "spans"
+    kind: ClassVar[str] = "ranges"
     needs: ClassVar[str] = "value"
     _owner: np.ndarray = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if len(self.cuts) != self.workers - 1:
-            object.__setattr__(self, "cuts", even_cuts(self.workers, self.spans))
-        owner = np.searchsorted(np.array(self.cuts, np.int64), np.arange(self.spans), "right")
+            object.__setattr__(self, "cuts", even_cuts(self.workers, self.ranges))
+        owner = np.searchsorted(np.array(self.cuts, np.int64), np.arange(self.ranges), "right")
         object.__setattr__(self, "_owner", owner.astype(np.int32))
 
     def bind(self, slot: str, key_range: tuple[float, float], reach: float) -> Ranges:
@@ -83,21 +83,21 @@ class Ranges(Plan):
         if values is None:
             raise ValueError(f"{self} routes rows by value, and these have none")
         if side == LEFT:
-            at = range_of(values, low, high, self.spans)
+            at = range_of(values, low, high, self.ranges)
             workers = self._owner[at]
-            for span, several in self.hot:
-                here = np.flatnonzero(at == span)
+            for part, several in self.hot:
+                here = np.flatnonzero(at == part)
                 share = (rows.h[here].view(np.uint64) >> np.uint64(33)) % np.uint64(len(several))
                 workers[here] = np.array(several, np.int32)[share.astype(np.int64)]
             return Routes(np.arange(len(values) + 1), workers)
-        first = range_of(values - reach, low, high, self.spans)
-        last = range_of(values + reach, low, high, self.spans)
-        # A row of `reached` says which workers own something between the first and the last span.
+        first = range_of(values - reach, low, high, self.ranges)
+        last = range_of(values + reach, low, high, self.ranges)
+        # A row of `reached` says which workers own something between the first and the last range.
         lines = np.arange(self.workers)
         reached = (lines >= self._owner[first][:, None]) & (lines <= self._owner[last][:, None])
         reached &= self._owning()[None, :]
-        for span, several in self.hot:
-            met = np.flatnonzero((first <= span) & (span <= last))
+        for part, several in self.hot:
+            met = np.flatnonzero((first <= part) & (part <= last))
             reached[np.ix_(met, np.array(several))] = True
         offsets = np.zeros(len(values) + 1, np.int64)
         np.cumsum(reached.sum(axis=1), out=offsets[1:])
@@ -120,32 +120,32 @@ class Ranges(Plan):
         return self.low, self.high, self.reach
 
     def _owning(self) -> np.ndarray:
-        """Which workers own a span that is not hot."""
-        cold = np.ones(self.spans, bool)
-        cold[[span for span, _ in self.hot]] = False
+        """Which workers own a range that is not hot."""
+        cold = np.ones(self.ranges, bool)
+        cold[[part for part, _ in self.hot]] = False
         return np.bincount(self._owner[cold], minlength=self.workers) > 0
 
     def shares(self, load: np.ndarray) -> np.ndarray:
-        """The load of each worker if spans have this load."""
+        """The load of each worker if ranges have this load."""
         cold = load.astype(np.float64).copy()
-        for span, _ in self.hot:
-            cold[span] = 0.0
+        for part, _ in self.hot:
+            cold[part] = 0.0
         workers = np.bincount(self._owner, cold, self.workers)
-        for span, several in self.hot:
-            np.add.at(workers, list(several), load[span] / len(several))
+        for part, several in self.hot:
+            np.add.at(workers, list(several), load[part] / len(several))
         return workers
 
     def __str__(self) -> str:
-        parts = [str(self.workers), f"count={self.spans}"]
-        if self.cuts != even_cuts(self.workers, self.spans):
+        parts = [str(self.workers), f"count={self.ranges}"]
+        if self.cuts != even_cuts(self.workers, self.ranges):
             parts.append("cuts " + " ".join(map(str, self.cuts)))
         if self.hot:
-            parts.append("hot " + " ".join(str(span) for span, _ in self.hot))
+            parts.append("hot " + " ".join(str(part) for part, _ in self.hot))
         return f"ranges({', '.join(parts)})"
 
 
 def ranges(workers: int, *, count: int = COUNT) -> Ranges:
-    """Cut the keys of an Earth Mover's Distance into spans; neighbours share a worker.
+    """Cut the keys of an Earth Mover's Distance into ranges; neighbours share a worker.
 
     Needs ``ab.emd(...) <= x`` in the predicate, with a known number of bins. Cuts are even at
     first; ``ab.adaptive(workers, start=ab.ranges(workers))`` moves them with the load.
@@ -155,7 +155,7 @@ def ranges(workers: int, *, count: int = COUNT) -> Ranges:
     workers
         How many workers.
     count
-        How many spans: the grain of cuts and of load reports.
+        How many ranges: the grain of cuts and of load reports.
 
     Examples
     --------
@@ -166,27 +166,27 @@ def ranges(workers: int, *, count: int = COUNT) -> Ranges:
     if not is_whole(count) or int(count) > MOST:
         problems.append(f"count must be a whole number from 1 to {MOST:,}, got {count!r}")
     elif not problems and count < workers:
-        problems.append(f"count={count} spans are too few for {workers} workers")
-    refuse("spans", problems)
+        problems.append(f"count={count} ranges are too few for {workers} workers")
+    refuse("ranges", problems)
     return Ranges(int(workers), int(count))
 
 
 def even_cuts(workers: int, count: int) -> tuple[int, ...]:
-    """Cuts that give every worker as many spans."""
+    """Cuts that give every worker as many ranges."""
     return tuple(round(count * worker / workers) for worker in range(1, workers))
 
 
 def balance(
     load: np.ndarray, workers: int, waiting: np.ndarray | None = None
 ) -> tuple[tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...]]:
-    """Cuts and hot spans that even out a load by span (EMD-DDSJ, algorithm 2, repaired).
+    """Cuts and hot ranges that even out a load by range (EMD-DDSJ, algorithm 2, repaired).
 
-    Every worker is due the mean, less what is already `waiting` for it. The load of all spans is
-    laid end to end and assigned in that order, so that each worker gets one stretch of it. A span
+    Every worker is due the mean, less what is already `waiting` for it. The load of all ranges is
+    laid end to end and assigned in that order, so that each worker gets one stretch of it. A range
     that a stretch ends in goes to whoever gets most of it; if that would misplace too much it is
     hot, and its workers are named as often as they get a share of it. The paper's own pass starts
-    again at the first span for every worker and so cuts near the beginning only, and it gives any
-    hot span evenly to two workers; its other slips are listed in the documentation.
+    again at the first range for every worker and so cuts near the beginning only, and it gives any
+    hot range evenly to two workers; its other slips are listed in the documentation.
 
     Examples
     --------
@@ -205,7 +205,7 @@ def balance(
     due = due / due.sum() if due.sum() > 0 else np.full(workers, 1 / workers)
     running = np.concatenate([[0.0], np.cumsum(load / total)])
     ends = np.concatenate([[0.0], np.cumsum(due)])
-    # How much of each span (a row) lies in the stretch of each worker (a column).
+    # How much of each range (a row) lies in the stretch of each worker (a column).
     shared = np.minimum(running[1:, None], ends[None, 1:]) - np.maximum(
         running[:-1, None], ends[None, :-1]
     )
@@ -218,11 +218,11 @@ def balance(
     owner = np.maximum.accumulate(owner)
     misplaced = load / total - shared.max(axis=1)
     hot = []
-    for span in np.flatnonzero(misplaced > _MISPLACED / workers):
-        tickets = _TICKETS * workers * shared[span] / shared[span].sum()
+    for part in np.flatnonzero(misplaced > _MISPLACED / workers):
+        tickets = _TICKETS * workers * shared[part] / shared[part].sum()
         named = np.diff(np.round(np.concatenate([[0.0], np.cumsum(tickets)]))).astype(int)
         if np.count_nonzero(named) > 1:
-            hot.append((int(span), tuple(np.repeat(np.arange(workers), named).tolist())))
+            hot.append((int(part), tuple(np.repeat(np.arange(workers), named).tolist())))
     cuts = np.searchsorted(owner, np.arange(1, workers), "left")
     return tuple(int(cut) for cut in cuts), tuple(hot)
 
@@ -240,7 +240,7 @@ def imbalance(shares: np.ndarray) -> float:
 
 
 def range_of(keys: np.ndarray, low: float, high: float, count: int) -> np.ndarray:
-    """The number of the span that each key falls into; keys outside belong to the ends.
+    """The number of the range that each key falls into; keys outside belong to the ends.
 
     Examples
     --------

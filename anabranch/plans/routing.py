@@ -31,7 +31,7 @@ class LivePlans:
 
     Examples
     --------
-    >>> from anabranch.plans.hashed import grid, ssp
+    >>> from anabranch.plans.hashed import broadcast, grid
     >>> live = LivePlans({3: broadcast(4), 5: grid(2, 2)})
     >>> live.epoch, bin(live.bits)
     (5, '0b101')
@@ -82,7 +82,7 @@ def route(live: LivePlans, side: int, rows: Rows, window: tuple[int, int]) -> Co
     Examples
     --------
     >>> from anabranch.flow.hashing import mix
-    >>> from anabranch.plans.hashed import ssp
+    >>> from anabranch.plans.hashed import broadcast
     >>> live = LivePlans({0: broadcast(2, "right"), 1: broadcast(2, "left")})
     >>> copies = route(live, 0, Rows(np.array([10]), mix(np.array([1]))), (5, 5))
     >>> copies.workers.tolist(), copies.masks.tolist()

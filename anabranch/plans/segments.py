@@ -10,16 +10,17 @@ import numpy as np
 
 from anabranch.calls import LONGEST, Duration, describe, microseconds
 from anabranch.plans.arguments import (
-    master_problems,
+    other_side,
     refuse,
     share_problems,
     shares,
+    side_problems,
     worker_problems,
 )
 from anabranch.plans.hashed import Slotted
 from anabranch.plans.plan import RIGHT, SIDES, Routes, Rows, loggable
 
-__all__ = ["Segments", "csp"]
+__all__ = ["Segments", "csp", "segments"]
 
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
@@ -27,26 +28,27 @@ _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 @loggable
 @dataclass(frozen=True)
 class Segments(Slotted):
-    """Master rows go to the worker of their time segment (ViCo, section 2.2).
+    """Each segment of time has a worker (ViCo, section 2.2).
 
-    Segments are assigned to workers through a slot table known in advance, so that a slave row also
-    reaches the workers of segments that have not begun.
+    Rows of `side` go to all segments that their window touches, those of the other side to the one
+    of their own time. Segments are assigned to workers through a slot table known in advance, so
+    that a copied row also reaches the workers of segments that have not begun.
     """
 
-    segment: int
-    master: str = "left"
-    kind: ClassVar[str] = "csp"
+    length: int
+    side: str = "right"
+    kind: ClassVar[str] = "segments"
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         t, slots = rows.t, len(self._table)
-        if SIDES[side] == self.master:
-            return Routes(np.arange(len(t) + 1), self._table[(t // self.segment) % slots])
+        if SIDES[side] != self.side:
+            return Routes(np.arange(len(t) + 1), self._table[(t // self.length) % slots])
         # -W_left <= l - r <= W_right: a right row meets lefts in [r - W_left, r + W_right], a
         # left row meets rights in [l - W_right, l + W_left]. No time lies beyond 64 bits.
         w_left, w_right = window
         back, ahead = (w_left, w_right) if side == RIGHT else (w_right, w_left)
-        first = (np.maximum(t, _LEAST + back) - back) // self.segment
-        last = (np.minimum(t, _MOST - ahead) + ahead) // self.segment
+        first = (np.maximum(t, _LEAST + back) - back) // self.length
+        last = (np.minimum(t, _MOST - ahead) + ahead) // self.length
         # As many neighbouring segments as workers meet all of them, unless shares are uneven.
         most = self.workers if self.weights is None else slots
         touched = np.minimum(last - first + 1, most)
@@ -61,35 +63,53 @@ class Segments(Slotted):
         return Routes(offsets, homes[fresh])
 
     def __str__(self) -> str:
-        return f"segments({self.workers}, length={describe(self.segment)}, master={self.master})"
+        return f"segments({self.workers}, length={describe(self.length)}, side={self.side})"
 
 
 def segments(
     workers: int,
-    segment: Duration = "10 seconds",
-    master: str = "left",
+    length: Duration = "10 seconds",
+    side: str = "right",
     *,
     weights: Sequence[float] | None = None,
 ) -> Segments:
-    """Cut the master side into time segments, one worker each; the other side follows.
+    """Cut time into segments, one worker each; rows of `side` go to all that their window touches.
+
+    `length` is that of a segment. Rows of the other side go to the segment of their own time.
 
     Examples
     --------
     >>> print(segments(4, length="90 seconds"))
     segments(4, length=90 seconds, side=right)
     """
-    problems = worker_problems("workers", workers) + master_problems(master)
+    problems = worker_problems("workers", workers) + side_problems(side)
     problems += share_problems("weights", weights, workers)
-    length = 0
+    us = 0
     try:
-        length = microseconds(segment)
-        if not 0 < length <= LONGEST:
+        us = microseconds(length)
+        if not 0 < us <= LONGEST:
             problems.append(
-                f"segment must be longer than zero and at most {describe(LONGEST)}, got {segment!r}"
+                f"length must be longer than zero and at most {describe(LONGEST)}, got {length!r}"
             )
     except ValueError as error:
-        problems.append(f"segment: {error}")
-    refuse("csp", problems)
-    return Segments(
-        int(workers), length, master, weights=None if weights is None else shares(weights)
-    )
+        problems.append(f"length: {error}")
+    refuse("segments", problems)
+    return Segments(int(workers), us, side, weights=None if weights is None else shares(weights))
+
+
+def csp(
+    workers: int,
+    segment: Duration = "10 seconds",
+    master: str = "left",
+    *,
+    weights: Sequence[float] | None = None,
+) -> Segments:
+    """The coupled stream partition of the ViCo paper: `segments`, by the side that is spread.
+
+    Examples
+    --------
+    >>> print(csp(4, segment="90 seconds"))
+    segments(4, length=90 seconds, side=right)
+    """
+    refuse("csp", side_problems(master, "master"))
+    return segments(workers, segment, other_side(master), weights=weights)

@@ -14,15 +14,16 @@ def story(entries: Iterable[Entry], refused: Iterable[Refusal] = ()) -> list[str
 
     Examples
     --------
-    >>> from anabranch.plans.hashed import grid, ssp
-    >>> first = Entry(0, 0, broadcast(4), 0, (0,), {"rule": "start", "new": "broadcast(4, side=right)"})
+    >>> from anabranch.plans.hashed import broadcast, grid
+    >>> start = {"rule": "start", "new": "broadcast(4, side=right)"}
+    >>> first = Entry(0, 0, broadcast(4), 0, (0,), start)
     >>> cause = {"rule": "shape", "why": "a grid makes fewer copies",
     ...          "figures": {"left rate": 120.0, "right rate": 110.5}}
     >>> second = Entry(1, 1, grid(2, 2), 7, (0, 1), cause)
     >>> for line in story([first, second]): print(line)
     batch 0: starts with plan 0, broadcast(4, side=right).
-    batch 7: plan 1, grid(2, 2), replaces plan 0, broadcast(4, side=right) (shape: a grid makes fewer \
-copies; left rate 120, right rate 110.5); 2 plans are live.
+    batch 7: plan 1, grid(2, 2), replaces plan 0, broadcast(4, side=right) (shape: a grid makes \
+fewer copies; left rate 120, right rate 110.5); 2 plans are live.
     >>> asked = Refusal("grid(9, 9)", "by hand", "the session has 4 shuffle partitions", "")
     >>> print(story([], [asked])[0])
     refused: grid(9, 9) (by hand): the session has 4 shuffle partitions.

@@ -25,7 +25,7 @@ from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
 from anabranch.calls import MISSING, Duration, is_whole, microseconds
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
 from anabranch.spark.carriage import carry_problems
@@ -38,15 +38,16 @@ from anabranch.spark.settings import partitions, setting_problems
 __all__ = ["assemble"]
 
 
+@renamed(late="watermark", collect="keep")
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
     key: str | Sequence[str] = MISSING,
     close: Closing = MISSING,
     time: str = "ts",
-    collect: str | Sequence[str] = (),
+    keep: str | Sequence[str] = (),
     response: str | None = None,
-    late: Duration | None = None,
+    watermark: Duration | None = None,
     max_open: int | None = None,
     clock: str = "event",
     idle: Duration | None = None,
@@ -59,19 +60,19 @@ def assemble(
     inputs
         One or several streaming (or batch) DataFrames of the same columns; they are united.
     key
-        The columns that together name an instance, such as ``ab.by_head_client()``. Rows in which
+        The columns that together name an instance, such as ``["page", "client"]``. Rows in which
         one of them, or the time, is null are left out and counted.
     close
         When a window closes: ``ab.close.count(13, "22 seconds")``, ``ab.close.learned()``,
         ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``.
     time
         The column of the event time.
-    collect
+    keep
         Columns to keep of every event, in order of time, in `items`.
     response
         A column of response times in milliseconds; `duration` then reaches to the last response.
         Null, NaN and infinite ones count as none.
-    late
+    watermark
         Streaming: how far an event may lag behind the newest one. Leave it out if the inputs
         have watermarks of their own.
     max_open
@@ -122,15 +123,15 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         key=key,
         time=time,
         close=close,
-        keep=collect,
+        keep=keep,
         response=response,
-        watermark=late,
+        watermark=watermark,
         max_open=max_open,
         clock=clock,
     )
-    problems += mixed_problems(named) or _clock_problems(streaming, late, clock, idle)
+    problems += mixed_problems(named) or _clock_problems(streaming, watermark, clock, idle)
     if clock != "processing":
-        problems += lateness_problems(named, dict.fromkeys(named, time), late)
+        problems += lateness_problems(named, dict.fromkeys(named, time), watermark)
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
     if buckets is not None and not is_whole(buckets):
@@ -154,7 +155,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     if idle is not None:
         blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
     name = metrics_name("assemble", at_once=call.by_arrival)
-    blocks = with_watermark(blocks, call.late)
+    blocks = with_watermark(blocks, call.delay)
     # Late rows become revisions; windows close in the order of the watermark.
     found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival)
     return found.select(*_result(call, streaming))
@@ -260,7 +261,7 @@ def _heartbeat(frame: DataFrame, idle: int, buckets: int) -> DataFrame:
     )
 
 
-def _clock_problems(streaming: bool, late: Any, clock: Any, idle: Any) -> list[str]:
+def _clock_problems(streaming: bool, watermark: Any, clock: Any, idle: Any) -> list[str]:
     problems = []
     if idle is not None:
         try:
@@ -268,7 +269,7 @@ def _clock_problems(streaming: bool, late: Any, clock: Any, idle: Any) -> list[s
                 problems.append(f"idle must not be negative, got {idle!r}")
         except ValueError as error:
             problems.append(f"idle: {error}")
-        if late is None or not streaming:
+        if watermark is None or not streaming:
             problems.append(
                 "idle= moves the watermark of a stream: it needs streams and watermark="
             )

@@ -13,7 +13,7 @@ from anabranch.calls import MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute
 from anabranch.flow.sides import Side, Slot, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
@@ -32,6 +32,7 @@ from anabranch.spark.settings import partitions, room_problems, setting_problems
 __all__ = ["correlate"]
 
 
+@renamed(late="watermark")
 def correlate(
     left: DataFrame,
     right: DataFrame,
@@ -41,7 +42,7 @@ def correlate(
     time: str | tuple[str, str] = "ts",
     id: str | tuple[str, str] = "id",
     keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
-    late: Duration | None = None,
+    watermark: Duration | None = None,
     plan: Plan | Adaptive | None = None,
     control: str | None = None,
     bad_rows: str = "fail",
@@ -65,7 +66,7 @@ def correlate(
         string and unique within a side.
     keep
         Further columns to carry into the result: one list for both sides or a pair of lists.
-    late
+    watermark
         Streaming: how far a row may lag behind the newest time seen on either side. Leave it out
         if both inputs have a watermark on their time column, as what an aggregate tells must.
     plan
@@ -114,7 +115,7 @@ def correlate(
         time=time,
         id=id,
         keep=keep,
-        watermark=late,
+        watermark=watermark,
         plan=fixed,
         bad_rows=bad_rows,
     )
@@ -124,9 +125,9 @@ def correlate(
     for (label, frame), names in zip(inputs.items(), _kept(keep), strict=True):
         problems += carry_problems(f"keep: {label} column", frame, names)
     problems += mixed_problems(inputs) or lateness_problems(
-        inputs, dict(zip(inputs, times, strict=True)), late
+        inputs, dict(zip(inputs, times, strict=True)), watermark
     )
-    problems += _control_problems(settings, control, streaming, late)
+    problems += _control_problems(settings, control, streaming, watermark)
     problems += [] if control is None else shared_path_problems(spark, control)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
@@ -166,7 +167,7 @@ def _run(
     if streaming:
         if control is not None:
             _keep_log(control, plan, settings, job, spark, name)
-        blocks = with_watermark(blocks, correlation.late)
+        blocks = with_watermark(blocks, correlation.delay)
         pairs = over_stream(job, blocks, fields, name)
     else:
         pairs = over_batch(job, blocks, fields)
@@ -197,12 +198,12 @@ def _keep_log(
     correlation = job.correlation
     if correlation.plan is not None:
         warn_of_other_plan(control, plan, correlation.bound)
-    assert correlation.late is not None
+    assert correlation.delay is not None
     keeping = Keeping(
         control=control,
         plan=plan,
         window=correlation.window,
-        watermark=correlation.late,
+        delay=correlation.delay,
         most_workers=partitions(spark),
         operator=operator_of(job),
         settings=settings,

@@ -14,7 +14,7 @@ from anabranch.assembly.fitting import windows
 from anabranch.assembly.fitting.reading import CUT, Columns, Instances, Rows, micros, resolve
 from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
 from anabranch.calls import Duration
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import by_name, column_types, is_frame
 
 __all__ = ["fit_windows"]
@@ -24,10 +24,11 @@ _REAL = ("float", "double")
 _TIMES = ("timestamp", "timestamp_ntz", *_WHOLE, *_REAL)
 
 
+@renamed(alpha="cover", beta="cut")
 def fit_windows(
     sample: Any,
-    alpha: float = 0.9,
-    beta: float = 0.05,
+    cover: float = 0.9,
+    cut: float = 0.05,
     *,
     tolerance: float | None = None,
     key: str | Sequence[str] | None = None,
@@ -37,8 +38,8 @@ def fit_windows(
 ) -> WindowFit:
     """Choose window size and timeout for `ab.assemble` from a sample of events.
 
-    The size is the least count that covers a share `alpha` of the instances; the timeout is the
-    span that a share ``1 - beta`` of them does not exceed, read from a fitted hyper-Erlang
+    The size is the least count that covers a share `cover` of the instances; the timeout is the
+    span that a share ``1 - cut`` of them does not exceed, read from a fitted hyper-Erlang
     distribution (from the sample itself where the fit is poor).
 
     Parameters
@@ -47,7 +48,7 @@ def fit_windows(
         A batch DataFrame of Spark, a pandas DataFrame or an Arrow table. One row per event;
         or rows that `ab.assemble` returned (columns ``count, first_ts, last_ts``), whose rows of
         one key are put together again.
-    alpha, beta
+    cover, cut
         Share of instances that the size should hold, and that the timeout may cut.
     tolerance
         Instead of the two: the share of instances that may be incomplete for either reason. The
@@ -78,15 +79,15 @@ def fit_windows(
     if not is_frame(sample):
         return windows.fit_windows(
             sample,
-            alpha,
-            beta,
+            cover,
+            cut,
             tolerance=tolerance,
             key=key,
             time=time,
             complete=complete,
             settle=settle,
         )
-    seconds = check(alpha, beta, tolerance, settle)
+    seconds = check(cover, cut, tolerance, settle)
     if sample.isStreaming:
         raise InvalidCall(
             "fit_windows",
@@ -97,7 +98,7 @@ def fit_windows(
         )
     columns = resolve(sample.columns, key, time, complete)
     found = _instances(sample, columns, seconds)
-    return fit_instances(found, alpha=alpha, beta=beta, tolerance=tolerance)
+    return fit_instances(found, cover=cover, cut=cut, tolerance=tolerance)
 
 
 def _instances(sample: DataFrame, columns: Columns, settle: float | None) -> Instances:

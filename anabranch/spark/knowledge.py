@@ -51,7 +51,7 @@ class ServiceStats:
     ...     double(id) AS duration, 1.0D AS count_ratio FROM range(1, 101)''')
     >>> known = ServiceStats(tempfile.mkdtemp(), {"a": "90 seconds"})
     >>> known.update(rows)
-    >>> summary = known.of("a")
+    >>> summary = known.get("a")
     >>> summary.count, summary.mean, round(summary.quantile(0.5)), summary.compliance
     (100.0, 50.5, 50, 0.9)
 
@@ -84,11 +84,11 @@ class ServiceStats:
         self.service = service
         self.metric = metric
 
-    def absorb(self, instances: DataFrame, batch: int | None = None) -> None:
+    def update(self, instances: DataFrame, batch: int | None = None) -> None:
         """Take in instances: a table, or micro-batch number `batch` of a stream.
 
         The same number again replaces what it brought before; a table adds to what is there, so
-        absorb it once. In a stream the first row of an instance counts, since later revisions may
+        update it once. In a stream the first row of an instance counts, since later revisions may
         come in other batches; in a table the last does, as in ``ab.sla``. Rows without a service
         or without a time of closing are left out.
         """
@@ -129,13 +129,13 @@ class ServiceStats:
             problems.append(f"service column {self.service!r} is {kind}, which names no service")
         return problems
 
-    def of(self, service: Any, *, tau: Duration | None = None) -> Summary:
-        """All periods of a service as one summary; with `tau`, older ones fade."""
+    def get(self, service: Any, *, half_life: Duration | None = None) -> Summary:
+        """All periods of a service as one summary; with `half_life`, older ones fade."""
         problems: list[str] = []
-        seconds = None if tau is None else span("tau", tau, problems) / 1e6
+        seconds = None if half_life is None else span("half_life", half_life, problems) / 1e6
         if problems:
-            raise InvalidCall("ServiceStats.of", problems)
-        return self.store.of(service, tau=seconds)
+            raise InvalidCall("ServiceStats.get", problems)
+        return self.store.of(service, half_life=seconds)
 
     def table(self) -> list[dict[str, Any]]:
         """One row per service and period."""

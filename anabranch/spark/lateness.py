@@ -1,6 +1,6 @@
 """Watermarks: what bounds the lateness of a call's inputs, and what stands in its way.
 
-Either the call says `watermark=`, and one watermark goes by the newest time of all its inputs; or the
+Either the call says `watermark=`, and one watermark goes by the newest time of all inputs; or the
 inputs have watermarks of their own. In the second case rows are judged as Spark's own operators
 do, by the watermark of the batch before, so that what an aggregate, an outer join or `assemble`
 emits once the watermark has passed it is in time.
@@ -33,12 +33,12 @@ _WAITING = {
 }
 
 
-def with_watermark(blocks: DataFrame, late: int | None) -> DataFrame:
-    """Packed rows under one watermark, `late` microseconds behind the newest; if that is given."""
-    if late is None:
+def with_watermark(blocks: DataFrame, delay: int | None) -> DataFrame:
+    """Packed rows under one watermark, `delay` microseconds behind the newest; if that is given."""
+    if delay is None:
         return blocks
-    delay = f"{-(-late // 1000)} milliseconds"
-    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", delay)
+    behind = f"{-(-delay // 1000)} milliseconds"
+    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", behind)
 
 
 def mixed_problems(frames: Mapping[str, DataFrame]) -> list[str]:
@@ -55,18 +55,18 @@ def mixed_problems(frames: Mapping[str, DataFrame]) -> list[str]:
 
 
 def lateness_problems(
-    frames: Mapping[str, DataFrame], times: Mapping[str, Any], late: Any
+    frames: Mapping[str, DataFrame], times: Mapping[str, Any], watermark: Any
 ) -> list[str]:
     """What is wrong with the bound on lateness of streams, whose times are in these columns."""
     if not all(frame.isStreaming for frame in frames.values()):
         return []
     marked = [name for name, frame in frames.items() if has_watermark(frame, times[name])]
-    if late is not None and marked:
+    if watermark is not None and marked:
         return [
-            f"{' and '.join(marked)} already has a watermark: leave watermark= out and give all inputs "
-            "one, or remove withWatermark"
+            f"{' and '.join(marked)} already has a watermark: leave watermark= out and give all "
+            "inputs one, or remove withWatermark"
         ]
-    if late is None and len(marked) < len(frames):
+    if watermark is None and len(marked) < len(frames):
         missing: dict[str, list[str]] = {}
         for name in frames:
             if name not in marked:
@@ -79,7 +79,7 @@ def lateness_problems(
             "streaming needs a bound on lateness, or state would grow for ever: add "
             f"watermark='10 seconds' to the call (or {hints})"
         ]
-    return _upstream_problems(frames) if late is not None else []
+    return _upstream_problems(frames) if watermark is not None else []
 
 
 def has_watermark(frame: DataFrame, column: Any = None) -> bool:
@@ -94,18 +94,18 @@ def has_watermark(frame: DataFrame, column: Any = None) -> bool:
 def _upstream_problems(frames: Mapping[str, DataFrame]) -> list[str]:
     """What stands in the way of `watermark=`: a watermark that an operator upstream waits for.
 
-    Spark takes the least of a query's watermarks, and that of `watermark=` is at the beginning of time
-    until it has seen a row. So an operator that emits its rows when the watermark has passed them
-    would never emit any, its state would grow, and nothing would come out, without a word; and if
-    another input moves the watermark, all that it emits is late. One that emits rows as they come,
-    such as an inner join, waits for nothing. Under Spark Connect the plan is on the server and
-    cannot be looked at.
+    Spark takes the least of a query's watermarks, and that of `watermark=` is at the beginning of
+    time until it has seen a row. So an operator that emits its rows when the watermark has passed
+    them would never emit any, its state would grow, and nothing would come out, without a word; and
+    if another input moves the watermark, all that it emits is late. One that emits rows as they
+    come, such as an inner join, waits for nothing. Under Spark Connect the plan is on the server
+    and cannot be looked at.
     """
     return [
         f"{name} comes out of {found[0]} with a watermark, which emits rows once that has passed "
-        "them; with watermark= it would wait for ever, or all its rows would be late: leave watermark= out "
-        "and take as time the column that carries the watermark (of an aggregate by windows, "
-        "F.window_time('window').alias('ts'))"
+        "them; with watermark= it would wait for ever, or all its rows would be late: leave "
+        "watermark= out and take as time the column that carries the watermark (of an aggregate "
+        "by windows, F.window_time('window').alias('ts'))"
         for name, frame in frames.items()
         if (found := list(_waiting(frame)))
     ]

@@ -18,7 +18,7 @@ _AT_ONCE = "now_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
 _ASSEMBLED = ("rows", "late", "rejected", "instances", "revisions", "timeouts", "evicted")
-_HELD = ("open_windows", "lingering", "waiting_rows", "state_rows", "state_bytes")
+_HELD = ("open_windows", "remembered", "waiting_rows", "state_rows", "state_bytes")
 _ROUTED = ("sent_at_once", "sent_later", "withheld", "dropped")
 _COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", *_ROUTED)
 

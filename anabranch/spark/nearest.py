@@ -18,7 +18,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch.calls import MISSING, Duration
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
@@ -28,7 +28,7 @@ from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
-from anabranch.plans.hashed import Broadcast, ssp
+from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
@@ -43,6 +43,7 @@ from anabranch.spark.settings import partitions, room_problems, setting_problems
 __all__ = ["nearest", "top"]
 
 
+@renamed(late="watermark", objects_per_window="objects_per_window")
 def nearest(
     objects: DataFrame,
     queries: DataFrame,
@@ -53,13 +54,13 @@ def nearest(
     k: int | None = None,
     window: Duration | None = None,
     rows: int | None = None,
-    late: Duration | None = None,
+    watermark: Duration | None = None,
     plan: Broadcast | Selective | None = None,
     method: str = "exact",
     error: float | None = None,
     output: str = "hits",
     control: str | None = None,
-    expected: int | None = None,
+    objects_per_window: int | None = None,
     bad_rows: str = "fail",
 ) -> DataFrame:
     """Tell many standing queries of each object that gets among their k nearest.
@@ -86,15 +87,16 @@ def nearest(
     k, window, rows
         For queries that have no such column: how many neighbours, over which duration or over how
         many of the newest objects.
-    late
+    watermark
         Streaming: how far a row may lag behind the newest object seen, by which time goes. Leave
         it out if the objects have a watermark of their own. Queries that come in a stream must have
         none, for it would stand still while none comes.
     plan
-        ``ab.broadcast(workers)`` spreads the queries over so many workers and sends every object to all;
-        ``ab.selective(workers)`` sends an object only where it may matter, and needs `control`. By
-        default as many as pay for the queries' number and k, or one per shuffle partition if
-        queries come in a stream, under ``broadcast`` unless `expected` says that ``selective`` is cheaper.
+        ``ab.broadcast(workers)`` spreads the queries over so many workers and sends every object to
+        all; ``ab.selective(workers)`` sends an object only where it may matter, and needs
+        `control`. By default as many as pay for the queries' number and k, or one per shuffle
+        partition if queries come in a stream, under ``broadcast`` unless `objects_per_window` says
+        that ``selective`` is cheaper.
     method
         ``"exact"`` (the list with repair), ``"relaxed"`` and ``"filtered"`` (both exact, as the
         literature has them) or ``"probabilistic"``, which may miss objects.
@@ -108,7 +110,7 @@ def nearest(
         Streaming, with fixed queries and windows of time: a directory that driver and workers
         share. Under ``broadcast`` for the plan log, through which workers join and leave
         (``ab.PlanLog(control).append(ab.broadcast(4))``); under ``selective`` for thresholds.
-    expected
+    objects_per_window
         About how many objects a window holds, if you know it, to choose a plan by.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
@@ -148,24 +150,26 @@ def nearest(
         k=k,
         window=window,
         rows=rows,
-        watermark=late,
+        watermark=watermark,
         plan=plan,
         method=method,
         error=error,
         output=output,
-        expected=expected,
+        objects_per_window=objects_per_window,
         bad_rows=bad_rows,
         streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)
     problems += kind_problems(objects, queries)
-    problems += watermark_problems(objects, queries, time, late)
-    problems += control_problems(control, objects, queries, late, rows, types[1], plan)
+    problems += watermark_problems(objects, queries, time, watermark)
+    problems += control_problems(control, objects, queries, watermark, rows, types[1], plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)
-    chosen = found.plan or _chosen(found, queries, fixed, partitions(spark), expected, control)
+    chosen = found.plan or _chosen(
+        found, queries, fixed, partitions(spark), objects_per_window, control
+    )
     path = None if control is None else absolute(control)
     return _run(found, chosen, objects, queries, fixed, path)
 
@@ -213,15 +217,15 @@ def _chosen(
     queries: DataFrame,
     fixed: Block | None,
     most: int,
-    expected: int | None,
+    objects_per_window: int | None,
     control: Any,
 ) -> Broadcast | Selective:
     """The plan of a call that names none."""
     if fixed is None:
         return broadcast(most if queries.isStreaming else workers_for(*_added(call, queries), most))
     k = fixed.columns["k"]
-    if expected is not None and control is not None and call.method == "exact":
-        routed = cheaper_plan(len(k), float(k.mean()), expected, most)
+    if objects_per_window is not None and control is not None and call.method == "exact":
+        routed = cheaper_plan(len(k), float(k.mean()), objects_per_window, most)
         if isinstance(routed, Selective):
             return routed
     return broadcast(workers_for(len(k), int(k.sum()), most))
@@ -261,7 +265,7 @@ def _run(
             assert fixed is not None
             _keep_log(call, plan, fixed, control, objects, name, operator_of(job))
         # Hits come when the watermark has passed them, so their times cannot carry it on.
-        blocks = with_watermark(packed, call.late)
+        blocks = with_watermark(packed, call.delay)
         result = over_stream(job, blocks, fields, name, carries=False)
     else:
         result = over_batch(job, packed, fields)
@@ -298,7 +302,7 @@ def _through_homes(
     """Packed objects through two operators: homes of objects, then owners of queries."""
     cells = StructType().add("worker", IntegerType()).add("block", BinaryType())
     homes = HomeJob(call, table, workers, control, name)
-    blocks = with_watermark(packed, call.late)
+    blocks = with_watermark(packed, call.delay)
     sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)
     owners = OwnerJob(call, table, control, name)
     return over_stream(owners, sent, _fields(call), name, carries=False)
@@ -318,20 +322,20 @@ def _keep_log(
         warn_of_other_plan(control, plan)
     # A query changes hands two windows after the new plan's bound; until then the old one is live.
     longest = 2 * int(fixed.columns["window"].max(initial=0)) + 3000
-    assert call.late is not None
+    assert call.delay is not None
     keeping = Keeping(
         control=control,
         plan=plan,
         window=(longest, longest),
-        watermark=call.late,
+        delay=call.delay,
         most_workers=partitions(objects.sparkSession),
         operator=operator,
-        bind=_only_ssp,
+        bind=_only_broadcast,
     )
     attach(objects.sparkSession, name, keeping)
 
 
-def _only_ssp(plan: Plan) -> Plan:
+def _only_broadcast(plan: Plan) -> Plan:
     if not isinstance(plan, Broadcast) or plan.side != "right":
         raise ValueError(
             f"{plan} was asked for, but a running nearest takes ab.broadcast(workers) alone"

@@ -33,7 +33,9 @@ def kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
     return []
 
 
-def watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: Any) -> list[str]:
+def watermark_problems(
+    objects: DataFrame, queries: DataFrame, time: Any, watermark: Any
+) -> list[str]:
     """What is wrong with the bound on lateness.
 
     Of several watermarks Spark takes the least, unless it is told otherwise. A stream of queries is
@@ -47,19 +49,19 @@ def watermark_problems(objects: DataFrame, queries: DataFrame, time: Any, late: 
             return [
                 "queries have a watermark of their own, which stands still while none is added or "
                 "cancelled and would hold back all hits: remove withWatermark from the queries, "
-                "and either from the objects too, with watermark='10 seconds' in the call, or let time "
-                "go by the watermark of the objects alone"
+                "and either from the objects too, with watermark='10 seconds' in the call, or let "
+                "time go by the watermark of the objects alone"
             ]
-        if late is None and has_watermark(objects, column):
+        if watermark is None and has_watermark(objects, column):
             return []
-    return lateness_problems({"objects": objects}, {"objects": column}, late)
+    return lateness_problems({"objects": objects}, {"objects": column}, watermark)
 
 
 def control_problems(
     control: Any,
     objects: DataFrame,
     queries: DataFrame,
-    late: Any,
+    watermark: Any,
     rows: Any,
     schema: Any,
     plan: Any,
@@ -72,14 +74,15 @@ def control_problems(
     elif routed and control is None:
         problems.append(
             f"plan {plan} needs control=, a directory that driver and workers share, through which "
-            "owners of queries tell homes of objects what cannot matter; or use ab.broadcast(workers)"
+            "owners of queries tell homes of objects what cannot matter; or use "
+            "ab.broadcast(workers)"
         )
     if control is None:
         return problems
     problems += shared_path_problems(objects.sparkSession, control)
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
-    elif late is None and not routed:
+    elif watermark is None and not routed:
         problems.append(
             "control= needs watermark=, which bounds how long a replaced plan stays live"
         )

@@ -13,7 +13,7 @@ from anabranch.calls import Duration, is_number, is_whole
 from anabranch.errors import InvalidCall
 from anabranch.spark.verdicts import Promises, judge, preference_problems, problems_with, span
 
-__all__ = ["recommend", "sla"]
+__all__ = ["rank_services", "sla"]
 
 
 def sla(
@@ -117,7 +117,8 @@ def rank_services(
         How much preference counts against compliance, 0 to 1.
     decay
         Instances count ``exp(-age / decay)``, by how much earlier than the newest of all they
-        closed. For tables; what a stream has to say fades in ``ServiceStats.of(service, tau=)``.
+        closed. For tables; what a stream has to say fades in ``ServiceStats.get(service,
+        half_life=)``.
     top
         Only so many.
 
@@ -133,7 +134,8 @@ def rank_services(
     ...     0 AS revision, timestamp_seconds(1700000000) AS opened,
     ...     timestamp_seconds(1700000000) AS closed, if(id % 10 = 0, 9D, 1D) AS duration,
     ...     1D AS count_ratio FROM range(100)''')
-    >>> [r.service for r in ab.rank_services(rows, {"new": "2 seconds", "old": "2 seconds"}).collect()]
+    >>> promises = {"new": "2 seconds", "old": "2 seconds"}
+    >>> [row.service for row in ab.rank_services(rows, promises).collect()]
     ['old', 'new']
     """
     problems = problems_with(instances, promises, service, metric, complete)
@@ -149,10 +151,10 @@ def rank_services(
             # Weights that were added up cannot be brought down as the newest moves on.
             problems.append(
                 "decay= is for tables: for a stream keep ab.ServiceStats by foreachBatch, whose "
-                "of(service, tau=...) lets old periods fade"
+                "get(service, half_life=...) lets old periods fade"
             )
     if problems:
-        raise InvalidCall("recommend", problems)
+        raise InvalidCall("rank_services", problems)
     judged = judge(instances, promises, service, metric, complete)
     counted = F.lit(1.0)
     if tau is not None:

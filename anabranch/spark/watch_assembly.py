@@ -18,7 +18,7 @@ from anabranch.spark.watch import BatchTable
 __all__ = ["AssemblyTable", "assembles"]
 
 _SUMS = ("rows", "instances", "revisions", "timeouts", "evicted", "late", "rejected")
-_HELD = ("open_windows", "lingering", "state_rows", "state_bytes")
+_HELD = ("open_windows", "remembered", "state_rows", "state_bytes")
 
 
 def assembles(query: Any) -> bool:

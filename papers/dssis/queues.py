@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import anabranch as ab
-from anabranch.assembly.closing import count_or_timeout
+from anabranch.assembly import close
 from anabranch.assembly.fitting import Erlang, HyperErlang, PhaseType, fit_hyper_erlang
 from anabranch.assembly.local import Assembled, assemble_arrays
 from anabranch.assembly.loop import Column
@@ -147,9 +147,7 @@ def assembled(trace: Trace, columns: tuple[str, ...]) -> Assembled:
     """The trace in windows of 13 and 22 s under a key of these columns."""
     parts = np.stack([getattr(trace, name) for name in columns], axis=1)
     _, key = np.unique(parts, axis=0, return_inverse=True)
-    return assemble_arrays(
-        trace.event_ts, key.ravel(), count_or_timeout(SIZE, f"{TIMEOUT} seconds")
-    )
+    return assemble_arrays(trace.event_ts, key.ravel(), close.count(SIZE, f"{TIMEOUT} seconds"))
 
 
 def strategy(trace: Trace, found: Assembled) -> tuple[float, ...]:
@@ -270,9 +268,7 @@ def arrays(seeds: int) -> Lines:
 def played(seed: int, size: int, timeout: int) -> float:
     """Mean number of open windows per nominal rate, once the array is full."""
     trace = generate_trace(seed=seed, span_cap=None, instances=30_000, kinds=25_000)
-    found = assemble_arrays(
-        trace.event_ts, trace.truth, count_or_timeout(size, f"{timeout} seconds")
-    )
+    found = assemble_arrays(trace.event_ts, trace.truth, close.count(size, f"{timeout} seconds"))
     begun = trace.event_ts[trace.service == 0]
     low, high = int(begun[0]) + 60_000_000, int(begun[-1])
     opened, closed = found.column(Column.OPENED), found.column(Column.CLOSED)

@@ -313,7 +313,7 @@ def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     axes.set_xlabel("mean delay from an instance's first event to its row, s")
     axes.set_ylabel("instances complete in their first row, %")
     axes.set_title("Closing policies on a real access log")
-    axes.grid(alpha=0.3)
+    axes.grid(cover=0.3)
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=110)

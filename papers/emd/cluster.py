@@ -77,7 +77,7 @@ class Everywhere(Plan):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", self.cuts.workers)
-        object.__setattr__(self, "spans", self.cuts.spans)
+        object.__setattr__(self, "spans", self.cuts.ranges)
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         if side == LEFT:
@@ -218,8 +218,8 @@ class _Feedback:
         """Add the reports of a step; at the end of a period, cut anew."""
         s, epoch = self.setting, max(self.plans)
         for load in loads:
-            if load.spans:
-                self._work += np.array(load.spans)
+            if load.ranges:
+                self._work += np.array(load.ranges)
         self._since += s.step
         done = self.method.feedback == "once" and epoch > 0
         if self._since < s.period - 1e-9 or self.method.feedback == "never" or done:

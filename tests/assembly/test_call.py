@@ -31,7 +31,7 @@ WRONG = {
     "response must be a column name, got ['ms']": {"response": ["ms"]},
     "key names 'kind' twice": {"key": ["kind", "kind"]},
     "time: input column 'ms' is double, not timestamp; cast it": {"time": "ms"},
-    "close must be a policy such as ab.count_or_timeout": {"close": "8 seconds"},
+    "close must be a policy such as ab.close.count": {"close": "8 seconds"},
     "response column 'kind' is string; it must be a number": {"response": "kind"},
     "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
     "kind='client' is not one of the key columns 'kind'": {
@@ -119,10 +119,13 @@ def test_a_result_column_is_no_key() -> None:
         (lambda: ab.close.after("0 seconds"), "must be longer than nothing"),
         (lambda: ab.close.learned(risk=0), "risk must lie between 1e-9 and 1, got 0"),
         (lambda: ab.close.learned(coverage=2), "coverage must be above 0 and at most 1, got 2"),
-        (lambda: ab.close.after("1 s", remember="-1 s"), "linger must not be negative, got '-1 s'"),
+        (
+            lambda: ab.close.after("1 s", remember="-1 s"),
+            "remember must not be negative, got '-1 s'",
+        ),
         (lambda: ab.close.gap("30000000 weeks"), "gap must be at most 30 years"),
         (lambda: ab.close.learned(cap=2**70), "cap must be a whole number from 1 to 2**40"),
-        (lambda: ab.close.learned(remember="0 s"), "linger must be longer than nothing"),
+        (lambda: ab.close.learned(remember="0 s"), "remember must be longer than nothing"),
         (lambda: ab.close.learned(kind=3), "kind must be the name of a column, got 3"),
     ],
 )

@@ -99,9 +99,9 @@ def test_old_figures_fade(tmp_path: Path) -> None:
     hour = 3_600_000_000
     store.write(0, [("a", 0, Summary.of([100.0] * 50))])
     store.write(1, [("a", 10 * hour, Summary.of([1.0] * 10))])
-    plain, fading = store.of("a"), store.of("a", tau=3600)
+    plain, fading = store.of("a"), store.of("a", half_life=3600)
     assert plain.mean == pytest.approx(83.5)
-    weight = 50 * math.exp(-10)
+    weight = 50 * 0.5**10
     assert fading.count == pytest.approx(10 + weight)
     assert fading.mean == pytest.approx((10 + 100 * weight) / (10 + weight))
     assert plain.quantile(0.5) == pytest.approx(100, rel=0.011)

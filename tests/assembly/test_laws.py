@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.assembly import kernel
-from anabranch.assembly.closing import Closing, count_or_timeout, learned, session, wait
+from anabranch.assembly import close, kernel
+from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, Emitted
 from anabranch.assembly.loop import CAUSES, Column
 from anabranch.assembly.store import AssembleNotes
@@ -23,13 +23,13 @@ from anabranch.testing import Workers
 from tests.assembly.twin import Row, Twin
 
 POLICIES = {
-    "count or timeout": count_or_timeout(3, "7 us", remember="5 us"),
-    "no linger": count_or_timeout(2, "4 us", remember="0 us"),
-    "session": session("4 us", remember="9 us"),
-    "wait": wait("6 us", remember="10 us"),
-    "learned": learned("9 us", risk=0.2, after=2, coverage=0.6, remember="6 us", cap=5),
-    "learned, hardly any risk": learned("9 us", risk=0.001, after=1, remember="3 us"),
-    "few kinds": learned("9 us", risk=0.3, after=2, remember="6 us", max_kinds=2),
+    "count or timeout": close.count(3, "7 us", remember="5 us"),
+    "nothing remembered": close.count(2, "4 us", remember="0 us"),
+    "gap": close.gap("4 us", remember="9 us"),
+    "after": close.after("6 us", remember="10 us"),
+    "learned": close.learned("9 us", risk=0.2, after=2, coverage=0.6, remember="6 us", cap=5),
+    "learned, hardly any risk": close.learned("9 us", risk=0.001, after=1, remember="3 us"),
+    "few kinds": close.learned("9 us", risk=0.3, after=2, remember="6 us", max_kinds=2),
 }
 
 
@@ -191,7 +191,7 @@ def test_any_batching_and_any_order_give_the_same_rows(
     assert canonical(first.results) == canonical(second.results)
 
 
-@pytest.mark.parametrize("name", ["count or timeout", "session", "learned"])
+@pytest.mark.parametrize("name", ["count or timeout", "gap", "learned"])
 @given(rows=STREAMS, cuts=CUTS)
 def test_clocks_between_change_nothing(name: str, rows: list[Row], cuts: list[int]) -> None:
     """A watermark that creeps fires the same timers as one that leaps."""
@@ -230,7 +230,7 @@ def test_event_time_is_processing_time_on_the_sorted_stream(rows: list[Row]) -> 
 
 @given(rows=STREAMS, at=st.integers(0, 70))
 def test_flush_closes_what_is_open(rows: list[Row], at: int) -> None:
-    closing = POLICIES["session"]
+    closing = POLICIES["gap"]
     bucket, twin = Bucket(closing), Twin(closing)
     for batch, clock, flush in ((rows, 0, False), ([], at, True)):
         assert bucket.step(batch, clock, flush) == twin.step(batch, clock, flush)
@@ -243,7 +243,7 @@ def test_flush_closes_what_is_open(rows: list[Row], at: int) -> None:
 #  key 2        o ............ (9)               timeout at 9, before the row of time 9
 def test_a_story_of_the_small_window_array() -> None:
     rows = [event(1, t) for t in (1, 2, 3, 6)] + [event(2, t) for t in (2, 9)]
-    bucket = Bucket(count_or_timeout(3, "7 us"))
+    bucket = Bucket(close.count(3, "7 us"))
     bucket.step(rows, 0)
     told = bucket.step([], 100)
     assert [(r["key"][0], r["seq"], r["reason"], r["opened"], r["closed"]) for r in told] == [
@@ -255,7 +255,7 @@ def test_a_story_of_the_small_window_array() -> None:
 
 
 def test_a_late_invocation_is_a_revision_and_holds_only_what_is_new() -> None:
-    bucket = Bucket(count_or_timeout(2, "5 us", remember="20 us"))
+    bucket = Bucket(close.count(2, "5 us", remember="20 us"))
     bucket.step([event(1, 10), event(1, 11)], 0)
     (whole,) = bucket.step([], 12)
     (again,) = bucket.step([event(1, 9)], 15)
@@ -265,14 +265,14 @@ def test_a_late_invocation_is_a_revision_and_holds_only_what_is_new() -> None:
 
 
 def test_a_learned_head_closes_at_its_degree() -> None:
-    bucket = Bucket(learned("50 us", risk=0.2, after=4, remember="5 us"))
+    bucket = Bucket(close.learned("50 us", risk=0.2, after=4, remember="5 us"))
     rows = [event(3 * n, 100 * n + d) for n in range(20) for d in (1, 2, 5)]
     bucket.step(rows, 0)
     told = bucket.step([], 5000)
     assert [r["reason"] for r in told[:4]] == ["timeout"] * 4
     assert {r["reason"] for r in told[12:]} == {"complete"}
     assert {r["usual_count"] for r in told[2:]} == {3} and {r["count"] for r in told} == {3}
-    late = Bucket(learned("50 us", risk=0.2, after=4, remember="5 us"))
+    late = Bucket(close.learned("50 us", risk=0.2, after=4, remember="5 us"))
     late.step([*rows, event(3 * 20, 2001), event(3 * 20, 2002)], 0)
     short = late.step([], 5000)[-1]
     assert (short["reason"], short["count"]) == ("timeout", 2)
@@ -283,7 +283,7 @@ def test_a_hundred_thousand_open_windows() -> None:
     n = 100_000
     w = np.zeros((n, 6), np.int64)
     w[:, 0] = w[:, 1] = np.arange(n)
-    bucket = AssembleKernel(count_or_timeout(9, "1 second"), Slices((0, 0), AssembleNotes()))
+    bucket = AssembleKernel(close.count(9, "1 second"), Slices((0, 0), AssembleNotes()))
     bucket.advance([Block.of(np.arange(1, n + 1), {"w": w})], 0)
     bucket.advance([], n)
     assert bucket.load.open_windows == n and bucket.load.instances == 0
@@ -292,7 +292,7 @@ def test_a_hundred_thousand_open_windows() -> None:
 
 
 def test_slices_that_are_mostly_dead_are_copied_together() -> None:
-    bucket = Bucket(session("500 us"))
+    bucket = Bucket(close.gap("500 us"))
     for n in range(60):
         rows = [event(key, n * 20 + 1) for key in range(1000 * n, 1000 * n + 50)]
         bucket.step([*rows, *(event(0, n * 20 + d) for d in range(3))], n * 20)
@@ -302,7 +302,7 @@ def test_slices_that_are_mostly_dead_are_copied_together() -> None:
 
 def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [event(key, t) for t in range(1, 60) for key in range(4)]
-    plain, cut = Bucket(POLICIES["session"]), Bucket(POLICIES["session"])
+    plain, cut = Bucket(POLICIES["gap"]), Bucket(POLICIES["gap"])
     plain.step(rows, 20)
     monkeypatch.setattr(kernel, "_SLICE_BYTES", 1000)
     cut.step(rows, 20)
@@ -313,7 +313,7 @@ def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_next_due_wakes_for_rows_that_wait_and_for_deadlines() -> None:
-    bucket = Bucket(count_or_timeout(5, "7 us", remember="2 us"))
+    bucket = Bucket(close.count(5, "7 us", remember="2 us"))
     bucket.step([event(1, 10)], 0)
     assert bucket.due == 10
     bucket.step([], 11)
@@ -325,7 +325,7 @@ def test_next_due_wakes_for_rows_that_wait_and_for_deadlines() -> None:
 
 
 def test_policies_differ_in_what_comes_after_the_close() -> None:
-    assert replace(POLICIES["wait"]).revises and not POLICIES["session"].revises
+    assert replace(POLICIES["after"]).revises and not POLICIES["gap"].revises
     assert BEGINNING < 0
 
 
@@ -341,7 +341,7 @@ def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float,
         for n, gap in enumerate(random.choice([0, 0, 1, 2, 4, 9, 14], degree)):
             t += int(gap)
             rows.append(event(key, t, tie=n))
-    closing = learned("15 us", risk=risk, after=10, remember="20 us")
+    closing = close.learned("15 us", risk=risk, after=10, remember="20 us")
     twin, bucket = Twin(closing), Bucket(closing)
     for clock in [0, *range(500, 6000, 500)]:
         part = [row for row in rows if clock < row["t"] + 30 <= clock + 500]  # some are late
@@ -353,7 +353,7 @@ def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float,
 
 def test_behind_an_operator_late_is_what_the_last_clock_had_passed() -> None:
     """An aggregate upstream emits its rows when the watermark has passed them."""
-    bucket = Bucket(session("3 us"), by_last_step=True)
+    bucket = Bucket(close.gap("3 us"), by_last_step=True)
     bucket.step([event(1, 5)], 0)
     bucket.step([event(1, 4), event(1, 7)], 10)
     assert bucket.due == 11, "called at every watermark, rows or not"

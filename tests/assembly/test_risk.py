@@ -63,7 +63,8 @@ def test_a_head_that_is_always_alike_waits_for_nothing() -> None:
 def test_silences_are_those_of_the_clock() -> None:
     """In processing time what counts is when events come, not when they say they were made."""
     kernel = AssembleKernel(
-        ab.close.learned("900 us", risk=0.01, after=5), Slices((0, 0), AssembleNotes()), by_arrival=True
+        ab.close.learned("900 us", risk=0.01, after=5), Slices((0, 0), AssembleNotes()),
+        by_arrival=True
     )  # fmt: skip
     told = []
     for instance in range(200):
@@ -109,7 +110,7 @@ def test_what_is_learned_is_part_of_the_state_that_is_reported() -> None:
     w = np.stack([keys, keys, keys, keys, 0 * keys + 1, keys], axis=1)
     kernel.advance([Block.of(keys + 1, {"w": w})], 0)
     kernel.advance([], 5000)
-    assert kernel.load.open_windows == kernel.load.lingering == 0
+    assert kernel.load.open_windows == kernel.load.remembered == 0
     assert kernel.load.state_bytes > 500 * 3 * 32 * 8
 
 

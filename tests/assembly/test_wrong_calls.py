@@ -47,9 +47,9 @@ HOSTILE = [
 ]
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "count_or_timeout": (ab.count_or_timeout, {"n": 3, "timeout": "5 s", "linger": None}),
-    "session": (ab.session, {"gap": "5 s", "linger": "1 s"}),
-    "wait": (ab.wait, {"duration": "5 s", "linger": "1 s"}),
+    "close.count": (ab.close.count, {"n": 3, "timeout": "5 s", "remember": None}),
+    "close.gap": (ab.close.gap, {"duration": "5 s", "remember": "1 s"}),
+    "close.after": (ab.close.after, {"duration": "5 s", "remember": "1 s"}),
     "learned": (
         ab.close.learned,
         {
@@ -59,7 +59,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "cap": 10,
             "coverage": 0.5,
             "after": 5,
-            "linger": "5 s",
+            "remember": "5 s",
             "spread": 1,
             "max_kinds": 10,
         },

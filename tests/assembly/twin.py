@@ -65,21 +65,21 @@ class Twin:
 
     def in_order(self, state: str) -> list[Row]:
         found = [w for w in self.windows.values() if w["state"] == state]
-        rank = "closing" if state == "lingering" else "due"
+        rank = "closing" if state == "remembered" else "due"
         return sorted(found, key=lambda w: (w[rank], w["key"]))
 
     def fire(self, now: int) -> None:
         while True:
-            opened, lingering = self.in_order("open"), self.in_order("lingering")
+            opened, remembered = self.in_order("open"), self.in_order("remembered")
             due = opened[0]["due"] if opened else NEVER
-            leaves = lingering[0]["closed"] + self.closing.linger if lingering else NEVER
+            leaves = remembered[0]["closed"] + self.closing.remember if remembered else NEVER
             if min(due, leaves) > now:
                 return
             if due <= leaves:
                 self.close(opened[0], "timeout", due)
             else:
-                self.learn(lingering[0])
-                del self.windows[lingering[0]["key"]]
+                self.learn(remembered[0])
+                del self.windows[remembered[0]["key"]]
 
     def take(self, row: Row, now: int, late: bool = False, followed: bool = False) -> None:
         policy = self.closing
@@ -93,7 +93,7 @@ class Twin:
             window["seen"] = now
             window["rows"].append(row)
             window["new"].append(row)
-            if window["state"] == "lingering":
+            if window["state"] == "remembered":
                 window["revision"] += 1
                 self.tell(window, "late", now)
                 return
@@ -123,7 +123,7 @@ class Twin:
             self.close(window, "full", now)
 
     def close(self, window: Row, reason: str, at: int) -> None:
-        window.update(state="lingering", closed=at, reason=reason, closing=self.closings)
+        window.update(state="remembered", closed=at, reason=reason, closing=self.closings)
         self.closings += 1
         self.tell(window, reason, at)
 
@@ -161,7 +161,7 @@ class Twin:
     def patience(self, kind: Any, count: int, now: int) -> int | None:
         """How long to wait for another event, or None if nothing says so."""
         policy = self.closing
-        if not policy.learns or now < self.first + policy.timeout + 2 * policy.linger:
+        if not policy.learns or now < self.first + policy.timeout + 2 * policy.remember:
             return None
         if len(self.sizes) < policy.after:
             return None

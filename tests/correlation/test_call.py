@@ -119,7 +119,8 @@ def problems(**changes):
         (
             {"plan": "grid"},
             [
-                "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), "
+                "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
+                "ab.ranges(...), "
                 "got 'grid'"
             ],
         ),
@@ -189,7 +190,7 @@ def test_whole_numbers_of_numpy_are_taken_as_pythons():
         assert plan.fingerprint == same.fingerprint
     assert repr(ab.selective(two)) == repr(ab.selective(2))
     assert ab.adaptive(two) == ab.adaptive(2)
-    assert ab.count_or_timeout(two, "1 s") == ab.count_or_timeout(2, "1 s")
+    assert ab.close.count(two, "1 s") == ab.close.count(2, "1 s")
     assert repr(ab.cosine("v", dim=two).dim) == repr(ab.emd("v", dim=two).ground.bins) == "2"
 
 

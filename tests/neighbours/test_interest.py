@@ -18,7 +18,7 @@ from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.routing import rows_per_object
 from anabranch.neighbours.lists.algorithm import METRICS, Queries
-from anabranch.plans.hashed import ssp
+from anabranch.plans.hashed import broadcast
 from anabranch.plans.log import PlanLog, User
 from anabranch.predicates import VectorMeasure
 from tests.neighbours.interest_runs import InterestRun, KeptControl

@@ -38,14 +38,14 @@ EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "1000"))
 
 @st.composite
 def any_plan(draw: st.DrawFn, with_key: bool = False) -> Plan:
-    kind = draw(st.sampled_from(["ssp", "csp", "grid"] + ["keyed"] * with_key))
+    kind = draw(st.sampled_from(["broadcast", "segments", "grid"] + ["keyed"] * with_key))
     k, side = draw(st.integers(1, 5)), draw(st.sampled_from(["left", "right"]))
     shares = (
         tuple(float(draw(st.integers(1, 4))) for _ in range(k)) if draw(st.booleans()) else None
     )
-    if kind == "ssp":
+    if kind == "broadcast":
         return ab.broadcast(k, side, weights=shares)
-    if kind == "csp":
+    if kind == "segments":
         return Segments(k, draw(st.integers(500, 60_000)), side, weights=shares)
     return keyed(k, weights=shares) if kind == "keyed" else ab.grid(k, draw(st.integers(1, 3)))
 

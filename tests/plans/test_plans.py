@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch import InvalidCall, csp, grid, interest, ssp
+from anabranch import InvalidCall, broadcast, csp, grid, segments, selective, ssp
 from anabranch.plans.costs import choose, typical_span
 from anabranch.plans.hashed import Broadcast, Grid, keyed
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, plan_from_dict
@@ -29,10 +29,10 @@ def plans(draw: st.DrawFn) -> Plan:
         weights = draw(st.lists(st.integers(0, 5), min_size=count, max_size=count))
         return [float(w) for w in weights] if any(weights) else None
 
-    kind = draw(st.sampled_from(["ssp", "csp", "grid", "keyed"]))
-    if kind == "ssp":
+    kind = draw(st.sampled_from(["broadcast", "segments", "grid", "keyed"]))
+    if kind == "broadcast":
         return broadcast(k, draw(sides), weights=shares(k))
-    if kind == "csp":
+    if kind == "segments":
         segment = draw(st.integers(1, 50 * SECOND))
         return Segments(k, segment, draw(sides), weights=tuple(shares(k) or [1.0] * k))
     if kind == "keyed":
@@ -134,16 +134,16 @@ def test_fingerprints_tell_plans_apart():
         (lambda: broadcast(None), "workers must be a whole number of at least 1, got None"),
         (lambda: keyed("4"), "workers must be a whole number of at least 1, got '4'"),
         (lambda: broadcast(20_161), "workers must be a whole number of at most 20,160, got 20,161"),
-        (lambda: interest(-1), "workers must be a whole number of at least 1, got -1"),
+        (lambda: selective(-1), "workers must be a whole number of at least 1, got -1"),
         (lambda: grid(200, 200), r"rows \* cols must be a whole number of at most 20,160"),
         (lambda: grid(None, []), "rows must be .* got None"),
-        (lambda: broadcast(2, None), "master must be 'left' or 'right', got None"),
-        (lambda: segments(2, master=["left"]), "master must be 'left' or 'right'"),
-        (lambda: segments(2, None), "segment: None is not a duration"),
-        (lambda: segments(2, "99999999999 weeks"), "segment must be .* at most"),
+        (lambda: broadcast(2, None), "side must be 'left' or 'right', got None"),
+        (lambda: segments(2, side=["left"]), "side must be 'left' or 'right'"),
+        (lambda: segments(2, None), "length: None is not a duration"),
+        (lambda: segments(2, "99999999999 weeks"), "length must be .* at most"),
         (lambda: segments(2, weights=float("nan")), "weights must be a list of numbers"),
-        (lambda: broadcast(2, "middle"), "master must be 'left' or 'right'"),
-        (lambda: segments(2, "-1 second"), "segment must be longer than zero"),
+        (lambda: broadcast(2, "middle"), "side must be 'left' or 'right'"),
+        (lambda: segments(2, "-1 second"), "length must be longer than zero"),
         (lambda: segments(2, "soon"), "not a duration"),
         (lambda: grid(2, 2.5), "cols must be a whole number"),
         (lambda: broadcast(2, weights=[1]), "one share for each of 2"),
@@ -177,7 +177,7 @@ def test_a_time_far_off_does_not_put_all_rows_on_one_worker():
     span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
     assert 0.9 * 30 * day < span <= 30 * day
     plan = choose(8, (len(t), len(t)), span, (minute, minute))
-    assert plan.kind == "csp"
+    assert plan.kind == "segments"
     workers = plan.route(LEFT, Rows(t, np.zeros_like(t)), (minute, minute)).workers
     assert np.bincount(workers, minlength=8).max() < 1.1 * len(t) / 8
 
@@ -227,5 +227,15 @@ class Mine(Plan):
 
 def test_a_plan_of_ones_own_may_be_checked():
     check_plan(Mine())
-    with pytest.raises(ValueError, match="unknown plan 'mine'; known: csp, grid, keyed, spans"):
+    known = "known: broadcast, grid, keyed, ranges"
+    with pytest.raises(ValueError, match=f"unknown plan 'mine'; {known}"):
         plan_from_dict(Mine().to_dict())
+
+
+def test_the_names_of_the_paper_say_which_side_is_spread():
+    assert ssp(3, "right") == broadcast(3, "left") and ssp(3) == broadcast(3)
+    assert csp(2, "5 seconds", "right") == segments(2, "5 seconds", "left")
+    with pytest.raises(InvalidCall, match="master must be 'left' or 'right', got 'both'"):
+        ssp(3, "both")
+    with pytest.raises(InvalidCall, match="master must be 'left' or 'right', got None"):
+        csp(3, master=None)

@@ -4,7 +4,7 @@
 
     key    low |--|--|--|--|##|--|--|--| high      a left row (o) has one worker; a right row (=)
     worker      0  0  0  1 1+2 2  2  2             goes to every worker within reach of its key
-    left              o                            ## is a hot span: its left rows are dealt to
+    left              o                            ## is a hot range: its left rows are dealt to
     right          ======                          several workers, its right rows go to all
 """
 
@@ -33,22 +33,22 @@ BASE = 1_700_000_000_000_000
 
 
 @st.composite
-def cut_plans(draw: st.DrawFn, count: int | None = None, spans: int | None = None) -> Ranges:
-    """Any cuts, empty runs included, and any hot spans."""
+def cut_plans(draw: st.DrawFn, count: int | None = None, ranges: int | None = None) -> Ranges:
+    """Any cuts, empty runs included, and any hot ranges."""
     k = count or draw(st.integers(1, 6))
-    u = spans or draw(st.integers(k, 30))
+    u = ranges or draw(st.integers(k, 30))
     cuts = tuple(sorted(draw(st.lists(st.integers(0, u), min_size=k - 1, max_size=k - 1))))
-    hot_spans = draw(st.lists(st.integers(0, u - 1), unique=True, max_size=3))
+    hot_ranges = draw(st.lists(st.integers(0, u - 1), unique=True, max_size=3))
     hot = []
-    for span in sorted(hot_spans):
+    for part in sorted(hot_ranges):
         several = draw(st.lists(st.integers(0, k - 1), min_size=1, max_size=3 * k))
-        hot.append((span, tuple(sorted(several))))
+        hot.append((part, tuple(sorted(several))))
     return Ranges(k, u, cuts=cuts, hot=tuple(hot))
 
 
 @settings(max_examples=150)
 @given(cut_plans(), st.floats(0, 3), st.floats(-5, 5), st.floats(0, 20), st.integers(0, 1000))
-def test_any_cuts_and_hot_spans_obey_the_law(plan, reach, low, width, seed):
+def test_any_cuts_and_hot_ranges_obey_the_law(plan, reach, low, width, seed):
     check_plan(replace(plan, low=low, high=low + width, reach=reach), rows=60, seed=seed)
 
 
@@ -68,7 +68,7 @@ loads = st.lists(st.one_of(st.just(0.0), st.floats(0, 1e6)), min_size=1, max_siz
 
 
 @given(loads, st.integers(1, 9), st.data())
-def test_cuts_rise_and_cover_and_hot_spans_have_workers(load, workers, data):
+def test_cuts_rise_and_cover_and_hot_ranges_have_workers(load, workers, data):
     waiting = data.draw(
         st.one_of(st.none(), st.lists(st.floats(0, 1e6), min_size=workers, max_size=workers))
     )
@@ -76,7 +76,7 @@ def test_cuts_rise_and_cover_and_hot_spans_have_workers(load, workers, data):
     assert len(cuts) == workers - 1
     assert list(cuts) == sorted(cuts)
     assert all(0 <= cut <= len(load) for cut in cuts)
-    assert all(0 <= span < len(load) for span, _ in hot)
+    assert all(0 <= part < len(load) for part, _ in hot)
     for _, several in hot:
         assert 2 <= len(set(several)) <= workers and list(several) == sorted(several)
         assert set(several) <= set(range(workers))
@@ -91,11 +91,11 @@ def literal(load: np.ndarray, workers: int) -> tuple[int, ...]:
     cuts = []
     for _ in range(workers - 1):
         left, last = mean, len(load)
-        for span in range(len(load)):
-            if span not in hot:
-                left -= load[span]
+        for part in range(len(load)):
+            if part not in hot:
+                left -= load[part]
                 if left <= 0:
-                    last = span + 1
+                    last = part + 1
                     break
         cuts.append(last)
     return tuple(cuts)
@@ -224,7 +224,7 @@ def test_rows_with_similar_keys_meet_with_few_copies():
     process = run(batches, ab.ranges(4), {}, call, 0)
     rows = sum(len(left) + len(right) for left, right in batches)
     copies = sum(load.copies_left + load.copies_right for load in process.loads)
-    assert copies < 1.3 * rows  # the squarest grid makes 2, ssp 2.5
+    assert copies < 1.3 * rows  # the squarest grid makes 2, broadcast 2.5
 
 
 def test_the_controller_moves_cuts_with_the_load():
@@ -254,12 +254,12 @@ def test_the_controller_moves_cuts_with_the_load():
         batches.append(sides)
         watermark = process.watermark
         loads = process.step(table(sides[0]), table(sides[1]), (live_at(entries, number),) * 2)
-        shares.append([sum(load.spans) for load in loads])
+        shares.append([sum(load.ranges) for load in loads])
         change = controller.handle(Report(number, 1.0, watermark, tuple(loads)))
         if change is not None:
             entries.append(change.entry(number + 2))
             controller.written(entries[-1])
-    moved = [entry for entry in entries if entry.cause["rule"] == "spans"]
+    moved = [entry for entry in entries if entry.cause["rule"] == "ranges"]
     assert moved, "no cut was moved"
     assert moved[0].cause["figures"]["instead"] < moved[0].cause["figures"]["imbalance"] / 2
     first = np.array([np.pad(s, (0, 4 - len(s))) for s in shares[:6]]).sum(axis=0)
@@ -335,7 +335,7 @@ def test_bad_spans_are_refused(wrong):
 
 
 def test_spans_without_keys_say_what_they_lack():
-    with pytest.raises(ValueError, match=r"spans\(4, count=64\) does not know its keys yet"):
+    with pytest.raises(ValueError, match=r"ranges\(4, count=64\) does not know its keys yet"):
         check_plan(ab.ranges(4))
     bound = ab.ranges(4).bind("s0", (0.0, 10.0), 1.0)
     check_plan(bound)
@@ -345,14 +345,14 @@ def test_spans_without_keys_say_what_they_lack():
 
 @pytest.mark.parametrize("start", [ab.ranges(4, count=200), ab.grid(2, 2)])
 def test_cuts_still_follow_the_load_after_a_change_by_hand(start):
-    """Workers report the work by span of the plan in force, not of the one in the call."""
+    """Workers report the work by range of the plan in force, not of the one in the call."""
     random = np.random.default_rng(4)
     where = ab.emd("h", dim=BINS) <= 0.2
     process = InProcess(
         SCHEMA, SCHEMA, streaming=True, plan=start, where=where, window="30 ms", watermark="0 ms"
     )
     entries = [Entry(0, 0, process.plan, 0, (0,), {"rule": "start"})]
-    adaptive = ab.adaptive(4, start=process.plan, policies=["spans"])
+    adaptive = ab.adaptive(4, start=process.plan, policies=["ranges"])
     controller = Controller(entries, process.correlation.window, 0, adaptive)
     asked = process.correlation.bound(ab.ranges(4, count=128))
     for number in range(24):
@@ -370,8 +370,8 @@ def test_cuts_still_follow_the_load_after_a_change_by_hand(start):
         if change is not None:
             entries.append(change.entry(number + 2))
             controller.written(entries[-1])
-    moved = [entry for entry in entries if entry.cause["rule"] == "spans"]
-    assert moved and {entry.plan.spans for entry in moved} == {128}
+    moved = [entry for entry in entries if entry.cause["rule"] == "ranges"]
+    assert moved and {entry.plan.ranges for entry in moved} == {128}
 
 
 def test_metrics_add_up():
@@ -389,4 +389,4 @@ def test_metrics_add_up():
     decided = sum(load.pruned.values()) + load.accepted + load.solved
     assert load.comparisons == decided == 3600
     assert load.accepted + load.solved >= load.pairs > 0
-    assert len(load.spans) == 64 and sum(load.spans) > 0
+    assert len(load.ranges) == 64 and sum(load.ranges) > 0

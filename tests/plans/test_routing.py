@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.plans.hashed import grid, ssp
+from anabranch.plans.hashed import broadcast, grid
 from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, owned, owns, route
-from anabranch.plans.segments import csp
+from anabranch.plans.segments import segments
 from tests.plans.test_plans import lengths, plans
 
 

@@ -26,7 +26,11 @@ from tests.spark.sessions import new_session
 
 SPANS = (3 * SECOND, 2 * SECOND)
 LATE = 3 * SECOND
-PLANS = {"ssp": ab.broadcast(2), "csp": ab.segments(2, "1500 milliseconds"), "grid": ab.grid(1, 2)}
+PLANS = {
+    "broadcast": ab.broadcast(2),
+    "segments": ab.segments(2, "1500 milliseconds"),
+    "grid": ab.grid(1, 2),
+}
 TURNS = [
     ab.broadcast(4, "right"),
     ab.segments(3, "1500 milliseconds", "left"),
@@ -116,7 +120,7 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--master", default="local[2]")
     parser.add_argument("--remote")
-    parser.add_argument("--plan", choices=PLANS, default="ssp")
+    parser.add_argument("--plan", choices=PLANS, default="broadcast")
     parser.add_argument("--changing", action="store_true", help="under changing plans")
     parser.add_argument("--nearest", action="store_true", help="`nearest` in place of `correlate`")
     parser.add_argument("--routed", action="store_true", help="`nearest` under interest routing")

@@ -26,9 +26,9 @@ def test_driver_killed_in_mid_batch(
     batches = scripted(count, rows=(15, 15), seed=12)
     feed = Feed(tmp_path).add(batches)
     for kill in kills:
-        with driver(tmp_path, "--plan", "csp", "--hold", f"left_id >= {2000 * kill}") as run:
+        with driver(tmp_path, "--plan", "segments", "--hold", f"left_id >= {2000 * kill}") as run:
             run.kill_when_held()
-    with driver(tmp_path, "--plan", "csp") as run:
+    with driver(tmp_path, "--plan", "segments") as run:
         run.finish()
     taken = feed.taken(batches)
     agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))

@@ -57,22 +57,22 @@ class Case:
 
 
 CASES = {
-    "ssp, left master": Case(
+    "broadcast, right rows copied": Case(
         ab.broadcast(2),
         ab.cosine("v") >= 0.6,
         twin.when(on(twin.cosine, "v"), lambda s: s >= 0.6),
     ),
-    "ssp, right master, uneven": Case(
+    "broadcast, left rows copied, uneven": Case(
         ab.broadcast(2, "left", weights=[3, 1]),
         ab.dot("v") > 40,
         twin.when(on(twin.dot, "v"), lambda s: s > 40),
     ),
-    "csp, left master": Case(
+    "segments, right rows copied": Case(
         ab.segments(2, "1500 milliseconds"),
         ab.euclidean("v") <= 5,
         twin.when(on(twin.euclidean, "v"), lambda s: s <= 5),
     ),
-    "csp, right master": Case(
+    "segments, left rows copied": Case(
         ab.segments(2, "700 milliseconds", side="left"),
         ab.manhattan("v") > 12,
         twin.when(on(twin.manhattan, "v"), lambda s: s > 12),
@@ -99,7 +99,7 @@ CASES = {
         same_room(twin.when(on(twin.cosine, "v"), lambda s: s <= -0.6)),
         partitions=4,
     ),
-    "csp of four, right master": Case(
+    "segments of four, left rows copied": Case(
         ab.segments(4, "1 second", side="left"),
         (ab.cosine("v") >= 0.8) & ab.within("x", 20),
         lambda a, b: (

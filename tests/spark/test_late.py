@@ -34,9 +34,9 @@ def stragglers() -> list[twin.Batch]:
 
 
 PLANS = {
-    "ssp, right rows copied": ab.broadcast(2),
-    "ssp, left rows copied": ab.broadcast(2, "left"),
-    "csp": ab.segments(2, "1 second"),
+    "broadcast, right rows copied": ab.broadcast(2),
+    "broadcast, left rows copied": ab.broadcast(2, "left"),
+    "segments": ab.segments(2, "1 second"),
 }
 
 

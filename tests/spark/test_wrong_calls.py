@@ -111,7 +111,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "plan is text": (
         {"plan": "ssp"},
         [
-            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), got 'ssp'"
+            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
+            "ab.ranges(...), got 'ssp'"
         ],
     ),
     "bad_rows": ({"bad_rows": "skip"}, ["bad_rows must be 'fail' or 'drop', got 'skip'"]),
@@ -128,8 +129,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
             "window must not be negative, got '-1 second'; 0 seconds is allowed",
             f"left has no column 'nr' (needed by id); it has {COLUMNS}",
             f"right has no column 'nr' (needed by id); it has {COLUMNS}",
-            "plan broadcast(3, side=right) has 3 workers, but spark.sql.shuffle.partitions is 2: use "
-            "fewer, or call ab.configure(spark, workers=3)",
+            "plan broadcast(3, side=right) has 3 workers, but spark.sql.shuffle.partitions is 2: "
+            "use fewer, or call ab.configure(spark, workers=3)",
         ],
     ),
 }

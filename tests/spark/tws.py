@@ -142,8 +142,8 @@ class Correlating:
     def __init__(self, schemas: tuple[pa.Schema, pa.Schema] = (ROW, ROW), **call: Any) -> None:
         self.schemas = schemas
         self._check(call)
-        assert self.correlation.late is not None
-        self.bench = Bench(self._processor(), self.correlation.late)
+        assert self.correlation.delay is not None
+        self.bench = Bench(self._processor(), self.correlation.delay)
 
     def _check(self, call: dict[str, Any]) -> None:
         self.call = call

@@ -31,9 +31,9 @@ def plot_distribution(fit: Any, data: ArrayLike | None = None, *, axes: Any = No
 def plot_windows(fit: Any) -> Any:
     """Sizes above, spans below; density left, distribution right; what was chosen is marked."""
     figure, axes = _pyplot().subplots(2, 2, figsize=(9.5, 6.4), layout="constrained")
-    end = max(float(fit.degree.values[-1]), float(fit.size_fit.ppf(0.999)))
-    _density(axes[0, 0], fit.size_fit, fit.degree, end, whole=True)
-    _distribution(axes[0, 1], fit.size_fit, fit.degree, end)
+    end = max(float(fit.instance_size.values[-1]), float(fit.size_fit.ppf(0.999)))
+    _density(axes[0, 0], fit.size_fit, fit.instance_size, end, whole=True)
+    _distribution(axes[0, 1], fit.size_fit, fit.instance_size, end)
     end = max(float(fit.span_fit.ppf(0.999)), fit.timeout * 1.1)
     _density(axes[1, 0], fit.span_fit, fit.span, end)
     _distribution(axes[1, 1], fit.span_fit, fit.span, end)

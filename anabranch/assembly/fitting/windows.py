@@ -34,9 +34,9 @@ class WindowFit:
     ----------
     size, timeout
         Close a window at this count, or after so many seconds.
-    alpha, beta, tolerance
+    cover, cut, tolerance
         What was asked for.
-    degree, span
+    instance_size, span
         Events per instance and seconds from the first to the last, as seen; what was cut off
         is accounted for.
     size_fit, span_fit
@@ -45,7 +45,7 @@ class WindowFit:
         Number of instances used, and of their events.
     rate
         Instances per second of the sample; None if it is too short to tell.
-    unsettled, rejected, cut
+    unsettled, rejected, incomplete
         Instances left out because they began too close to the sample's end; events without
         a key or a time; instances known to be incomplete.
     notes
@@ -54,10 +54,10 @@ class WindowFit:
 
     size: int
     timeout: float
-    alpha: float
-    beta: float
+    cover: float
+    cut: float
     tolerance: float | None
-    degree: Survival
+    instance_size: Survival
     span: Survival
     size_fit: HyperErlang
     span_fit: Distribution
@@ -66,7 +66,7 @@ class WindowFit:
     rate: float | None
     unsettled: int
     rejected: int
-    cut: int
+    incomplete: int
     notes: tuple[str, ...]
 
     @property
@@ -77,13 +77,13 @@ class WindowFit:
     @property
     def sizes(self) -> tuple[Floats, Floats]:
         """Sizes and their probabilities, as the queueing models take them."""
-        return self.degree.shares()
+        return self.instance_size.shares()
 
     def table(self) -> list[dict[str, Any]]:
         """One row for sizes and one for spans: chosen value, what it covers, and the fit."""
         rows = []
         for name, unit, chosen, seen, fit, shift in (
-            ("degree", "events", self.size, self.degree, self.size_fit, 0.5),
+            ("size", "events", self.size, self.instance_size, self.size_fit, 0.5),
             ("span", "seconds", self.timeout, self.span, self.span_fit, 0.0),
         ):
             rows.append(
@@ -113,7 +113,7 @@ class WindowFit:
         asked = (
             f"tolerance {self.tolerance:g}"
             if self.tolerance is not None
-            else f"alpha {self.alpha:g}, beta {self.beta:g}"
+            else f"cover {self.cover:g}, cut {self.cut:g}"
         )
         rate = "" if self.rate is None else f", {self.rate:.4g}/s"
         lines = [
@@ -129,15 +129,15 @@ class WindowFit:
                 f"{row['covers_fitted']:>9.2%}{row['mean']:>9.4g}{row['median']:>9.4g}"
                 f"{row['p95']:>9.4g}{row['distance']:>8.3f}"
             )
-        lines += ["", f"degree  {self.size_fit!r}", f"span    {self.span_fit!r}"]
+        lines += ["", f"size    {self.size_fit!r}", f"span    {self.span_fit!r}"]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
 
 def fit_windows(
     sample: Any,
-    alpha: float = 0.9,
-    beta: float = 0.05,
+    cover: float = 0.9,
+    cut: float = 0.05,
     *,
     tolerance: float | None = None,
     key: str | Sequence[str] | None = None,
@@ -156,16 +156,16 @@ def fit_windows(
     >>> fit_windows(generate_trace(seed=1).table(), tolerance=0.05).size > fit.size
     True
     """
-    seconds = check(alpha, beta, tolerance, settle)
+    seconds = check(cover, cut, tolerance, settle)
     found = read_instances(sample, key, time, complete, seconds)
-    return fit_instances(found, alpha=alpha, beta=beta, tolerance=tolerance)
+    return fit_instances(found, cover=cover, cut=cut, tolerance=tolerance)
 
 
-def check(alpha: Any, beta: Any, tolerance: Any, settle: Any) -> float | None:
+def check(cover: Any, cut: Any, tolerance: Any, settle: Any) -> float | None:
     """Raise with all that is wrong with these; otherwise `settle` in seconds."""
     problems = [
         f"{name} must be a number between 0 and 1, got {value!r}"
-        for name, value in (("alpha", alpha), ("beta", beta), ("tolerance", tolerance))
+        for name, value in (("cover", cover), ("cut", cut), ("tolerance", tolerance))
         if not ((is_number(value) and 0 < value < 1) or (name == "tolerance" and value is None))
     ]
     seconds = None
@@ -185,7 +185,7 @@ def check(alpha: Any, beta: Any, tolerance: Any, settle: Any) -> float | None:
 
 
 def fit_instances(
-    found: Instances, *, alpha: float = 0.9, beta: float = 0.05, tolerance: float | None = None
+    found: Instances, *, cover: float = 0.9, cut: float = 0.05, tolerance: float | None = None
 ) -> WindowFit:
     """Choose window parameters from sizes and spans that are known already.
 
@@ -197,18 +197,18 @@ def fit_instances(
     >>> fit.size, abs(fit.timeout - 23.3) < 1
     (8, True)
     """
-    degree = Survival(found.sizes, found.complete)
+    seen_sizes = Survival(found.sizes, found.complete)
     span = Survival(found.spans, found.complete)
     notes = list(found.notes)
     size_fit = fit_hyper_erlang(found.sizes, complete=found.complete, counts=True)
     span_fit = _fit_spans(found.spans, found.complete)
     gap = span.distance(span_fit.cdf(span.values))
     if tolerance is not None:
-        size, timeout = choose_window(degree.shares(), span_fit, tolerance)
+        size, timeout = choose_window(seen_sizes.shares(), span_fit, tolerance)
     else:
-        size = _least(degree, size_fit, alpha, notes)
-        timeout = float(span_fit.ppf(1 - beta))
-        seen = float(span.ppf(1 - beta))
+        size = _least(seen_sizes, size_fit, cover, notes)
+        timeout = float(span_fit.ppf(1 - cut))
+        seen = float(span.ppf(1 - cut))
         if gap > _GOOD_FIT and math.isfinite(seen):
             notes.append(
                 f"spans are fitted poorly (gap {gap:.3f}): the timeout is the sample's own quantile"
@@ -221,10 +221,10 @@ def fit_instances(
     return WindowFit(
         size=size,
         timeout=timeout,
-        alpha=alpha,
-        beta=beta,
+        cover=cover,
+        cut=cut,
         tolerance=tolerance,
-        degree=degree,
+        instance_size=seen_sizes,
         span=span,
         size_fit=size_fit,
         span_fit=span_fit,
@@ -233,7 +233,7 @@ def fit_instances(
         rate=found.rate,
         unsettled=found.unsettled,
         rejected=found.rejected,
-        cut=int((~found.complete).sum()),
+        incomplete=int((~found.complete).sum()),
         notes=tuple(notes),
     )
 
@@ -243,7 +243,7 @@ def choose_window(
 ) -> tuple[int, float]:
     """The cheapest size and timeout that keep a share ``1 - tolerance`` of instances whole.
 
-    Among all pairs with ``P(degree <= size) * P(span <= timeout) >= 1 - tolerance`` the one with
+    Among all pairs with ``P(events <= size) * P(span <= timeout) >= 1 - tolerance`` the one with
     the fewest open windows, by `window_array`; timeouts go in round steps.
 
     Examples
@@ -294,12 +294,12 @@ def _fit_spans(spans: Floats, complete: np.ndarray) -> Distribution:
     return WithZeros(zeros, fit) if zeros else fit
 
 
-def _least(seen: Survival, fit: HyperErlang, alpha: float, notes: list[str]) -> int:
-    size = float(seen.ppf(alpha))
+def _least(seen: Survival, fit: HyperErlang, cover: float, notes: list[str]) -> int:
+    size = float(seen.ppf(cover))
     if math.isfinite(size):
         return int(size)
     notes.append(
-        f"so many instances were cut off that {alpha:g} of the sizes were never seen whole: "
+        f"so many instances were cut off that {cover:g} of the sizes were never seen whole: "
         "the size is the fit's"
     )
-    return max(1, math.ceil(float(fit.ppf(alpha)) - 0.5))
+    return max(1, math.ceil(float(fit.ppf(cover)) - 0.5))

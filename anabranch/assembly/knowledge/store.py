@@ -112,17 +112,18 @@ class SummaryStore:
         """All summaries, by service and period."""
         return self._read(self._live(self._names()))
 
-    def of(self, service: Any, *, at: int | None = None, tau: float | None = None) -> Summary:
+    def of(self, service: Any, *, at: int | None = None, half_life: float | None = None) -> Summary:
         """One summary of a service over all periods.
 
-        With `tau` (seconds) periods fade: each counts ``exp(-age / tau)``, its age being that of
-        its beginning at the time `at` (microseconds; by default the newest period's beginning).
+        With `half_life` (seconds) periods fade: each counts ``0.5 ** (age / half_life)``, its age
+        being that of its beginning at the time `at` (microseconds; by default the newest period's
+        beginning).
         """
         parts = {period: s for (name, period), s in self.read().items() if name == service}
         found = Summary()
         newest = max(parts, default=0) if at is None else at
         for period, part in parts.items():
-            faded = part if tau is None else part.decay((newest - period) / 1e6, tau)
+            faded = part if half_life is None else part.decay((newest - period) / 1e6, half_life)
             found = found.merge(faded)
         return found
 

@@ -139,15 +139,15 @@ class Summary:
             classes=classes,
         )
 
-    def decay(self, age: float, tau: float) -> Summary:
-        """The same, `age` later: every weight times exp(-age / tau).
+    def decay(self, age: float, half_life: float) -> Summary:
+        """The same, `age` later: every weight times 0.5 ** (age / half_life).
 
         Examples
         --------
-        >>> round(Summary.of([5.0]).decay(age=7, tau=10).count, 4)
-        0.4966
+        >>> round(Summary.of([5.0]).decay(age=10, half_life=10).count, 4)
+        0.5
         """
-        w = math.exp(-max(age, 0.0) / tau)
+        w = 0.5 ** (max(age, 0.0) / half_life)
         return Summary(
             count=self.count * w,
             mean=self.mean,

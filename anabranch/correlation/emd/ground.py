@@ -4,7 +4,7 @@ Bins in a row or on a circle have closed forms; bins at points of a space, or wi
 between them, need a solver. Every ground distance knows one *potential* f that changes by no more
 than the distance between two bins, |f_i - f_j| <= c_ij. The *key* of a histogram, the sum of
 p_i f_i, then differs by no more than the Earth Mover's Distance between any two histograms: on a
-line it is the mean. Keys sort slices and cut the work into spans.
+line it is the mean. Keys sort slices and cut the work into ranges.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def line_matches(
     tally.cut("mean", comparisons(pair) - seen)
     tally.cut("blocks-8", by_8)
     tally.cut("blocks-32", by_32)
-    if tally.spans is not None:
+    if tally.ranges is not None:
         keys = keys_of(pair.left, slot, ground)
         tally.spend(keys[a.rows], progress.work)
 

@@ -17,9 +17,9 @@ class Tally:
     """Counts of one worker's step.
 
     `solved` pairs were decided by their exact distance; `lessons` were solved although a bound had
-    decided them, for the potentials that this leaves. `work` adds up, by span of the left row's
+    decided them, for the potentials that this leaves. `work` adds up, by range of the left row's
     key, the pairs that a search looked at one by one and what their exact decisions weigh; it is
-    empty unless `spans` says how to find a span.
+    empty unless `ranges` says how to find a range.
 
     Examples
     --------
@@ -34,7 +34,7 @@ class Tally:
     accepted: int = 0
     solved: int = 0
     lessons: int = 0
-    spans: tuple[float, float, int] | None = None
+    ranges: tuple[float, float, int] | None = None
     work: np.ndarray = field(default_factory=lambda: np.zeros(0))
 
     def cut(self, name: str, pairs: int) -> None:
@@ -49,9 +49,9 @@ class Tally:
 
     def spend(self, keys: np.ndarray, units: np.ndarray) -> None:
         """Add the work of left rows with these keys."""
-        if self.spans is None:
+        if self.ranges is None:
             return
-        low, high, count = self.spans
+        low, high, count = self.ranges
         if len(self.work) != count:
             self.work = np.zeros(count)
         self.work += np.bincount(range_of(keys, low, high, count), units, count)

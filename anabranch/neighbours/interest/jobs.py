@@ -66,7 +66,7 @@ class HomeJob:
         """One home."""
         mergers = _mergers(self.control, _user(self.base, task, self.call))
         owners = _owners(self.table, self.owners, self.nearest.measure)
-        by_last_step = self.nearest.late is None
+        by_last_step = self.nearest.delay is None
         return HomeKernel(owners, slices, task.worker, mergers.newest, by_last_step)
 
 

@@ -15,10 +15,10 @@ import numpy as np
 
 from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import refuse, worker_problems
-from anabranch.plans.hashed import Broadcast, ssp
+from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.plan import Routing
 
-__all__ = ["Selective", "cheaper_plan", "interest", "rows_per_object"]
+__all__ = ["Selective", "cheaper_plan", "rows_per_object", "selective"]
 
 _SENT = ((1, 15.0), (9, 2.7), (81, 1.1))  # copies sent, in units of k / n for each query: measured
 # A small micro-batch takes 1.4 times as long with a second stateful operator, so rows must be fewer
@@ -83,7 +83,7 @@ def rows_per_object(queries: int, k: float, objects: float, workers: int) -> dic
 
 
 def cheaper_plan(queries: int, k: float, objects: float, workers: int) -> Broadcast | Selective:
-    """``selective`` where it shuffles less than half of what ``broadcast`` does, else ``broadcast``.
+    """``selective`` where it shuffles less than half as much as ``broadcast``, else ``broadcast``.
 
     `k` is the mean over the queries. A second stateful operator makes micro-batches longer, so a
     few rows less are not worth it.

@@ -93,7 +93,7 @@ def measure_constant_key_join(
         for side in (0, 1)
     )
     query = (
-        constant_key_join(left, right, threshold=threshold, window=window, watermark=late)
+        constant_key_join(left, right, threshold=threshold, window=window, late=late)
         .writeStream.format("memory")
         .queryName(_NAME)
         .outputMode("append")

@@ -135,7 +135,7 @@ def _play(
                     rows=_JOIN_ROWS,
                     threshold=newsroom.threshold,
                     window=newsroom.window,
-                    watermark=newsroom.late,
+                    late=newsroom.late,
                     seconds=_JOIN_SECONDS,
                     idle=interrupt.check,
                 )
@@ -288,8 +288,8 @@ def _introduce(
     )
     console.print(
         f'  ab.correlate(north, south, where=ab.cosine("v") >= {newsroom.threshold},\n'
-        f'               window="{newsroom.window:g} seconds", watermark="{newsroom.late:g} seconds", '
-        'keep=["title"])\n',
+        f'               window="{newsroom.window:g} seconds", '
+        f'watermark="{newsroom.late:g} seconds", keep=["title"])\n',
         style="cyan",
         markup=False,
     )

@@ -7,12 +7,12 @@
 `windowed_join`      a sliding-window join on one worker
 `linear_law`         large count windows at low load
 `max_rate_for_loss`  load shedding: how much input is bearable
-`predict`            all of it for one assembly, in a sentence
+`estimate_state`            all of it for one assembly, in a sentence
 ===================  =====================================================================
 """
 
 from anabranch.assembly.fitting.window_array import WindowArray, window_array
-from anabranch.assembly.predicting import Prediction, predict
+from anabranch.assembly.predicting import StateEstimate, estimate_state
 from papers.dssis.queueing.arrivals import MAP, poisson, renewal
 from papers.dssis.queueing.bulk import QueueFigures, bulk_queue
 from papers.dssis.queueing.join import JoinFigures, windowed_join
@@ -26,7 +26,7 @@ __all__ = [
     "GGc",
     "JoinFigures",
     "LinearLaw",
-    "Prediction",
+    "StateEstimate",
     "QueueFigures",
     "Shedding",
     "WindowArray",
@@ -36,7 +36,7 @@ __all__ = [
     "linear_law",
     "max_rate_for_loss",
     "poisson",
-    "predict",
+    "estimate_state",
     "renewal",
     "window_array",
     "windowed_join",

@@ -20,8 +20,8 @@ __all__ = ["METHODS", "Method", "first_plan", "whole_operators"]
 class Method:
     """A start, and what may change it.
 
-    `start` is ``broadcast``, ``segments``, ``grid``, ``distribution`` or ``diffusion``; `policies` are names
-    of `anabranch.plans.policies`.
+    `start` is ``broadcast``, ``segments``, ``grid``, ``distribution`` or ``diffusion``; `policies`
+    are names of `anabranch.plans.policies`.
     """
 
     name: str

@@ -1,0 +1,194 @@
+"""When a window closes, as `ab.close`: at a count, after a gap, after a fixed time, or learned.
+
+All policies open a window with the first event of a key and close it once. They differ in when, and
+in what becomes of an event that comes after the close while the key is still remembered: it opens
+a second window (``seq`` 1, 2, ...) or is a revision of the closed one (``revision`` 1, 2, ...).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from anabranch.assembly.closing import MOST, After, Closing, Count, Gap, Learned
+from anabranch.calls import Duration, is_number, is_whole, microseconds
+from anabranch.errors import InvalidCall, renamed
+
+__all__ = ["after", "count", "gap", "learned"]
+
+_LONGEST = 30 * 365 * 86_400_000_000  # microseconds; deadlines must not overflow
+
+
+@renamed(linger="remember")
+def count(n: int, timeout: Duration, *, remember: Duration | None = None) -> Closing:
+    """The small window array of the DSSIS paper: `n` events, or `timeout` after the first.
+
+    The clock starts with the first event and never restarts. An event after the close
+    opens a second window of the key.
+
+    Parameters
+    ----------
+    n
+        The window's size; `usual_count` in the result.
+    timeout
+        Windows are ``[opened, opened + timeout)``.
+    remember
+        How long a key is remembered after its window closed, so that second windows are numbered
+        and late events find their instance; by default the timeout.
+
+    Examples
+    --------
+    >>> print(count(13, "22 seconds"))
+    ab.close.count(13, '22 seconds')
+    """
+    problems = _whole("n", n)
+    us, remembered = _times("close.count", "timeout", timeout, remember, problems)
+    return Count(us, remembered, n=int(n))
+
+
+@renamed(linger="remember")
+def gap(duration: Duration, *, remember: Duration | None = None) -> Closing:
+    """Close when no event of the key has come for `duration`.
+
+    Examples
+    --------
+    >>> print(gap("8 seconds"))
+    ab.close.gap('8 seconds')
+    """
+    us, remembered = _times("close.gap", "duration", duration, remember, [])
+    return Gap(us, remembered)
+
+
+@renamed(linger="remember")
+def after(duration: Duration, *, remember: Duration | None = None) -> Closing:
+    """Close `duration` after the first event, however many have come.
+
+    This is what OpenTelemetry's tail sampling does with its ``decision_wait``. Events after the
+    close are revisions of the instance for as long as it is remembered (by default as long again).
+
+    Examples
+    --------
+    >>> print(after("30 seconds"))
+    ab.close.after('30 seconds')
+    """
+    us, remembered = _times("close.after", "duration", duration, remember, [])
+    return After(us, remembered)
+
+
+@renamed(linger="remember", head="kind", max_heads="max_kinds")
+def learned(
+    timeout: Duration = "30 seconds",
+    *,
+    risk: float = 0.01,
+    kind: str | None = None,
+    cap: int = 1000,
+    coverage: float = 0.5,
+    after: int = 20,
+    remember: Duration | None = None,
+    spread: int = 1,
+    max_kinds: int = 100_000,
+) -> Closing:
+    """Close when it is all but sure that nothing more is to come, by what was seen of its kind.
+
+    For every kind the sizes of recent instances and their longest silences are kept, counted at
+    the end of `remember`, when late events are in: what a close cut off is learned too. A
+    window closes as soon as the chance that another event will come is at most `risk`: as
+    ``complete`` with the last one, or by timer (``timeout``) when a silence has lasted so long that
+    this has become unlikely. At `cap` events it closes as ``full``.
+
+    Parameters
+    ----------
+    timeout
+        The longest silence that is waited for, also while too little is known.
+    risk
+        The chance to take that a window closes too early. Smaller waits longer. About this share of
+        instances, or less, gets revisions.
+    kind
+        The column whose values are learned about; by default the first of the key.
+    cap
+        A window never holds more than this.
+    coverage
+        `usual_count` in the result is the least degree that this share of the kind's recent
+        instances does not exceed: by default their median.
+    after
+        Instances of several events before their silences are believed, of the kind and of all
+        kinds; a quarter of them before there is an `usual_count`.
+    remember
+        How long an instance is remembered after its close; events that come meanwhile are
+        revisions of it. By default as long as `timeout`. What comes later still is never learned,
+        so it must be longer than most silences.
+    spread
+        Split every kind into so many parts by key, each of which learns for itself; for kinds
+        that are too hot for one worker.
+    max_kinds
+        Kinds remembered per bucket; the one that was learned about longest ago is forgotten first.
+
+    Examples
+    --------
+    >>> print(learned("22 seconds"))
+    ab.close.learned('22 seconds', risk=0.01)
+    >>> learned(risk=0)
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: close.learned cannot start: risk must lie between 1e-9 and 1, \
+got 0; 0.01 is usual
+    """
+    problems: list[str] = []
+    for name, value in (
+        ("cap", cap),
+        ("after", after),
+        ("spread", spread),
+        ("max_kinds", max_kinds),
+    ):
+        problems += _whole(name, value)
+    if not is_number(coverage) or not 0 < coverage <= 1:
+        problems.append(f"coverage must be above 0 and at most 1, got {coverage!r}")
+    if not is_number(risk) or not 1e-9 <= risk < 1:
+        problems.append(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
+    if kind is not None and not isinstance(kind, str):
+        problems.append(f"kind must be the name of a column, got {kind!r}")
+    us, remembered = _times("close.learned", "timeout", timeout, remember, problems)
+    if not remembered:
+        what = "remember must be longer than nothing, or what a close cuts off is never learned"
+        raise InvalidCall("close.learned", [f"{what}; got {remember!r}"])
+    return Learned(
+        us,
+        remembered,
+        kind=kind,
+        risk=float(risk),
+        cap=int(cap),
+        coverage=float(coverage),
+        after=int(after),
+        spread=int(spread),
+        max_kinds=int(max_kinds),
+    )
+
+
+def _times(
+    verb: str, name: str, timeout: Any, remember: Any, problems: list[str]
+) -> tuple[int, int]:
+    """Both durations in microseconds; raises with all problems."""
+    us = _microseconds(name, timeout, 1, problems)
+    remembered = us if remember is None else _microseconds("remember", remember, 0, problems)
+    if problems:
+        raise InvalidCall(verb, problems)
+    return us, remembered
+
+
+def _microseconds(name: str, value: Any, least: int, problems: list[str]) -> int:
+    try:
+        us = microseconds(value)
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return least
+    if us < least:
+        limit = "be longer than nothing" if least else "not be negative"
+        problems.append(f"{name} must {limit}, got {value!r}")
+    elif us > _LONGEST:
+        problems.append(f"{name} must be at most 30 years, got {value!r}")
+    return us
+
+
+def _whole(name: str, value: Any) -> list[str]:
+    if is_whole(value) and value < MOST:
+        return []
+    return [f"{name} must be a whole number from 1 to 2**40, got {value!r}"]
