@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from anabranch.spark.fitting import fit_windows
     from anabranch.spark.knowledge import ServiceStats
     from anabranch.spark.metrics import metrics
-    from anabranch.spark.nearest import nearest, top
+    from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
+    from anabranch.spark.top import top
     from anabranch.spark.watch import watch
 
 __version__ = "0.1.0"
@@ -121,10 +122,11 @@ _HOME = {
     "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.knowledge": "ServiceStats",
     "anabranch.spark.metrics": "metrics",
-    "anabranch.spark.nearest": "nearest top",
+    "anabranch.spark.nearest": "nearest",
     "anabranch.spark.place": "place",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "rank_services sla",
+    "anabranch.spark.top": "top",
     "anabranch.spark.watch": "watch",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}

@@ -69,17 +69,17 @@ def verdict(answer: Any) -> None:
 @pytest.mark.parametrize("verb", ["correlate", "nearest", "assemble"])
 def test_any_argument_of_a_verb_is_taken_or_explained(verb: str, value: Any) -> None:
     if verb == "correlate":
-        for name in ("where", "window", "time", "id", "keep", "late", "plan", "bad_rows"):
+        for name in ("where", "window", "time", "id", "keep", "watermark", "plan", "bad_rows"):
             call: dict[str, Any] = {"where": WHERE, "window": "1 s", name: value}
             verdict(plan_correlation(TYPES, TYPES, **call))
     elif verb == "nearest":
-        names = ("by", "time", "id", "k", "window", "rows", "late", "plan", "method", "error")
-        for name in (*names, "output", "usual_count", "bad_rows"):
+        names = ("by", "time", "id", "keep", "k", "window", "rows", "watermark", "plan", "method", "error")
+        for name in (*names, "output", "objects_per_window", "bad_rows"):
             for more in ({}, {"op": "string", "ts": "timestamp"}):
                 call = {"by": "v", "k": 1, "window": "1 s", name: value}
                 verdict(plan_nearest(TYPES, {**QUERIES, **more}, **call))
     else:
-        for name in ("key", "time", "close", "keep", "response", "late", "max_open", "clock"):
+        for name in ("key", "time", "close", "keep", "response", "watermark", "max_open", "clock"):
             call = {"key": "k", "close": ab.close.gap("1 s"), name: value}
             verdict(plan_assembly([TYPES], **call))
 
@@ -162,12 +162,12 @@ def test_names_are_found_whatever_their_case() -> None:
     assert found is not None, problems
     assert (found.query_point, found.objects.slots[0].column, found.objects.id) == ("V", "V", "ID")
     assert found.has_ops and found.query_columns == {"k": "int", "ts": "TS"}
-    close = ab.close.learned(head="K")
+    close = ab.close.learned(kind="K")
     whole, problems = plan_assembly(
         [loud, TYPES], key=["k", "N"], close=close, keep="x", response="x"
     )
     assert whole is not None, problems
-    assert (whole.key, whole.collect, whole.head, whole.response) == (("K", "N"), ("X",), "K", "X")
+    assert (whole.key, whole.keep, whole.kind, whole.response) == (("K", "N"), ("X",), "K", "X")
 
 
 def test_where_spark_tells_cases_apart_so_do_calls() -> None:

@@ -261,10 +261,13 @@ def _locality(where: Predicate) -> Locality | None:
 def _kept(check: Check, keep: Any) -> tuple[Sequence[str], Sequence[str]]:
     if isinstance(keep, tuple) and len(keep) == 2 and all(map(is_names, keep)):
         return (keep[0], keep[1])
+    if isinstance(keep, str) and keep:
+        keep = [keep]
     if is_names(keep):
         return (keep, keep)
     check.say(
-        f"keep must be a list of column names, or a pair (left_list, right_list), got {keep!r}"
+        "keep must be the name of a column or a list of them, or a pair (left_list, right_list), "
+        f"got {keep!r}"
     )
     return ((), ())
 

@@ -100,9 +100,9 @@ class Block:
             return self
         return self.take(np.argsort(self.t, kind="stable"))
 
-    def without(self, name: str) -> Block:
-        """The same rows without one column."""
-        columns = {key: column for key, column in self.columns.items() if key != name}
+    def without(self, *names: str) -> Block:
+        """The same rows without these columns."""
+        columns = {key: column for key, column in self.columns.items() if key not in names}
         return Block(self.t, self.epoch, self.mask, columns, self.meta)
 
     def digest(self) -> str:

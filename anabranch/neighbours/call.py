@@ -23,7 +23,7 @@ from anabranch.calls import (
 )
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
-from anabranch.flow.sides import Side, Slot
+from anabranch.flow.sides import Side, Slot, keep_column
 from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.lists.algorithm import METRICS
 from anabranch.plans.hashed import Broadcast
@@ -58,6 +58,7 @@ class Nearest:
     measure: str
     objects: Side
     query_point: str
+    query_id: str
     query_columns: Mapping[str, str]
     k: int
     window: int
@@ -76,6 +77,11 @@ class Nearest:
     def intake(self) -> Intake:
         """What brings objects in."""
         return Intake(self.objects, self.drop_bad_rows, self.streaming)
+
+    @property
+    def carried(self) -> tuple[str, ...]:
+        """The columns of stored objects that come out with a hit."""
+        return ("id", *(keep_column(number) for number in range(len(self.objects.keep))))
 
     @property
     def dim(self) -> int | None:
@@ -105,7 +111,7 @@ class Nearest:
         id = id bigint
         """
         slot, each = self.objects.slots[0], "of each query"
-        columns = ["query_id " + ("string" if self.query_id_is_text else "bigint")]
+        columns = [f"{self.query_id} " + ("string" if self.query_id_is_text else "bigint")]
         columns += sorted(self.query_columns)
         content = [] if queries is None else [f"content {queries.digest()[:16]}"]
         probabilistic = {"error": repr(self.error)} if self.method == "probabilistic" else {}
@@ -129,6 +135,7 @@ def plan_nearest(
     by: Any = MISSING,
     time: Any = "ts",
     id: Any = "id",
+    keep: Any = (),
     k: Any = None,
     window: Any = None,
     rows: Any = None,
@@ -159,8 +166,13 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     measure = _measure(check, by, drops)
     times = check.pair("time", time) or ("", "")
     instant = check.column("objects", times[0], "time", TIMESTAMP)
-    ident = check.column("objects", check.name("id", id), "id", IDS)
-    query_id = check.column("queries", QUERY_ID, "nearest", IDS)
+    ids = check.pair("id", (id, QUERY_ID) if isinstance(id, str) else id) or ("", "")
+    ident = check.column("objects", ids[0], "id", IDS)
+    query_id = check.column("queries", ids[1], "id", IDS)
+    kept = [check.column("objects", name, "keep") for name in check.names("keep", keep)]
+    for name in kept:
+        if name.lower() in ("id", "ts") or kept.count(name) > 1:
+            check.say(f"keep: the result would have two columns named {f'object_{name}'!r}")
     numbers = (
         0 if k is None else check.whole("k", k, 1, MOST_K),
         0 if window is None else check.duration("window", window, 1),
@@ -183,11 +195,13 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         return None, check.problems
     types = check.inputs["objects"]
     slot = Slot("v", measure.left, "vector", types[measure.left], measure.dim, measure.kind)
-    side = Side("object", instant, ident, types[ident] == "string", (slot,), ())
+    carried = (tuple(kept), tuple(types[name] for name in kept))
+    side = Side("object", instant, ident, types[ident] == "string", (slot,), *carried)
     found = Nearest(
         measure.kind,
         side,
         measure.right,
+        query_id,
         columns,
         *numbers,
         method,

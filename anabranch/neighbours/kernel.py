@@ -273,33 +273,33 @@ class NearestKernel:
         self.load.pairs += len(rows)
         for at in range(0, len(rows), _HITS_AT_ONCE):
             part = rows[at : at + _HITS_AT_ONCE]
-            ids, times = self._objects.look(reports.seq[part])
+            columns, times = self._objects.look(reports.seq[part], self.nearest.carried)
             yield pa.RecordBatch.from_pydict(
                 {
                     "query_id": _array(take(group.ids, reports.query[part])),
-                    "object_id": _array(ids),
                     "object_t": pa.array(times),
                     "entered_t": pa.array(reports.entered_t[part]),
                     "distance": pa.array(reports.distance[part]),
                     "rank": pa.array(reports.rank[part].astype(np.int32)),
+                    **{f"object_{name}": _array(of) for name, of in columns.items()},
                 }
             )
 
     def _tops(self, before: int, upto: int) -> Iterator[pa.RecordBatch]:
         """What is new in the table of tops; nothing of a query that another worker goes on with."""
-        text = self.nearest.objects.id_is_text
+        text, names = self.nearest.objects.id_is_text, self.nearest.carried
         for group in self._groups.values():
             rows = speaking(group, before, upto)
             if self.queries is None:
                 rows = rows[group.algorithm.queries.until[rows] > upto]
             if len(rows):
-                batch = top_rows(group, rows, self._objects, upto, text)
+                batch = top_rows(group, rows, self._objects, upto, text, names)
                 self.load.pairs += batch.num_rows
                 yield batch
         gone = ended(list(self._groups.values()), before, upto) if self.queries is None else None
         if gone is not None and len(gone):
             self.load.pairs += len(gone)
-            yield last_words(gone, upto, text)
+            yield last_words(gone, upto, text, names)
 
     def _forget(self, upto: int) -> None:
         """Free queries that ended and objects that no window holds."""

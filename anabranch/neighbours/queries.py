@@ -15,7 +15,7 @@ from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.sides import ID, TIME
-from anabranch.neighbours.call import MOST_K, MOST_ROWS, QUERY_ID, Nearest
+from anabranch.neighbours.call import MOST_K, MOST_ROWS, Nearest
 from anabranch.neighbours.lists.algorithm import FOREVER
 
 __all__ = ["fixed_queries", "read_queries", "refuse_bad_queries"]
@@ -35,7 +35,8 @@ def fixed_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str]]:
         counts = ids.value_counts().to_pylist()
         twice = next(pair["values"] for pair in counts if pair["counts"] > 1)
         raise InvalidCall(
-            "nearest", [f"{QUERY_ID} {twice!r} is there more than once: give each query its own"]
+            "nearest",
+            [f"{nearest.query_id} {twice!r} is there more than once: give each query its own"],
         )
     if not len(ids):
         raise InvalidCall(
@@ -58,7 +59,7 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], i
     ids, times = (table[name].combine_chunks() for name in (ID, TIME))
     faults = Faults("query", ids, drop=True)
     cancel = np.zeros(n, bool)
-    faults.where(ids.is_null(), f"{QUERY_ID!r} is null")
+    faults.where(ids.is_null(), f"{nearest.query_id!r} is null")
     if nearest.has_ops:
         ops = table["op"].combine_chunks()
         cancel = np.asarray(pc.equal(ops, "cancel").fill_null(False))

@@ -56,7 +56,12 @@ def ended(groups: Sequence[Group], before: int, upto: int) -> Column | None:
 
 
 def top_rows(
-    group: Group, rows: np.ndarray, objects: Ordered, upto: int, text: bool
+    group: Group,
+    rows: np.ndarray,
+    objects: Ordered,
+    upto: int,
+    text: bool,
+    names: Sequence[str] = ("id",),
 ) -> pa.RecordBatch:
     """The whole top-k of some queries; rank 0 stands for an empty one."""
     lists = group.algorithm
@@ -64,23 +69,26 @@ def top_rows(
     query, seq, distance, rank = lists.tops(rows)
     empty = rank == 0
     number = np.cumsum(~empty) - 1
-    ids, times = pa.nulls(0, _type(text)), np.empty(0, np.int64)
+    columns: dict[str, Column] = {name: pa.nulls(0, _type(name, text)) for name in names}
+    times = np.empty(0, np.int64)
     if not empty.all():
-        found, times = objects.look(seq[~empty])
-        ids = pa.array(found) if isinstance(found, np.ndarray) else found
+        columns, times = objects.look(seq[~empty], names)
+    places = pa.array(number, mask=empty)
     return pa.RecordBatch.from_pydict(
         {
             "query_id": pa.array(take(group.ids, query)),
             "as_of": pa.array(np.full(len(query), upto)),
             "rank": pa.array(rank.astype(np.int32)),
-            "object_id": ids.take(pa.array(number, mask=empty)),
-            "object_t": pa.array(times).take(pa.array(number, mask=empty)),
+            "object_t": pa.array(times).take(places),
             "distance": pa.array(distance, mask=empty),
+            **{f"object_{name}": pa.array(of).take(places) for name, of in columns.items()},
         }
     )
 
 
-def last_words(ids: Column, upto: int, text: bool) -> pa.RecordBatch:
+def last_words(
+    ids: Column, upto: int, text: bool, names: Sequence[str] = ("id",)
+) -> pa.RecordBatch:
     """That the top-k of some queries is empty from now on."""
     n = len(ids)
     return pa.RecordBatch.from_pydict(
@@ -88,12 +96,15 @@ def last_words(ids: Column, upto: int, text: bool) -> pa.RecordBatch:
             "query_id": pa.array(ids),
             "as_of": pa.array(np.full(n, upto)),
             "rank": pa.array(np.zeros(n, np.int32)),
-            "object_id": pa.nulls(n, _type(text)),
             "object_t": pa.nulls(n, pa.int64()),
             "distance": pa.nulls(n, pa.float64()),
+            **{f"object_{name}": pa.nulls(n, _type(name, text)) for name in names},
         }
     )
 
 
-def _type(text: bool) -> pa.DataType:
+def _type(name: str, text: bool) -> pa.DataType:
+    """Of a column without values; Spark knows the types of those that are only carried."""
+    if name != "id":
+        return pa.null()
     return pa.string() if text else pa.int64()

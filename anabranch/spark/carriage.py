@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.pandas.types import to_arrow_type
@@ -16,7 +17,7 @@ from pyspark.sql.types import DataType, StringType
 
 from anabranch.spark.frames import by_name
 
-__all__ = ["Carried", "carry", "carry_problems"]
+__all__ = ["Carried", "carry", "carry_problems", "names_of"]
 
 _AS_TEXT = re.compile(r"interval .*|(var)?char\(.*\)")
 
@@ -29,6 +30,13 @@ class Carried:
     type: DataType
     outward: Column
     inward: Callable[[Column], Column]
+
+
+def names_of(keep: Any) -> Sequence[str]:
+    """The columns that `keep` names, of a call that may be wrong."""
+    if isinstance(keep, str):
+        return [keep]
+    return keep if isinstance(keep, (list, tuple)) else ()
 
 
 def carry(frame: DataFrame, names: Sequence[str]) -> list[Carried]:

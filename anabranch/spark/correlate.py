@@ -20,7 +20,7 @@ from anabranch.plans.controller import Adaptive
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
-from anabranch.spark.carriage import Carried, carry, carry_problems
+from anabranch.spark.carriage import Carried, carry, carry_problems, names_of
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
@@ -41,7 +41,7 @@ def correlate(
     window: Duration | tuple[Duration, Duration] = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str | tuple[str, str] = "id",
-    keep: Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
+    keep: str | Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
     watermark: Duration | None = None,
     plan: Plan | Adaptive | None = None,
     control: str | None = None,
@@ -268,7 +268,7 @@ def _result(
 
 def _kept(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
     """The kept columns of either side, of a call that may be wrong."""
-    names = keep if isinstance(keep, (list, tuple)) else ()
+    names = names_of(keep)
     if len(names) == 2 and all(isinstance(part, (list, tuple)) for part in names):
         return names[0], names[1]
     return names, names

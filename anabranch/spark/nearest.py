@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BinaryType,
@@ -21,6 +22,7 @@ from anabranch.calls import MISSING, Duration
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
+from anabranch.flow.sides import keep_column
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.routing import Selective, cheaper_plan
@@ -32,6 +34,7 @@ from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
+from anabranch.spark.carriage import carry, carry_problems, names_of
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import with_watermark
@@ -40,17 +43,18 @@ from anabranch.spark.nearest_checks import control_problems, kind_problems, wate
 from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
-__all__ = ["nearest", "top"]
+__all__ = ["nearest"]
 
 
-@renamed(late="watermark", objects_per_window="objects_per_window")
+@renamed(late="watermark", expected="objects_per_window")
 def nearest(
     objects: DataFrame,
     queries: DataFrame,
     *,
     by: str | VectorMeasure = MISSING,
     time: str | tuple[str, str] = "ts",
-    id: str = "id",
+    id: str | tuple[str, str] = ("id", QUERY_ID),
+    keep: str | Sequence[str] = (),
     k: int | None = None,
     window: Duration | None = None,
     rows: int | None = None,
@@ -83,7 +87,10 @@ def nearest(
         The vector column, for the Euclidean distance; or ``ab.euclidean("v")``,
         ``ab.manhattan("v")``, ``ab.cosine("v")``, also with two names, of objects and of queries.
     time, id
-        Column names of the objects; `time` may be a pair, of objects and of queries.
+        Column names: one for both inputs, or a pair, of objects and of queries. One `id` is that of
+        the objects; that of the queries is then ``query_id``.
+    keep
+        Columns of the objects to return with each hit, as ``object_<name>``.
     k, window, rows
         For queries that have no such column: how many neighbours, over which duration or over how
         many of the newest objects.
@@ -120,8 +127,9 @@ def nearest(
     Returns
     -------
     DataFrame
-        ``query_id, object_id, object_ts, entered_ts, distance, rank``; with ``output="top"``
-        ``query_id, ts, rank, object_id, object_ts, distance``.
+        ``query_id, object_id, object_ts, entered_ts, distance, rank`` and the kept columns; with
+        ``output="top"`` ``query_id, ts, rank, object_id, object_ts, distance`` and these. The
+        query's id has the name that it has in `queries`.
 
     Raises
     ------
@@ -147,6 +155,7 @@ def nearest(
         by=by,
         time=time,
         id=id,
+        keep=keep,
         k=k,
         window=window,
         rows=rows,
@@ -161,6 +170,7 @@ def nearest(
     )
     problems += setting_problems(spark, objects.isStreaming)
     problems += kind_problems(objects, queries)
+    problems += carry_problems("keep: objects column", objects, names_of(keep))
     problems += watermark_problems(objects, queries, time, watermark)
     problems += control_problems(control, objects, queries, watermark, rows, types[1], plan)
     problems += room_problems(spark, plan)
@@ -172,44 +182,6 @@ def nearest(
     )
     path = None if control is None else absolute(control)
     return _run(found, chosen, objects, queries, fixed, path)
-
-
-def top(frame: DataFrame) -> DataFrame:
-    """The current top-k of every query, out of rows of ``nearest(..., output="top")``.
-
-    Of each query, the rows with the greatest `ts`. `frame` is a batch DataFrame: what the stream
-    has written, or the two of them in ``foreachBatch``, the table so far and the new rows.
-
-    Examples
-    --------
-    >>> import anabranch as ab
-    >>> rows = spark.sql('''SELECT * FROM VALUES ('q', timestamp_seconds(10), 1, 7),
-    ...     ('q', timestamp_seconds(20), 1, 8), ('q', timestamp_seconds(20), 2, 7)
-    ...     AS t(query_id, ts, rank, object_id)''')
-    >>> [(row.rank, row.object_id) for row in ab.top(rows).orderBy("rank").collect()]
-    [(1, 8), (2, 7)]
-    """
-    refuse_others("top", {"frame": frame})
-    missing = [name for name in (QUERY_ID, "ts", "rank") if name not in frame.columns]
-    if missing:
-        raise InvalidCall(
-            "top",
-            [
-                f"frame has no column {missing[0]!r}, it has {', '.join(frame.columns)}: give it "
-                "rows of ab.nearest(..., output='top')"
-            ],
-        )
-    if frame.isStreaming:
-        raise InvalidCall(
-            "top",
-            [
-                "frame is streaming: write nearest(..., output='top') to a table and read that, or "
-                "call ab.top inside foreachBatch"
-            ],
-        )
-    latest = F.max("ts").over(Window.partitionBy(QUERY_ID))
-    rows = frame.withColumn("_latest", latest).filter("ts = _latest AND rank > 0")
-    return rows.drop("_latest")
 
 
 def _chosen(
@@ -249,11 +221,11 @@ def _run(
 ) -> DataFrame:
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
-    rows, fields = _objects(call, objects), _fields(call)
+    rows, fields = _objects(call, objects), _fields(call, objects)
     if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
-        result = _through_homes(call, plan.workers, packed, table, control, name)
+        result = _through_homes(call, plan.workers, packed, fields, table, control, name)
         return result.select(*_result(call, objects, queries))
     packer = Packer(ObjectPacking(call), plan, control, operator_of(job), name)
     packed = rows.mapInArrow(packer, PACKED)
@@ -276,28 +248,37 @@ def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
     """What the packer reads of objects."""
     side = call.objects
     ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
+    kept = enumerate(carry(objects, side.keep))
     return objects.select(
         F.unix_micros(by_name(side.time)).alias("t"),
         ident.alias("id"),
         by_name(side.slots[0].column).alias("v"),
         F.xxhash64(ident).alias("h"),
         F.lit(0).cast("bigint").alias("key"),
+        *(column.outward.alias(keep_column(number)) for number, column in kept),
     )
 
 
-def _fields(call: Nearest) -> StructType:
+def _fields(call: Nearest, objects: DataFrame) -> StructType:
     """The columns of a kernel's results, as Spark knows them."""
     fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
-    other = StringType() if call.objects.id_is_text else LongType()
-    if call.output == "hits":
-        fields.add("object_id", other).add("object_t", LongType()).add("entered_t", LongType())
-        return fields.add("distance", DoubleType()).add("rank", IntegerType())
-    fields.add("as_of", LongType()).add("rank", IntegerType()).add("object_id", other)
-    return fields.add("object_t", LongType()).add("distance", DoubleType())
+    fields.add("object_id", StringType() if call.objects.id_is_text else LongType())
+    fields.add("object_t", LongType())
+    fields.add("entered_t" if call.output == "hits" else "as_of", LongType())
+    fields.add("distance", DoubleType()).add("rank", IntegerType())
+    for number, column in enumerate(carry(objects, call.objects.keep)):
+        fields.add(f"object_{keep_column(number)}", column.type)
+    return fields
 
 
 def _through_homes(
-    call: Nearest, workers: int, packed: DataFrame, table: bytes, control: str, name: str
+    call: Nearest,
+    workers: int,
+    packed: DataFrame,
+    fields: StructType,
+    table: bytes,
+    control: str,
+    name: str,
 ) -> DataFrame:
     """Packed objects through two operators: homes of objects, then owners of queries."""
     cells = StructType().add("worker", IntegerType()).add("block", BinaryType())
@@ -305,7 +286,7 @@ def _through_homes(
     blocks = with_watermark(packed, call.delay)
     sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)
     owners = OwnerJob(call, table, control, name)
-    return over_stream(owners, sent, _fields(call), name, carries=False)
+    return over_stream(owners, sent, fields, name, carries=False)
 
 
 def _keep_log(
@@ -356,7 +337,7 @@ def _collected(call: Nearest, queries: DataFrame) -> Block:
 
 def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
     """What `read_queries` reads."""
-    ident = by_name(QUERY_ID).cast("string" if call.query_id_is_text else "bigint")
+    ident = by_name(call.query_id).cast("string" if call.query_id_is_text else "bigint")
     columns: list[Column] = [ident.alias("id"), by_name(call.query_point).alias("v")]
     known = call.query_columns
     when = known.get("ts") if call.has_ops else ("since" if "since" in known else None)
@@ -378,13 +359,17 @@ def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
 
 
 def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Column]:
-    query_type: DataType = queries.schema[QUERY_ID].dataType
+    query_type: DataType = queries.schema[call.query_id].dataType
     object_type: DataType = objects.schema[call.objects.id].dataType
-    query = F.col("query_id").cast(query_type).alias(QUERY_ID)
+    query = F.col("query_id").cast(query_type).alias(call.query_id)
     thing = F.col("object_id").cast(object_type).alias("object_id")
     seen = F.timestamp_micros("object_t").alias("object_ts")
+    kept = [
+        column.inward(F.col(f"object_{keep_column(n)}")).alias(f"object_{column.name}")
+        for n, column in enumerate(carry(objects, call.objects.keep))
+    ]
     if call.output == "top":
         ts = F.timestamp_micros("as_of").alias("ts")
-        return [query, ts, F.col("rank"), thing, seen, F.col("distance")]
+        return [query, ts, F.col("rank"), thing, seen, F.col("distance"), *kept]
     entered = F.timestamp_micros("entered_t").alias("entered_ts")
-    return [query, thing, seen, entered, F.col("distance"), F.col("rank")]
+    return [query, thing, seen, entered, F.col("distance"), F.col("rank"), *kept]

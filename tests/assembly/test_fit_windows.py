@@ -163,7 +163,7 @@ def test_incomplete_instances_bound_from_below():
     told = ab.fit_windows(table, complete="whole")
     untold = ab.fit_windows(table)
     truth = ab.fit_windows(trace.table())
-    assert told.cut > 400
+    assert told.incomplete > 400
     assert abs(told.timeout - truth.timeout) < abs(untold.timeout - truth.timeout)
     assert told.timeout == pytest.approx(truth.timeout, rel=0.12)
     assert told.size >= truth.size
@@ -307,7 +307,10 @@ def test_predictions_refuse_what_is_missing():
         ({"events": "10"}, "events must be a finite number above 0, got '10'"),
         ({"rate": 1.0, "sizes": ([1, 2], [1.0])}, "sizes must be a list of counts"),
         ({"rate": 1.0, "sizes": "many"}, "sizes must be a list of counts"),
-        ({"rate": 1.0, "watermark": "-60 seconds"}, "late must not be negative, got '-60 seconds'"),
+        (
+            {"rate": 1.0, "watermark": "-60 seconds"},
+            "watermark must not be negative, got '-60 seconds'",
+        ),
         ({"rate": 1.0, "trigger": "-1 second"}, "trigger must not be negative, got '-1 second'"),
     ],
 )
@@ -334,7 +337,7 @@ def test_watch_shows_it_beside_the_observation(fit):
     ab.watch(query, console=console, prediction=ab.estimate_state(windows=fit))
     shown = console.file.getvalue()
     assert "predicted" in shown and "observed 100" in shown
-    with pytest.raises(InvalidCall, match=r"ab\.predict"):
+    with pytest.raises(InvalidCall, match=r"ab\.estimate_state"):
         ab.watch(query, prediction=17)
 
 

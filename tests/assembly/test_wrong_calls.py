@@ -50,7 +50,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "close.count": (ab.close.count, {"n": 3, "timeout": "5 s", "remember": None}),
     "close.gap": (ab.close.gap, {"duration": "5 s", "remember": "1 s"}),
     "close.after": (ab.close.after, {"duration": "5 s", "remember": "1 s"}),
-    "learned": (
+    "close.learned": (
         ab.close.learned,
         {
             "timeout": "5 s",
@@ -68,8 +68,8 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
         ab.fit_windows,
         {
             "sample": SAMPLE,
-            "alpha": 0.9,
-            "beta": 0.1,
+            "cover": 0.9,
+            "cut": 0.1,
             "tolerance": None,
             "key": "kind",
             "time": "ts",
@@ -77,7 +77,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "settle": 0,
         },
     ),
-    "predict": (
+    "estimate_state": (
         ab.estimate_state,
         {
             "rate": 3.0,
@@ -121,7 +121,7 @@ def test_wrong_arguments_are_named(call: str, name: str) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ab.close.gap(None), "session cannot start: gap: None is not a duration"),
+        (lambda: ab.close.gap(None), "close.gap cannot start: duration: None is not a duration"),
         (lambda: ab.close.after(None), "duration: None is not a duration"),
         (lambda: ab.close.learned(None), "timeout: None is not a duration"),
         (
@@ -133,7 +133,7 @@ def test_wrong_arguments_are_named(call: str, name: str) -> None:
         (lambda: ab.fit_windows(SAMPLE, key=[]), "key must be a column or a list of columns"),
         (lambda: ab.fit_windows(SAMPLE, key=[["a"]]), "key must name columns by their names"),
         (lambda: ab.fit_windows(SAMPLE, settle="soon"), "settle must be a number of seconds"),
-        (lambda: ab.fit_windows(SAMPLE, alpha=None), "alpha must be a number between 0 and 1"),
+        (lambda: ab.fit_windows(SAMPLE, cover=None), "cover must be a number between 0 and 1"),
         (
             lambda: ab.fit_windows(
                 SAMPLE.append_column("ok", pa.array(["no"] * 120)), complete="ok"

@@ -55,7 +55,7 @@ class Twin:
                 self.take(row, row["t"], followed=row["key"] in [r["key"] for r in following])
             for row in rows:
                 if row["t"] <= clock:
-                    self.take(row, clock, watermark=True)
+                    self.take(row, clock, late=True)
         self.fire(clock)
         if flush:
             for window in self.in_order("open"):
@@ -201,7 +201,7 @@ class Twin:
         return (usual + sum(degree > count for degree in own)) / (1 + len(own))
 
     def learn(self, window: Row) -> None:
-        if not self.closing.learns or window["reason"] == "watermark":
+        if not self.closing.learns or window["reason"] == "late":
             return
         count, silence = len(window["rows"]), max([0, *window["silences"]])
         seen = self.kinds.pop(window["kind"], [])

@@ -58,7 +58,7 @@ def watermarks(batches: Iterable[Batch], late: int) -> Iterator[int]:
 
     Examples
     --------
-    >>> list(watermarks([([{"t": 90_500}], []), ([], []), ([], [{"t": 80_000}])], watermark=10_000))
+    >>> list(watermarks([([{"t": 90_500}], []), ([], []), ([], [{"t": 80_000}])], late=10_000))
     [0, 80000, 80000]
     """
     watermark = 0
@@ -76,7 +76,7 @@ def watermarks_of_sides(
     Examples
     --------
     >>> two = [([{"t": 90_000}], []), ([], [{"t": 50_000}]), ([], [])]
-    >>> list(watermarks_of_sides(two, watermark=(0, 10_000)))
+    >>> list(watermarks_of_sides(two, late=(0, 10_000)))
     [0, 0, 40000]
     """
     sides = [0, 0]

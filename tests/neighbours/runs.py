@@ -68,7 +68,7 @@ class Run:
     def restart(self, call: Nearest) -> None:
         """Go on from what is stored under another call."""
         # So far may objects lag; without it, time would go by the inputs' own watermarks.
-        call = self.call = replace(call, watermark=self.late)
+        call = self.call = replace(call, delay=self.late)
         table = None if self.fixed is None else self.fixed.encode(**self.fixed.meta)
         self.workers.job = ShortStays(call, table)
 

@@ -87,7 +87,7 @@ class Changing:
 
     def run(self, batches: list[twin.Batch]) -> Changing:
         spec = self.process.correlation
-        controller = Controller(self.entries, spec.window, spec.late or 0)
+        controller = Controller(self.entries, spec.window, spec.delay or 0)
         for number, (left, right) in enumerate(batches):
             watermark = self.process.watermark
             live = (self.live(number, 0), self.live(number, 1))

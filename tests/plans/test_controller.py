@@ -178,7 +178,7 @@ def test_a_query_without_a_watermark_or_rows_changes_nothing():
 
 def test_policies_wait_while_more_than_two_plans_are_live():
     cluster = Cluster(ab.adaptive(8, policies=["shape"]), Broadcast(4))
-    cluster.controller.late = 600 * SECOND  # nothing is retired for long
+    cluster.controller.delay = 600 * SECOND  # nothing is retired for long
     for n in range(10):
         cluster.run(12, *((1000, 100) if n % 2 else (100, 1000)))
     assert len(cluster.entries[-1].live) == 3
@@ -229,13 +229,13 @@ def test_the_segment_length_climbs_and_settles():
     cluster.per_copy = 1e-4  # or a longer segment would have nothing to save
 
     for _ in range(300):
-        length = cluster.plan.segment
+        length = cluster.plan.length
         off = abs(np.log(length / best))
         cluster.speeds = dict.fromkeys(range(4), 1 / (1 + off))
         cluster.run(1, 1000, 1000)
-    lengths = [change.plan.segment for change in cluster.switches]
+    lengths = [change.plan.length for change in cluster.switches]
     assert lengths[0] == 12 * SECOND and 18 * SECOND in lengths
-    assert cluster.plan.segment == 18 * SECOND
+    assert cluster.plan.length == 18 * SECOND
     assert len(lengths) <= 6
     before = len(lengths)
     cluster.run(100, 1000, 1000, comparisons=1e6)

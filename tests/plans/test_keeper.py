@@ -33,7 +33,7 @@ def keeping(path: Any, **more: Any) -> Keeping:
             "control": str(path),
             "plan": ab.broadcast(2),
             "window": (10 * SECOND, 10 * SECOND),
-            "watermark": SECOND,
+            "delay": SECOND,
             "most_workers": 4,
             **more,
         }
@@ -179,7 +179,7 @@ def test_a_word_if_the_log_was_begun_with_another_plan(tmp_path):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warn_of_other_plan(control, wider.plan, wider.correlation.bound)
-    with pytest.warns(UserWarning, match=r"begun with spans\(2.*so plan=broadcast\(4"):
+    with pytest.warns(UserWarning, match=r"begun with ranges\(2.*so plan=broadcast\(4"):
         warn_of_other_plan(control, ab.broadcast(4), wider.correlation.bound)
 
 

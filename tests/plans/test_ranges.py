@@ -163,7 +163,7 @@ def run(
     process = InProcess(SCHEMA, SCHEMA, streaming=True, plan=start, **call)
     spec = process.correlation
     entries = [Entry(0, 0, process.plan, 0, (0,), {"rule": "start"})]
-    controller = Controller(entries, spec.window, spec.late or 0)
+    controller = Controller(entries, spec.window, spec.delay or 0)
 
     for number, (left, right) in enumerate(batches):
         watermark = process.watermark

@@ -29,14 +29,14 @@ def plan_of(spark: Any, when: str) -> Plan:
 def test_segments_for_a_long_time(spark: Any) -> None:
     plan = plan_of(spark, EVENLY)
     assert isinstance(plan, Segments)
-    assert 0.9 < plan.segment * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
+    assert 0.9 < plan.length * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
 
 
 def test_one_time_far_off_changes_nothing(spark: Any) -> None:
     far = "TIMESTAMP'9999-12-31 00:00:00'"
     plan = plan_of(spark, f"CASE WHEN id = 17 THEN {far} ELSE {EVENLY} END")
     assert isinstance(plan, Segments)
-    assert 0.9 < plan.segment * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
+    assert 0.9 < plan.length * 8 * 16 / (ROWS * 500 * 1_000_000) <= 1.01
 
 
 def test_a_grid_where_many_rows_are_of_one_moment(spark: Any) -> None:

@@ -53,7 +53,7 @@ def holding() -> list[dict[str, Any]]:
         "twice": (1, 7200),
         "ended": (1, 12),
         "booked": (1, 22),
-        "watermark": (9, 14),  # heard of in batch 4, cancelled in batch 5: from 9 to 14 seconds
+        "late": (9, 14),  # heard of in batch 4, cancelled in batch 5: from 9 to 14 seconds
     }
     return [
         {**query, "id": ident, "t": at(since), "until": at(until)}

@@ -201,8 +201,7 @@ class HomeKernel:
             block = block.take(good)
             look = np.repeat(block.t[:, None], len(self.owners), axis=1)
             look[:, idle] = FOREVER
-            columns = {name: block.columns[name] for name in ("id", "v")}
-            yield Block.of(block.t, {**columns, "at": block.t, "look": look})
+            yield Block.of(block.t, {**block.columns, "at": block.t, "look": look})
 
     def _look(
         self, objects: Block, watermark: int, mergers: Mapping[int, Merger]
@@ -229,8 +228,7 @@ class HomeKernel:
             load.withheld += int((~send & first).sum())
             load.dropped += int(gone.sum())
             sent = objects.take(rows[send])
-            columns = {name: sent.columns[name] for name in ("id", "v")}
-            copies[owner] = Block.of(sent.columns["at"], columns)
+            copies[owner] = Block.of(sent.columns["at"], sent.without("at", "look").columns)
         next_look = look.min(axis=1, initial=FOREVER)
         kept = np.flatnonzero(next_look < FOREVER)
         stay = objects.take(kept)

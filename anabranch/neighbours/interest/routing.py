@@ -38,7 +38,7 @@ class Selective(Routing):
         return slot_of(h, slot_table(self.workers))
 
     def __str__(self) -> str:
-        return f"interest({self.workers})"
+        return f"selective({self.workers})"
 
 
 def selective(workers: int) -> Selective:
@@ -52,7 +52,7 @@ def selective(workers: int) -> Selective:
     >>> print(selective(8))
     selective(8)
     """
-    refuse("interest", worker_problems("workers", workers))
+    refuse("selective", worker_problems("workers", workers))
     return Selective(int(workers))
 
 

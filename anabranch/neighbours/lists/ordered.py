@@ -7,14 +7,13 @@ on when they arrived, so stored objects can be put in order again from where the
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.flow.blocks import Block, concat, take
+from anabranch.flow.blocks import Block, Column, concat, take
 
 __all__ = ["Ordered"]
 
@@ -28,8 +27,9 @@ class Ordered:
     >>> objects.add(Block.of([5, 3, 9], {"id": np.array([50, 30, 90])}))
     >>> objects.due(upto=5).columns["id"].tolist()
     [30, 50]
-    >>> objects.next_number, objects.look(np.array([1]))[0].tolist()
-    (2, [50])
+    >>> columns, times = objects.look(np.array([1]))
+    >>> objects.next_number, columns["id"].tolist(), times.tolist()
+    (2, [50], [5])
     """
 
     def __init__(self) -> None:
@@ -103,23 +103,27 @@ class Ordered:
         numbers = self._base + places
         return joined.take(order[places]), numbers - np.arange(len(places)), numbers
 
-    def look(self, numbers: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Ids and times of past objects."""
+    def look(
+        self, numbers: np.ndarray, names: Sequence[str] = ("id",)
+    ) -> tuple[dict[str, Column], np.ndarray]:
+        """The columns of these names, and the times, of past objects."""
         ends = self._base + np.cumsum([len(block) for block in self._past])
         place = np.searchsorted(ends, numbers, "right")
         order = np.argsort(place, kind="stable")
         counts = np.bincount(place, minlength=len(ends))
-        ids, times, at = [], [], 0
+        found: dict[str, list[Column]] = {name: [] for name in names}
+        times, at = [], 0
         for number in np.flatnonzero(counts):
             block = self._past[number]
             mine = order[at : at + counts[number]]
             rows = numbers[mine] - (ends[number] - len(block))
-            ids.append(take(block.columns["id"], rows))
+            for name, parts in found.items():
+                parts.append(take(block.columns[name], rows))
             times.append(block.t[rows])
             at += counts[number]
         back = np.argsort(order, kind="stable")
-        joined = ids[0] if len(ids) == 1 else _together(ids)
-        return take(joined, back), np.concatenate(times)[back]
+        columns = {name: take(_together(parts), back) for name, parts in found.items()}
+        return columns, np.concatenate(times)[back]
 
     def first_after(self, t: int) -> int:
         """The number of the first past object later than a time."""
@@ -165,7 +169,9 @@ class Ordered:
         return made
 
 
-def _together(columns: list[Any]) -> Any:
+def _together(columns: list[Column]) -> Column:
+    if len(columns) == 1:
+        return columns[0]
     if isinstance(columns[0], np.ndarray):
         return np.concatenate(columns)
     return pa.concat_arrays(columns)

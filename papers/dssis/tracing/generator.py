@@ -163,7 +163,7 @@ class Trace:
     def __len__(self) -> int:
         return len(self.event_ts)
 
-    def ranges(self) -> Floats:
+    def spans(self) -> Floats:
         """First-to-last span of every instance, in seconds."""
         order = np.lexsort((self.event_ts, self.truth))
         times = self.event_ts[order]
