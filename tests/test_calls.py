@@ -73,7 +73,19 @@ def test_any_argument_of_a_verb_is_taken_or_explained(verb: str, value: Any) -> 
             call: dict[str, Any] = {"where": WHERE, "window": "1 s", name: value}
             verdict(plan_correlation(TYPES, TYPES, **call))
     elif verb == "nearest":
-        names = ("by", "time", "id", "keep", "k", "window", "rows", "watermark", "plan", "method", "error")
+        names = (
+            "by",
+            "time",
+            "id",
+            "keep",
+            "k",
+            "window",
+            "rows",
+            "watermark",
+            "plan",
+            "method",
+            "error",
+        )
         for name in (*names, "output", "objects_per_window", "bad_rows"):
             for more in ({}, {"op": "string", "ts": "timestamp"}):
                 call = {"by": "v", "k": 1, "window": "1 s", name: value}

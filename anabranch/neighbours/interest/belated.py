@@ -78,7 +78,7 @@ class BelatedLists(ListWithRepair):
         known = self._codes >> 1
         self._codes = self._codes + 2 * np.searchsorted(firsts, known, "right")
         log, repairs = _insert_all(
-            self._asked(),
+            self._asked()[0],
             self._lists(),
             self._held(0),
             self._log(),

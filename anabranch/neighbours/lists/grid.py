@@ -18,7 +18,7 @@ import numpy as np
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import FAINT
 
-__all__ = ["GRID_DIMENSIONS", "Grid", "cells_per_axis"]
+__all__ = ["GRID_DIMENSIONS", "Grid", "cells_per_axis", "covered", "drift"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -157,3 +157,41 @@ def _register(city, centres, which, reach, grid, cells):  # pragma: no cover
         starts[c] = starts[c - 1]
     starts[0] = 0
     return starts, queries
+
+
+# One pass each in place of many over whole arrays, which would be most of a small batch's time.
+
+
+@njit
+def drift(reach, limit, built):  # pragma: no cover
+    """How many queries have outgrown a grid, and how many shrank since it was `built`.
+
+    Examples
+    --------
+    >>> drift(np.array([1.0, 3.0, np.inf]), np.full(3, 2.0), np.array([2.0, 3.0, 0.0]))
+    (1, 1)
+    """
+    strays = shrunk = 0
+    for q in range(len(reach)):
+        strays += limit[q] < reach[q] < np.inf
+        shrunk += reach[q] < 0.55 * built[q]
+    return strays, shrunk
+
+
+@njit
+def covered(tau, reach, limit, direct):  # pragma: no cover
+    """Thresholds for a look into the grid: -1 for queries that it lacks, which become `direct`.
+
+    Examples
+    --------
+    >>> direct = np.array([False, False, True])
+    >>> covered(np.array([5.0, 6.0, 7.0]), np.ones(3), np.array([1.0, 0.0, 1.0]), direct).tolist()
+    [5.0, -1.0, -1.0]
+    >>> direct.tolist()
+    [False, True, True]
+    """
+    found = np.empty(len(tau))
+    for q in range(len(tau)):
+        direct[q] |= reach[q] > limit[q]
+        found[q] = -1.0 if direct[q] else tau[q]
+    return found

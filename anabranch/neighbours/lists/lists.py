@@ -46,7 +46,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
     """Carry every list through the new objects, and all expiries up to `upto`.
 
     `changes` is scratch for stretches, or None where all lists are short. Returns the reports
-    (query, number, instant and rank; scores), the log, and how many repairs there were.
+    (query, number, instant and rank; scores), the log's parts, and how many repairs there were.
     """
     measure, centres, ks, spans, sinces, untils, counted = asked
     start, size, spare, tau, oldest, _, changed, scores, codes = lists
@@ -139,7 +139,9 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
         oldest[q] = one.before if changes is not None else _least(codes, begin, length)
         if over:
             size[q], tau[q], oldest[q] = 0, -1.0, NEVER
-    return out.rows[:reports], out.scores[:reports], log, repairs
+    # Arrays of their own, for a tuple with names takes long to hand over to Python.
+    number, following, used = log
+    return out.rows[:reports], out.scores[:reports], number, following, used, repairs
 
 
 @njit(boundscheck=False)

@@ -13,7 +13,7 @@ import numpy as np
 
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
-from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
+from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
 from anabranch.neighbours.lists.lists import run, still_remembered
 from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.reach import directions, radii
@@ -75,6 +75,7 @@ class ListWithRepair(Algorithm):
         self._grid: Grid | None = None
         self._radii_at_build = np.empty(0)
         self._centres = np.empty((0, queries.points.shape[1]))
+        self._known: tuple[Queries, Asked, int, int] | None = None
         self._added(len(queries))
 
     # What callers may ask for
@@ -188,12 +189,12 @@ class ListWithRepair(Algorithm):
             self.chunks += 1
         starts, place, score = group(len(queries), q, i, s)
         near = Near(starts, place, score, direct)
-        longest = int((queries.k + 2 * self._spare).max(initial=0))
+        asked, longest, _ = self._asked()
         changes = room_for_changes() if longest >= LONG else None
-        rows, scores, log, repairs = run(
-            self._asked(), self._lists(), held, near, self._log(), changes, stop
+        rows, scores, *log, repairs = run(
+            asked, self._lists(), held, near, self._log(), changes, stop
         )
-        self._remember(log)
+        self._log_number, self._log_next, self._log_used = log
         self.repairs += repairs
         query, number, instant, rank = np.ascontiguousarray(rows.T)
         if queries.counted and len(rows):
@@ -202,10 +203,15 @@ class ListWithRepair(Algorithm):
 
     # What compiled code takes
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> tuple[Asked, int, int]:
+        """The queries, and their longest list and window; worked out once for small batches."""
         of = self.queries
-        spans = (of.window, of.since, of.until)
-        return Asked(of.metric_code, of.points, of.k, *spans, of.counted)
+        if self._known is None or self._known[0] is not of:
+            spans = (of.window, of.since, of.until)
+            asked = Asked(of.metric_code, of.points, of.k, *spans, of.counted)
+            longest = int((of.k + 2 * self._spare).max(initial=0))
+            self._known = (of, asked, longest, int(of.window.max(initial=0)))
+        return self._known[1:]
 
     def _lists(self) -> Lists:
         places = (self._start, self._size, self._spare, self._tau, self._oldest, self._head)
@@ -235,16 +241,8 @@ class ListWithRepair(Algorithm):
         dim = points.shape[1]
         if self._index == "grid" or (self._index == "auto" and dim <= GRID_DIMENSIONS):
             grid = self._grid_for(units, reach)
-            direct |= reach > grid.limit
-            q, i, s = look_up(
-                measure,
-                points,
-                units,
-                queries.points,
-                np.where(direct, -1.0, self._tau),
-                grid,
-                room,
-            )
+            tau = covered(self._tau, reach, grid.limit, direct)
+            q, i, s = look_up(measure, points, units, queries.points, tau, grid, room)
             return q, i, s
         which = np.flatnonzero(~direct & (self._tau > 0))
         largest = max(float(np.abs(units).max()), float(np.abs(self._centres).max(initial=0)))
@@ -261,9 +259,7 @@ class ListWithRepair(Algorithm):
         """The grid, made again if too many queries outgrew it or became much smaller."""
         grid = self._grid
         if grid is not None:
-            finite = reach < np.inf
-            strays = int((finite & (reach > grid.limit)).sum())
-            shrunk = int((reach < 0.55 * self._radii_at_build).sum())
+            strays, shrunk = drift(reach, grid.limit, self._radii_at_build)
             if strays <= 4 + len(reach) // 50 and shrunk <= len(reach) // 5:
                 return grid
         which = np.flatnonzero((reach < np.inf) & (self._tau > 0))
@@ -282,11 +278,11 @@ class ListWithRepair(Algorithm):
 
     def _expire(self, stop: int) -> None:
         """Drop objects that are in no window any more."""
-        clock = self._held(0).clock
+        clock = self._objects.seq if self.queries.counted else self._objects.times
         now = stop
         if self.queries.counted:
             now = int(clock[-1]) if len(clock) else 0
-        longest = int(self.queries.window.max(initial=0))
+        longest = self._asked()[2]
         self._objects.drop(int(np.searchsorted(clock, now - longest, "right")))
         if self._log_used > 2 * self._log_kept + 4096:
             self._forget(now)
@@ -302,7 +298,7 @@ class ListWithRepair(Algorithm):
     def _state(self) -> dict[str, Any]:
         """The index is made again from the rest."""
         state = super()._state()
-        for name in ("_grid", "_centres", "_radii_at_build", "_objects"):
+        for name in ("_grid", "_centres", "_radii_at_build", "_objects", "_known"):
             del state[name]
         held = self._objects
         window = {"times": held.times, "seq": held.seq, "points_held": held.points}
@@ -314,4 +310,5 @@ class ListWithRepair(Algorithm):
         self._objects.append(*window)
         super()._take_up(state)
         self._radii_at_build = np.empty(0)
+        self._known = None
         self._reindex()
