@@ -158,9 +158,9 @@ def nearest(
         streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)
-    problems += kind_problems(objects, queries)
+    problems += kind_problems(objects, queries, types[1])
     problems += watermark_problems(objects, queries, time, late)
-    problems += control_problems(control, objects, queries, late, rows, types[1], plan)
+    problems += control_problems(control, objects, types[1], late, rows, plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)

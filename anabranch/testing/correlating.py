@@ -167,6 +167,8 @@ def simple_types(schema: pa.Schema) -> dict[str, str]:
     def name(type_: pa.DataType) -> str:
         if pa.types.is_list(type_):
             return f"array<{name(type_.value_type)}>"
+        if pa.types.is_struct(type_):
+            return f"struct<{','.join(f'{field.name}:{name(field.type)}' for field in type_)}>"
         if pa.types.is_timestamp(type_) and type_.tz is not None:
             return "timestamp"
         text = str(type_)
