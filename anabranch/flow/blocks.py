@@ -294,7 +294,7 @@ def _plain_values(array: pa.Array) -> Iterator[bytes]:
 
 def _is_text(kind: pa.DataType) -> bool:
     small = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return small or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return bool(small or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:

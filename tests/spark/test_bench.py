@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 import pytest
 
 import anabranch as ab
+from anabranch.errors import StateMismatch
 from tests.neighbours.runs import expected
 from tests.spark.feeds import ROW, SECOND, START, at, row
 from tests.spark.tws import Assembling, Correlating, Searching
@@ -59,6 +60,19 @@ def test_queries_begin_and_end_across_a_restart() -> None:
         if query["id"] in (0, 3):
             query["until"] = at(3)
     assert run.hits == [hit for hit in expected(OBJECTS, asked) if hit[3] <= at(59.5)]
+
+
+@pytest.mark.parametrize("fixed", [None, QUERIES])
+def test_another_number_of_workers_at_a_restart_is_named(fixed: Any) -> None:
+    """By default it is that of shuffle partitions, of which a checkpoint keeps its own."""
+    added = [{**query, "t": at(0), "op": "add"} for query in QUERIES] if fixed is None else []
+    run = Searching(fixed, watermark="500 ms").run([(BATCHES[0], added)])
+    with pytest.raises(
+        StateMismatch, match=r"begun with ab.broadcast\(2\).*pass plan=ab.broadcast\(2\)"
+    ):
+        run.restarted(plan=ab.broadcast(3)).run([(BATCHES[1], [])])
+    again = run.restarted(plan=ab.broadcast(2)).run([(batch, []) for batch in BATCHES[1:]])
+    assert again.hits
 
 
 # ---------------------------------------------------------------- assemble
@@ -114,6 +128,14 @@ def test_assemble_steps_and_restarts_in_another_zone_and_its_timers_close(zones:
     ]
     assert instances(run) == want
     assert sum(run.bench.state_rows().values()) == 1, "the row of the far future waits"
+
+
+def test_another_number_of_buckets_at_a_restart_is_named() -> None:
+    run = Assembling(shape(), close=ab.close.gap("3 seconds"), **PAGES).run([[visit(1, 0, 1)]])
+    with pytest.raises(StateMismatch, match=r"begun with buckets='2'.*now says buckets='3'"):
+        run.restarted(buckets=3).run([[visit(n, 1, n) for n in range(9)]])
+    again = run.restarted(buckets=2).run([[visit(1, 1, 2)], [visit(2, 9, 3)], []])
+    assert instances(again) == [(1, at(4), "timeout", [1, 2])]
 
 
 # ---------------------------------------------------------------- correlate

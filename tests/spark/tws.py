@@ -232,7 +232,10 @@ class Correlating(OnBench):
 
 
 class Searching(OnBench):
-    """k-NN queries on a bench, of two workers; without `fixed` they come as ops in the batches."""
+    """k-NN queries on a bench, by default of two workers.
+
+    Without `fixed` queries come as ops in the batches.
+    """
 
     def __init__(self, fixed: Sequence[dict[str, Any]] | None = None, **call: Any) -> None:
         super().__init__(fixed=fixed, **call)
@@ -240,6 +243,7 @@ class Searching(OnBench):
     def _check(self) -> None:
         call = dict(self.call)
         self.fixed = call.pop("fixed")
+        self.plan = call.pop("plan", broadcast(2))
         self.nearest = call_of(ops=self.fixed is None, **call)
 
     @property
@@ -264,12 +268,12 @@ class Searching(OnBench):
                 made = pa.record_batch([t, ids, points], pa.schema(kinds))
                 for name in ("h", "key"):
                     made = made.append_column(name, pa.array(mix(np.array(ids))))
-                packed += Packer(ObjectPacking(self.nearest), broadcast(2))(iter([made]))
+                packed += Packer(ObjectPacking(self.nearest), self.plan)(iter([made]))
             if ops:
                 table = query_table(ops)
                 table = table.append_column("h", pa.array(mix(table["id"].to_numpy())))
                 made = table.combine_chunks().to_batches()[0]
-                packed += Packer(QueryPacking(self.nearest), broadcast(2))(iter([made]))
+                packed += Packer(QueryPacking(self.nearest), self.plan)(iter([made]))
             self.bench.batch(*packed)
         return self
 
@@ -281,7 +285,7 @@ class Searching(OnBench):
 
 
 class Assembling(OnBench):
-    """Instances on a bench, in two buckets; `schema` has key, ts and what is collected."""
+    """Instances on a bench, by default in two buckets; `schema` is that of all rows."""
 
     def __init__(self, schema: pa.Schema, **call: Any) -> None:
         super().__init__(schema=schema, **call)
@@ -289,6 +293,7 @@ class Assembling(OnBench):
     def _check(self) -> None:
         call = dict(self.call)
         self.schema = call.pop("schema")
+        self.buckets = call.pop("buckets", 2)
         found, problems = plan_assembly([simple_types(self.schema)], **call)
         if found is None:
             raise InvalidCall("assemble", problems)
@@ -300,13 +305,13 @@ class Assembling(OnBench):
         return self.assembly.late
 
     def _processor(self) -> StatefulProcessor:
-        return Processor(AssembleJob(self.assembly, 2, streaming=True))
+        return Processor(AssembleJob(self.assembly, self.buckets, streaming=True))
 
     def run(self, batches: Iterable[Sequence[Row]]) -> Assembling:
         """Micro-batches of rows, whose first key column is a number."""
         for rows in batches:
             made = self._prepared(table_of(rows, self.schema)) if rows else None
-            packing = EventPacking(self.assembly, 0, 2, streaming=True)
+            packing = EventPacking(self.assembly, 0, self.buckets, streaming=True)
             self.bench.batch(*([] if made is None else Packer(packing)(iter([made]))))
         return self
 
