@@ -17,6 +17,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import StateMismatch
+from tests.assembly.twin import Twin
 from tests.neighbours.runs import expected
 from tests.spark.feeds import ROW, SECOND, START, at, row
 from tests.spark.tws import Assembling, Correlating, Searching
@@ -128,6 +129,33 @@ def test_assemble_steps_and_restarts_in_another_zone_and_its_timers_close(zones:
     ]
     assert instances(run) == want
     assert sum(run.bench.state_rows().values()) == 1, "the row of the far future waits"
+
+
+@pytest.mark.parametrize("restarts", [set(), {1}, {1, 2, 3, 4, 5}])
+@pytest.mark.parametrize("policy", ["count or timeout", "session", "wait"])
+def test_assemble_by_the_clock_across_restarts(policy: str, restarts: set[int]) -> None:
+    """Windows close by the time of micro-batches, with rows or without, in whichever process."""
+    closing = {
+        "count or timeout": ab.close.count(3, "2500 ms"),
+        "session": ab.close.gap("1200 ms", remember="2 seconds"),
+        "wait": ab.close.after("2 seconds", remember="3 seconds"),
+    }[policy]
+    call = {"key": ["page", "seen"], "keep": ["n", "more"], "clock": "processing"}
+    run, book = Assembling(shape(), close=closing, **call), Twin(closing, by_arrival=True)
+    pages = [[0, 1, 2], [0], [0, 3], [], [1, 1], [2], [], []]
+    want: list[Any] = []
+    for number, some in enumerate(pages):
+        rows = [visit(page, n, 10 * number + n) for n, page in enumerate(some)]
+        clock = at(number) // 1000
+        run = run.restarted() if number in restarts else run
+        run.run([rows], [clock])
+        # The twin goes through keys in order, as buckets go through their hashes.
+        given = [{**r, "key": r["page"], "head": 0, "end": r["t"], "stream": 0} for r in rows]
+        for each in book.step([{**r, "tie": n} for n, r in enumerate(given)], clock * 1000):
+            items = [item["n"] for item in each["items"]]
+            want.append((each["key"], each["closed"], each["reason"], items))
+    assert instances(run) == sorted(want)
+    assert len(want) > 4
 
 
 def test_another_number_of_buckets_at_a_restart_is_named() -> None:

@@ -12,6 +12,7 @@ import copy
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 import numpy as np
@@ -73,8 +74,11 @@ class Bench:
             return 0
         return max(0, (self.newest // 1000 - -(-self.late // 1000)) * 1000)
 
-    def batch(self, *packed: pa.RecordBatch) -> list[dict[str, Any]]:
-        """One micro-batch of packed rows; what its workers reported."""
+    def batch(self, *packed: pa.RecordBatch, clock: int = 0) -> list[dict[str, Any]]:
+        """One micro-batch of packed rows; what its workers reported.
+
+        `clock` is the processing time in milliseconds, by which timers go if that is the mode.
+        """
         cells: dict[int, list[bytes]] = defaultdict(list)
         newest = []
         for part in packed:
@@ -87,6 +91,7 @@ class Bench:
         # Its own setter would fire timers before there are rows, which Spark does after.
         tester._currentWatermarkMs = self.watermark // 1000
         tester.handle.setWatermark(self.watermark // 1000)
+        tester._currentProcessingTimeMs = clock
         self.loads.append([])
         for worker in sorted(cells):
             tester.testInPandas(worker, pd.DataFrame({"block": cells[worker]}))
@@ -150,11 +155,12 @@ class OnBench:
     """A call of a verb on a bench."""
 
     bench: Bench
+    mode = "EventTime"
 
     def __init__(self, **call: Any) -> None:
         self.call = call
         self._check()
-        self.bench = Bench(self._processor(), self.late)
+        self.bench = Bench(self._processor(), self.late, self.mode)
 
     def _check(self) -> None:
         """Check the call, or raise."""
@@ -298,21 +304,23 @@ class Assembling(OnBench):
         if found is None:
             raise InvalidCall("assemble", problems)
         self.assembly = found
+        self.mode = "ProcessingTime" if found.by_arrival else "EventTime"
 
     @property
     def late(self) -> int:
-        assert self.assembly.late is not None
-        return self.assembly.late
+        return self.assembly.late or 0
 
     def _processor(self) -> StatefulProcessor:
-        return Processor(AssembleJob(self.assembly, self.buckets, streaming=True))
+        job = AssembleJob(self.assembly, self.buckets, streaming=True)
+        return Processor(job, self.assembly.by_arrival)
 
-    def run(self, batches: Iterable[Sequence[Row]]) -> Assembling:
-        """Micro-batches of rows, whose first key column is a number."""
-        for rows in batches:
+    def run(self, batches: Iterable[Sequence[Row]], clocks: Iterable[int] = ()) -> Assembling:
+        """Micro-batches of rows, whose first key column is a number, at these clocks if at any."""
+        for rows, clock in zip_longest(batches, clocks, fillvalue=0):
             made = self._prepared(table_of(rows, self.schema)) if rows else None
             packing = EventPacking(self.assembly, 0, self.buckets, streaming=True)
-            self.bench.batch(*([] if made is None else Packer(packing)(iter([made]))))
+            packed = [] if made is None else Packer(packing)(iter([made]))
+            self.bench.batch(*packed, clock=clock)
         return self
 
     def _prepared(self, table: pa.Table) -> pa.RecordBatch:
