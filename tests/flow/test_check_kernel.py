@@ -178,6 +178,16 @@ def test_nearest_as_the_literature_has_it(
     searching(things, asked, cuts, False, False, method=method).check(seed=seed)
 
 
+@FEW
+@given(THINGS, ASKED, CUTS, st.booleans(), SEEDS)
+def test_what_the_probabilistic_method_misses_does_not_depend_on_batches(
+    things: Any, asked: Any, cuts: Any, counted: bool, seed: int
+) -> None:
+    case = searching(things, asked, cuts, counted, False, method="probabilistic", error=0.3)
+    remains = 100 if counted else 0
+    check_kernel(case.job, case.steps, answer=case.answer, remains=remains, seed=seed)
+
+
 # ---------------------------------------------------------------- assemble
 
 
