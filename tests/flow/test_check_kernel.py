@@ -38,7 +38,7 @@ from tests.examples import examples
 from tests.neighbours.runs import START, call_of, expected, query_table
 
 SEEDS = st.integers(0, 2**32 - 1)
-FEW = settings(max_examples=examples(12))
+FEW = settings(max_examples=examples(8))
 
 
 @dataclass(frozen=True)
