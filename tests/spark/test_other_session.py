@@ -8,6 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import anabranch as ab
 from tests.spark.feeds import SECOND, Feed, at, found, row, settings
 
@@ -24,6 +26,7 @@ def with_instants(frame: Any) -> Any:
     return frame.withColumn("seen", far).withColumn("more", F.struct(far.alias("z")))
 
 
+@pytest.mark.slow
 def test_pairs(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
