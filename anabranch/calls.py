@@ -58,6 +58,8 @@ TIMES = TIMESTAMP | {"date", "timestamp_ntz"}
 IDS = frozenset({"bigint", "int", "string"})
 VECTORS = frozenset({"array<float>", "array<double>"})
 COUNTS = frozenset(f"array<{kind}>" for kind in INTEGRAL)  # histograms as they are counted
+COLLATED = " collate "
+"""In the name of a type of text: it takes some different texts for the same."""
 TEXT = re.compile(r"string|binary|boolean|decimal\(.*\)|varchar\(.*\)|char\(.*\)")
 DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 UNHASHABLE = ("map<", "variant", "void", "float", "double")

@@ -8,6 +8,7 @@ from typing import Any
 
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.calls import (
+    COLLATED,
     FLOATING,
     INTEGRAL,
     MISSING,
@@ -181,6 +182,11 @@ def _key(check: Check, key: Any) -> tuple[str, ...]:
             check.say(f"key column {name!r} is also a column of the result: rename it")
         if kind.startswith(UNHASHABLE):
             check.say(f"key column {name!r} is {kind}, which is no key; cast it")
+        if COLLATED in kind:
+            check.say(
+                f"key column {name!r} is {kind}, and keys are the same only if all their letters "
+                "are: cast it to string, and make them alike before, as with lower()"
+            )
     return keys
 
 

@@ -188,8 +188,10 @@ class AssembleKernel:
         self._tables = unpack(data)[0]
 
     def renew(self, fresh: AssembleKernel) -> None:
-        """Go on with the slices of a later micro-batch."""
+        """Go on with the slices of a later micro-batch, and with the call, which may be another."""
         self.slices, self._rows, self.load = fresh.slices, fresh._rows, fresh.load
+        self.closing, self.max_open = fresh.closing, fresh.max_open
+        self.by_last_step, self._result = fresh.by_last_step, fresh._result
 
     @property
     def nbytes(self) -> int:

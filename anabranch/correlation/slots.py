@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.calls import (
+    COLLATED,
     COUNTS,
     EXACT,
     FLOATING,
@@ -86,6 +87,13 @@ class Slots:
                 f"{term!r}: equality of floating-point numbers ({got}) is not dependable; use "
                 "ab.within with a small limit, or cast to decimal or string"
             )
+        elif COLLATED in a or COLLATED in b:
+            self.check.say(
+                f"{term!r}: {got}, and texts are the same only if all their letters are: cast both "
+                "to string, and make them alike before, as with lower()"
+            )
+        elif a == b:
+            self.check.say(f"{term!r} does not compare {a}: cast both, for example to string")
         else:
             self._unlike(term, got)
         return None

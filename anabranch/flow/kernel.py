@@ -64,7 +64,7 @@ class Kernel(Protocol):
         """Take up a snapshot, with slices as they were then."""
 
     def renew(self, fresh: Any) -> None:
-        """Take the slices and the task of a `fresh` kernel of the same worker, a batch later."""
+        """Take slices, task and call of a `fresh` kernel of the same worker, a batch later."""
 
     @property
     def nbytes(self) -> int:

@@ -350,8 +350,9 @@ class NearestKernel:
                 group.algorithm.attach(block.t, seq, np.asarray(block.columns["v"], np.float64))
 
     def renew(self, fresh: NearestKernel) -> None:
-        """Go on with the slices of a later micro-batch."""
-        self.slices = fresh.slices
+        """Go on with the slices of a later micro-batch, and with the call, which may be another."""
+        self.slices, self.nearest, self._tenure = fresh.slices, fresh.nearest, fresh._tenure
+        self._requests.memory = fresh._requests.memory
 
     @property
     def nbytes(self) -> int:

@@ -49,7 +49,7 @@ class Requests:
     """
 
     def __init__(self, delay: int = 0) -> None:
-        self._memory = max(MEMORY, delay)
+        self.memory = max(MEMORY, delay)
         self._waiting: list[Block] = []
         # The latest ops of each id; `current` is the last of those that have the same time.
         self._past: Block | None = None
@@ -98,7 +98,7 @@ class Requests:
             return
         current, adds = past.columns["current"], past.columns["adds"]
         runs = current & adds
-        kept = runs | (past.t > reached - self._memory)
+        kept = runs | (past.t > reached - self.memory)
         cancelled = np.flatnonzero(kept & ~runs)
         if len(cancelled) > MOST_CANCELLED:
             oldest = np.argsort(past.t[cancelled], kind="stable")[:-MOST_CANCELLED]

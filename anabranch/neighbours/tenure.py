@@ -81,11 +81,21 @@ class Tenure:
 def _check_plans(plans: dict[str, list[Any]], known: dict[str, list[Any]], highest: int) -> None:
     for number, plan in plans.items():
         if known.get(number, plan) != plan:
+            was, now = (_named(workers, weights) for workers, weights in (known[number], plan))
             raise StateMismatch(
-                f"plan {number} is not the one that this checkpoint was begun with: restart with "
-                "the same plan=, partitions and plan log, or begin a new checkpoint"
+                f"this checkpoint was begun with {was} as plan {number}, and rows arrive under "
+                f"{now}: pass plan={was}, whatever the number of partitions is now, and the same "
+                "plan log if there is one; or begin a new checkpoint"
             )
     check_newest([highest], [int(number) for number in plans])
+
+
+def _named(workers: int, weights: Any) -> str:
+    return (
+        f"ab.broadcast({workers})"
+        if weights is None
+        else f"ab.broadcast({workers}) with weights {weights}"
+    )
 
 
 def _nothing(queries: Block) -> np.ndarray:

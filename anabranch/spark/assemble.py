@@ -24,7 +24,7 @@ from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
-from anabranch.calls import MISSING, Duration, is_whole, microseconds
+from anabranch.calls import FLOATING, MISSING, Duration, is_whole, microseconds
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
@@ -199,6 +199,8 @@ def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Col
     content = [F.lit(stream), end.isNull(), end]
     for name in call.keep:
         content += [by_name(name).isNull(), hashable(by_name(name), types[name])]
+        if types[name] in FLOATING:  # the hash takes zero and negative zero for the same
+            content.append(F.when(by_name(name) == 0, by_name(name).cast("string")))
     columns = [
         t.alias("t"),
         end.alias("end"),

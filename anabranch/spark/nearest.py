@@ -169,10 +169,10 @@ def nearest(
         streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)
-    problems += kind_problems(objects, queries)
+    problems += kind_problems(objects, queries, types[1])
     problems += carry_problems("keep: objects column", objects, names_of(keep))
     problems += watermark_problems(objects, queries, time, watermark)
-    problems += control_problems(control, objects, queries, watermark, rows, types[1], plan)
+    problems += control_problems(control, objects, types[1], watermark, rows, plan)
     problems += room_problems(spark, plan)
     if problems or found is None:
         raise InvalidCall("nearest", problems)

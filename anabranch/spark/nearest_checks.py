@@ -6,6 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from anabranch.calls import Schema
 from anabranch.neighbours.interest.routing import Selective
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.lateness import has_watermark, lateness_problems
@@ -15,9 +16,9 @@ __all__ = ["control_problems", "kind_problems", "watermark_problems"]
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
 
-def kind_problems(objects: DataFrame, queries: DataFrame) -> list[str]:
-    """What does not fit between streams and tables."""
-    ops = "op" in queries.columns
+def kind_problems(objects: DataFrame, queries: DataFrame, schema: Schema) -> list[str]:
+    """What does not fit between streams and tables; `schema` is that of the queries."""
+    ops = "op" in schema
     if queries.isStreaming and not objects.isStreaming:
         return ["queries are streaming and objects are not: read both with spark.readStream"]
     if queries.isStreaming and not ops:
@@ -60,10 +61,9 @@ def watermark_problems(
 def control_problems(
     control: Any,
     objects: DataFrame,
-    queries: DataFrame,
+    schema: Schema,
     watermark: Any,
     rows: Any,
-    schema: Any,
     plan: Any,
 ) -> list[str]:
     """What stands in the way of a control directory, or of a plan that needs one."""
@@ -86,7 +86,7 @@ def control_problems(
         problems.append(
             "control= needs watermark=, which bounds how long a replaced plan stays live"
         )
-    if "op" in queries.columns:
+    if "op" in schema:
         problems.append("control= needs fixed queries; those with 'op' stay where they began")
     if rows is not None or "rows" in schema:
         problems.append("control= needs windows of time, given by window and not by rows")

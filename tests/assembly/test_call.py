@@ -106,6 +106,17 @@ def test_inputs_must_be_alike() -> None:
     ]
 
 
+@pytest.mark.parametrize("kind", ["string collate UTF8_LCASE", "array<string collate UNICODE_CI>"])
+def test_a_key_whose_letters_may_differ_is_refused(kind: str) -> None:
+    """By Spark's hash "a" and "A" would be two instances, though Spark takes them for one key."""
+    types = {**SCHEMA, "page": kind}
+    _, problems = plan_assembly([types], **{**GOOD, "key": "page"})
+    assert problems == [
+        f"key column 'page' is {kind}, and keys are the same only if all their letters are: cast "
+        "it to string, and make them alike before, as with lower()"
+    ]
+
+
 def test_a_result_column_is_no_key() -> None:
     _, problems = plan_assembly([{**SCHEMA, "seq": "int"}], **{**GOOD, "key": ["seq"]})
     assert problems == ["key column 'seq' is also a column of the result: rename it"]

@@ -105,6 +105,15 @@ def problems(**changes):
         ({"where": ab.within("x", "1 hour")}, ["for numbers the limit must be a number"]),
         ({"where": ab.within("ts", 5)}, ["write the limit as a duration such as '5 minutes'"]),
         ({"where": ab.within("ts", "day", "1 day")}, ["needs the same type on both sides"]),
+        ({"where": ab.same("words")}, ["same('words') does not compare array<string>: cast both"]),
+        (
+            {
+                "where": ab.same("key"),
+                "left": {**SCHEMA, "key": "string collate UTF8_LCASE"},
+                "right": {**SCHEMA, "key": "string collate UTF8_LCASE"},
+            },
+            ["right is string collate UTF8_LCASE, and texts are the same only if"],
+        ),
         ({"where": ab.within("x", -1)}, ["the limit must not be negative"]),
         ({"where": ab.within("x", "soon")}, ["'soon' is not a duration", "limit must be a number"]),
         ({"where": ab.same("x")}, ["equality of floating-point numbers"]),

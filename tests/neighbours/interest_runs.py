@@ -72,6 +72,7 @@ class InterestRun(Run):
 
     `choose` picks one of an owner's mergers, given as (batch, bytes) oldest first, or None. With
     `lean` owners want nothing but what they cannot rule out; `spare` is that of their lists.
+    `kind` is that of workers: read from what is stored, or living on.
     """
 
     def __init__(
@@ -83,6 +84,7 @@ class InterestRun(Run):
         choose: Callable[[list[tuple[int, bytes]]], bytes | None] = lambda files: files[-1][1],
         lean: bool = False,
         spare: int | None = None,
+        kind: type[Workers] = Workers,
     ) -> None:
         super().__init__(call, fixed, late, workers)
         assert self.fixed is not None
@@ -93,8 +95,8 @@ class InterestRun(Run):
         self.mergers: dict[int, list[tuple[int, bytes]]] = {}
         table = self.fixed.encode(**self.fixed.meta)
         self.owner_count = workers
-        self.homes = Workers(Homes(call, table, workers, "", run=self))
-        self.workers = Workers(TightOwners(call, table, "", run=self))
+        self.homes = kind(Homes(call, table, workers, "", run=self))
+        self.workers = kind(TightOwners(call, table, "", run=self))
         self.batch = 0
 
     def step(

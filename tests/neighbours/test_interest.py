@@ -21,6 +21,7 @@ from anabranch.neighbours.lists.algorithm import METRICS, Queries
 from anabranch.plans.hashed import broadcast
 from anabranch.plans.log import PlanLog, User
 from anabranch.predicates import VectorMeasure
+from anabranch.testing.workers import LivingWorkers, Workers
 from tests.neighbours.interest_runs import InterestRun, KeptControl
 from tests.neighbours.runs import START, call_of, expected
 from tests.neighbours.test_kernel import MS, in_batches
@@ -78,6 +79,7 @@ def asked(n: int, dim: int, random: np.random.Generator) -> list[dict[str, Any]]
     mergers=st.sampled_from(["newest", "newest", "lost", "stale"]),
     lean=st.sampled_from([True, True, False]),
     spare=st.sampled_from([None, 1, 2]),
+    kind_of=st.sampled_from([Workers, LivingWorkers]),
 )
 def test_equals_brute_force(
     seed: int,
@@ -88,6 +90,7 @@ def test_equals_brute_force(
     mergers: str,
     lean: bool,
     spare: int | None,
+    kind_of: type[Workers],
 ) -> None:
     random = np.random.default_rng(seed)
     dim = int(random.choice([1, 2, 3, 6]))
@@ -101,7 +104,7 @@ def test_equals_brute_force(
         return files[at][1]
 
     call = call_of(by=VectorMeasure(metric, "v", "v"))
-    run = InterestRun(call, queries, (disorder + 1) * MS, workers, choose, lean, spare)
+    run = InterestRun(call, queries, (disorder + 1) * MS, workers, choose, lean, spare, kind_of)
     for batch in in_batches(objects, disorder * MS, random):
         run.step(batch)
         assert all(row["entered_t"] <= run.watermark for row in run.rows)

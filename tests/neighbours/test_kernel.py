@@ -252,7 +252,7 @@ def test_wrong_lengths_and_other_state_are_refused() -> None:
     run.workers.job = ShortStays(run.call, other.encode(**other.meta))
     with pytest.raises(StateMismatch, match="begun with queries="):
         run.step([(START + 1, 8, [1.0])])
-    with pytest.raises(StateMismatch, match="plan 0 is not the one"):
+    with pytest.raises(StateMismatch, match=r"begun with ab.broadcast\(1\) as plan 0"):
         run = Run(call_of(), queries, 0, 1)
         run.step([(START, 7, [1.0])])
         run.plans = {"0": [2, None]}

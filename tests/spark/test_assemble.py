@@ -369,3 +369,23 @@ def test_keys_of_arrays_and_structs_are_told_apart(spark: Any) -> None:
     )
     found = ab.assemble(rows, key="k", close=ab.close.gap("1 hour")).collect()
     assert sorted(row["count"] for row in found) == [1, 1, 1, 1, 1]
+
+
+@pytest.mark.parametrize("kind", ["null", "double", "collated"])
+def test_the_order_of_ties_is_that_of_their_content(spark: Any, kind: str) -> None:
+    """Rows of one key and time: whichever comes first, they are taken in the same order."""
+    rows = {
+        "null": ["(1, null)", "(null, 1)"],
+        "double": ["(0.0D, 1)", "(-0.0D, 1)"],
+        "collated": ["(collate('a', 'UTF8_LCASE'), 1)", "(collate('A', 'UTF8_LCASE'), 1)"],
+    }[kind]
+    found = []
+    for some in (rows, rows[::-1]):
+        made = spark.sql(
+            f"""SELECT 'k' AS k, timestamp_seconds(1700000000) AS ts, a, b
+                FROM VALUES {", ".join(some)} AS t(a, b)"""
+        )
+        close = ab.close.count(1, "1 minute")
+        each = ab.assemble(made.coalesce(1), key="k", close=close, keep=["a", "b"])
+        found.append(sorted((row["seq"], str(row["items"])) for row in each.collect()))
+    assert found[0] == found[1] and len(found[0]) == 2

@@ -8,13 +8,16 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import anabranch as ab
-from tests.spark.feeds import Feed, agree, found, scripted
+from tests.neighbours.runs import expected
+from tests.spark.feeds import SECOND, Feed, agree, found, scripted
+from tests.spark.nearest_feed import got, query_frame
 
 CALL = {"where": ab.within("m", 100.0), "window": "2 seconds", "plan": ab.broadcast(2)}
 BATCHES = scripted(6, rows=(8, 8), disorder=0.3, seed=3)
@@ -64,6 +67,65 @@ def test_aggregates_are_correlated_as_in_batch_across_a_restart(
     other = as_it_is(right) if sides == "one" else by_second(right, False).filter(told)
     want = ab.correlate(by_second(left, False).filter(told), other, **CALL)
     agree(found(feed.output(spark)), found(want))
+
+
+def told_rows(feed: Feed, spark: Any, mark: str) -> list[Any]:
+    """Id, time and mean of the rows of the left side that an aggregate told up to a watermark."""
+    from pyspark.sql import functions as F
+
+    rows = by_second(feed.tables(spark)[0], False).filter(
+        F.col("ts") <= F.to_timestamp(F.lit(mark))
+    )
+    return [tuple(row) for row in rows.select("id", F.unix_micros("ts"), "m").collect()]
+
+
+def micros(mark: str) -> int:
+    return int(datetime.fromisoformat(mark).timestamp() * 1000) * 1000
+
+
+def test_queries_over_an_aggregate_are_answered(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    feed = Feed(tmp_path, idle=True).add(BATCHES)
+    queries = [{"id": f"q{n}", "v": [10.0 * n], "k": 2, "span": 2 * SECOND} for n in range(5)]
+    objects = by_second(feed.streams(spark)[0]).withColumn("v", F.array("m"))
+    asked = query_frame(spark, queries)
+    query = feed.run(ab.nearest(objects, asked, by="v", plan=ab.broadcast(2)))
+    assert ab.metrics(query)["total"]["late_rows"] == 0
+    mark = query.lastProgress["eventTime"]["watermark"]
+    rows = [(t, ident, [m]) for ident, t, m in told_rows(feed, spark, mark)]
+    want = [hit for hit in expected(rows, queries) if hit[3] <= micros(mark)]
+    assert len(want) > 20
+    assert got(feed.output(spark)) == want
+
+
+def test_an_aggregate_is_assembled(spark: Any, tmp_path: Path) -> None:
+    from pyspark.sql import functions as F
+
+    feed = Feed(tmp_path, idle=True).add(BATCHES)
+    rows = by_second(feed.streams(spark)[0]).withColumn("room", F.split("id", "-")[0])
+    gap = 3 * SECOND // 2
+    close = ab.close.count(2, "1500 ms")
+    query = feed.run(ab.assemble(rows, key="room", close=close, keep="m"))
+    assert ab.metrics(query)["total"]["late"] == 0
+    mark = query.lastProgress["eventTime"]["watermark"]
+    windows: dict[str, list[list[Any]]] = {}
+    for ident, t, m in sorted(told_rows(feed, spark, mark), key=lambda row: row[1]):
+        mine = windows.setdefault(ident.split("-")[0], [])
+        if not mine or len(mine[-1]) == 2 or t - mine[-1][0][0] >= gap:
+            mine.append([])
+        mine[-1].append((t, m))
+    want = [
+        (room, each[0][0], closed, [m for _, m in each])
+        for room, mine in windows.items()
+        for each in mine
+        if (closed := each[1][0] if len(each) == 2 else each[0][0] + gap) <= micros(mark)
+    ]
+    assert len(want) > 2
+    found = feed.output(spark).select(
+        "room", F.unix_micros("opened"), F.unix_micros("closed"), "items.m"
+    )
+    assert sorted(map(tuple, found.collect())) == sorted(want)
 
 
 def test_pairs_of_aggregates_are_counted_by_window(spark: Any, tmp_path: Path) -> None:

@@ -6,13 +6,16 @@ The feeds are short: what is judged is what becomes of a query, not the hits of 
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import anabranch as ab
+from anabranch.calls import Columns
 from anabranch.plans.hashed import Broadcast
 from anabranch.spark.nearest import _chosen
+from anabranch.spark.nearest_checks import kind_problems
 from tests.neighbours.runs import call_of
 from tests.spark.feeds import SECOND, START, settings
 from tests.spark.nearest_feed import closing, feed_of, fixed_queries, got, query_frame, want
@@ -140,3 +143,13 @@ def test_a_table_of_ops_gets_as_many_workers_as_pay(spark: Any) -> None:
     plans = [_chosen(call_of(ops=True), part, None, 200, None, None)
              for part in (frame.limit(2), frame, frame.limit(0))]  # fmt: skip
     assert [plan.workers for plan in plans if isinstance(plan, Broadcast)] == [1, 2, 1]
+
+
+def test_a_column_of_ops_is_found_as_spark_finds_it() -> None:
+    stream, table = SimpleNamespace(isStreaming=True), SimpleNamespace(isStreaming=False)
+    upper = Columns({"query_id": "string", "OP": "string"})
+    sensitive = Columns({"query_id": "string", "OP": "string"}, case_sensitive=True)
+    assert kind_problems(stream, stream, upper) == []
+    assert "have a column 'op' but are not streaming" in kind_problems(stream, table, upper)[0]
+    assert kind_problems(stream, table, sensitive) == []
+    assert "have no column 'op'" in kind_problems(stream, stream, sensitive)[0]

@@ -89,7 +89,7 @@ def test_kept_columns_of_another_type_are_refused() -> None:
     begun = Correlating(schema(pa.timestamp("us", "UTC")), **call).run(batches[:2])
     for kind, name in ((pa.int64(), "bigint"), (pa.int32(), "int")):
         with pytest.raises(StateMismatch, match=f"left.keep='x timestamp'.* left.keep='x {name}'"):
-            begun.restarted(schema(kind)).run(batches[2:])
+            begun.restarted(schemas=schema(kind)).run(batches[2:])
 
 
 # Each worker sees only its own rows and state. Under these plans every row before the restart goes

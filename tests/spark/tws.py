@@ -3,7 +3,7 @@
 `Bench` keeps a processor in Spark's own `TwsTester` and does in each micro-batch what Spark does:
 workers with rows first, under the watermark of the batches before, then the timers that it has
 passed. `restarted` goes on from the stored state, in a process that remembers nothing.
-`Correlating` brings rows there through the verb's own packer.
+`Correlating`, `Searching` and `Assembling` bring rows there through the verbs' own packers.
 """
 
 from __future__ import annotations
@@ -12,22 +12,33 @@ import copy
 import json
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 from pyspark.sql.streaming.tws_tester import TwsTester
 
+from anabranch.assembly.call import plan_assembly
+from anabranch.assembly.job import AssembleJob
+from anabranch.assembly.packing import EventPacking
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import decode_batch
 from anabranch.flow.cache import CACHE
+from anabranch.flow.hashing import mix
+from anabranch.neighbours.job import NearestJob
+from anabranch.neighbours.packing import ObjectPacking, QueryPacking
+from anabranch.neighbours.queries import fixed_queries
+from anabranch.plans.hashed import broadcast
 from anabranch.spark.operator import Packer, Processor
 from anabranch.testing import prepare, simple_types
-from tests.correlation.twin import Batch, Pairs
+from tests.correlation.twin import Batch, Pairs, Row
+from tests.neighbours.runs import call_of, query_table
 from tests.spark.feeds import ROW, table_of
 
 _NOT_LATE = 1 << 62
@@ -63,8 +74,11 @@ class Bench:
             return 0
         return max(0, (self.newest // 1000 - -(-self.late // 1000)) * 1000)
 
-    def batch(self, *packed: pa.RecordBatch) -> list[dict[str, Any]]:
-        """One micro-batch of packed rows; what its workers reported."""
+    def batch(self, *packed: pa.RecordBatch, clock: int = 0) -> list[dict[str, Any]]:
+        """One micro-batch of packed rows; what its workers reported.
+
+        `clock` is the processing time in milliseconds, by which timers go if that is the mode.
+        """
         cells: dict[int, list[bytes]] = defaultdict(list)
         newest = []
         for part in packed:
@@ -77,6 +91,7 @@ class Bench:
         # Its own setter would fire timers before there are rows, which Spark does after.
         tester._currentWatermarkMs = self.watermark // 1000
         tester.handle.setWatermark(self.watermark // 1000)
+        tester._currentProcessingTimeMs = clock
         self.loads.append([])
         for worker in sorted(cells):
             tester.testInPandas(worker, pd.DataFrame({"block": cells[worker]}))
@@ -136,22 +151,62 @@ class _Recorder(StatefulProcessor):
         self.inner.close()
 
 
-class Correlating:
+class OnBench:
+    """A call of a verb on a bench."""
+
+    bench: Bench
+    mode = "EventTime"
+
+    def __init__(self, **call: Any) -> None:
+        self.call = call
+        self._check()
+        self.bench = Bench(self._processor(), self.late, self.mode)
+
+    def _check(self) -> None:
+        """Check the call, or raise."""
+        raise NotImplementedError
+
+    def _processor(self) -> StatefulProcessor:
+        raise NotImplementedError
+
+    @property
+    def late(self) -> int:
+        """How far the watermark stays behind, in microseconds."""
+        raise NotImplementedError
+
+    def restarted(self, **change: Any) -> Any:
+        """The same checkpoint under a changed call."""
+        again = copy.copy(self)
+        again.call = {**self.call, **change}
+        again._check()
+        again.bench = self.bench.restarted(again._processor())
+        return again
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """All rows of the results."""
+        return [row for batch in self.bench.results for row in batch.to_pylist()]
+
+
+class Correlating(OnBench):
     """A correlation on a bench; takes what `correlate` takes, for rows of these schemas."""
 
     def __init__(self, schemas: tuple[pa.Schema, pa.Schema] = (ROW, ROW), **call: Any) -> None:
-        self.schemas = schemas
-        self._check(call)
-        assert self.correlation.delay is not None
-        self.bench = Bench(self._processor(), self.correlation.delay)
+        super().__init__(schemas=schemas, **call)
 
-    def _check(self, call: dict[str, Any]) -> None:
-        self.call = call
+    def _check(self) -> None:
+        call = dict(self.call)
+        self.schemas = call.pop("schemas")
         found, problems = plan_correlation(*map(simple_types, self.schemas), **call)
         if found is None:
             raise InvalidCall("correlate", problems)
         self.correlation, self.plan = found, found.plan
         assert self.plan is not None, "say which plan"
+
+    @property
+    def late(self) -> int:
+        assert self.correlation.delay is not None
+        return self.correlation.delay
 
     def _processor(self) -> StatefulProcessor:
         return Processor(CorrelateJob(self.correlation))
@@ -168,22 +223,111 @@ class Correlating:
             self.bench.batch(*packed)
         return self
 
-    def restarted(self, schemas: tuple[pa.Schema, pa.Schema] | None = None, **change: Any) -> Any:
-        """The same checkpoint under a changed call."""
-        again = copy.copy(self)
-        again.schemas = schemas or self.schemas
-        again._check({**self.call, **change})
-        again.bench = self.bench.restarted(again._processor())
-        return again
-
     @property
     def pairs(self) -> Pairs:
         """The pairs with their scores; fails if one came twice."""
+        names = ["left_id", "right_id", "score"]
         rows = [
-            (row["left_id"], row["right_id"], row["score"])
+            tuple(row.values())
             for batch in self.bench.results
-            for row in batch.to_pylist()
+            for row in batch.select(names).to_pylist()
         ]
         twice = [pair for pair, n in Counter((a, b) for a, b, _ in rows).items() if n > 1]
         assert not twice, f"{len(twice)} pairs came more than once, such as {twice[:3]}"
         return {(a, b): s for a, b, s in rows}
+
+
+class Searching(OnBench):
+    """k-NN queries on a bench, by default of two workers.
+
+    Without `fixed` queries come as ops in the batches.
+    """
+
+    def __init__(self, fixed: Sequence[dict[str, Any]] | None = None, **call: Any) -> None:
+        super().__init__(fixed=fixed, **call)
+
+    def _check(self) -> None:
+        call = dict(self.call)
+        self.fixed = call.pop("fixed")
+        self.plan = call.pop("plan", broadcast(2))
+        self.nearest = call_of(ops=self.fixed is None, **call)
+
+    @property
+    def late(self) -> int:
+        assert self.nearest.delay is not None
+        return self.nearest.delay
+
+    def _processor(self) -> StatefulProcessor:
+        table = None
+        if self.fixed is not None:
+            block = fixed_queries(self.nearest, query_table(self.fixed))[0]
+            table = block.encode(**block.meta)
+        return Processor(NearestJob(self.nearest, table))
+
+    def run(self, batches: Iterable[tuple[Sequence[Any], Sequence[dict[str, Any]]]]) -> Searching:
+        """Micro-batches of objects (t, id, point) and of ops."""
+        for objects, ops in batches:
+            packed: list[pa.RecordBatch] = []
+            if objects:
+                t, ids, points = zip(*objects, strict=True)
+                kinds = {"t": pa.int64(), "id": pa.int64(), "v": pa.list_(pa.float64())}
+                made = pa.record_batch([t, ids, points], pa.schema(kinds))
+                for name in ("h", "key"):
+                    made = made.append_column(name, pa.array(mix(np.array(ids))))
+                packed += Packer(ObjectPacking(self.nearest), self.plan)(iter([made]))
+            if ops:
+                table = query_table(ops)
+                table = table.append_column("h", pa.array(mix(table["id"].to_numpy())))
+                made = table.combine_chunks().to_batches()[0]
+                packed += Packer(QueryPacking(self.nearest), self.plan)(iter([made]))
+            self.bench.batch(*packed)
+        return self
+
+    @property
+    def hits(self) -> list[Any]:
+        """The hits, in order: query, object, its time, the instant, distance, rank."""
+        names = ("query_id", "object_id", "object_t", "entered_t", "distance", "rank")
+        return sorted(tuple(row[name] for name in names) for row in self.rows)
+
+
+class Assembling(OnBench):
+    """Instances on a bench, by default in two buckets; `schema` is that of all rows."""
+
+    def __init__(self, schema: pa.Schema, **call: Any) -> None:
+        super().__init__(schema=schema, **call)
+
+    def _check(self) -> None:
+        call = dict(self.call)
+        self.schema = call.pop("schema")
+        self.buckets = call.pop("buckets", 2)
+        found, problems = plan_assembly([simple_types(self.schema)], **call)
+        if found is None:
+            raise InvalidCall("assemble", problems)
+        self.assembly = found
+        self.mode = "ProcessingTime" if found.by_arrival else "EventTime"
+
+    @property
+    def late(self) -> int:
+        return self.assembly.delay or 0
+
+    def _processor(self) -> StatefulProcessor:
+        job = AssembleJob(self.assembly, self.buckets, streaming=True)
+        return Processor(job, self.assembly.by_arrival)
+
+    def run(self, batches: Iterable[Sequence[Row]], clocks: Iterable[int] = ()) -> Assembling:
+        """Micro-batches of rows, whose first key column is a number, at these clocks if at any."""
+        for rows, clock in zip_longest(batches, clocks, fillvalue=0):
+            made = self._prepared(table_of(rows, self.schema)) if rows else None
+            packing = EventPacking(self.assembly, 0, self.buckets, streaming=True)
+            packed = [] if made is None else Packer(packing)(iter([made]))
+            self.bench.batch(*packed, clock=clock)
+        return self
+
+    def _prepared(self, table: pa.Table) -> pa.RecordBatch:
+        call, t = self.assembly, table["ts"].cast(pa.int64())
+        key = table[call.key[0]].to_numpy()
+        columns = {"t": t, "end": t, "h1": mix(key), "h2": key, "head": mix(key)}
+        columns["tie"] = np.arange(len(key))
+        columns |= {f"k{n}": table[name] for n, name in enumerate(call.key)}
+        columns |= {f"c{n}": table[name] for n, name in enumerate(call.keep)}
+        return pa.table(columns).combine_chunks().to_batches()[0]
