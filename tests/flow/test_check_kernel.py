@@ -30,7 +30,7 @@ from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import check_kernel, prepare, simple_types
 from anabranch.testing.kernels import Step
-from tests.assembly.test_laws import CUTS, POLICIES, STREAMS, invocation, steps
+from tests.assembly.test_laws import CUTS, POLICIES, STREAMS, event, steps
 from tests.assembly.twin import Twin
 from tests.correlation import twin
 from tests.correlation.test_laws import SCHEMA, streams, table, windows
@@ -191,7 +191,7 @@ def test_what_the_probabilistic_method_misses_does_not_depend_on_batches(
 # ---------------------------------------------------------------- assemble
 
 
-NAMES = ("seq", "revision", "opened", "closed", "reason", "count", "expected", "first", "last")
+NAMES = ("seq", "revision", "opened", "closed", "reason", "count", "usual_count", "first", "last")
 
 
 def assembling(
@@ -228,7 +228,7 @@ def assembling(
 
 
 def packed(rows: list[Any]) -> Block:
-    w = [[*r["key"], r["head"], r["end"], 1 << r["stream"], r["tie"]] for r in rows]
+    w = [[*r["key"], r["kind"], r["end"], 1 << r["stream"], r["tie"]] for r in rows]
     columns = {
         "w": np.array(w, np.int64),
         "k0": pa.array([r["key"][0] for r in rows]),
@@ -401,7 +401,7 @@ class Late(AssembleKernel):
     ],
 )
 def test_a_broken_assembly_is_found(kind: Any, says: str) -> None:
-    rows = [invocation(n % 3, 1 + n, tie=n % 2) for n in range(20)]
+    rows = [event(n % 3, 1 + n, tie=n % 2) for n in range(20)]
     case = assembling(rows, [5, 10, 15], 3, POLICIES["count or timeout"])
     case.check()
     with pytest.raises(AssertionError, match=says):
