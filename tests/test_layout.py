@@ -36,7 +36,7 @@ ALLOWED = {
 
 EDGES: set[tuple[str, str]] = set()
 CYCLES = {"spark.watch", "spark.watch_assembly"}
-LONG_FILES = {"assembly.kernel", "assembly.loop"}
+LONG_FILES: set[str] = set()
 LONG_FUNCTIONS = {"assembly.predicting.predict"}
 MANY_PARAMETERS = {
     "assembly.call.plan_assembly",

@@ -9,8 +9,8 @@ import numpy as np
 
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, AssembleLoad
-from anabranch.assembly.loop import Column
 from anabranch.assembly.store import AssembleNotes
+from anabranch.assembly.table import Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.slices import BEGINNING, Slices

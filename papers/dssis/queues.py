@@ -18,7 +18,7 @@ import anabranch as ab
 from anabranch.assembly.closing import count_or_timeout
 from anabranch.assembly.fitting import Erlang, HyperErlang, PhaseType, fit_hyper_erlang
 from anabranch.assembly.local import Assembled, assemble_arrays
-from anabranch.assembly.loop import Column
+from anabranch.assembly.table import Column
 from anabranch.errors import InvalidCall
 from benchmarks.measuring import machine
 from papers.dssis.queueing import bulk_queue, gg_infinity, ggc, linear_law, window_array
