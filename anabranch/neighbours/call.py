@@ -122,24 +122,28 @@ class Nearest:
         }
 
 
+@dataclass(frozen=True)
+class _Given:
+    """What a call of `nearest` gives by name, as it was written."""
+
+    by: Any = MISSING
+    time: Any = "ts"
+    id: Any = "id"
+    k: Any = None
+    window: Any = None
+    rows: Any = None
+    late: Any = None
+    plan: Any = None
+    method: Any = "exact"
+    error: Any = None
+    output: Any = "hits"
+    expected: Any = None
+    bad_rows: Any = "fail"
+    streaming: bool = False
+
+
 def plan_nearest(
-    objects: Schema,
-    queries: Schema,
-    *,
-    by: Any = MISSING,
-    time: Any = "ts",
-    id: Any = "id",
-    k: Any = None,
-    window: Any = None,
-    rows: Any = None,
-    late: Any = None,
-    plan: Any = None,
-    method: Any = "exact",
-    error: Any = None,
-    output: Any = "hits",
-    expected: Any = None,
-    bad_rows: Any = "fail",
-    streaming: bool = False,
+    objects: Schema, queries: Schema, **options: Any
 ) -> tuple[Nearest | None, list[str]]:
     """The call and the problems that stand in its way; one of them is empty.
 
@@ -154,31 +158,32 @@ def plan_nearest(
     ['k must be a whole number of at least 1, got 0', "queries have no column 'window' or 'rows' \
 and the call names neither: add window='10 seconds' or rows=1000"]
     """
+    given = _Given(**options)
     check = Check(objects=objects, queries=queries)
-    drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
-    measure = _measure(check, by, drops)
-    times = check.pair("time", time) or ("", "")
+    drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
+    measure = _measure(check, given.by, drops)
+    times = check.pair("time", given.time) or ("", "")
     instant = check.column("objects", times[0], "time", TIMESTAMP)
-    ident = check.column("objects", check.name("id", id), "id", IDS)
+    ident = check.column("objects", check.name("id", given.id), "id", IDS)
     query_id = check.column("queries", QUERY_ID, "nearest", IDS)
     numbers = (
-        0 if k is None else check.whole("k", k, 1, MOST_K),
-        0 if window is None else check.duration("window", window, 1),
-        0 if rows is None else check.whole("rows", rows, 1, MOST_ROWS),
+        0 if given.k is None else check.whole("k", given.k, 1, MOST_K),
+        0 if given.window is None else check.duration("window", given.window, 1),
+        0 if given.rows is None else check.whole("rows", given.rows, 1, MOST_ROWS),
     )
-    if expected is not None:
-        check.whole("expected", expected)
-    delay = None if late is None else check.duration("late", late)
+    if given.expected is not None:
+        check.whole("expected", given.expected)
+    delay = None if given.late is None else check.duration("late", given.late)
     columns = _query_columns(check, *numbers, times[1])
-    method = check.choice("method", method, METHODS)
-    output = check.choice("output", output, OUTPUTS)
-    share = _share(check, method, error)
+    method = check.choice("method", given.method, METHODS)
+    output = check.choice("output", given.output, OUTPUTS)
+    share = _share(check, method, given.error)
     if output == "top" and method != "exact":
         check.say(f"output='top' needs method='exact', got method={method!r}")
     if method == "filtered" and 1 in numbers[1:]:
         check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
     has_ops = "op" in check.inputs["queries"]
-    _check_plan(check, plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
+    _check_plan(check, given.plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
     if check.problems or measure is None:
         return None, check.problems
     types = check.inputs["objects"]
@@ -193,12 +198,12 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         method,
         share,
         output,
-        plan,
+        given.plan,
         delay,
         drops,
         check.inputs["queries"][query_id] == "string",
         has_ops,
-        streaming,
+        given.streaming,
     )
     return found, []
 
