@@ -95,7 +95,7 @@ def announce(cells, q, peer, radius):  # pragma: no cover
     With some slack they reach further than needed by that share, and remain as said until the
     radius outgrows them or is less than them by twice that share.
     """
-    slack, said, cover, owner, mark = cells.slack, cells.said, cells.cover, cells.owner, cells.mark
+    slack, said = cells.slack, cells.said
     if slack > 0:
         if radius <= said[q] <= radius * (1 + slack) * (1 + slack):
             return 0
@@ -105,6 +105,7 @@ def announce(cells, q, peer, radius):  # pragma: no cover
         if not _enclose(cells.boxes[q], cells.centres[q], radius, cells.resolution):
             return 0
         return refresh(cells, peer)
+    cover, owner, mark = cells.cover, cells.owner, cells.mark
     order, reaches = cells.order[q], cells.reach[q]
     n, messages, total = cells.extent[q], 0, len(order)
     now = mark[-1] + 1
@@ -150,9 +151,9 @@ def _enclose(box, centre, radius, resolution):  # pragma: no cover
 @njit(nogil=True)
 def refresh(cells, peer):  # pragma: no cover
     """Make a peer's merger the box around the boxes of its queries; returns merger updates."""
-    boxes, members, mark = cells.boxes, cells.members, cells.mark
+    boxes, members, mark, resolution = cells.boxes, cells.members, cells.mark, cells.resolution
     old, new = cells.mergers[peer].copy(), cells.mergers[peer]
-    new[:, 0], new[:, 1] = cells.resolution, 0
+    new[:, 0], new[:, 1] = resolution, 0
     for at in range(cells.starts[peer], cells.starts[peer + 1]):
         box = boxes[members[at]]
         if box[0, 0] < box[0, 1]:
@@ -161,12 +162,14 @@ def refresh(cells, peer):  # pragma: no cover
                 new[axis, 1] = max(new[axis, 1], box[axis, 1])
     if (old == new).all():
         return 0
+    cover, owner = cells.cover, cells.owner
     mark[-1] += 1
-    return _paint(cells, peer, old, new, 0) + _paint(cells, peer, new, old, 1)
+    messages = _paint(peer, old, new, 0, cover, owner, mark, resolution)
+    return messages + _paint(peer, new, old, 1, cover, owner, mark, resolution)
 
 
 @njit(nogil=True)
-def _paint(cells, peer, box, without, value):  # pragma: no cover
+def _paint(peer, box, without, value, cover, owner, mark, resolution):  # pragma: no cover
     """Set the cover of all cells of a box that are not in another one; returns peers to tell.
 
     What remains of a box without another is at most two slabs for each axis.
@@ -176,19 +179,18 @@ def _paint(cells, peer, box, without, value):  # pragma: no cover
         low, high = box[axis, 0], box[axis, 1]
         begin, end = max(low, without[axis, 0]), min(high, without[axis, 1])
         if begin >= end:
-            return messages + _fill(cells, peer, part, value)
+            return messages + _fill(peer, part, value, cover, owner, mark, resolution)
         part[axis, 0], part[axis, 1] = low, begin
-        messages += _fill(cells, peer, part, value)
+        messages += _fill(peer, part, value, cover, owner, mark, resolution)
         part[axis, 0], part[axis, 1] = end, high
-        messages += _fill(cells, peer, part, value)
+        messages += _fill(peer, part, value, cover, owner, mark, resolution)
         part[axis, 0], part[axis, 1] = begin, end
     return messages
 
 
 @njit(nogil=True)
-def _fill(cells, peer, box, value):  # pragma: no cover
+def _fill(peer, box, value, cover, owner, mark, resolution):  # pragma: no cover
     """Set the cover of all cells of a box."""
-    cover, owner, mark, resolution = cells.cover, cells.owner, cells.mark, cells.resolution
     d, messages, now = len(box), 0, mark[-1]
     for axis in range(d):
         if box[axis, 0] >= box[axis, 1]:

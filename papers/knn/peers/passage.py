@@ -104,35 +104,28 @@ class Reports(NamedTuple):
     far: np.ndarray
 
 
-class _Changed(NamedTuple):
-    """Queries whose result has changed at this instant: whether, which, and how many."""
-
-    moved: np.ndarray
-    listed: np.ndarray
-    n: np.ndarray
-
-
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 @njit(nogil=True)
-def _note(changed, q):  # pragma: no cover
-    if not changed.moved[q]:
-        changed.moved[q] = True
-        changed.listed[changed.n[0]] = q
-        changed.n[0] += 1
+def _note(moved, listed, changed, q):  # pragma: no cover
+    """List a query as changed, once; how many there are."""
+    if moved[q]:
+        return changed
+    moved[q] = True
+    listed[changed] = q
+    return changed + 1
 
 
-@njit(nogil=True)
-def _hear(cells, cell, reports, found):  # pragma: no cover
+@njit(nogil=True, inline="always")
+def _hear(cover, z, starts, members, cell, counters, heard, found):  # pragma: no cover
     """Put the queries of all peers that hear of an object in a cell into `found`; how many."""
-    cover, owner, starts, members = cells.cover, cells.owner, cells.starts, cells.members
-    heard, z, n = reports.heard, owner[cell], 0
+    n = 0
     for p in range(cover.shape[1]):
         if cover[cell, p] == 0 and p != z:
             continue
-        reports.counters[INTERESTED] += p != z
+        counters[INTERESTED] += p != z
         heard[p] += 1
         for at in range(starts[p], starts[p + 1]):
             found[n] = members[at]
@@ -147,72 +140,50 @@ def _hear(cells, cell, reports, found):  # pragma: no cover
 def probabilistic_passage(rule, new, queries, ranked, cells, reports, done):  # pragma: no cover
     """Objects through peers that use PA; returns how many there are and how many reports."""
     m, count, points = len(queries.living), 0, new.points
-    changed = _Changed(np.zeros(m, np.bool_), np.empty(m, np.int64), np.zeros(1, np.int64))
-    found = np.empty(m, np.int64)
+    best, ints, sizes, eldest, held, floor = ranked
+    living, born, home, k, full, spare, window = queries
+    counters, hearing, out, far = reports
+    cover, owner, starts, members = cells.cover, cells.owner, cells.starts, cells.members
+    centres, root = cells.centres, 1.0 / points.shape[1]
+    moved, listed = np.zeros(m, np.bool_), np.empty(m, np.int64)
+    heard, lanes = np.empty(m, np.int64), np.empty(8)
     for j in range(done, len(points)):
-        if count + m * (queries.k + 1) > len(reports.far):
+        if count + m * (k + 1) > len(far):
             return j, count
-        s = new.first + j
-        _forget(rule, s, queries, ranked, cells, reports, changed)
-        n = _hear(cells, new.cells[j], reports, found)
-        _rank(rule, s, points[j], found[:n], queries, ranked, cells.centres, changed)
-        for i in range(changed.n[0]):
-            q = changed.listed[i]
-            changed.moved[q] = False
-            best, ints, size = ranked.best[q], ranked.ints[q], ranked.sizes[q]
-            count = tell(best, ints, size, queries.k, reports.out, reports.far, count, q, s)
-            _adjust(rule, q, queries, ranked, cells, reports)
-        changed.n[0] = 0
+        s, cell, changed = new.first + j, new.cells[j], 0
+        for q in range(m):
+            if eldest[q] + window <= s:
+                sizes[q] = take_out(best[q], ints[q], sizes[q], s - window)
+                eldest[q] = oldest(ints[q], sizes[q], FOREVER)
+                changed = _note(moved, listed, changed, q)
+                radius, sizes[q] = _radius(
+                    rule, best[q], sizes[q], full, spare, held, floor, q, root
+                )
+                counters[MERGER] += announce(cells, q, home[q], radius)
+        n = _hear(cover, owner[cell], starts, members, cell, counters, hearing, heard)
+        for at in range(n):
+            q = heard[at]
+            off = score(0, centres[q], points[j], lanes)
+            size = sizes[q]
+            if rule == STEADY:
+                fits = off <= held[q]
+            elif rule == STARVING:
+                fits = size == 0 or off < best[q, size - 1]
+            else:
+                fits = size < full or off < best[q, full - 1]
+            if not fits or s < born[q] or not living[q]:
+                continue
+            place(best[q], ints[q], size, off, s, s, 0)
+            sizes[q] = size + 1 if rule == STEADY else min(size + 1, full)
+            eldest[q] = min(eldest[q], s)
+            changed = _note(moved, listed, changed, q)
+        for i in range(changed):
+            q = listed[i]
+            moved[q] = False
+            count = tell(best[q], ints[q], sizes[q], k, out, far, count, q, s)
+            radius, sizes[q] = _radius(rule, best[q], sizes[q], full, spare, held, floor, q, root)
+            counters[MERGER] += announce(cells, q, home[q], radius)
     return len(points), count
-
-
-@njit(nogil=True)
-def _forget(rule, s, queries, ranked, cells, reports, changed):  # pragma: no cover
-    """Take out what has left the window."""
-    eldest, window = ranked.eldest, queries.window
-    for q in range(len(eldest)):
-        if eldest[q] + window <= s:
-            best, ints, size = ranked.best[q], ranked.ints[q], ranked.sizes[q]
-            ranked.sizes[q] = take_out(best, ints, size, s - window)
-            eldest[q] = oldest(ints, ranked.sizes[q], FOREVER)
-            _note(changed, q)
-            _adjust(rule, q, queries, ranked, cells, reports)
-
-
-@njit(nogil=True)
-def _rank(rule, s, point, heard, queries, ranked, centres, changed):  # pragma: no cover
-    """Show an object to the queries that hear of it."""
-    living, born, full = queries.living, queries.born, queries.full
-    best, ints, sizes, held, eldest = (
-        ranked.best, ranked.ints, ranked.sizes, ranked.held, ranked.eldest
-    )  # fmt: skip
-    lanes = np.empty(8)
-    for q in heard:
-        n = sizes[q]
-        off = score(0, centres[q], point, lanes)
-        if rule == STEADY:
-            fits = off <= held[q]
-        elif rule == STARVING:
-            fits = n == 0 or off < best[q, n - 1]
-        else:
-            fits = n < full or off < best[q, full - 1]
-        if not fits or s < born[q] or not living[q]:
-            continue
-        place(best[q], ints[q], n, off, s, s, 0)
-        sizes[q] = n + 1 if rule == STEADY else min(n + 1, full)
-        eldest[q] = min(eldest[q], s)
-        _note(changed, q)
-
-
-@njit(nogil=True)
-def _adjust(rule, q, queries, ranked, cells, reports):  # pragma: no cover
-    """Announce how far a query looks now, and cut its list to what it keeps."""
-    root = 1.0 / cells.centres.shape[1]
-    radius, ranked.sizes[q] = _radius(
-        rule, ranked.best[q], ranked.sizes[q], queries.full, queries.spare, ranked.held,
-        ranked.floor, q, root,
-    )  # fmt: skip
-    reports.counters[MERGER] += announce(cells, q, queries.home[q], radius)
 
 
 @njit(nogil=True)
@@ -266,120 +237,77 @@ def filtered_passage(new, queries, bands, ranked, cells, reports, done):  # prag
     Stops early if there is no room for more reports or candidates: the caller makes some.
     """
     m, count, points = len(queries.living), 0, new.points
-    changed = _Changed(np.zeros(m, np.bool_), np.empty(m, np.int64), np.zeros(1, np.int64))
-    found, wider = np.empty(m, np.int64), np.empty(m, np.int64)
-    recent = len(bands.ring)
+    top, top_ints, cand, cand_ints, counts, limits, earliest, ring, ring_cells, gamma = bands
+    best, ints, sizes, eldest = ranked.best, ranked.ints, ranked.sizes, ranked.eldest
+    living, born, home, k, full, _, window = queries
+    counters, hearing, out, far = reports
+    cover, owner, starts, members = cells.cover, cells.owner, cells.starts, cells.members
+    centres, recent, lanes = cells.centres, len(ring), np.empty(8)
+    moved, listed, wider = np.zeros(m, np.bool_), np.empty(m, np.int64), np.empty(m, np.int64)
+    heard, queue, heap = np.empty(m, np.int64), np.empty(k, np.int64), np.empty(k)
     for j in range(done, len(points)):
-        if count + m * (queries.k + 1) > len(reports.far):
+        if count + m * (k + 1) > len(far):
             return j, count
         if (j - done) % _STRETCH == 0:
             for q in range(m):
-                if not _make_room(bands.cand[q], bands.cand_ints[q], bands.counts[q]):
+                if not _make_room(cand[q], cand_ints[q], counts[q]):
                     return j, count
-        s = new.first + j
-        _expire(s, queries, bands, changed)
-        if s >= recent:
-            n = _hear(cells, bands.ring_cells[s % recent], reports, found)
-            _look_again(s - recent, found[:n], queries, bands, ranked, cells.centres, changed)
-        _widen(s, recent, queries, ranked, cells, reports)
-        bands.ring[s % recent] = points[j]
-        bands.ring_cells[s % recent] = new.cells[j]
-        n = _hear(cells, new.cells[j], reports, found)
-        announced = _look(s, points[j], found[:n], queries, bands, ranked, cells, changed, wider)
-        for i in range(changed.n[0]):
-            q = changed.listed[i]
-            changed.moved[q] = False
-            top, ints, size = bands.top[q], bands.top_ints[q], bands.counts[q, 0]
-            count = tell(top, ints, size, queries.k, reports.out, reports.far, count, q, s)
-            bands.earliest[q] = oldest(ints, size, FOREVER)
-        changed.n[0] = 0
+        s, changed, announced = new.first + j, 0, 0
+        for q in range(m):
+            if earliest[q] + window <= s:
+                expire(top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, s - window)
+                changed = _note(moved, listed, changed, q)
+        o, slot = s - recent, s % recent
+        if o >= 0:  # a second look at the object that leaves the latest ones
+            cell = ring_cells[slot]
+            n = _hear(cover, owner[cell], starts, members, cell, counters, hearing, heard)
+            for at in range(n):
+                q = heard[at]
+                if o < born[q] or not living[q]:
+                    continue
+                off = score(0, centres[q], ring[slot], lanes)
+                barred = sizes[q] >= k and better(best[q, k - 1], ints[q, k - 1, 0], off, o)
+                if barred or holds(top_ints[q], cand_ints[q], counts[q], o):
+                    continue
+                if offer(top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, off, o, o):
+                    changed = _note(moved, listed, changed, q)
+        for q in range(m):
+            if eldest[q] + recent <= s:
+                sizes[q] = take_out(best[q], ints[q], sizes[q], s - recent)
+                eldest[q] = oldest(ints[q], sizes[q], FOREVER)
+                radius = best[q, k - 1] if sizes[q] >= k else np.inf
+                counters[MERGER] += announce(cells, q, home[q], radius)
+        cell = new.cells[j]
+        ring[slot], ring_cells[slot] = points[j], cell
+        n = _hear(cover, owner[cell], starts, members, cell, counters, hearing, heard)
+        for at in range(n):
+            q = heard[at]
+            if s < born[q] or not living[q]:
+                continue
+            off, f = score(0, centres[q], points[j], lanes), sizes[q]
+            if f < k or off < best[q, k - 1]:
+                inside = offer(top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, off, s, s)
+                if counts[q, 2] - counts[q, 1] > limits[q]:
+                    prune(
+                        top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, s - window,
+                        queue, heap,
+                    )  # fmt: skip
+                    limits[q] = limit(counts[q, 2] - counts[q, 1], gamma)
+                wider[announced] = q
+                announced += 1
+                if inside:
+                    changed = _note(moved, listed, changed, q)
+            if f < full or off < best[q, full - 1]:
+                place(best[q], ints[q], f, off, s, s, 0)
+                sizes[q] = min(f + 1, full)
+                eldest[q] = min(eldest[q], s)
+        for i in range(changed):
+            q = listed[i]
+            moved[q] = False
+            count = tell(top[q], top_ints[q], counts[q, 0], k, out, far, count, q, s)
+            earliest[q] = oldest(top_ints[q], counts[q, 0], FOREVER)
         for i in range(announced):
-            _announce_nearest(wider[i], queries, ranked, cells, reports)
+            q = wider[i]
+            radius = best[q, k - 1] if sizes[q] >= k else np.inf
+            counters[MERGER] += announce(cells, q, home[q], radius)
     return len(points), count
-
-
-@njit(nogil=True)
-def _expire(s, queries, bands, changed):  # pragma: no cover
-    """Take out what has left the window."""
-    earliest, k, window = bands.earliest, queries.k, queries.window
-    for q in range(len(earliest)):
-        if earliest[q] + window <= s:
-            expire(
-                bands.top[q], bands.top_ints[q], bands.cand[q], bands.cand_ints[q],
-                bands.counts[q], k, s - window,
-            )  # fmt: skip
-            _note(changed, q)
-
-
-@njit(nogil=True)
-def _look_again(o, heard, queries, bands, ranked, centres, changed):  # pragma: no cover
-    """Show object o once more, as it leaves the latest ones, to those that hear of it now."""
-    top, top_ints, cand, cand_ints, counts = (
-        bands.top, bands.top_ints, bands.cand, bands.cand_ints, bands.counts
-    )  # fmt: skip
-    best, ints, sizes, k = ranked.best, ranked.ints, ranked.sizes, queries.k
-    living, born, point = queries.living, queries.born, bands.ring[o % len(bands.ring)]
-    lanes = np.empty(8)
-    for q in heard:
-        if o < born[q] or not living[q]:
-            continue
-        off = score(0, centres[q], point, lanes)
-        barred = sizes[q] >= k and better(best[q, k - 1], ints[q, k - 1, 0], off, o)
-        if barred or holds(top_ints[q], cand_ints[q], counts[q], o):
-            continue
-        if offer(top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, off, o, o):
-            _note(changed, q)
-
-
-@njit(nogil=True)
-def _widen(s, recent, queries, ranked, cells, reports):  # pragma: no cover
-    """Take out of the filters what is no longer among the latest objects."""
-    eldest = ranked.eldest
-    for q in range(len(eldest)):
-        if eldest[q] + recent <= s:
-            best, ints, size = ranked.best[q], ranked.ints[q], ranked.sizes[q]
-            ranked.sizes[q] = take_out(best, ints, size, s - recent)
-            eldest[q] = oldest(ints, ranked.sizes[q], FOREVER)
-            _announce_nearest(q, queries, ranked, cells, reports)
-
-
-@njit(nogil=True)
-def _look(s, point, heard, queries, bands, ranked, cells, changed, wider):  # pragma: no cover
-    """Show a new object to the queries that hear of it; how many stand in `wider`, to announce."""
-    top, top_ints, cand, cand_ints, counts = (
-        bands.top, bands.top_ints, bands.cand, bands.cand_ints, bands.counts
-    )  # fmt: skip
-    best, ints, sizes, eldest = ranked.best, ranked.ints, ranked.sizes, ranked.eldest
-    living, born, k, full = queries.living, queries.born, queries.k, queries.full
-    centres, limits = cells.centres, bands.limits
-    queue, heap, lanes, announced = np.empty(k, np.int64), np.empty(k), np.empty(8), 0
-    for q in heard:
-        if s < born[q] or not living[q]:
-            continue
-        off = score(0, centres[q], point, lanes)
-        f = sizes[q]
-        if f < k or off < best[q, k - 1]:
-            inside = offer(top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k, off, s, s)
-            if counts[q, 2] - counts[q, 1] > limits[q]:
-                prune(
-                    top[q], top_ints[q], cand[q], cand_ints[q], counts[q], k,
-                    s - queries.window, queue, heap,
-                )  # fmt: skip
-                limits[q] = limit(counts[q, 2] - counts[q, 1], bands.gamma)
-            wider[announced] = q
-            announced += 1
-            if inside:
-                _note(changed, q)
-        if f < full or off < best[q, full - 1]:
-            place(best[q], ints[q], f, off, s, s, 0)
-            sizes[q] = min(f + 1, full)
-            eldest[q] = min(eldest[q], s)
-    return announced
-
-
-@njit(nogil=True)
-def _announce_nearest(q, queries, ranked, cells, reports):  # pragma: no cover
-    """A query looks as far as its k-th nearest of the latest objects."""
-    k = queries.k
-    radius = ranked.best[q, k - 1] if ranked.sizes[q] >= k else np.inf
-    reports.counters[MERGER] += announce(cells, q, queries.home[q], radius)
