@@ -52,11 +52,6 @@ class Correlation:
         return (self.left, self.right)
 
     @property
-    def kept_types(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The types of the kept columns."""
-        return (self.left.keep_types, self.right.keep_types)
-
-    @property
     def has_key(self) -> bool:
         """Whether an equality is among the terms."""
         return _has_key(self.where)

@@ -10,11 +10,11 @@ import pytest
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.learning import BINS, C_MET, C_MORE, C_REACHED, learn, new_knowledge
-from anabranch.assembly.local import assemble_arrays
 from anabranch.assembly.store import AssembleNotes
 from anabranch.assembly.table import CAUSES, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import Slices
+from papers.dssis.arrays import assemble_arrays
 
 Gaps = Callable[[np.random.Generator], np.ndarray]
 

@@ -305,19 +305,19 @@ def test_the_demo_from_end_to_end(tmp_path):
 @pytest.mark.slow
 @pytest.mark.spark
 def test_ctrl_c_stops_the_demo_and_leaves_nothing_behind(tmp_path):
-    run = subprocess.Popen(
+    said = ""
+    with subprocess.Popen(
         [sys.executable, "-m", "anabranch.cli.main", "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert run.stdout is not None
-    said = ""
-    for line in run.stdout:
-        said += line
-        if line.startswith("batch 0"):
-            run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=120) == 130, said
+    ) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            said += line
+            if line.startswith("batch 0"):
+                run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=120) == 130, said
     assert said.rstrip().endswith("Stopped: the query and Spark have ended.")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("anabranch")] == []

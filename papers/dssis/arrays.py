@@ -20,7 +20,7 @@ __all__ = ["Assembled", "assemble_arrays"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """Rows of the result (`windows`, by `loop.Column`) and which events each holds.
+    """Rows of the result (`windows`, by `table.Column`) and which events each holds.
 
     The events of row i are ``rows[starts[i]:starts[i + 1]]``, as positions in the input.
     """
