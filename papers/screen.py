@@ -1,4 +1,4 @@
-"""What commands that simulate a paper's figure share: a progress bar, and the files they write."""
+"""What commands that simulate a paper's figure share: recipes, a progress bar, files, pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -18,7 +18,26 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["progress", "write_figure"]
+from anabranch.errors import AnabranchError, InvalidCall
+
+__all__ = ["chosen", "progress", "pyplot", "save", "write_figure"]
+
+R = TypeVar("R")
+
+
+def chosen(recipes: Mapping[str, R], figure: str, quick: bool) -> R:
+    """The recipe of a figure, or its quick form.
+
+    Examples
+    --------
+    >>> chosen({"9": "recipe"}, "9", quick=False)
+    'recipe'
+    """
+    if figure not in recipes:
+        known = ", ".join(recipes)
+        raise InvalidCall("simulate", [f"there is no figure {figure!r}; known are {known}"])
+    recipe: Any = recipes[figure]
+    return recipe.quick if quick else recipe  # type: ignore[no-any-return]
 
 
 @contextmanager
@@ -47,3 +66,26 @@ def write_figure(
     data = out / f"{stem}.json"
     data.write_text(json.dumps(form, indent=1) + "\n")
     return [data] if draw is None else [data, draw(out / f"{stem}.png")]
+
+
+def pyplot() -> Any:
+    """Matplotlib, which is needed for pictures alone."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise AnabranchError(
+            "pictures need matplotlib: pip install matplotlib, or ask for the JSON alone"
+        ) from error
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as found
+
+    return found
+
+
+def save(drawing: Any, path: Path, dpi: int) -> Path:
+    """Write a drawing as PNG, and forget it."""
+    drawing.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawing.savefig(path, dpi=dpi)
+    pyplot().close(drawing)
+    return path

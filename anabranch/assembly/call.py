@@ -95,18 +95,21 @@ class Assembly:
         return None if self.max_open is None else max(1, -(-self.max_open // buckets))
 
 
-def plan_assembly(
-    schemas: Sequence[Schema],
-    *,
-    key: Any = MISSING,
-    time: Any = "ts",
-    close: Any = MISSING,
-    keep: Any = (),
-    response: Any = None,
-    watermark: Any = None,
-    max_open: Any = None,
-    clock: Any = "event",
-) -> tuple[Assembly | None, list[str]]:
+@dataclass(frozen=True)
+class _Given:
+    """What a call of `assemble` gives by name, as it was written."""
+
+    key: Any = MISSING
+    time: Any = "ts"
+    close: Any = MISSING
+    keep: Any = ()
+    response: Any = None
+    watermark: Any = None
+    max_open: Any = None
+    clock: Any = "event"
+
+
+def plan_assembly(schemas: Sequence[Schema], **options: Any) -> tuple[Assembly | None, list[str]]:
     """The call and the problems that stand in its way; one of them is empty.
 
     Examples
@@ -121,6 +124,7 @@ def plan_assembly(
 ab.close.count(13, '22 seconds'), ab.close.gap('8 seconds'), ab.close.after('30 seconds') or \
 ab.close.learned(), got '8 seconds'"]
     """
+    given = _Given(**options)
     if not schemas:
         return None, ["there is no input: give one DataFrame or a list of them"]
     check = Check(input=schemas[0])
@@ -128,15 +132,15 @@ ab.close.learned(), got '8 seconds'"]
         _compare(check, other, number)
     if len(schemas) > _MOST_STREAMS:
         check.say(f"{len(schemas)} inputs are more than {_MOST_STREAMS}: union some of them first")
-    keys = _key(check, key)
-    kept = _columns(check, "keep", check.names("keep", keep))
-    instant = check.column("input", check.name("time", time), "time", TIMESTAMP)
-    took = None if response is None else _response(check, response)
-    kind = _kind(check, keys, close)
-    delay = None if watermark is None else check.duration("watermark", watermark)
-    most = None if max_open is None else check.whole("max_open", max_open)
-    arriving = check.choice("clock", clock, ("event", "processing")) == "processing"
-    if arriving and watermark is not None:
+    keys = _key(check, given.key)
+    kept = _columns(check, "keep", check.names("keep", given.keep))
+    instant = check.column("input", check.name("time", given.time), "time", TIMESTAMP)
+    took = None if given.response is None else _response(check, given.response)
+    kind = _kind(check, keys, given.close)
+    delay = None if given.watermark is None else check.duration("watermark", given.watermark)
+    most = None if given.max_open is None else check.whole("max_open", given.max_open)
+    arriving = check.choice("clock", given.clock, ("event", "processing")) == "processing"
+    if arriving and given.watermark is not None:
         check.say("watermark= is about event time: leave it out with clock='processing'")
     if check.problems:
         return None, check.problems
@@ -144,7 +148,7 @@ ab.close.learned(), got '8 seconds'"]
     call = Assembly(
         key=keys,
         time=instant,
-        closing=close,
+        closing=given.close,
         keep=kept,
         response=took,
         kind=kind,

@@ -107,7 +107,7 @@ def learned(
     cap
         A window never holds more than this.
     coverage
-        `usual_count` in the result is the least degree that this share of the kind's recent
+        `usual_count` in the result is the least size that this share of the kind's recent
         instances does not exceed: by default their median.
     after
         Instances of several events before their silences are believed, of the kind and of all

@@ -19,36 +19,28 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.assembly.closing import Closing, Learned
-from anabranch.assembly.learning import L_SEEN, new_knowledge
-from anabranch.assembly.loop import (
-    EMITTED,
+from anabranch.assembly.due import take_in
+from anabranch.assembly.learning import Known, in_order, new_knowledge
+from anabranch.assembly.loop import flatten, run_loop
+from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Events
+from anabranch.assembly.table import (
     EVICTED,
-    HEADS,
-    LEARNED,
     OPEN,
-    OPENS,
-    ORDERS,
-    PEAK,
     REMEMBERED,
-    SLOTS,
     TIMEOUT,
     Column,
-    flatten,
-    run_loop,
+    Counter,
+    Event,
+    Held,
+    Settings,
 )
-from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Events, refs_of
-from anabranch.flow.blocks import Block, concat, together, weigh
+from anabranch.flow.blocks import Block, weigh
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.load import Figures
 from anabranch.flow.slices import Slice, Slices
 
-__all__ = ["ROW", "AssembleKernel", "AssembleLoad", "Emitted"]
+__all__ = ["AssembleKernel", "AssembleLoad", "Emitted"]
 
-# Columns of the matrix "w" of an event: both hashes of its key, the hash of its kind, when it
-# ended, the bit of its stream, and a hash of its content that settles ties.
-ROW = ("h1", "h2", "kind", "end", "stream", "tie")
-
-_SLICE_BYTES = 32 << 20
 # What closed windows carry in one piece: Arrow arrays of text hold 2 GB.
 _ITEM_BYTES = 64 << 20
 _WINDOWS_AT_ONCE = 50_000
@@ -127,10 +119,10 @@ class AssembleKernel:
     ) -> None:
         self.closing = closing
         self.slices = slices
-        self.max_open = int(NEVER) if max_open is None else max_open
         self.by_arrival = by_arrival
         self.by_last_step = by_last_step
         self.load = AssembleLoad(worker)
+        self._settings = _settings(closing, NEVER if max_open is None else max_open, by_arrival)
         self._result = result
         self._rows = Events(slices)
         self._tables: dict[str, np.ndarray] = {}
@@ -155,10 +147,13 @@ class AssembleKernel:
         clock = max(clock, before)
         load.watermark = clock
         load.rejected += sum(block.meta.get("rejected", 0) for block in arrivals)
-        refs, rows = self._due([b for b in arrivals if len(b)], before, clock)
+        limit = None if self.by_arrival else before if self.by_last_step else clock
+        due = take_in(self._rows, [b for b in arrivals if len(b)], before, clock, limit)
+        load.rows += due.came
+        load.late += due.late
         emitted: list[Emitted] = []
-        if len(refs) or flush or clock >= notes.next:
-            emitted = self._advance(refs, rows, clock, flush)
+        if len(due.refs) or flush or clock >= notes.next:
+            emitted = self._advance(due.refs, due.rows, clock, flush)
         notes.reached = clock
         self._report(emitted, clock)
         load.busy_seconds += time.perf_counter() - began
@@ -190,7 +185,7 @@ class AssembleKernel:
     def renew(self, fresh: AssembleKernel) -> None:
         """Go on with the slices of a later micro-batch, and with the call, which may be another."""
         self.slices, self._rows, self.load = fresh.slices, fresh._rows, fresh.load
-        self.closing, self.max_open = fresh.closing, fresh.max_open
+        self.closing, self._settings = fresh.closing, fresh._settings
         self.by_last_step, self._result = fresh.by_last_step, fresh._result
 
     @property
@@ -198,100 +193,32 @@ class AssembleKernel:
         """Bytes of the tables."""
         return weigh(self._tables)
 
-    def _due(self, arrivals: list[Block], before: int, clock: int) -> tuple[np.ndarray, np.ndarray]:
-        """Store what came; names and figures of the rows that are due."""
-        due: list[tuple[int, Block, int, int]] = []
-        late: list[int] = []  # how many of each part, which stand first in it
-        if not self.by_arrival:
-            for number, entry in self._rows.marks().items():
-                if entry.last > before and entry.first <= clock:
-                    block = self._rows.read_marks(number)
-                    ends = np.searchsorted(block.t, (before, clock), "right")
-                    due.append((number, block, int(ends[0]), int(ends[1])))
-                    late.append(0)
-        limit = before if self.by_last_step else clock
-        ahead = NEVER if self.by_arrival else clock
-        for group in together(arrivals):
-            fresh = concat(group).in_time_order()
-            self.load.rows += len(fresh)
-            for piece in _pieces(fresh):
-                passed = len(piece)
-                missed = 0
-                if not self.by_arrival:
-                    passed = int(np.searchsorted(piece.t, clock, "right"))
-                    missed = int(np.searchsorted(piece.t, limit, "right"))
-                due.append((self._rows.append(piece, ahead), piece, 0, passed))
-                late.append(missed)
-        self.load.late += sum(late)
-        if not any(start < stop for _, _, start, stop in due):
-            return np.empty(0, np.int64), np.empty((0, 7), np.int64)
-        refs = np.concatenate([refs_of(n, np.arange(a, b)) for n, _, a, b in due])
-        t = np.concatenate([block.t[a:b] for _, block, a, b in due])
-        w = np.concatenate([block.columns["w"][a:b] for _, block, a, b in due])
-        is_late = np.concatenate(
-            [np.arange(b - a) < n for (_, _, a, b), n in zip(due, late, strict=True)]
-        ).astype(np.int64)
-        # In processing time all come at once, and what is of one key is taken together.
-        order = (
-            np.lexsort((w[:, 5], t, w[:, 1], w[:, 0])) if self.by_arrival else _order(t, w, is_late)
-        )
-        rows = np.empty((len(t), 7), np.int64)
-        rows[:, :3] = w[order, :3]
-        rows[:, 3] = t[order]
-        rows[:, 4:6] = w[order, 3:5]
-        rows[:, 6] = is_late[order]
-        return refs[order], rows
-
     def _advance(
         self, refs: np.ndarray, rows: np.ndarray, clock: int, flush: bool
     ) -> list[Emitted]:
-        notes, closing, held = self.slices.notes, self.closing, self._tables
+        notes, held = self.slices.notes, self._tables
         old = held.get("windows", np.empty((0, Column.WIDTH), np.int64))
         kept = held.get("refs", np.empty(0, np.int64))
-        known, n = len(old), len(rows)
-        meta = np.empty((known + n, Column.WIDTH), np.int64)
+        known = len(old)
+        meta = np.empty((known + len(rows), Column.WIDTH), np.int64)
         meta[:known] = old
         names = np.concatenate([kept, refs])
         links = np.full(len(names), -1, np.int64)
         _chain(meta[:known], links)
-        kinds, sizes, silences, ordered, common = self._knowledge(held, meta[:known], rows)
-        size = len(held.get("kinds", ()))
-        out, starts, items, c = run_loop(
-            meta,
-            known,
-            links,
-            rows,
-            len(kept),
-            clock,
-            self.by_arrival,
-            flush,
-            closing.restarts,
-            closing.revises,
-            closing.learns,
-            closing.size,
-            closing.expects,
-            closing.timeout,
-            closing.remember,
-            self.max_open,
-            notes.order,
-            notes.learned,
-            kinds,
-            size,
-            sizes,
-            silences,
-            ordered,
-            common,
-            *_parameters(closing),
-        )
+        knowledge = self._knowledge(held, meta[:known], rows)
+        kinds = len(held.get("kinds", ()))
+        begun = Held(meta, known, links, len(kept), notes.order, notes.learned, kinds)
+        out, items, c = run_loop(begun, knowledge, rows, self._settings, clock, flush)
+        starts = np.append(out[:, Column.LINK], len(items))
         found = [self._emitted(out, starts, names[items], *part) for part in self._parts(starts)]
-        notes.order, notes.learned = int(c[ORDERS]), int(c[LEARNED])
-        self.load.peak_windows = max(self.load.peak_windows, int(c[PEAK]))
+        notes.order, notes.learned = int(c[Counter.ORDERS]), int(c[Counter.LEARNED])
+        self.load.peak_windows = max(self.load.peak_windows, int(c[Counter.PEAK]))
         learned = {}
-        if closing.learns:
-            learned = _settled(kinds[: c[HEADS]], sizes, silences, ordered, common)
-        self._keep(meta[: c[SLOTS]], links, names, clock, learned)
-        assert int(c[EMITTED]) == len(out) and self.load.open_windows == (
-            0 if flush else int(c[OPENS])
+        if self.closing.learns:
+            learned = in_order(knowledge, int(c[Counter.KINDS]))
+        self._keep(meta[: c[Counter.SLOTS]], links, names, clock, learned)
+        assert int(c[Counter.EMITTED]) == len(out) and self.load.open_windows == (
+            0 if flush else int(c[Counter.OPENS])
         )
         return found
 
@@ -340,13 +267,11 @@ class AssembleKernel:
         self.slices.notes.next = due
         self.load.open_windows, self.load.remembered = len(is_open), len(remembered)
 
-    def _knowledge(
-        self, held: dict[str, np.ndarray], meta: np.ndarray, rows: np.ndarray
-    ) -> tuple[np.ndarray, ...]:
+    def _knowledge(self, held: dict[str, np.ndarray], meta: np.ndarray, rows: np.ndarray) -> Known:
         """What is known of kinds, with room for more; as good as nothing unless it is learned."""
         if not self.closing.learns:
             return new_knowledge({}, 1)
-        room = len(np.unique(np.concatenate([meta[:, Column.HEAD], rows[:, 2]]))) + 1
+        room = len(np.unique(np.concatenate([meta[:, Column.KIND], rows[:, Event.KIND]]))) + 1
         return new_knowledge(held, room)
 
     def _report(self, emitted: Sequence[Emitted], clock: int) -> None:
@@ -375,47 +300,6 @@ class AssembleKernel:
         return len(t) - int(np.searchsorted(t, clock, "right"))
 
 
-def _settled(
-    kinds: np.ndarray,
-    sizes: np.ndarray,
-    silences: np.ndarray,
-    ordered: np.ndarray,
-    common: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """What is known as it is stored, the kind that was learned about longest ago first."""
-    live = np.flatnonzero(kinds[:, L_SEEN] >= 0)
-    live = live[np.argsort(kinds[live, L_SEEN], kind="stable")]
-    return {
-        "kinds": kinds[live],
-        "sizes": sizes[live],
-        "silences": silences[live],
-        "ordered": ordered[live],
-        "common": common,
-    }
-
-
-def _pieces(block: Block) -> list[Block]:
-    """A block, in order of time, cut into slices of a size that state stores bear."""
-    count = max(1, -(-block.nbytes // _SLICE_BYTES))
-    step = -(-len(block) // count)
-    return [block.slice(at, min(at + step, len(block))) for at in range(0, len(block), step)]
-
-
-def _order(t: np.ndarray, w: np.ndarray, late: np.ndarray) -> np.ndarray:
-    """Rows in order of time, key and content, late ones after the others."""
-    order = np.argsort(t + (late << np.int64(61)) if late.any() else t, kind="stable")
-    equal = t[order[1:]] == t[order[:-1]]
-    if equal.any():  # sort only the runs of equal times
-        tied = np.zeros(len(t), bool)
-        tied[1:] |= equal
-        tied[:-1] |= equal
-        places = np.flatnonzero(tied)
-        rows = order[places]
-        again = np.lexsort((w[rows, 5], w[rows, 1], w[rows, 0], t[rows], late[rows]))
-        order[places] = rows[again]
-    return order
-
-
 def _chain(meta: np.ndarray, links: np.ndarray) -> None:
     """Link the stored rows of each open window, which stand one after the other."""
     is_open = meta[:, Column.STATE] == OPEN
@@ -425,10 +309,22 @@ def _chain(meta: np.ndarray, links: np.ndarray) -> None:
         links[meta[is_open, Column.LINK_END]] = -1
 
 
-def _parameters(closing: Closing) -> tuple[float, float, int, int, int]:
-    """What a learned policy learns by: risk, coverage, after, most kinds, and how long it holds."""
-    if not isinstance(closing, Learned):
-        return 0.0, 0.0, 0, 0, 0
-    # By then instances of the very beginning have settled, long ones as well as short ones.
-    hold = closing.timeout + 2 * closing.remember
-    return closing.risk, closing.coverage, closing.after, closing.max_kinds, hold
+def _settings(closing: Closing, max_open: int, by_arrival: bool) -> Settings:
+    """How windows close, as compiled code takes it."""
+    learning: tuple[float, float, int, int, int] = (0.0, 0.0, 0, 0, 0)
+    if isinstance(closing, Learned):
+        # By then instances of the very beginning have settled, long ones as well as short ones.
+        hold = closing.timeout + 2 * closing.remember
+        learning = (closing.risk, closing.coverage, closing.after, closing.max_kinds, hold)
+    return Settings(
+        by_arrival,
+        closing.restarts,
+        closing.revises,
+        closing.learns,
+        closing.size,
+        closing.expects,
+        closing.timeout,
+        closing.remember,
+        max_open,
+        *learning,
+    )

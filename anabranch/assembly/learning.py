@@ -20,23 +20,33 @@ that what a close cut off counts too.
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 
 from anabranch.flow.process import njit
 
-__all__ = ["COMMON", "HEAD_WIDTH", "RING", "learn", "new_knowledge", "patience"]
+__all__ = [
+    "COMMON",
+    "KIND_WIDTH",
+    "RING",
+    "Known",
+    "in_order",
+    "learn",
+    "new_knowledge",
+    "patience",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 # Columns of the table of kinds; the rings of recent instances are tables of their own.
-L_HASH, L_ZERO, L_N, L_SILENCES, L_DEGREE, L_SEEN = range(6)
-HEAD_WIDTH = 6
+L_HASH, L_ZERO, L_N, L_SILENCES, L_SIZE, L_SEEN = range(6)
+KIND_WIDTH = 6
 RING, COMMON_RING, RARE_RING = 32, 512, 128
 
 # What is known of all kinds, in one array: when the first event came, how many silences there
 # are and how many before what was unlikely to come, instances with so many events and those
-# of them that had more, instances that came up to the greatest degree known of their kind and those
+# of them that had more, instances that came up to the greatest size known of their kind and those
 # of them that went beyond, then both kinds of silences by age and by length.
 DEGREES, BINS = 64, 12
 C_FIRST, C_SILENCES, C_RARE, C_REACHED = 0, 1, 2, 3
@@ -54,22 +64,51 @@ _UNLIKELY = 0.5
 _AGE = 8192  # counts are halved here, so that what is old fades
 
 
-def new_knowledge(held: dict[str, np.ndarray], room: int) -> tuple[np.ndarray, ...]:
-    """Kinds, sizes, silences by age and by length, and common knowledge; room for more kinds.
+class Known(NamedTuple):
+    """What is known of kinds, one row of each, and of all of them.
+
+    Attributes
+    ----------
+    kinds
+        The table of kinds.
+    sizes, silences, ordered
+        Rings of sizes and of silences by age, and the silences by length.
+    common
+        What is known of all kinds.
+    """
+
+    kinds: np.ndarray
+    sizes: np.ndarray
+    silences: np.ndarray
+    ordered: np.ndarray
+    common: np.ndarray
+
+
+def new_knowledge(held: dict[str, np.ndarray], room: int) -> Known:
+    """What is held, with room for more kinds.
 
     Examples
     --------
     >>> [array.shape for array in new_knowledge({}, 3)]
     [(3, 6), (3, 32), (3, 32), (3, 32), (1437,)]
     """
-    widths = {"kinds": HEAD_WIDTH, "sizes": RING, "silences": RING, "ordered": RING}
-    found = []
+    widths = {"kinds": KIND_WIDTH, "sizes": RING, "silences": RING, "ordered": RING}
+    tables = {}
     for name, width in widths.items():
         known = held.get(name, np.empty((0, width), np.int64))
-        found.append(np.concatenate([known, np.zeros((room, width), np.int64)]))
+        tables[name] = np.concatenate([known, np.zeros((room, width), np.int64)])
     common = np.zeros(COMMON, np.int64)
     common[C_FIRST] = UNSET
-    return (*found, held.get("common", common).copy())
+    return Known(**tables, common=held.get("common", common).copy())
+
+
+def in_order(known: Known, kinds: int) -> dict[str, np.ndarray]:
+    """What is known of the first `kinds`, as it is stored: learned about longest ago first."""
+    seen = known.kinds[:kinds, L_SEEN]
+    live = np.flatnonzero(seen >= 0)
+    live = live[np.argsort(seen[live], kind="stable")]
+    tables = {name: table[live] for name, table in known._asdict().items() if name != "common"}
+    return {**tables, "common": known.common}
 
 
 @njit
@@ -118,8 +157,9 @@ def _chance(known, sizes, common, count):
 
 
 @njit
-def learn(kind, sizes, silences, ordered, common, count, silence, last, coverage):
-    """Take in an instance of a kind: how many events, its longest and its last silence."""
+def learn(known, h, count, silence, last, coverage):
+    """Take in an instance of kind h: how many events, its longest and its last silence."""
+    kind, sizes, common = known.kinds[h], known.sizes[h], known.common
     n = kind[L_N]
     filled = min(n, RING)
     if count > 1 and _chance(filled, sizes, common, count - 1) < _UNLIKELY:
@@ -146,9 +186,9 @@ def learn(kind, sizes, silences, ordered, common, count, silence, last, coverage
     filled = min(n + 1, RING)
     found = np.sort(sizes[:filled])
     place = int(np.ceil(coverage * filled - 1e-9)) - 1
-    kind[L_DEGREE] = found[min(filled - 1, max(0, place))]
+    kind[L_SIZE] = found[min(filled - 1, max(0, place))]
     if count > 1:
-        _remember(silences, ordered, kind[L_SILENCES], silence)
+        _remember(known.silences[h], known.ordered[h], kind[L_SILENCES], silence)
         kind[L_SILENCES] += 1
         ring = common[C_RING : C_RING + COMMON_RING]
         in_order = common[C_ORDERED : C_ORDERED + COMMON_RING]
@@ -157,14 +197,16 @@ def learn(kind, sizes, silences, ordered, common, count, silence, last, coverage
 
 
 @njit
-def patience(kind, sizes, ordered, common, count, risk, after):
+def patience(kinds, sizes, ordered, common, h, count, risk, after):
     """How long to wait for another event; 0 if not at all, -1 if nobody knows.
 
-    `kind` may be a row of zeros, of which nothing is known.
+    `h` is -1 for a kind of which nothing is known.
     """
     if common[C_REACHED + 1] < after:
         return np.int64(-1)
-    p = _chance(min(kind[L_N], RING), sizes, common, count)
+    row = max(h, 0)
+    seen, silences = (kinds[h, L_N], kinds[h, L_SILENCES]) if h >= 0 else (0, 0)
+    p = _chance(min(seen, RING), sizes[row], common, count)
     share = risk * (1 - p) / (p * (1 - risk))  # p is never 0
     if share >= 1:
         return np.int64(0)
@@ -175,9 +217,9 @@ def patience(kind, sizes, ordered, common, count, risk, after):
     if p < _UNLIKELY and common[C_RARE] >= after:
         lengths = common[C_RARE_ORDERED:]
         n = min(common[C_RARE], RARE_RING)
-    elif kind[L_SILENCES] >= after:
-        lengths = ordered
-        n = min(kind[L_SILENCES], RING)
+    elif silences >= after:
+        lengths = ordered[row]
+        n = min(silences, RING)
     if share * (n + 1) >= 1:
         place = int(np.ceil((1 - share) * n - 1e-9)) - 1
         return lengths[max(0, place)] + 1

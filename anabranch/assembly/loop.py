@@ -1,395 +1,294 @@
 """The compiled loop: events in order of time, and the timers between them.
 
-All windows of a bucket are rows of one table of integers (`WIDTH` columns, named below), found by a
-hash table over both key hashes. Deadlines of open windows sit in a binary heap, remembered
-instances in a queue (they are remembered equally long, so they leave in the order they closed).
-Before an event of time t every timer due at or before t fires, in the order of time and key: what
-comes out then depends on the events alone, not on how they were batched.
+All windows of a bucket are rows of one table of integers, found by a hash table over both key
+hashes. Deadlines of open windows sit in a binary heap, remembered instances in a queue (they
+remember equally long, so they leave in the order they closed). Before an event of time t every
+timer due at or before t fires, in the order of time and key: what comes out then depends on the
+events alone, not on how they were batched.
+
+Letters: `meta` is the table of windows (by `W`, which others call `Column`) and `slot` a row of it;
+`rows` are the events (by `I`), i is the number of one in this step and ``offset + i`` its
+number among all that are held, which `links` chains; `c` are counters (by `C`); `s` is the room of
+a step, `m` the memory of kinds and h a row of it; `do` are the settings; `now` is the clock at an
+event. What is done for every event takes arrays, not tuples of them, and is put in place
+of its call: a compiled call counts the owners of every array that it is given.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from anabranch.assembly.learning import (
-    C_FIRST,
-    HEAD_WIDTH,
-    L_DEGREE,
-    L_HASH,
-    L_N,
-    L_SEEN,
-    L_ZERO,
-    UNSET,
-    learn,
-    patience,
+from anabranch.assembly.deadlines import pop, push, settle
+from anabranch.assembly.learning import C_FIRST, L_N, L_SIZE, UNSET, patience
+from anabranch.assembly.memory import capacity, find, kind_of, learn_from, memory_of
+from anabranch.assembly.store import NEVER
+from anabranch.assembly.table import (
+    COMPLETE,
+    EVICTED,
+    FLUSH,
+    FREE,
+    FULL,
+    LATE,
+    OPEN,
+    REMEMBERED,
+    TIMEOUT,
+    Column,
+    Counter,
+    Event,
+    State,
 )
 from anabranch.flow.process import njit
 
-__all__ = ["CAUSES", "NEVER", "Column", "flatten", "run_loop"]
+__all__ = ["flatten", "run_loop"]
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg, misc"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-NEVER = np.int64(1) << np.int64(62)
-
-# Columns of the table of windows.
-H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
-SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-GAP, LAST_GAP, SEEN = 20, 21, 22
-WIDTH = 23
-
-
-class Column:
-    """Names of the columns, for those who read the table."""
-
-    H1, H2, HEAD, STATE, DUE, OPENED, CLOSED, REASON, COUNT, EXPECTED = range(10)
-    SEQ, REVISION, FIRST, LAST, END, STREAMS, ORDER, LINK, LINK_END, QUEUED = range(10, 20)
-    GAP, LAST_GAP, SEEN = 20, 21, 22
-    WIDTH = 23
-
-
-FREE, OPEN, REMEMBERED = 0, 1, 2
-CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late")
-FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE = range(6)
-
-# Columns of a row: both key hashes, the kind's hash, event time, end, stream bit, late or not.
-R_H1, R_H2, R_HEAD, R_T, R_END, R_STREAM, R_LATE = range(7)
-
-# Counters that the loop's parts share.
-SLOTS, HEAP, FIRST_OUT, LAST_IN, EMITTED, ITEMS, OPENS, ORDERS, PEAK = range(9)
-HEADS, LIVE_HEADS, HEAD_OUT, HEAD_IN, LEARNED = range(9, 14)
-COUNTERS = 14
+W, C, I = Column, Counter, Event  # noqa: E741
 
 
 @njit
-def _find(keys, table, count, h1, h2):
-    """The slot of a key, or -1 and where it would stand in the hash table."""
-    mask = len(table) - 1
-    at = (h1 ^ (h2 >> 17)) & mask
-    while table[at] >= 0:
-        slot = table[at]
-        if keys[slot, 0] == h1 and keys[slot, 1] == h2:
-            return slot, at
-        at = (at + 1) & mask
-    return -1, at
+def run_loop(held, known, rows, do, clock, flush):
+    """Take in `rows` in their order, fire what is due at `clock`, and emit what closed.
 
-
-@njit
-def _before(meta, heap, times, i, j):
-    """Whether entry i of the heap is due before entry j; ties by key, never by slot."""
-    if times[i] != times[j]:
-        return times[i] < times[j]
-    a, b = heap[i], heap[j]
-    if meta[a, H1] != meta[b, H1]:
-        return meta[a, H1] < meta[b, H1]
-    return meta[a, H2] < meta[b, H2]
-
-
-@njit
-def _swap(heap, times, i, j):
-    heap[i], heap[j] = heap[j], heap[i]
-    times[i], times[j] = times[j], times[i]
-
-
-@njit
-def _push(meta, heap, times, c, slot, time):
-    at = c[HEAP]
-    c[HEAP] += 1
-    heap[at], times[at] = slot, time
-    meta[slot, QUEUED] = time
-    while at > 0:
-        up = (at - 1) >> 1
-        if not _before(meta, heap, times, at, up):
-            break
-        _swap(heap, times, at, up)
-        at = up
-
-
-@njit
-def _pop(meta, heap, times, c):
-    slot = heap[0]
-    c[HEAP] -= 1
-    last = c[HEAP]
-    heap[0], times[0] = heap[last], times[last]
-    at = 0
-    while True:
-        child = 2 * at + 1
-        if child >= last:
-            break
-        if child + 1 < last and _before(meta, heap, times, child + 1, child):
-            child += 1
-        if not _before(meta, heap, times, child, at):
-            break
-        _swap(heap, times, at, child)
-        at = child
-    return slot
-
-
-@njit
-def _settle(meta, heap, times, c):
-    """Make the heap's top a window that is open and due then; its deadline, or NEVER."""
-    while c[HEAP] > 0:
-        slot, time = heap[0], times[0]
-        if meta[slot, STATE] != OPEN or meta[slot, QUEUED] != time:
-            _pop(meta, heap, times, c)  # closed meanwhile
-        elif meta[slot, DUE] != time:
-            _pop(meta, heap, times, c)  # the session went on
-            _push(meta, heap, times, c, slot, meta[slot, DUE])
-        else:
-            return time
-    return NEVER
-
-
-@njit
-def _emit(meta, c, slot, out, starts, items, links):
-    """A row of the result: the window as it is, and its events since the last one."""
-    e = c[EMITTED]
-    out[e, :] = meta[slot, :]
-    starts[e] = c[ITEMS]
-    at = meta[slot, LINK]
-    while at >= 0:
-        items[c[ITEMS]] = at
-        c[ITEMS] += 1
-        at = links[at]
-    meta[slot, LINK] = -1
-    meta[slot, LINK_END] = -1
-    c[EMITTED] += 1
-
-
-@njit
-def _close(meta, c, slot, reason, at, out, starts, items, links, queue, orders):
-    meta[slot, STATE] = REMEMBERED
-    meta[slot, REASON] = reason
-    meta[slot, CLOSED] = at
-    meta[slot, ORDER] = c[ORDERS]
-    c[ORDERS] += 1
-    c[OPENS] -= 1
-    _emit(meta, c, slot, out, starts, items, links)
-    queue[c[LAST_IN]], orders[c[LAST_IN]] = slot, meta[slot, ORDER]
-    c[LAST_IN] += 1
-
-
-@njit
-def _settled(
-    meta, c, slot, kinds, sizes, silences, ordered, common, table, hqueue, hseen, coverage, most
-):
-    """Learn from an instance of which nothing more will be heard."""
-    kind = meta[slot, HEAD]
-    known, at = _find(kinds, table, c[HEADS], kind, np.int64(0))
-    if known < 0:
-        known = c[HEADS]
-        c[HEADS] += 1
-        table[at] = known
-        kinds[known, L_HASH], kinds[known, L_ZERO] = kind, 0
-        kinds[known, L_SEEN] = -1
-    if kinds[known, L_SEEN] < 0:
-        kinds[known, L_N:] = 0
-        c[LIVE_HEADS] += 1
-    learn(
-        kinds[known], sizes[known], silences[known], ordered[known], common,
-        meta[slot, COUNT], meta[slot, GAP], meta[slot, LAST_GAP], coverage,
-    )  # fmt: skip
-    kinds[known, L_SEEN] = c[LEARNED]
-    hqueue[c[HEAD_IN]], hseen[c[HEAD_IN]] = known, c[LEARNED]
-    c[HEAD_IN] += 1
-    c[LEARNED] += 1
-    while c[LIVE_HEADS] > most:  # forget the kind that was learned about longest ago
-        old, seen = hqueue[c[HEAD_OUT]], hseen[c[HEAD_OUT]]
-        c[HEAD_OUT] += 1
-        if kinds[old, L_SEEN] == seen:
-            kinds[old, L_SEEN] = -1
-            c[LIVE_HEADS] -= 1
-
-
-@njit
-def run_loop(
-    meta, known, links, rows, offset, clock, by_arrival, flush, restarts, revises, learns, size,
-    expects, timeout, remember, max_open, order, learned_before, kinds, n_heads, sizes, silences,
-    ordered, common, risk, coverage, after, max_kinds, hold,
-):  # fmt: skip
-    """Take in `rows` in their order, fire what is due at `clock`, and tell what closed.
-
-    `meta` has room for `known` windows and one per row. Row i of `rows` is the event
-    ``offset + i``, as `links`, the chains of events of open windows, number them. A late row
-    is of time `clock`; `by_arrival` every row is. Nothing that is learned is believed before `hold`
-    has passed since the first row. Returns emitted windows, where each one's items start, the
-    items, and counters.
+    A late row is of time `clock`; `by_arrival` every row is. Returns emitted windows, each with
+    the place where its items start, the items, and counters.
     """
     n = len(rows)
-    stranger = np.zeros(HEAD_WIDTH, np.int64)
-    c = np.zeros(COUNTERS, np.int64)
-    c[SLOTS], c[ORDERS], c[LEARNED] = known, order, learned_before
-    bound = known + 2 * n + 1
-    out = np.empty((bound, WIDTH), np.int64)
-    starts = np.empty(bound + 1, np.int64)
-    items = np.empty(len(links), np.int64)
-    heap, times = (
-        np.empty(2 * known + 3 * n + 1, np.int64),
-        np.empty(2 * known + 3 * n + 1, np.int64),
-    )
-    queue, orders = np.empty(bound, np.int64), np.empty(bound, np.int64)
-    capacity = 16
-    while capacity < 2 * (known + n + 1):
-        capacity *= 2
-    table = np.full(capacity, -1, np.int64)
-    # Kinds of this step, and the order in which they were learned about.
-    kind_capacity = 16
-    while kind_capacity < 2 * (len(kinds) + 1):
-        kind_capacity *= 2
-    kind_table = np.full(kind_capacity if learns else 1, -1, np.int64)
-    hqueue, hseen = np.empty(n_heads + bound, np.int64), np.empty(n_heads + bound, np.int64)
-    c[HEADS] = n_heads
-    c[LIVE_HEADS] = n_heads
-    if learns:
-        for h in range(n_heads):
-            _, at = _find(kinds, kind_table, n_heads, kinds[h, L_HASH], np.int64(0))
-            kind_table[at] = h
-            hqueue[h], hseen[h] = h, kinds[h, L_SEEN]
-        c[HEAD_IN] = n_heads
-    for slot in range(known):  # remembered ones come in the order they closed
-        _, at = _find(meta, table, known, meta[slot, H1], meta[slot, H2])
-        table[at] = slot
-        if meta[slot, STATE] == OPEN:
-            c[OPENS] += 1
-            _push(meta, heap, times, c, slot, meta[slot, DUE])
-        else:
-            queue[c[LAST_IN]], orders[c[LAST_IN]] = slot, meta[slot, ORDER]
-            c[LAST_IN] += 1
-    c[PEAK] = c[OPENS]
-
+    c = np.zeros(C.COUNT, np.int64)
+    s = _state(held, c, n)
+    m = memory_of(held, known, c, n, do)
+    kind_table = m.table
+    table = _index(held, s, c, n)
+    meta, links, heap, queue = held.meta, held.links, s.heap, s.queue
+    out, items, offset = s.out, s.items, held.offset
+    kinds, sizes, ordered, common = known.kinds, known.sizes, known.ordered, known.common
     for i in range(n + 1):
-        now = clock if i == n or by_arrival or rows[i, R_LATE] else rows[i, R_T]
-        # Timers due by now.
-        while True:
-            deadline = _settle(meta, heap, times, c)
-            leaves = NEVER
-            while c[FIRST_OUT] < c[LAST_IN]:
-                slot = queue[c[FIRST_OUT]]
-                if meta[slot, STATE] == REMEMBERED and meta[slot, ORDER] == orders[c[FIRST_OUT]]:
-                    leaves = meta[slot, CLOSED] + remember
-                    break
-                c[FIRST_OUT] += 1  # it has a second window by now
+        late = i < n and rows[i, I.LATE] != 0
+        now = clock if i == n or do.by_arrival or late else rows[i, I.T]
+        # Entries that are out of date count too.
+        while (c[C.HEAP] > 0 and heap[0, 1] <= now) or (
+            c[C.FIRST_OUT] < c[C.LAST_IN]
+            and meta[queue[c[C.FIRST_OUT], 0], W.CLOSED] + do.remember <= now
+        ):
+            deadline = settle(meta, c, heap)
+            leaves, slot = _leaving(meta, c, queue, do.remember)
             if min(deadline, leaves) > now or min(deadline, leaves) == NEVER:
                 break
             if deadline <= leaves:
-                slot = _pop(meta, heap, times, c)
-                _close(meta, c, slot, TIMEOUT, deadline, out, starts, items, links, queue, orders)
+                _close(meta, c, links, queue, out, items, pop(meta, c, heap), TIMEOUT, deadline)
                 continue
-            slot = queue[c[FIRST_OUT]]
-            c[FIRST_OUT] += 1
-            if learns and meta[slot, REASON] != LATE:
-                _settled(
-                    meta, c, slot, kinds, sizes, silences, ordered, common, kind_table, hqueue,
-                    hseen, coverage, max_kinds,
-                )  # fmt: skip
-            meta[slot, STATE] = FREE
+            c[C.FIRST_OUT] += 1
+            meta[slot, W.STATE] = FREE
+            if do.learns and meta[slot, W.REASON] != LATE:
+                learn_from(m, c, meta[slot], do)
         if i == n:
             break
-
-        h1, h2, t = rows[i, R_H1], rows[i, R_H2], rows[i, R_T]
-        late = rows[i, R_LATE] != 0
-        row = offset + i
-        kind = -1
-        if learns:
+        h = -1
+        if do.learns:
             if common[C_FIRST] == UNSET:
                 common[C_FIRST] = now
-            kind, _ = _find(kinds, kind_table, c[HEADS], rows[i, R_HEAD], np.int64(0))
-            if kind >= 0 and kinds[kind, L_SEEN] < 0:
-                kind = -1
-        slot, at = _find(meta, table, c[SLOTS], h1, h2)
-        if slot < 0:
-            slot = c[SLOTS]
-            c[SLOTS] += 1
-            table[at] = slot
-            meta[slot, H1], meta[slot, H2] = h1, h2
-            meta[slot, STATE] = FREE
-        state = meta[slot, STATE]
+            h = kind_of(kinds, kind_table, rows[i, I.KIND])
+        slot = _slot_of(meta, table, c, rows[i, I.H1], rows[i, I.H2])
+        state = meta[slot, W.STATE]
         # Nobody can revise an instance of which only a late row is known: on time, it begins anew.
-        revised = late or (revises and meta[slot, REASON] != LATE)
+        revised = late or (do.revises and meta[slot, W.REASON] != LATE)
         if state == OPEN or (state == REMEMBERED and revised):
-            meta[slot, COUNT] += 1
-            silence = max(now - meta[slot, SEEN] if by_arrival else t - meta[slot, LAST], 0)
-            meta[slot, LAST_GAP] = silence
-            meta[slot, GAP] = max(meta[slot, GAP], silence)
-            meta[slot, SEEN] = now
-            meta[slot, FIRST] = min(meta[slot, FIRST], t)
-            meta[slot, LAST] = max(meta[slot, LAST], t)
-            meta[slot, END] = max(meta[slot, END], rows[i, R_END])
-            meta[slot, STREAMS] |= rows[i, R_STREAM]
-            if meta[slot, LINK] < 0:
-                meta[slot, LINK] = row
-            else:
-                links[meta[slot, LINK_END]] = row
-            meta[slot, LINK_END] = row
+            _join(meta, links, rows, i, offset + i, slot, now, do)
             if state == REMEMBERED:
-                # A revision: the same instance once more, with what is new.
-                meta[slot, REVISION] += 1
-                kept, closed = meta[slot, REASON], meta[slot, CLOSED]
-                meta[slot, REASON], meta[slot, CLOSED] = LATE, now
-                _emit(meta, c, slot, out, starts, items, links)
-                meta[slot, REASON], meta[slot, CLOSED] = kept, closed
+                _revise(meta, c, links, out, items, slot, now)
                 continue
-            if restarts and not late:
-                meta[slot, DUE] = now + timeout
         else:
-            if c[OPENS] >= max_open and not late:
-                _settle(meta, heap, times, c)
-                victim = _pop(meta, heap, times, c)
-                _close(meta, c, victim, EVICTED, now, out, starts, items, links, queue, orders)
-            meta[slot, SEQ] = meta[slot, SEQ] + 1 if state == REMEMBERED else 0
-            meta[slot, HEAD] = rows[i, R_HEAD]
-            meta[slot, STATE] = OPEN
-            meta[slot, OPENED] = now
-            meta[slot, COUNT] = 1
-            meta[slot, GAP], meta[slot, LAST_GAP], meta[slot, SEEN] = 0, 0, now
-            meta[slot, REVISION] = 0
-            meta[slot, FIRST], meta[slot, LAST] = t, t
-            meta[slot, END] = rows[i, R_END]
-            meta[slot, STREAMS] = rows[i, R_STREAM]
-            meta[slot, LINK], meta[slot, LINK_END] = row, row
-            meta[slot, EXPECTED] = expects
-            if kind >= 0 and kinds[kind, L_N] >= max(after // 4, 1):
-                meta[slot, EXPECTED] = kinds[kind, L_DEGREE]
-            c[OPENS] += 1
-            c[PEAK] = max(c[PEAK], c[OPENS])
+            if c[C.OPENS] >= do.max_open and not late:  # the one that is due first makes room
+                settle(meta, c, heap)
+                _close(meta, c, links, queue, out, items, pop(meta, c, heap), EVICTED, now)
+            _open(meta, rows, i, offset + i, slot, now, do)
+            if h >= 0 and kinds[h, L_N] >= max(do.after // 4, 1):
+                meta[slot, W.EXPECTED] = kinds[h, L_SIZE]
+            c[C.OPENS] += 1
+            c[C.PEAK] = max(c[C.PEAK], c[C.OPENS])
             if late:  # nobody knows the rest of it: out at once
-                meta[slot, OPENED] = t
-                meta[slot, DUE] = now
-                _close(meta, c, slot, LATE, now, out, starts, items, links, queue, orders)
+                meta[slot, W.OPENED], meta[slot, W.DUE] = rows[i, I.T], now
+                _close(meta, c, links, queue, out, items, slot, LATE, now)
                 continue
-            meta[slot, DUE] = now + timeout
-            meta[slot, QUEUED] = NEVER
-        whole = False
-        if learns and now >= common[C_FIRST] + hold:
-            if kind >= 0:
-                wait = patience(
-                    kinds[kind], sizes[kind], ordered[kind], common, meta[slot, COUNT], risk,
-                    after,
-                )  # fmt: skip
-            else:
-                wait = patience(
-                    stranger, sizes[0], ordered[0], common, meta[slot, COUNT], risk, after
-                )
-            if wait >= 0:
-                # What comes at the same instant is still to be taken.
-                followed = i + 1 < n and rows[i + 1, R_H1] == h1 and rows[i + 1, R_H2] == h2
-                followed = followed and not rows[i + 1, R_LATE]
-                followed = followed and (by_arrival or rows[i + 1, R_T] == now)
-                whole = wait == 0 and not followed
-                if not late:
-                    meta[slot, DUE] = now + min(max(wait, 1), timeout)
-        if meta[slot, DUE] < meta[slot, QUEUED] and not whole:
-            _push(meta, heap, times, c, slot, meta[slot, DUE])
-        if whole:
-            _close(meta, c, slot, COMPLETE, now, out, starts, items, links, queue, orders)
-        elif meta[slot, COUNT] >= size:
-            _close(meta, c, slot, FULL, now, out, starts, items, links, queue, orders)
-
+        if do.learns and now >= common[C_FIRST] + do.hold:
+            count = meta[slot, W.COUNT]
+            wait = patience(kinds, sizes, ordered, common, h, count, do.risk, do.after)
+            if wait >= 0 and not late:
+                meta[slot, W.DUE] = now + min(max(wait, 1), do.timeout)
+            if wait == 0 and not _followed(rows, i, now, do.by_arrival):
+                _close(meta, c, links, queue, out, items, slot, COMPLETE, now)
+                continue
+        if meta[slot, W.DUE] < meta[slot, W.QUEUED]:
+            push(meta, c, heap, slot, meta[slot, W.DUE])
+        if meta[slot, W.COUNT] >= do.size:
+            _close(meta, c, links, queue, out, items, slot, FULL, now)
     if flush:
-        while _settle(meta, heap, times, c) < NEVER:
-            slot = _pop(meta, heap, times, c)
-            _close(meta, c, slot, FLUSH, clock, out, starts, items, links, queue, orders)
-    starts[c[EMITTED]] = c[ITEMS]
-    return out[: c[EMITTED]], starts[: c[EMITTED] + 1], items[: c[ITEMS]], c
+        while settle(meta, c, heap) < NEVER:
+            _close(meta, c, links, queue, out, items, pop(meta, c, heap), FLUSH, clock)
+    return out[: c[C.EMITTED]], items[: c[C.ITEMS]], c
+
+
+# Begin: windows and kinds are found by their hashes, deadlines are queued.
+
+
+@njit
+def _state(held, c, n):
+    """Room for what a step of n events makes."""
+    most = held.windows + 2 * n + 1
+    c[C.SLOTS], c[C.ORDERS] = held.windows, held.order
+    return State(
+        np.empty((2 * held.windows + 3 * n + 1, 2), np.int64),
+        np.empty((most, 2), np.int64),
+        np.empty((most, W.WIDTH), np.int64),
+        np.empty(len(held.links), np.int64),
+    )
+
+
+@njit
+def _index(held, s, c, n):
+    """The hash table over keys: slots, or -1."""
+    meta, heap, queue = held.meta, s.heap, s.queue
+    table = np.full(capacity(held.windows + n), -1, np.int64)
+    for slot in range(held.windows):
+        _, at = find(meta, table, meta[slot, W.H1], meta[slot, W.H2])
+        table[at] = slot
+        if meta[slot, W.STATE] == OPEN:
+            c[C.OPENS] += 1
+            push(meta, c, heap, slot, meta[slot, W.DUE])
+        else:
+            _remember(meta, c, queue, slot)
+    c[C.PEAK] = c[C.OPENS]
+    return table
+
+
+@njit(inline="always")
+def _slot_of(meta, table, c, h1, h2):
+    """The row of a key in the table of windows, a new one if there is none."""
+    slot, at = find(meta, table, h1, h2)
+    if slot < 0:
+        slot = c[C.SLOTS]
+        c[C.SLOTS] += 1
+        table[at] = slot
+        meta[slot, W.H1], meta[slot, W.H2] = h1, h2
+        meta[slot, W.STATE] = FREE
+    return slot
+
+
+# Timers
+
+
+@njit(inline="always")
+def _leaving(meta, c, queue, remember):
+    """When the next window that is remembered is forgotten, and which."""
+    while c[C.FIRST_OUT] < c[C.LAST_IN]:
+        slot, order = queue[c[C.FIRST_OUT], 0], queue[c[C.FIRST_OUT], 1]
+        if meta[slot, W.STATE] == REMEMBERED and meta[slot, W.ORDER] == order:
+            return meta[slot, W.CLOSED] + remember, slot
+        c[C.FIRST_OUT] += 1  # it has a second window by now
+    return NEVER, -1
+
+
+# Events
+
+
+@njit(inline="always")
+def _join(meta, links, rows, i, row, slot, now, do):
+    """Put an event into the window of its key, open or remembered."""
+    t = rows[i, I.T]
+    meta[slot, W.COUNT] += 1
+    silence = max(now - meta[slot, W.SEEN] if do.by_arrival else t - meta[slot, W.LAST], 0)
+    meta[slot, W.LAST_GAP] = silence
+    meta[slot, W.GAP] = max(meta[slot, W.GAP], silence)
+    meta[slot, W.SEEN] = now
+    meta[slot, W.FIRST] = min(meta[slot, W.FIRST], t)
+    meta[slot, W.LAST] = max(meta[slot, W.LAST], t)
+    meta[slot, W.END] = max(meta[slot, W.END], rows[i, I.END])
+    meta[slot, W.STREAMS] |= rows[i, I.STREAM]
+    if meta[slot, W.LINK] < 0:
+        meta[slot, W.LINK] = row
+    else:
+        links[meta[slot, W.LINK_END]] = row
+    meta[slot, W.LINK_END] = row
+    if do.restarts and not rows[i, I.LATE] and meta[slot, W.STATE] == OPEN:
+        meta[slot, W.DUE] = now + do.timeout
+
+
+@njit(inline="always")
+def _open(meta, rows, i, row, slot, now, do):
+    """Open a window for an event."""
+    t = rows[i, I.T]
+    meta[slot, W.SEQ] = meta[slot, W.SEQ] + 1 if meta[slot, W.STATE] == REMEMBERED else 0
+    meta[slot, W.KIND] = rows[i, I.KIND]
+    meta[slot, W.STATE] = OPEN
+    meta[slot, W.OPENED] = now
+    meta[slot, W.COUNT] = 1
+    meta[slot, W.GAP], meta[slot, W.LAST_GAP], meta[slot, W.SEEN] = 0, 0, now
+    meta[slot, W.REVISION] = 0
+    meta[slot, W.FIRST], meta[slot, W.LAST] = t, t
+    meta[slot, W.END] = rows[i, I.END]
+    meta[slot, W.STREAMS] = rows[i, I.STREAM]
+    meta[slot, W.LINK], meta[slot, W.LINK_END] = row, row
+    meta[slot, W.EXPECTED] = do.expects
+    meta[slot, W.DUE], meta[slot, W.QUEUED] = now + do.timeout, NEVER
+
+
+@njit(inline="always")
+def _followed(rows, i, now, by_arrival):
+    """Whether another event of the key comes at the same instant: it is still to be taken."""
+    j = i + 1
+    if j == len(rows) or rows[j, I.H1] != rows[i, I.H1] or rows[j, I.H2] != rows[i, I.H2]:
+        return False
+    return not rows[j, I.LATE] and (by_arrival or rows[j, I.T] == now)
+
+
+@njit
+def _revise(meta, c, links, out, items, slot, now):
+    """The same instance once more, with what is new."""
+    meta[slot, W.REVISION] += 1
+    kept, closed = meta[slot, W.REASON], meta[slot, W.CLOSED]
+    meta[slot, W.REASON], meta[slot, W.CLOSED] = LATE, now
+    _emit(meta, c, links, out, items, slot)
+    meta[slot, W.REASON], meta[slot, W.CLOSED] = kept, closed
+
+
+# Results
+
+
+@njit(inline="always")
+def _emit(meta, c, links, out, items, slot):
+    """A row of the result: the window as it is, and its events since the last one."""
+    e = c[C.EMITTED]
+    c[C.EMITTED] += 1
+    for k in range(W.WIDTH):
+        out[e, k] = meta[slot, k]
+    out[e, W.LINK] = c[C.ITEMS]
+    at = meta[slot, W.LINK]
+    while at >= 0:
+        items[c[C.ITEMS]] = at
+        c[C.ITEMS] += 1
+        at = links[at]
+    meta[slot, W.LINK] = -1
+    meta[slot, W.LINK_END] = -1
+
+
+@njit
+def _close(meta, c, links, queue, out, items, slot, reason, at):
+    meta[slot, W.STATE] = REMEMBERED
+    meta[slot, W.REASON] = reason
+    meta[slot, W.CLOSED] = at
+    meta[slot, W.ORDER] = c[C.ORDERS]
+    c[C.ORDERS] += 1
+    c[C.OPENS] -= 1
+    _emit(meta, c, links, out, items, slot)
+    _remember(meta, c, queue, slot)
+
+
+@njit(inline="always")
+def _remember(meta, c, queue, slot):
+    """Queue a window that is remembered."""
+    at = c[C.LAST_IN]
+    c[C.LAST_IN] += 1
+    queue[at, 0], queue[at, 1] = slot, meta[slot, W.ORDER]
 
 
 @njit
@@ -399,8 +298,8 @@ def flatten(meta, links, total):
     rows = np.empty(total, np.int64)
     n = 0
     for slot in range(len(meta)):
-        if meta[slot, STATE] == OPEN:
-            at = meta[slot, LINK]
+        if meta[slot, W.STATE] == OPEN:
+            at = meta[slot, W.LINK]
             while at >= 0:
                 rows[n] = at
                 n += 1

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
-from anabranch.assembly.loop import CAUSES, Column
+from anabranch.assembly.table import CAUSES, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.kernel import Packed

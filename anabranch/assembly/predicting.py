@@ -165,32 +165,14 @@ def estimate_state(
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are whole in their first window
     """
-    problems = []
-    if close is not None:
-        if not isinstance(close, Count):
-            problems.append(
-                f"close must be ab.close.count(...), got {close}; what other policies hold "
-                "depends on each kind's own calls: run them and see ab.metrics"
-            )
-        elif size is not None or timeout is not None:
-            problems.append("close says size and timeout already: leave those out")
-        else:
-            size, timeout = close.n, close.timeout / 1e6
-    if problems:
-        raise InvalidCall("estimate_state", problems)
+    size, timeout = _closing(close, size, timeout)
     values = _gather(rate, windows, events, size, timeout, sizes, span)
-    problems = values.problems
-    waits = {"watermark": 0.0, "trigger": 0.0}
-    for name, given in (("watermark", watermark), ("trigger", trigger)):
-        if given is not None:
-            try:
-                waits[name] = microseconds(given) / 1e6
-            except ValueError as error:
-                problems.append(f"{name}: {error}")
-            if waits[name] < 0:
-                problems.append(f"{name} must not be negative, got {given!r}")
-    if problems:
-        raise InvalidCall("estimate_state", problems)
+    waits = [
+        _seconds(name, given, values.problems)
+        for name, given in (("watermark", watermark), ("trigger", trigger))
+    ]
+    if values.problems:
+        raise InvalidCall("estimate_state", values.problems)
     try:
         array = window_array(
             values.rate,
@@ -206,17 +188,20 @@ window after 14.7 s; 79.3% of instances are whole in their first window
         raise InvalidCall("estimate_state", error.problems) from None
     # Event time holds every window longer, by the lateness that the watermark waits for, and the
     # next micro-batch has to come round.
-    wait = waits["watermark"] + waits["trigger"] / 2
-    opened = values.rate * (1 + array.second)
-    held_more = opened * wait
-    windows_held = array.windows + held_more
-    per_window = values.mean_degree / (1 + array.second)
-    tuples = array.tuples + held_more * per_window
-    growth = windows_held / array.windows if array.windows else 1.0
+    wait = waits[0] + waits[1] / 2
+    return _held(values, array, wait, tuple_bytes)
+
+
+def _held(values: _Values, array: WindowArray, wait: float, tuple_bytes: float) -> StateEstimate:
+    """What is held where every window waits for so many seconds more."""
+    held_more = values.rate * (1 + array.second) * wait
+    windows = array.windows + held_more
+    tuples = array.tuples + held_more * values.mean_size / (1 + array.second)
+    growth = windows / array.windows if array.windows else 1.0
     margin = (array.peak - array.windows) * math.sqrt(growth)
     return StateEstimate(
-        windows=windows_held,
-        peak=windows_held + margin,
+        windows=windows,
+        peak=windows + margin,
         tuples=tuples,
         storage=tuples * tuple_bytes,
         closes_after=array.life,
@@ -229,6 +214,34 @@ window after 14.7 s; 79.3% of instances are whole in their first window
     )
 
 
+def _closing(close: Any, size: Any, timeout: Any) -> tuple[Any, Any]:
+    """Size and timeout, which a policy may say."""
+    if close is None:
+        return size, timeout
+    if not isinstance(close, Count):
+        problem = (
+            f"close must be ab.close.count(...), got {close}; what other policies hold "
+            "depends on each kind's own calls: run them and see ab.metrics"
+        )
+    elif size is not None or timeout is not None:
+        problem = "close says size and timeout already: leave those out"
+    else:
+        return close.n, close.timeout / 1e6
+    raise InvalidCall("estimate_state", [problem])
+
+
+def _seconds(name: str, given: Duration | None, problems: list[str]) -> float:
+    """A duration that may be left out."""
+    try:
+        found = 0.0 if given is None else microseconds(given) / 1e6
+    except ValueError as error:
+        problems.append(f"{name}: {error}")
+        return 0.0
+    if found < 0:
+        problems.append(f"{name} must not be negative, got {given!r}")
+    return found
+
+
 @dataclass
 class _Values:
     rate: Any
@@ -239,7 +252,7 @@ class _Values:
     problems: list[str]
 
     @property
-    def mean_degree(self) -> float:
+    def mean_size(self) -> float:
         counts, shares = self.sizes
         return float(np.asarray(counts, dtype=float) @ np.asarray(shares, dtype=float))
 
@@ -269,7 +282,7 @@ def _gather(
         if value is None:
             problems.append(f"{name} is missing: say {name}=..., or windows=ab.fit_windows(sample)")
     if sizes is not None:
-        sizes, found = _degrees(sizes)
+        sizes, found = _sizes(sizes)
         problems += found
     if span is not None and not isinstance(span, Distribution):
         problems.append(
@@ -295,7 +308,7 @@ def _gather(
     return _Values(rate, size, seconds, sizes, span, problems)
 
 
-def _degrees(given: Any) -> tuple[Any, list[str]]:
+def _sizes(given: Any) -> tuple[Any, list[str]]:
     """Counts and their probabilities, or what is wrong with them."""
     try:
         if isinstance(given, tuple) and len(given) == 2 and not any(map(np.isscalar, given)):

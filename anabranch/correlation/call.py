@@ -52,11 +52,6 @@ class Correlation:
         return (self.left, self.right)
 
     @property
-    def kept_types(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The types of the kept columns."""
-        return (self.left.keep_types, self.right.keep_types)
-
-    @property
     def has_key(self) -> bool:
         """Whether an equality is among the terms."""
         return _has_key(self.where)
@@ -120,18 +115,22 @@ class Correlation:
         return found
 
 
+@dataclass(frozen=True)
+class _Given:
+    """What a call of `correlate` gives by name, as it was written."""
+
+    where: Any = MISSING
+    window: Any = MISSING
+    time: Any = "ts"
+    id: Any = "id"
+    keep: Any = ()
+    watermark: Any = None
+    plan: Any = None
+    bad_rows: Any = "fail"
+
+
 def plan_correlation(
-    left: Schema,
-    right: Schema,
-    *,
-    where: Any = MISSING,
-    window: Any = MISSING,
-    time: Any = "ts",
-    id: Any = "id",
-    keep: Any = (),
-    watermark: Any = None,
-    plan: Any = None,
-    bad_rows: Any = "fail",
+    left: Schema, right: Schema, **options: Any
 ) -> tuple[Correlation | None, list[str]]:
     """The correlation and the problems that stand in its way; one of them is empty.
 
@@ -148,18 +147,20 @@ def plan_correlation(
 (needed by cosine('w') >= 0.9); it has id, ts, v", "right has no column 'w' \
 (needed by cosine('w') >= 0.9); it has id, ts, v"]
     """
+    given = _Given(**options)
     check = Check(left=left, right=right)
-    spans = _window(check, window)
-    delay = None if watermark is None else check.duration("watermark", watermark)
-    drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
-    predicate = _predicate(check, where)
-    _check_plan(check, plan, predicate)
+    spans = _window(check, given.window)
+    delay = None if given.watermark is None else check.duration("watermark", given.watermark)
+    drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
+    predicate = _predicate(check, given.where)
+    _check_plan(check, given.plan, predicate)
     slots = Slots(check)
     if predicate is not None:
         slots.read(predicate)
     if drops:
         slots.demand_lengths()
-    times, ids, kept = check.pair("time", time), check.pair("id", id), _kept(check, keep)
+    times, ids = check.pair("time", given.time), check.pair("id", given.id)
+    kept = _kept(check, given.keep)
     sides = [
         _side(
             check,
@@ -178,15 +179,15 @@ def plan_correlation(
         spans,
         sides[0],
         sides[1],
-        plan,
+        given.plan,
         drops,
         delay,
         slots.limits,
     )
-    if plan is None:
+    if given.plan is None:
         return found, []
     try:
-        return replace(found, plan=found.bound(plan)), []
+        return replace(found, plan=found.bound(given.plan)), []
     except ValueError as error:
         return None, [str(error)]
 

@@ -128,25 +128,29 @@ class Nearest:
         }
 
 
+@dataclass(frozen=True)
+class _Given:
+    """What a call of `nearest` gives by name, as it was written."""
+
+    by: Any = MISSING
+    time: Any = "ts"
+    id: Any = "id"
+    keep: Any = ()
+    k: Any = None
+    window: Any = None
+    rows: Any = None
+    watermark: Any = None
+    plan: Any = None
+    method: Any = "exact"
+    error: Any = None
+    output: Any = "hits"
+    objects_per_window: Any = None
+    bad_rows: Any = "fail"
+    streaming: bool = False
+
+
 def plan_nearest(
-    objects: Schema,
-    queries: Schema,
-    *,
-    by: Any = MISSING,
-    time: Any = "ts",
-    id: Any = "id",
-    keep: Any = (),
-    k: Any = None,
-    window: Any = None,
-    rows: Any = None,
-    watermark: Any = None,
-    plan: Any = None,
-    method: Any = "exact",
-    error: Any = None,
-    output: Any = "hits",
-    objects_per_window: Any = None,
-    bad_rows: Any = "fail",
-    streaming: bool = False,
+    objects: Schema, queries: Schema, **options: Any
 ) -> tuple[Nearest | None, list[str]]:
     """The call and the problems that stand in its way; one of them is empty.
 
@@ -161,36 +165,38 @@ def plan_nearest(
     ['k must be a whole number of at least 1, got 0', "queries have no column 'window' or 'rows' \
 and the call names neither: add window='10 seconds' or rows=1000"]
     """
+    given = _Given(**options)
     check = Check(objects=objects, queries=queries)
-    drops = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
-    measure = _measure(check, by, drops)
-    times = check.pair("time", time) or ("", "")
+    drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
+    measure = _measure(check, given.by, drops)
+    times = check.pair("time", given.time) or ("", "")
     instant = check.column("objects", times[0], "time", TIMESTAMP)
-    ids = check.pair("id", (id, QUERY_ID) if isinstance(id, str) else id) or ("", "")
+    ids = (given.id, QUERY_ID) if isinstance(given.id, str) else given.id
+    ids = check.pair("id", ids) or ("", "")
     ident = check.column("objects", ids[0], "id", IDS)
     query_id = check.column("queries", ids[1], "id", IDS)
-    kept = [check.column("objects", name, "keep") for name in check.names("keep", keep)]
+    kept = [check.column("objects", name, "keep") for name in check.names("keep", given.keep)]
     for name in kept:
         if name.lower() in ("id", "ts") or kept.count(name) > 1:
             check.say(f"keep: the result would have two columns named {f'object_{name}'!r}")
     numbers = (
-        0 if k is None else check.whole("k", k, 1, MOST_K),
-        0 if window is None else check.duration("window", window, 1),
-        0 if rows is None else check.whole("rows", rows, 1, MOST_ROWS),
+        0 if given.k is None else check.whole("k", given.k, 1, MOST_K),
+        0 if given.window is None else check.duration("window", given.window, 1),
+        0 if given.rows is None else check.whole("rows", given.rows, 1, MOST_ROWS),
     )
-    if objects_per_window is not None:
-        check.whole("objects_per_window", objects_per_window)
-    delay = None if watermark is None else check.duration("watermark", watermark)
+    if given.objects_per_window is not None:
+        check.whole("objects_per_window", given.objects_per_window)
+    delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     columns = _query_columns(check, *numbers, times[1])
-    method = check.choice("method", method, METHODS)
-    output = check.choice("output", output, OUTPUTS)
-    share = _share(check, method, error)
+    method = check.choice("method", given.method, METHODS)
+    output = check.choice("output", given.output, OUTPUTS)
+    share = _share(check, method, given.error)
     if output == "top" and method != "exact":
         check.say(f"output='top' needs method='exact', got method={method!r}")
     if method == "filtered" and 1 in numbers[1:]:
         check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
     has_ops = "op" in check.inputs["queries"]
-    _check_plan(check, plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
+    _check_plan(check, given.plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
     if check.problems or measure is None:
         return None, check.problems
     types = check.inputs["objects"]
@@ -207,12 +213,12 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         method,
         share,
         output,
-        plan,
+        given.plan,
         delay,
         drops,
         check.inputs["queries"][query_id] == "string",
         has_ops,
-        streaming,
+        given.streaming,
     )
     return found, []
 

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.placement.rows import Links, Rows
 
 __all__ = ["CLOUD", "CLOUD_NAME", "Consumers", "Part", "ViewGraph", "pair_graph", "spread_rows"]
 
@@ -84,6 +85,14 @@ class ViewGraph:
     source_ids: Any = field(default=None, repr=False)
     view_ids: Any = field(default=None, repr=False)
     device_ids: Any = field(default=None, repr=False)
+
+    @property
+    def rows(self) -> Rows:
+        return Rows(self.offsets, self.inputs, self.rates)
+
+    @property
+    def links(self) -> Links:
+        return Links(self.home, self.up, self.down)
 
     @property
     def sources(self) -> int:

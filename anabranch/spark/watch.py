@@ -5,31 +5,19 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections import deque
 from types import FrameType
 from typing import Any
 
-from rich import box
-from rich.console import Console, Group, RenderableType
+from rich.console import Console
 from rich.live import Live
-from rich.table import Table
-from rich.text import Text
 
-from anabranch.calls import count
 from anabranch.errors import InvalidCall
-from anabranch.spark.metrics import State, batch_metrics, loads_of, observes
+from anabranch.spark.watch_assembly import AssemblyTable, assembles
+from anabranch.spark.watch_batches import BatchTable
 
-__all__ = ["BatchTable", "Interrupt", "brief", "watch"]
+__all__ = ["Interrupt", "watch"]
 
 _POLL_SECONDS = 0.3
-_TOTALS = (
-    "rows_in",
-    "comparisons",
-    "pairs",
-    "late_rows",
-    "rejected_rows",
-    "seconds",
-)
 
 
 def watch(
@@ -86,12 +74,12 @@ def watch(
                 more = True
                 while more:
                     table = _suited(table, query)
-                    more = table.follow(query, until, interrupt)
+                    more = _follow(table, query, until, interrupt)
         else:
             more = True
             while more:
                 table = _suited(table, query)
-                more = table.follow(query, until, interrupt)
+                more = _follow(table, query, until, interrupt)
                 for line in table.take_lines():
                     _plain(console, line)
             _plain(console, table.caption)
@@ -99,163 +87,25 @@ def watch(
 
 def _suited(table: BatchTable, query: Any) -> BatchTable:
     """Another table if the query turns out to assemble; nothing was shown of it before."""
-    from anabranch.spark.watch_assembly import AssemblyTable, assembles
-
     if table.count or isinstance(table, AssemblyTable) or not assembles(query):
         return table
     return AssemblyTable(table.batches.maxlen or 12, table.prediction)
 
 
-class BatchTable:
-    """The latest micro-batches of a query as a table that rich can render.
-
-    `update` reads what is new from the query's progress; rendering reads only the table. Batches
-    that Spark still remembers from before the first `update` are shown and counted too.
-
-    Parameters
-    ----------
-    keep
-        How many batches to show.
-    prediction
-        What to hold the latest batch against; see `ab.estimate_state`.
-    """
-
-    def __init__(self, keep: int = 12, prediction: Any = None) -> None:
-        self.batches: deque[dict[str, Any]] = deque(maxlen=keep)
-        self.prediction = prediction
-        self.total: dict[str, Any] = dict.fromkeys(_TOTALS, 0)
-        self.count = 0
-        self.status = "waiting for the first batch"
-        self._first: int | None = None
-        self._last: tuple[str, int] | None = None
-        self._seen: tuple[str, int, str] | None = None
-        self._state: State = {}
-        self._lines: list[str] = []
-
-    def update(self, query: Any) -> list[dict[str, Any]]:
-        """Take in the batches that have finished since the last call, and return their figures."""
-        # Asked before progress: a query that is over by now has reported everything.
-        active = bool(query.isActive)
-        latest = query.lastProgress
-        fresh: list[dict[str, Any]] = []
-        if latest is not None:
-            seen = (str(latest.runId), latest.batchId, latest.timestamp)
-            if seen != self._seen or not active:
-                fresh = [self._add(*found) for found in self._unseen(query.recentProgress)]
-                self._seen = seen
-        self.status = self._status(query, latest, active)
-        return fresh
-
-    def follow(self, query: Any, until: float | None, interrupt: Interrupt) -> bool:
-        """Update, and wait a moment if there may be more; false when it is time to stop."""
-        over = not query.isActive
-        self.update(query)
-        if over:
-            return False
-        if interrupt.asked.is_set():
-            self.status = "watching was stopped; the query runs on"
-            return False
-        wait = _POLL_SECONDS if until is None else min(_POLL_SECONDS, until - time.monotonic())
-        if wait > 0:
-            interrupt.asked.wait(wait)
-            return True
+def _follow(table: BatchTable, query: Any, until: float | None, interrupt: Interrupt) -> bool:
+    """Update, and wait a moment if there may be more; false when it is time to stop."""
+    over = not query.isActive
+    table.update(query)
+    if over:
         return False
-
-    def take_lines(self) -> list[str]:
-        """One plain line for each batch since the last call."""
-        lines, self._lines = self._lines, []
-        return lines
-
-    @property
-    def caption(self) -> str:
-        """Totals of all batches seen, and how the query is."""
-        if not self.count:
-            return self.status
-        total = self.total
-        rate = total["comparisons"] / total["seconds"] if total["seconds"] else 0.0
-        span = f"batch {self._first}" if self.count == 1 else f"{self.count} batches"
-        text = (
-            f"{span}: {count(total['rows_in'])} rows, {count(total['comparisons'])} comparisons "
-            f"({count(rate)}/s), {count(total['pairs'])} pairs, {count(total['late_rows'])} late"
-        )
-        if total["rejected_rows"]:
-            text += f", {count(total['rejected_rows'])} rejected"
-        text = f"{text}; {self.status}"
-        if self.prediction is not None and self.batches:
-            text += f"\n{self.prediction.beside(self.batches[-1])}"
-        return text
-
-    def __rich__(self) -> RenderableType:
-        table = Table(
-            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold"
-        )
-        # A snapshot: another thread renders while this one adds.
-        batches = list(self.batches)
-        rejects = self.total["rejected_rows"] > 0
-        headings = ["\nbatch", "rows\nin", "\ncompared", "per\nsecond", "pairs\nout"]
-        headings += ["copies\nper row", "\nlate"] + ["re-\njected"] * rejects
-        headings += ["state\nrows", "state\nMB", "worker s\nmax mean"]
-        for heading in headings:
-            table.add_column(heading, justify="right", no_wrap=True)
-        for figures in batches:
-            cells: list[str | Text] = [
-                str(figures["batch"]),
-                count(figures["rows_in"]),
-                count(figures["comparisons"]),
-                count(figures["comparisons_per_second"]),
-                _marked(figures["pairs"], "green"),
-                f"{figures['copies_per_row']:.2f}",
-                _marked(figures["late_rows"], "yellow"),
-                _marked(figures["rejected_rows"], "red"),
-                count(figures["state_rows"]),
-                f"{figures['state_bytes'] / 1e6:.1f}",
-                f"{figures['slowest_worker_seconds']:.2f} {figures['mean_worker_seconds']:.2f}",
-            ]
-            if not rejects:
-                del cells[7]
-            table.add_row(*cells)
-        return Group(table, Text(self.caption))
-
-    def _unseen(self, recent: Any) -> list[tuple[Any, list[Any]]]:
-        found = []
-        for progress in recent:
-            name = (str(progress.runId), progress.batchId)
-            if self._last is not None and name[0] == self._last[0] and name[1] <= self._last[1]:
-                continue
-            # Spark also reports triggers that found nothing, under the number of the next batch.
-            if loads := self._loads(progress):
-                self._last = name
-                found.append((progress, loads))
-        return found
-
-    def _loads(self, progress: Any) -> list[Any]:
-        return loads_of(progress)
-
-    def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
-        return batch_metrics(progress, loads, self._state)
-
-    def _text(self, figures: dict[str, Any]) -> str:
-        return _line(figures)
-
-    def _add(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
-        figures = self._figures(progress, loads)
-        self.batches.append(figures)
-        self.count += 1
-        if self._first is None:
-            self._first = figures["batch"]
-        self.total = {name: total + figures[name] for name, total in self.total.items()}
-        self._lines.append(self._text(figures))
-        return figures
-
-    def _status(self, query: Any, latest: Any, active: bool) -> str:
-        if not active:
-            error = query.exception()
-            return "the query has ended" if error is None else f"the query FAILED: {brief(error)}"
-        if self.count:
-            return "running"
-        if latest is not None and latest.numInputRows and not _correlates(latest):
-            return "this query reports no correlation: is ab.correlate in it?"
-        return "waiting for the first batch"
+    if interrupt.asked.is_set():
+        table.status = "watching was stopped; the query runs on"
+        return False
+    wait = _POLL_SECONDS if until is None else min(_POLL_SECONDS, until - time.monotonic())
+    if wait > 0:
+        interrupt.asked.wait(wait)
+        return True
+    return False
 
 
 class Interrupt:
@@ -295,35 +145,3 @@ class Interrupt:
 def _plain(console: Console, line: str) -> None:
     # Spark's messages are full of brackets, which rich would take for markup.
     console.print(line, markup=False, highlight=False, soft_wrap=True)
-
-
-def _marked(number: int, style: str) -> Text:
-    return Text(count(number), style=style if number else "")
-
-
-def _line(figures: dict[str, Any]) -> str:
-    text = (
-        f"batch {figures['batch']}: {count(figures['rows_in'])} rows in, "
-        f"{count(figures['comparisons'])} comparisons, "
-        f"{count(figures['comparisons_per_second'])}/s, {count(figures['pairs'])} pairs out, "
-        f"{figures['copies_per_row']:.2f} copies per row, {count(figures['late_rows'])} late, "
-    )
-    if figures["rejected_rows"]:
-        text += f"{count(figures['rejected_rows'])} rejected, "
-    return text + (
-        f"state {count(figures['state_rows'])} rows {figures['state_bytes'] / 1e6:.1f} MB, "
-        f"workers {figures['slowest_worker_seconds']:.2f} s slowest "
-        f"{figures['mean_worker_seconds']:.2f} s mean"
-    )
-
-
-def _correlates(progress: Any) -> bool:
-    return observes(progress.observedMetrics or {}, "correlate", "nearest")
-
-
-def brief(error: Any) -> str:
-    """One line of the many of a Spark error: our own error if it is one of ours, else the first."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("anabranch.errors.")]
-    chosen = ours[-1].removeprefix("anabranch.errors.") if ours else (lines or ["unknown"])[0]
-    return chosen if len(chosen) <= 300 else chosen[:297] + "..."

@@ -13,7 +13,7 @@ from rich.text import Text
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.calls import count
 from anabranch.spark.metrics import _texts, observes
-from anabranch.spark.watch import BatchTable
+from anabranch.spark.watch_batches import BatchTable
 
 __all__ = ["AssemblyTable", "assembles"]
 

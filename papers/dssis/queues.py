@@ -17,10 +17,10 @@ import numpy as np
 import anabranch as ab
 from anabranch.assembly import close
 from anabranch.assembly.fitting import Erlang, HyperErlang, PhaseType, fit_hyper_erlang
-from anabranch.assembly.local import Assembled, assemble_arrays
-from anabranch.assembly.loop import Column
+from anabranch.assembly.table import Column
 from anabranch.errors import InvalidCall
 from benchmarks.measuring import machine
+from papers.dssis.arrays import Assembled, assemble_arrays
 from papers.dssis.queueing import bulk_queue, gg_infinity, ggc, linear_law, window_array
 from papers.dssis.tracing import LITERAL, Trace, generate_trace
 from papers.dssis.tracing.scoring import rows_of_windows, score

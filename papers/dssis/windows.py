@@ -20,9 +20,9 @@ import numpy as np
 
 import anabranch as ab
 from anabranch.assembly.closing import Closing
-from anabranch.assembly.local import Assembled, assemble_arrays
-from anabranch.assembly.loop import Column
+from anabranch.assembly.table import Column
 from benchmarks.measuring import machine
+from papers.dssis.arrays import Assembled, assemble_arrays
 from papers.dssis.tracing.accesslog import AccessLog, read_access_log
 from papers.dssis.tracing.generator import Trace, generate_trace
 from papers.dssis.tracing.scoring import Score, rows_of_sliding, rows_of_windows, score

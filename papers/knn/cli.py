@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
-from papers.screen import progress, write_figure
+from papers.screen import chosen, progress, write_figure
 
 if TYPE_CHECKING:
     from papers.knn.peers.figures import Memory, PeerFigure, PeerRecipe
@@ -123,10 +123,7 @@ def _recipe(
     from papers.knn.peers.figures import LINES, RECIPES
     from papers.knn.peers.settings import DATA
 
-    if figure not in RECIPES:
-        known = ", ".join(RECIPES)
-        raise InvalidCall("simulate", [f"there is no figure {figure!r}; known are {known}"])
-    recipe = RECIPES[figure].quick if quick else RECIPES[figure]
+    recipe = chosen(RECIPES, figure, quick)
     given = {key: value for key, value in choices.items() if value is not None}
     if recipe.axis in given:
         raise InvalidCall(

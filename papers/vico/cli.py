@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
-from papers.screen import progress, write_figure
+from papers.screen import chosen, progress, write_figure
 
 if TYPE_CHECKING:
     from papers.vico.simulation import Figure, Recipe
@@ -149,10 +149,7 @@ def _recipe(
 ) -> Recipe:
     from papers.vico.simulation import RECIPES
 
-    if figure not in RECIPES:
-        known = ", ".join(RECIPES)
-        raise InvalidCall("simulate", [f"there is no figure {figure!r}; known are {known}"])
-    recipe = RECIPES[figure].quick if quick else RECIPES[figure]
+    recipe = chosen(RECIPES, figure, quick)
     if methods is not None:
         names = tuple(part.strip() for part in methods.split(","))
         recipe = replace(recipe, methods=names)

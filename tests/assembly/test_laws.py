@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.assembly import close, kernel
+from anabranch.assembly import close, due
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, Emitted
-from anabranch.assembly.loop import CAUSES, Column
 from anabranch.assembly.store import AssembleNotes
+from anabranch.assembly.table import CAUSES, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.testing import Workers
@@ -304,7 +304,7 @@ def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     rows = [event(key, t) for t in range(1, 60) for key in range(4)]
     plain, cut = Bucket(POLICIES["gap"]), Bucket(POLICIES["gap"])
     plain.step(rows, 20)
-    monkeypatch.setattr(kernel, "_SLICE_BYTES", 1000)
+    monkeypatch.setattr(due, "_SLICE_BYTES", 1000)
     cut.step(rows, 20)
     assert len(cut.stored) > len(plain.stored) + 5
     for clock in (30, 500):

@@ -10,11 +10,11 @@ import pytest
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.learning import BINS, C_MET, C_MORE, C_REACHED, learn, new_knowledge
-from anabranch.assembly.local import assemble_arrays
-from anabranch.assembly.loop import CAUSES, Column
 from anabranch.assembly.store import AssembleNotes
+from anabranch.assembly.table import CAUSES, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import Slices
+from papers.dssis.arrays import assemble_arrays
 
 Gaps = Callable[[np.random.Generator], np.ndarray]
 
@@ -116,10 +116,11 @@ def test_what_is_learned_is_part_of_the_state_that_is_reported() -> None:
 
 def test_what_is_old_fades() -> None:
     """After very many instances a change of all kinds' ways still shows within some thousands."""
-    kinds, sizes, silences, ordered, common = new_knowledge({}, 2)
+    known = new_knowledge({}, 2)
+    common = known.common
     for count in (2, 1):
         for _ in range(20_000):
-            learn(kinds[0], sizes[0], silences[0], ordered[0], common, count, 5, 5, 0.5)
+            learn(known, 0, count, 5, 5, 0.5)
         # Of a kind that nobody knows: does a second event come?
         share = common[C_MORE + 1] / common[C_REACHED + 1]
         assert share > 0.9 if count == 2 else share < 0.2

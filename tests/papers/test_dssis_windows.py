@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.assembly.closing import Closing
-from anabranch.assembly.local import assemble_arrays
-from anabranch.assembly.loop import Column
+from anabranch.assembly.table import Column
+from papers.dssis.arrays import assemble_arrays
 from papers.dssis.tracing.accesslog import AccessLog, read_access_log
 from papers.dssis.tracing.generator import Trace, generate_trace
 from papers.dssis.tracing.scoring import LEVELS, rows_of_sliding, rows_of_windows, score

@@ -76,7 +76,7 @@ def two_workers(comparisons, pairs, **others):
 
 
 def test_a_table_counts_every_batch_once():
-    from anabranch.spark.watch import BatchTable
+    from anabranch.spark.watch_batches import BatchTable
 
     query, table = ScriptedQuery(), BatchTable(keep=2)
     assert table.update(query) == [] and "waiting" in table.caption
@@ -101,7 +101,7 @@ def test_a_table_counts_every_batch_once():
 
 
 def test_a_restarted_query_counts_on():
-    from anabranch.spark.watch import BatchTable
+    from anabranch.spark.watch_batches import BatchTable
 
     query, table = ScriptedQuery(), BatchTable()
     query.recentProgress = [progress(5, two_workers(10, 0))]
@@ -111,7 +111,7 @@ def test_a_restarted_query_counts_on():
 
 
 def test_the_table_fits_80_columns_and_shows_rejects_only_if_there_are():
-    from anabranch.spark.watch import BatchTable
+    from anabranch.spark.watch_batches import BatchTable
 
     query, table = ScriptedQuery(), BatchTable()
     query.recentProgress = [progress(100, two_workers(123_456_789, 1234))]
@@ -130,7 +130,7 @@ def test_the_table_fits_80_columns_and_shows_rejects_only_if_there_are():
 
 
 def test_a_query_without_a_correlation_is_told_so():
-    from anabranch.spark.watch import BatchTable
+    from anabranch.spark.watch_batches import BatchTable
 
     query, table = ScriptedQuery(), BatchTable()
     query.recentProgress = [progress(0, None)]
@@ -212,7 +212,7 @@ def test_watch_returns_when_the_query_ends(finished):
 
 
 def test_the_figures_of_a_real_query_are_right(finished, sent):
-    from anabranch.spark.watch import BatchTable
+    from anabranch.spark.watch_batches import BatchTable
 
     table = BatchTable()
     table.update(finished.query)
@@ -305,19 +305,19 @@ def test_the_demo_from_end_to_end(tmp_path):
 @pytest.mark.slow
 @pytest.mark.spark
 def test_ctrl_c_stops_the_demo_and_leaves_nothing_behind(tmp_path):
-    run = subprocess.Popen(
+    said = ""
+    with subprocess.Popen(
         [sys.executable, "-m", "anabranch.cli.main", "demo"],
         env={**os.environ, "TMPDIR": str(tmp_path)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-    )
-    assert run.stdout is not None
-    said = ""
-    for line in run.stdout:
-        said += line
-        if line.startswith("batch 0"):
-            run.send_signal(signal.SIGINT)
-    assert run.wait(timeout=120) == 130, said
+    ) as run:
+        assert run.stdout is not None
+        for line in run.stdout:
+            said += line
+            if line.startswith("batch 0"):
+                run.send_signal(signal.SIGINT)
+        assert run.wait(timeout=120) == 130, said
     assert said.rstrip().endswith("Stopped: the query and Spark have ended.")
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("anabranch")] == []

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.algorithm import FOREVER, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
 from anabranch.neighbours.methods.ranked import (
@@ -25,12 +25,12 @@ from anabranch.neighbours.methods.ranked import (
     whole_reports,
     whole_rows,
 )
-from anabranch.neighbours.methods.relaxed import reported, runs
+from anabranch.neighbours.methods.relaxed import Kept, reported
 
 __all__ = ["Probabilistic"]
 
 
-class Probabilistic(Algorithm):
+class Probabilistic(Kept):
     """PA: misses about as few as `error` says where the order of objects is random.
 
     Where distances to a query drift, the bound does not hold: if they grow, objects are forgotten
@@ -60,22 +60,13 @@ class Probabilistic(Algorithm):
         super().__init__(queries)
         self.error = error
         self.sizes = queries.k + reserve(queries.k, error)
-        self.offsets = np.zeros(len(queries) + 1, np.int64)
-        self.scores = np.empty(0)
-        self.ints = np.empty((0, 3), np.int64)
-
-    @property
-    def held(self) -> np.ndarray:
-        """How many objects each query keeps."""
-        return np.diff(self.offsets)
 
     def _added(self, count: int) -> None:
-        self.offsets = np.append(self.offsets, np.full(count, self.offsets[-1]))
+        super()._added(count)
         self.sizes = self.queries.k + reserve(self.queries.k, self.error)
 
     def _kept(self, places: np.ndarray) -> None:
-        self.offsets, rows = runs(self.offsets, places)
-        self.scores, self.ints = self.scores[rows], self.ints[rows]
+        super()._kept(places)
         self.sizes = self.sizes[places]
 
     def _run(

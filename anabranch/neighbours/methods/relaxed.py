@@ -13,25 +13,15 @@ from anabranch.neighbours.lists.scoring import CHUNK, fill, root
 from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
 from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload
 
-__all__ = ["Relaxed", "Skybands"]
+__all__ = ["Kept", "Relaxed", "Skybands"]
 
 
-class Skybands(Algorithm):
-    """State shared by the algorithms that keep k-skybands.
+class Kept(Algorithm):
+    """State shared by the algorithms that keep objects of each query, one query after another."""
 
-    The skybands lie one after another: of each query first the best, in rank order, then the
-    candidates, in arrival order.
-    """
-
-    def __init__(self, queries: Queries, gamma: float = 0.2) -> None:
-        if not gamma >= 0:
-            raise InvalidCall(self.name, [f"gamma must not be negative, got {gamma}"])
+    def __init__(self, queries: Queries) -> None:
         super().__init__(queries)
-        self.gamma = gamma
-        m = len(queries)
-        self.offsets = np.zeros(m + 1, np.int64)
-        self.tops = np.zeros(m, np.int64)
-        self.limit = np.zeros(m, np.int64)
+        self.offsets = np.zeros(len(queries) + 1, np.int64)
         self.scores = np.empty(0)
         self.ints = np.empty((0, 3), np.int64)
 
@@ -42,12 +32,33 @@ class Skybands(Algorithm):
 
     def _added(self, count: int) -> None:
         self.offsets = np.append(self.offsets, np.full(count, self.offsets[-1]))
-        self.tops = np.append(self.tops, np.zeros(count, np.int64))
-        self.limit = np.append(self.limit, np.zeros(count, np.int64))
 
     def _kept(self, places: np.ndarray) -> None:
         self.offsets, rows = runs(self.offsets, places)
         self.scores, self.ints = self.scores[rows], self.ints[rows]
+
+
+class Skybands(Kept):
+    """State shared by the algorithms that keep k-skybands.
+
+    Of each query come first the best, in rank order, then the candidates, in arrival order.
+    """
+
+    def __init__(self, queries: Queries, gamma: float = 0.2) -> None:
+        if not gamma >= 0:
+            raise InvalidCall(self.name, [f"gamma must not be negative, got {gamma}"])
+        super().__init__(queries)
+        self.gamma = gamma
+        self.tops = np.zeros(len(queries), np.int64)
+        self.limit = np.zeros(len(queries), np.int64)
+
+    def _added(self, count: int) -> None:
+        super()._added(count)
+        self.tops = np.append(self.tops, np.zeros(count, np.int64))
+        self.limit = np.append(self.limit, np.zeros(count, np.int64))
+
+    def _kept(self, places: np.ndarray) -> None:
+        super()._kept(places)
         self.tops, self.limit = self.tops[places], self.limit[places]
 
 

@@ -22,6 +22,7 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import connected_components
 
 from anabranch.flow.process import njit
+from anabranch.placement.conflicts.trees import Conflicts, cover_trees
 from anabranch.placement.devices.program import solve_binary
 
 __all__ = ["Cover", "Ladder", "ladders", "levelled_cover"]
@@ -105,7 +106,8 @@ def levelled_cover(ladder: Ladder, a: np.ndarray, b: np.ndarray, time_limit: flo
     taken = np.full(units, -1)
     on_tree = tree[component[ends[0]]]
     if on_tree.any():
-        _tree(ladder.offsets, ladder.extra, ends[0], ends[1], a, b, on_tree, taken)
+        conflicts = Conflicts(ends[0][on_tree], ends[1][on_tree], a[on_tree], b[on_tree])
+        cover_trees(ladder, conflicts, taken)
     method = np.where(tree, "levelled tree", "lp kernel").astype(object)
     slack = np.zeros(count)
     if not tree.all():
@@ -293,84 +295,3 @@ def _extras(unit, rate, price, up, value):
                 kept += price[k]
                 k -= 1
     return extra, best
-
-
-@njit
-def _tree(offsets, extra, unit_a, unit_b, entry_a, entry_b, on_tree, taken):
-    units = len(offsets) - 1
-    starts = np.zeros(units + 1, np.int64)
-    for k in range(len(unit_a)):
-        if on_tree[k]:
-            starts[unit_a[k] + 1] += 1
-            starts[unit_b[k] + 1] += 1
-    for u in range(units):
-        starts[u + 1] += starts[u]
-    at = starts[:-1].copy()
-    other = np.empty(starts[units], np.int64)
-    mine = np.empty(starts[units], np.int64)  # my entry that resolves the conflict
-    theirs = np.empty(starts[units], np.int64)
-    for k in range(len(unit_a)):
-        if on_tree[k]:
-            i, j = unit_a[k], unit_b[k]
-            other[at[i]], mine[at[i]], theirs[at[i]] = j, entry_a[k], entry_b[k]
-            at[i] += 1
-            other[at[j]], mine[at[j]], theirs[at[j]] = i, entry_b[k], entry_a[k]
-            at[j] += 1
-    # State 0 of a unit is "no level"; state s is its entry offsets[u] + s - 1.
-    base = offsets + np.arange(units + 1)
-    state_cost = np.zeros(base[units])
-    parent = np.full(units, -1, np.int64)
-    up_mine = np.full(units, -1, np.int64)  # the entry of this unit on the edge to its parent
-    up_theirs = np.full(units, -1, np.int64)
-    seen = np.zeros(units, np.bool_)
-    order = np.empty(units, np.int64)
-    count = 0
-    for root in range(units):
-        if seen[root] or starts[root] == starts[root + 1]:
-            continue
-        seen[root] = True
-        order[count] = root
-        head = count
-        count += 1
-        while head < count:
-            u = order[head]
-            head += 1
-            for k in range(starts[u], starts[u + 1]):
-                v = other[k]
-                if not seen[v]:
-                    seen[v] = True
-                    parent[v], up_mine[v], up_theirs[v] = u, theirs[k], mine[k]
-                    order[count] = v
-                    count += 1
-    delta = np.zeros(base[units])
-    whole = np.zeros(units)
-    for k in range(count - 1, -1, -1):
-        u = order[k]
-        first, states = base[u], base[u + 1] - base[u]
-        running = whole[u]
-        free, forced = np.inf, np.inf
-        need = up_mine[u] - offsets[u] + 1 if parent[u] >= 0 else 0
-        for s in range(states):
-            running += delta[first + s]
-            state_cost[first + s] = running + (extra[offsets[u] + s - 1] if s > 0 else 0.0)
-            free = min(free, state_cost[first + s])
-            if s >= need:
-                forced = min(forced, state_cost[first + s])
-        p = parent[u]
-        if p >= 0:
-            whole[p] += forced
-            delta[base[p] + up_theirs[u] - offsets[p] + 1] += free - forced
-    state = np.zeros(units, np.int64)
-    for k in range(count):
-        u = order[k]
-        first, states = base[u], base[u + 1] - base[u]
-        low = 0
-        p = parent[u]
-        if p >= 0 and state[p] < up_theirs[u] - offsets[p] + 1:
-            low = up_mine[u] - offsets[u] + 1
-        choice = low
-        for s in range(low + 1, states):
-            if state_cost[first + s] < state_cost[first + choice]:
-                choice = s
-        state[u] = choice
-        taken[u] = offsets[u] + choice - 1 if choice > 0 else -1

@@ -62,9 +62,7 @@ def resolve(
     `known` are components that were resolved before and are still valid: if the same devices meet
     again, their old answer is used.
     """
-    location, contested = _claim(
-        graph.offsets, graph.inputs, graph.rates, graph.home, local.threshold
-    )
+    location, contested = _claim(graph.rows, graph.home, local.threshold)
     order = np.argsort(local.view, kind="stable")
     view, device = local.view[order], local.device[order]
     again = np.zeros(len(view), bool)
@@ -244,7 +242,9 @@ def _pairs_within(group: np.ndarray, member: np.ndarray) -> tuple[np.ndarray, np
 
 
 @njit
-def _claim(offsets, inputs, rates, home, threshold):
+def _claim(rows, home, threshold):
+    # v: a view, e: a row, s: a source; a view goes to the first that wants it.
+    offsets, inputs, rates = rows
     views = len(offsets) - 1
     location = np.full(views, -1, np.int32)
     twice = np.zeros(views, np.bool_)

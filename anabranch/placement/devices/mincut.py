@@ -7,12 +7,13 @@ t is here. The source side that is smallest is taken: with equal costs both ways
 sets of different devices never meet.
 
 The networks of all devices are independent and are cut in one go, by Dinic's method on float64
-capacities; SciPy's maximum flow takes 32-bit integers only.
+capacities.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -138,8 +139,32 @@ def smallest_side(
     )
 
 
+class _Residual(NamedTuple):
+    """Arcs and their reverses: those of node n are ``starts[n]:starts[n + 1]``."""
+
+    starts: np.ndarray
+    to: np.ndarray
+    back: np.ndarray  # the reverse of each
+    room: np.ndarray  # what still fits through
+
+
+# Written by hand because SciPy's maximum flow takes 32-bit integers only (rates are float64), and a
+# linear program is far slower. Letters: n a node, k an arc, p a position on the path.
+
+
 @njit
 def _dinic(nodes, tail, head, capacity, tiny):
+    net = _residual(nodes, tail, head, capacity)
+    depth = np.empty(nodes, np.int64)
+    queue = np.empty(nodes, np.int64)
+    path = np.empty(nodes + 1, np.int64)
+    while _layer(net, depth, queue, tiny):
+        _block(net, depth, path, tiny)
+    return depth >= 0
+
+
+@njit
+def _residual(nodes, tail, head, capacity):
     arcs = len(tail)
     starts = np.zeros(nodes + 1, np.int64)
     for k in range(arcs):
@@ -157,56 +182,69 @@ def _dinic(nodes, tail, head, capacity, tiny):
         at[head[k]] += 1
         to[i], back[i], room[i] = head[k], j, capacity[k]
         to[j], back[j], room[j] = tail[k], i, 0.0
-    depth = np.empty(nodes, np.int64)
-    queue = np.empty(nodes, np.int64)
-    path = np.empty(nodes + 1, np.int64)
+    return _Residual(starts, to, back, room)
+
+
+@njit
+def _layer(net, depth, queue, tiny):
+    # How far each node is from the source; whether the sink can be reached.
+    starts, to, _, room = net
+    depth[:] = -1
+    depth[_SOURCE] = 0
+    queue[0] = _SOURCE
+    first, last = 0, 1
+    while first < last:
+        n = queue[first]
+        first += 1
+        for k in range(starts[n], starts[n + 1]):
+            if room[k] > tiny and depth[to[k]] < 0:
+                depth[to[k]] = depth[n] + 1
+                queue[last] = to[k]
+                last += 1
+    return depth[_SINK] >= 0
+
+
+@njit
+def _block(net, depth, path, tiny):
+    # Push along paths that go one layer further with each arc, until none is left.
+    starts, to, back, room = net
+    cursor = starts[:-1].copy()
+    length = 0
+    n = _SOURCE
     while True:
-        depth[:] = -1
-        depth[0] = 0
-        queue[0] = 0
-        first, last = 0, 1
-        while first < last:
-            n = queue[first]
-            first += 1
-            for k in range(starts[n], starts[n + 1]):
-                if room[k] > tiny and depth[to[k]] < 0:
-                    depth[to[k]] = depth[n] + 1
-                    queue[last] = to[k]
-                    last += 1
-        if depth[1] < 0:
-            return depth >= 0
-        cursor = starts[:-1].copy()
-        length = 0
-        n = 0
-        while True:
-            if n == 1:
-                flow = np.inf
-                for p in range(length):
-                    flow = min(flow, room[path[p]])
-                for p in range(length):
-                    room[path[p]] -= flow
-                    room[back[path[p]]] += flow
-                # Go on from the tail of the first arc that is now full.
-                for p in range(length):
-                    if room[path[p]] <= tiny:
-                        n = to[back[path[p]]]
-                        length = p
-                        break
-                continue
-            moved = False
-            while cursor[n] < starts[n + 1]:
-                k = cursor[n]
-                if room[k] > tiny and depth[to[k]] == depth[n] + 1:
-                    path[length] = k
-                    length += 1
-                    n = to[k]
-                    moved = True
-                    break
-                cursor[n] += 1
-            if moved:
-                continue
-            if n == 0:
-                break
-            length -= 1
+        if n == _SINK:
+            length = _push(net, path, length, tiny)
             n = to[back[path[length]]]
+            continue
+        moved = False
+        while cursor[n] < starts[n + 1]:
+            k = cursor[n]
+            if room[k] > tiny and depth[to[k]] == depth[n] + 1:
+                path[length] = k
+                length += 1
+                n = to[k]
+                moved = True
+                break
             cursor[n] += 1
+        if moved:
+            continue
+        if n == _SOURCE:
+            return
+        length -= 1
+        n = to[back[path[length]]]
+        cursor[n] += 1
+
+
+@njit
+def _push(net, path, length, tiny):
+    # Fill the path; where on it the first arc is that is now full.
+    flow = np.inf
+    for p in range(length):
+        flow = min(flow, net.room[path[p]])
+    full = length
+    for p in range(length - 1, -1, -1):
+        net.room[path[p]] -= flow
+        net.room[net.back[path[p]]] += flow
+        if net.room[path[p]] <= tiny:
+            full = p
+    return full

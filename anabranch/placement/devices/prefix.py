@@ -65,22 +65,8 @@ def source_levels(graph: ViewGraph, skip: np.ndarray) -> Levels:
         raise ValueError("source_levels is for shared streams")
     limit = np.zeros(0) if graph.capacity is None else graph.capacity
     load = np.zeros(0) if graph.load is None else graph.load
-    bar = _source_bars(
-        graph.offsets, graph.inputs, graph.rates, graph.home, graph.up, graph.down, skip
-    )
-    threshold, value = _source_choose(
-        graph.offsets,
-        graph.inputs,
-        graph.rates,
-        graph.home,
-        graph.up,
-        graph.down,
-        skip,
-        bar,
-        limit,
-        load,
-    )
-    return Levels(threshold, value)
+    bar = _source_bars(graph.rows, graph.links, skip)
+    return Levels(*_source_choose(graph.rows, graph.links, skip, bar, limit, load))
 
 
 def sharing_devices(graph: ViewGraph) -> np.ndarray:
@@ -92,20 +78,14 @@ def sharing_devices(graph: ViewGraph) -> np.ndarray:
     sizes = np.diff(graph.offsets)
     if np.all(np.diff(of.offsets) <= 1) and sizes.max(initial=0) <= _WIDE:
         # One stream per device: a download is shared if two streams meet in two views.
-        found: np.ndarray = _meeting_twice(graph.offsets, graph.inputs, graph.home, graph.devices)
+        found: np.ndarray = _meeting_twice(graph.rows, graph.home, graph.devices)
         return found
-    read = graph.consumers
-    found = _sharing(
-        graph.offsets,
-        graph.inputs,
-        graph.row_view,
-        graph.home,
-        of.offsets,
-        of.rows,
-        read.offsets,
-        read.rows,
-    )
+    found = _sharing(graph.rows, graph.consumers, graph.row_view, graph.home, of)
     return found
+
+
+# Letters: v a view, e a row, s a source, d a device, u a unit (what picks a level: a source, or a
+# source on a device), k a position.
 
 
 @njit
@@ -194,7 +174,9 @@ def _others(rates, first, last, own, whole):
 
 
 @njit
-def _source_bars(offsets, inputs, rates, home, up, down, skip):
+def _source_bars(rows, links, skip):
+    offsets, inputs, rates = rows
+    home, up, down = links
     bar = np.zeros(len(home))
     for v in range(len(offsets) - 1):
         first, last = offsets[v], offsets[v + 1]
@@ -210,15 +192,24 @@ def _source_bars(offsets, inputs, rates, home, up, down, skip):
 
 
 @njit
-def _source_choose(offsets, inputs, rates, home, up, down, skip, bar, limit, load):
-    sources = len(home)
-    starts = np.zeros(sources + 1, np.int64)
-    for e in range(len(inputs)):
-        s = inputs[e]
-        if rates[e] > bar[s] and home[s] >= 0 and not skip[home[s]]:
+def _above(rows, home, skip, bar):
+    # Where the rows of each source begin that are above its bar.
+    starts = np.zeros(len(home) + 1, np.int64)
+    for e in range(len(rows.inputs)):
+        s = rows.inputs[e]
+        if rows.rates[e] > bar[s] and home[s] >= 0 and not skip[home[s]]:
             starts[s + 1] += 1
-    for s in range(sources):
+    for s in range(len(home)):
         starts[s + 1] += starts[s]
+    return starts
+
+
+@njit
+def _source_choose(rows, links, skip, bar, limit, load):
+    offsets, inputs, rates = rows
+    home, up, down = links
+    sources = len(home)
+    starts = _above(rows, home, skip, bar)
     at = starts[:-1].copy()
     kept_rates = np.empty(starts[sources])
     kept_prices = np.empty(starts[sources])
@@ -246,51 +237,66 @@ def _source_choose(offsets, inputs, rates, home, up, down, skip, bar, limit, loa
 
 
 @njit
-def _sharing(offsets, inputs, row_view, home, of_starts, of_sources, read_starts, read_rows):
-    devices, views = len(of_starts) - 1, len(offsets) - 1
+def _holding_two(rows, home, devices):
+    # Devices that hold two inputs of one view.
     found = np.zeros(devices, np.bool_)
-    # Two inputs of one view on one device.
     seen = np.full(devices, -1, np.int32)
-    for v in range(views):
-        for e in range(offsets[v], offsets[v + 1]):
-            d = home[inputs[e]]
+    for v in range(len(rows.offsets) - 1):
+        for e in range(rows.offsets[v], rows.offsets[v + 1]):
+            d = home[rows.inputs[e]]
             if d >= 0:
                 if seen[d] == v:
                     found[d] = True
                 seen[d] = v
-    # Only streams with two readers can serve two: a wide view over others has nothing to look at.
-    starts = np.zeros(views + 1, np.int64)
-    several = np.empty(len(inputs), np.int32)
-    count = 0
-    for v in range(views):
-        for e in range(offsets[v], offsets[v + 1]):
-            u = inputs[e]
-            if read_starts[u + 1] - read_starts[u] > 1:
-                several[count] = u
-                count += 1
-        starts[v + 1] = count
-    stamp = np.full(len(home), -1, np.int32)
-    for d in range(devices):
-        for k in range(of_starts[d], of_starts[d + 1]):
-            s = of_sources[k]
-            for j in range(read_starts[s], read_starts[s + 1]):
-                if found[d]:
-                    break
-                v = row_view[read_rows[j]]
-                for e in range(starts[v], starts[v + 1]):
-                    u = several[e]
-                    if home[u] == d:
-                        continue
-                    if stamp[u] == d:
-                        found[d] = True
-                        break
-                    stamp[u] = d
     return found
 
 
 @njit
-def _meeting_twice(offsets, inputs, home, devices):
-    sources, views = len(home), len(offsets) - 1
+def _read_by_several(rows, read):
+    # Only streams with two readers can serve two: a wide view over others has nothing to look at.
+    views = len(rows.offsets) - 1
+    starts = np.zeros(views + 1, np.int64)
+    several = np.empty(len(rows.inputs), np.int32)
+    count = 0
+    for v in range(views):
+        for e in range(rows.offsets[v], rows.offsets[v + 1]):
+            s = rows.inputs[e]
+            if read.offsets[s + 1] - read.offsets[s] > 1:
+                several[count] = s
+                count += 1
+        starts[v + 1] = count
+    return starts, several
+
+
+@njit
+def _sharing(rows, read, row_view, home, of):
+    devices = len(of.offsets) - 1
+    found = _holding_two(rows, home, devices)
+    starts, several = _read_by_several(rows, read)
+    stamp = np.full(len(home), -1, np.int32)
+    for d in range(devices):
+        for k in range(of.offsets[d], of.offsets[d + 1]):
+            s = of.rows[k]
+            for j in range(read.offsets[s], read.offsets[s + 1]):
+                if found[d]:
+                    break
+                v = row_view[read.rows[j]]
+                for e in range(starts[v], starts[v + 1]):
+                    other = several[e]
+                    if home[other] == d:
+                        continue
+                    if stamp[other] == d:
+                        found[d] = True
+                        break
+                    stamp[other] = d
+    return found
+
+
+@njit
+def _partners(rows, sources):
+    # Each pair of streams that meet in a view, under the smaller of the two.
+    offsets, inputs = rows.offsets, rows.inputs
+    views = len(offsets) - 1
     starts = np.zeros(sources + 1, np.int64)
     for v in range(views):
         first, last = offsets[v], offsets[v + 1]
@@ -299,7 +305,6 @@ def _meeting_twice(offsets, inputs, home, devices):
                 starts[min(inputs[i], inputs[j]) + 1] += 1
     for s in range(sources):
         starts[s + 1] += starts[s]
-    # Each pair of streams under the smaller of the two.
     partner = np.empty(starts[sources], np.int32)
     at = starts[:-1].copy()
     for v in range(views):
@@ -309,15 +314,22 @@ def _meeting_twice(offsets, inputs, home, devices):
                 low = min(inputs[i], inputs[j])
                 partner[at[low]] = max(inputs[i], inputs[j])
                 at[low] += 1
+    return starts, partner
+
+
+@njit
+def _meeting_twice(rows, home, devices):
+    sources = len(home)
+    starts, partner = _partners(rows, sources)
     found = np.zeros(devices, np.bool_)
     stamp = np.full(sources, -1, np.int32)
     for s in range(sources):
         for k in range(starts[s], starts[s + 1]):
-            u = partner[k]
-            if stamp[u] == s:
+            other = partner[k]
+            if stamp[other] == s:
                 if home[s] >= 0:
                     found[home[s]] = True
-                if home[u] >= 0:
-                    found[home[u]] = True
-            stamp[u] = s
+                if home[other] >= 0:
+                    found[home[other]] = True
+            stamp[other] = s
     return found

@@ -15,7 +15,7 @@ import numpy as np
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from anabranch.spark.demo.broadcast import SECOND, Broadcast, pairs_in_window
+from anabranch.spark.demo.broadcast import SECOND, Broadcast, Newsroom, pairs_in_window
 from anabranch.spark.demo.verdict import Measured
 from anabranch.spark.demo.writer import write_rows
 
@@ -55,13 +55,11 @@ def constant_key_join(
 
 def measure_constant_key_join(
     spark: SparkSession,
+    newsroom: Newsroom,
     broadcast: Broadcast,
     folder: Path,
     *,
     rows: int,
-    threshold: float,
-    window: float,
-    late: float,
     seconds: float,
     idle: Callable[[], None],
 ) -> Measured:
@@ -71,12 +69,14 @@ def measure_constant_key_join(
     ----------
     spark
         A session; the join runs in a new one beside it, with Spark's own default state store.
+    newsroom
+        Says what to find: cosine, window and lateness.
     broadcast
         Where the slice, of about `rows` rows a channel, is taken from.
     folder
         An empty folder for files and checkpoint.
-    rows, threshold, window, late
-        The size of the slice; the cosine to reach, and seconds.
+    rows
+        The size of the slice.
     seconds
         When to stop it; only batches that finished count.
     idle
@@ -93,7 +93,13 @@ def measure_constant_key_join(
         for side in (0, 1)
     )
     query = (
-        constant_key_join(left, right, threshold=threshold, window=window, late=late)
+        constant_key_join(
+            left,
+            right,
+            threshold=newsroom.threshold,
+            window=newsroom.window,
+            late=newsroom.late,
+        )
         .writeStream.format("memory")
         .queryName(_NAME)
         .outputMode("append")
@@ -119,7 +125,7 @@ def measure_constant_key_join(
     return Measured(
         rows=sum(len(positions) for positions in seen),
         comparisons=pairs_in_window(
-            frames[0].t[seen[0]], frames[1].t[seen[1]], int(window * SECOND)
+            frames[0].t[seen[0]], frames[1].t[seen[1]], int(newsroom.window * SECOND)
         ),
         seconds=sum(dict(progress.durationMs)["triggerExecution"] for progress in done) / 1000,
         pairs={(row["l_id"], row["r_id"]) for row in session.table(_NAME).collect()},

@@ -35,7 +35,8 @@ from anabranch.spark.demo.constantkey import measure_constant_key_join
 from anabranch.spark.demo.verdict import Measured, Streamed, Verdict
 from anabranch.spark.demo.writer import LiveWriter
 from anabranch.spark.settings import configure
-from anabranch.spark.watch import BatchTable, Interrupt, brief
+from anabranch.spark.watch import Interrupt
+from anabranch.spark.watch_batches import BatchTable, brief
 
 __all__ = ["DemoFailed", "DemoSettings", "run_demo"]
 
@@ -130,12 +131,10 @@ def _play(
             with _waiting(console, f"{text}: at most {_JOIN_SECONDS:.0f} s"):
                 joined = measure_constant_key_join(
                     spark,
+                    newsroom,
                     broadcast,
                     folder / "join",
                     rows=_JOIN_ROWS,
-                    threshold=newsroom.threshold,
-                    window=newsroom.window,
-                    late=newsroom.late,
                     seconds=_JOIN_SECONDS,
                     idle=interrupt.check,
                 )

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from anabranch.assembly.local import Assembled
-from anabranch.assembly.loop import Column
+from anabranch.assembly.table import Column
+from papers.dssis.arrays import Assembled
 
 __all__ = ["LEVELS", "Score", "rows_of_sliding", "rows_of_windows", "score"]
 

@@ -1,4 +1,4 @@
-"""Figures of the simulated peers as pictures; matplotlib is needed here only."""
+"""Figures of the simulated peers as pictures."""
 
 from __future__ import annotations
 
@@ -6,26 +6,17 @@ from pathlib import Path
 
 import numpy as np
 
-from anabranch.errors import AnabranchError
 from papers.knn.peers.figures import MEASURES, PeerFigure, spread
+from papers.screen import pyplot, save
 
 __all__ = ["draw"]
 
 
 def draw(figure: PeerFigure, path: Path) -> Path:
     """Write the picture of a figure as PNG: a panel for each data set and measure."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise AnabranchError(
-            "pictures need matplotlib: pip install matplotlib, or ask for the JSON alone"
-        ) from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
     recipe = figure.recipe
     panels = [(data, measure) for data in recipe.data for measure in recipe.measures]
-    drawing, axes = pyplot.subplots(
+    drawing, axes = pyplot().subplots(
         1, len(panels), figsize=(1 + 3.7 * len(panels), 4), squeeze=False
     )
     for axis, (data, measure) in zip(axes[0], panels, strict=True):
@@ -44,8 +35,4 @@ def draw(figure: PeerFigure, path: Path) -> Path:
     axes[0][0].legend(fontsize="small")
     name = f"figure {recipe.name}" if recipe.name.isdigit() else recipe.name
     drawing.suptitle(f"D-ZaLaPS, {name}: {recipe.title}")
-    drawing.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=100)
-    pyplot.close(drawing)
-    return path
+    return save(drawing, path, dpi=100)

@@ -7,14 +7,53 @@ queries of a peer that are interested in a cell; where it is not zero the peer's
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from anabranch.flow.process import njit
 
-__all__ = ["announce", "cells_by_distance", "refresh", "shift"]
+__all__ = ["Cells", "announce", "cells_by_distance", "refresh", "shift"]
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+
+class Cells(NamedTuple):
+    """Who wants to hear of objects in which cells.
+
+    Attributes
+    ----------
+    order, reach, extent
+        All cells from near to far of a query and their least distances, and how many of them are
+        its cells of interest.
+    said, slack
+        The radius that a query announced, and the share by which it may reach too far.
+    cover, owner, mark
+        How many queries of a peer are interested in a cell; the peer that a cell belongs to; for
+        each peer the last change it was told of, and in the last entry how many there were.
+    boxes, mergers
+        The boxes of cells around queries, if mergers are boxes, and around those of a peer.
+    members, starts
+        Queries by peer, and where those of each peer start.
+    centres, resolution
+        The points of queries, and cells along an axis.
+    """
+
+    order: np.ndarray
+    reach: np.ndarray
+    extent: np.ndarray
+    said: np.ndarray
+    slack: float
+    cover: np.ndarray
+    owner: np.ndarray
+    mark: np.ndarray
+    boxes: np.ndarray
+    mergers: np.ndarray
+    members: np.ndarray
+    starts: np.ndarray
+    centres: np.ndarray
+    resolution: int
 
 
 def cells_by_distance(points: np.ndarray, resolution: int) -> tuple[np.ndarray, np.ndarray]:
@@ -47,34 +86,32 @@ def cells_by_distance(points: np.ndarray, resolution: int) -> tuple[np.ndarray, 
 
 
 @njit(nogil=True)
-def announce(
-    q, peer, radius, order, reach, extent, said, slack, cover, owner, mark,
-    boxes, mergers, members, starts, centres, resolution,
-):  # pragma: no cover  # fmt: skip
+def announce(cells, q, peer, radius):  # pragma: no cover
     """Make the cells of interest of a query those within `radius`; returns merger updates.
 
-    One message goes to each foreign peer with cells that enter or leave the merger. `mark` tells
-    for each peer the last change it was told of; its last entry counts changes. Where there are
-    `boxes`, the merger is the box around all cells of interest of the peer's queries.
+    One message goes to each foreign peer with cells that enter or leave the merger. Where there are
+    boxes, the merger is the box around all cells of interest of the peer's queries.
 
-    With some `slack` they reach further than needed by that share, and remain as `said` until the
+    With some slack they reach further than needed by that share, and remain as said until the
     radius outgrows them or is less than them by twice that share.
     """
+    slack, said = cells.slack, cells.said
     if slack > 0:
         if radius <= said[q] <= radius * (1 + slack) * (1 + slack):
             return 0
         radius *= 1 + slack
         said[q] = radius
-    if len(boxes):
-        if not _enclose(boxes[q], centres[q], radius, resolution):
+    if len(cells.boxes):
+        if not _enclose(cells.boxes[q], cells.centres[q], radius, cells.resolution):
             return 0
-        return refresh(peer, boxes, mergers, members, starts, cover, owner, mark, resolution)
-    cells, reaches = order[q], reach[q]
-    n, messages, total = extent[q], 0, len(cells)
+        return refresh(cells, peer)
+    cover, owner, mark = cells.cover, cells.owner, cells.mark
+    order, reaches = cells.order[q], cells.reach[q]
+    n, messages, total = cells.extent[q], 0, len(order)
     now = mark[-1] + 1
     mark[-1] = now
     while n < total and reaches[n] <= radius:
-        c = cells[n]
+        c = order[n]
         if cover[c, peer] == 0:
             z = owner[c]
             if z != peer and mark[z] != now:
@@ -84,14 +121,14 @@ def announce(
         n += 1
     while n > 0 and reaches[n - 1] > radius:
         n -= 1
-        c = cells[n]
+        c = order[n]
         cover[c, peer] -= 1
         if cover[c, peer] == 0:
             z = owner[c]
             if z != peer and mark[z] != now:
                 mark[z] = now
                 messages += 1
-    extent[q] = n
+    cells.extent[q] = n
     return messages
 
 
@@ -112,26 +149,23 @@ def _enclose(box, centre, radius, resolution):  # pragma: no cover
 
 
 @njit(nogil=True)
-def refresh(
-    peer, boxes, mergers, members, starts, cover, owner, mark, resolution
-):  # pragma: no cover  # fmt: skip
+def refresh(cells, peer):  # pragma: no cover
     """Make a peer's merger the box around the boxes of its queries; returns merger updates."""
-    d = boxes.shape[1]
-    old, new = mergers[peer].copy(), mergers[peer]
+    boxes, members, mark, resolution = cells.boxes, cells.members, cells.mark, cells.resolution
+    old, new = cells.mergers[peer].copy(), cells.mergers[peer]
     new[:, 0], new[:, 1] = resolution, 0
-    for at in range(starts[peer], starts[peer + 1]):
+    for at in range(cells.starts[peer], cells.starts[peer + 1]):
         box = boxes[members[at]]
         if box[0, 0] < box[0, 1]:
-            for axis in range(d):
+            for axis in range(boxes.shape[1]):
                 new[axis, 0] = min(new[axis, 0], box[axis, 0])
                 new[axis, 1] = max(new[axis, 1], box[axis, 1])
     if (old == new).all():
         return 0
-    now, messages = mark[-1] + 1, 0
-    mark[-1] = now
-    messages += _paint(peer, old, new, 0, cover, owner, mark, resolution)
-    messages += _paint(peer, new, old, 1, cover, owner, mark, resolution)
-    return messages
+    cover, owner = cells.cover, cells.owner
+    mark[-1] += 1
+    messages = _paint(peer, old, new, 0, cover, owner, mark, resolution)
+    return messages + _paint(peer, new, old, 1, cover, owner, mark, resolution)
 
 
 @njit(nogil=True)
@@ -183,13 +217,15 @@ def _fill(peer, box, value, cover, owner, mark, resolution):  # pragma: no cover
 
 
 @njit(nogil=True)
-def shift(q, old, new, order, extent, cover, owner, mark):  # pragma: no cover
+def shift(cells, q, old, new):  # pragma: no cover
     """Move a query with its cells of interest to another peer; returns merger updates."""
+    cover, owner, mark, order = cells.cover, cells.owner, cells.mark, cells.order[q]
+    extent = cells.extent[q]
     now = mark[-1] + 2
     mark[-1] = now
     messages = 0
-    for i in range(extent[q]):
-        c = order[q, i]
+    for i in range(extent):
+        c = order[i]
         z = owner[c]
         cover[c, old] -= 1
         if cover[c, old] == 0 and z != old and mark[z] != now:
@@ -197,8 +233,8 @@ def shift(q, old, new, order, extent, cover, owner, mark):  # pragma: no cover
             messages += 1
     now += 1
     mark[-1] = now
-    for i in range(extent[q]):
-        c = order[q, i]
+    for i in range(extent):
+        c = order[i]
         z = owner[c]
         if cover[c, new] == 0 and z != new and mark[z] != now:
             mark[z] = now

@@ -1,12 +1,8 @@
 """The simulated network: overlay, queries, mergers and messages (paper, section 5)."""
 
-# Compiled functions are called with their arguments in groups, which mypy cannot follow.
-# mypy: disable-error-code="call-arg"
-
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +10,7 @@ from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.reserve import reserve
 from papers.knn.peers import passage
 from papers.knn.peers.data import cells_of
-from papers.knn.peers.interest import announce, cells_by_distance, refresh, shift
+from papers.knn.peers.interest import Cells, announce, cells_by_distance, refresh, shift
 from papers.knn.peers.overlay import Overlay
 from papers.knn.peers.settings import PeerSettings
 
@@ -147,52 +143,55 @@ class Network:
         points = np.ascontiguousarray(points)
         cells = cells_of(points, self.settings.resolution)
         room = max(4096, 4 * len(self._points) * (self.settings.k + 1))
-        out, far = np.empty((room, 4), np.int64), np.empty(room)
-        counters = np.zeros(2, np.int64)
+        new = passage.Objects(self.published, points, cells)
+        reports = passage.Reports(
+            np.zeros(2, np.int64), self.heard, np.empty((room, 4), np.int64), np.empty(room)
+        )
         done, found = 0, []
         while done < len(points):
             before = done
-            done, count = self._pass(points, cells, counters, out, far, done)
-            found.append(out[:count, :2].copy())
+            done, count = self._pass(new, reports, done)
+            found.append(reports.out[:count, :2].copy())
             if done == before and not count:  # no room for candidates: they may be all the window
                 self._grow()
         self.published += len(points)
         self.messages["notify rendezvous peer"] += len(points)
-        self.messages["notify interested peer"] += int(counters[passage.INTERESTED])
-        self.messages["merger update"] += int(counters[passage.MERGER])
-        reports = np.concatenate(found)
-        self.messages["notify owner peer"] += len(reports)
-        return reports[:, 0], reports[:, 1]
+        self.messages["notify interested peer"] += int(reports.counters[passage.INTERESTED])
+        self.messages["merger update"] += int(reports.counters[passage.MERGER])
+        hits = np.concatenate(found)
+        self.messages["notify owner peer"] += len(hits)
+        return hits[:, 0], hits[:, 1]
 
     @property
     def merged_cells(self) -> float:
         """Mean share of all cells that a peer's merger covers now."""
         return float((self._cover > 0).sum() / self._cover.shape[0] / len(self.overlay.zones))
 
-    def _pass(
-        self, points: np.ndarray, cells: np.ndarray, counters: np.ndarray, out: Any, far: Any,
-        done: int,
-    ) -> tuple[int, int]:  # fmt: skip
-        s = self.settings
-        interest = (self._order, self._reach, self._extent, self._said, s.slack)
-        tables = (self._cover, self._owner, self._mark, self._boxes, self._mergers)
-        common = (*interest, *tables, s.resolution)
-        groups = (self._members, self._starts, counters, self.heard, out, far, done)
-        queries = (self._points, self._living, self._born, self._home)
-        best = (self._best, self._best_ints, self._sizes, self._eldest)
+    @property
+    def _cells(self) -> Cells:
+        return Cells(
+            self._order, self._reach, self._extent, self._said, self.settings.slack,
+            self._cover, self._owner, self._mark, self._boxes, self._mergers,
+            self._members, self._starts, self._points, self.settings.resolution,
+        )  # fmt: skip
+
+    def _pass(self, new: passage.Objects, reports: passage.Reports, done: int) -> tuple[int, int]:
+        s, cells = self.settings, self._cells
+        queries = passage.Queries(
+            self._living, self._born, self._home, s.k, self._full, self._spare, s.window
+        )
+        ranked = passage.Ranked(
+            self._best, self._best_ints, self._sizes, self._eldest, self._held, self._floor
+        )
         if s.method == "RAPF":
-            result = passage.filtered_passage(
-                *(self.published, points, cells, self._ring, self._ring_cells, *queries),
-                *(s.k, self._full, s.window, s.recent, s.gamma),
-                *(self._top, self._top_ints, self._cand, self._cand_ints),
-                *(self._counts, self._limits, self._earliest, *best, *common, *groups),
-            )
+            bands = passage.Skybands(
+                self._top, self._top_ints, self._cand, self._cand_ints, self._counts,
+                self._limits, self._earliest, self._ring, self._ring_cells, s.gamma,
+            )  # fmt: skip
+            result = passage.filtered_passage(new, queries, bands, ranked, cells, reports, done)
         else:
             rule = _RULES[s.method]
-            result = passage.probabilistic_passage(
-                *(rule, self.published, points, cells, *queries, s.k, self._full),
-                *(self._spare, s.window, *best, self._held, self._floor, *common, *groups),
-            )
+            result = passage.probabilistic_passage(rule, new, queries, ranked, cells, reports, done)
         return int(result[0]), int(result[1])
 
     def _grow(self) -> None:
@@ -202,12 +201,7 @@ class Network:
         self._cand, self._cand_ints = more, more_ints
 
     def _announce(self, q: int, radius: float) -> None:
-        self.messages["merger update"] += announce(
-            *(q, self._home[q], radius, self._order, self._reach, self._extent),
-            *(self._said, self.settings.slack, self._cover, self._owner, self._mark),
-            *(self._boxes, self._mergers, self._members, self._starts, self._points),
-            self.settings.resolution,
-        )
+        self.messages["merger update"] += announce(self._cells, q, self._home[q], radius)
 
     def _rehome(self) -> None:
         """Queries follow the cells they lie in."""
@@ -217,19 +211,13 @@ class Network:
         self.messages["query handover"] += len(moved)
         if not self._boxed:
             for q in moved:
-                self.messages["merger update"] += shift(
-                    *(q, self._home[q], homes[q], self._order, self._extent),
-                    *(self._cover, self._owner, self._mark),
-                )
+                self.messages["merger update"] += shift(self._cells, q, self._home[q], homes[q])
         touched = np.unique(np.concatenate([self._home[moved], homes[moved]]))
         self._home = homes
         self._regroup()
         if self._boxed:
             for peer in touched:
-                self.messages["merger update"] += refresh(
-                    *(peer, self._boxes, self._mergers, self._members, self._starts),
-                    *(self._cover, self._owner, self._mark, self.settings.resolution),
-                )
+                self.messages["merger update"] += refresh(self._cells, peer)
 
     def _regroup(self) -> None:
         self._members = np.argsort(self._home, kind="stable")

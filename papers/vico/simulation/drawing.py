@@ -1,4 +1,4 @@
-"""Figures as pictures; matplotlib is needed here and nowhere else."""
+"""Figures as pictures."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.errors import AnabranchError
+from papers.screen import pyplot, save
 from papers.vico.simulation.figures import Figure
 
 __all__ = ["draw"]
@@ -15,27 +15,14 @@ __all__ = ["draw"]
 
 def draw(figure: Figure, path: Path) -> Path:
     """Write the picture of a figure as PNG."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise AnabranchError(
-            "pictures need matplotlib: pip install matplotlib, or ask for the JSON alone"
-        ) from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    drawing, axes = pyplot.subplots(1, 2, figsize=(11, 4.2))
+    drawing, axes = pyplot().subplots(1, 2, figsize=(11, 4.2))
     if figure.series:
         _over_time(figure, axes[0])
         _bars(figure, axes[1])
     else:
         _over_hosts(figure, axes)
     drawing.suptitle(f"ViCo, {_headline(figure)}")
-    drawing.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=110)
-    pyplot.close(drawing)
-    return path
+    return save(drawing, path, dpi=110)
 
 
 def _headline(figure: Figure) -> str:

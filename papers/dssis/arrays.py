@@ -9,8 +9,8 @@ import numpy as np
 
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, AssembleLoad
-from anabranch.assembly.loop import Column
 from anabranch.assembly.store import AssembleNotes
+from anabranch.assembly.table import Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.slices import BEGINNING, Slices
@@ -20,7 +20,7 @@ __all__ = ["Assembled", "assemble_arrays"]
 
 @dataclass(frozen=True)
 class Assembled:
-    """Rows of the result (`windows`, by `loop.Column`) and which events each holds.
+    """Rows of the result (`windows`, by `table.Column`) and which events each holds.
 
     The events of row i are ``rows[starts[i]:starts[i + 1]]``, as positions in the input.
     """
