@@ -1,8 +1,8 @@
 """The compiled loop: events in order of time, and the timers between them.
 
 All windows of a bucket are rows of one table of integers, found by a hash table over both key
-hashes. Deadlines of open windows sit in a binary heap, remembered instances in a queue (they
-remember equally long, so they leave in the order they closed). Before an event of time t every
+hashes. Deadlines of open windows sit in a binary heap, remembered instances in a queue (they are
+remembered equally long, so they leave in the order they closed). Before an event of time t every
 timer due at or before t fires, in the order of time and key: what comes out then depends on the
 events alone, not on how they were batched.
 

@@ -60,7 +60,7 @@ CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late")
 FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE = range(6)
 
 
-class _Invocation(NamedTuple):
+class _Events(NamedTuple):
     """Columns of an event: key hashes, kind, event time, end, stream bit, late or not."""
 
     H1: int
@@ -72,7 +72,7 @@ class _Invocation(NamedTuple):
     LATE: int
 
 
-Event = _Invocation(*range(7))
+Event = _Events(*range(7))
 
 
 class _Counters(NamedTuple):
@@ -127,7 +127,7 @@ class Held(NamedTuple):
     ----------
     meta, windows
         The table of windows, and how many there are; behind them is room for one per event.
-        Those that remember come in the order they closed.
+        Those that are remembered come in the order they closed.
     links
         The chains of events of open windows: the number of the next one, or -1.
     offset
@@ -153,7 +153,7 @@ class State(NamedTuple):
     heap
         Slots of open windows and when each is due, as a heap; some entries are out of date.
     queue
-        Slots of windows that remember, and what number each had when it closed.
+        Slots of windows that are remembered, and what number each had when it closed.
     out, items
         The result: windows, each with the place where its events start (`Column.LINK`), and
         the events.

@@ -157,7 +157,7 @@ def searching(
 @given(THINGS, ASKED, CUTS, st.sampled_from([0, 10, 100]), SEEDS)
 @pytest.mark.parametrize("ops", [False, True])
 def test_nearest(ops: bool, things: Any, asked: Any, cuts: Any, late: int, seed: int) -> None:
-    searching(things, asked, cuts, False, ops, watermark=late).check(seed=seed)
+    searching(things, asked, cuts, False, ops, late=late).check(seed=seed)
 
 
 @FEW
@@ -254,13 +254,13 @@ def test_assemble(policy: str, rows: Any, cuts: Any, lag: int, seed: int) -> Non
 @FEW
 @given(STREAMS, CUTS, st.integers(1, 3), SEEDS)
 def test_assemble_with_few_open_windows(rows: Any, cuts: Any, most: int, seed: int) -> None:
-    assembling(rows, cuts, 3, POLICIES["session"], max_open=most).check(seed=seed)
+    assembling(rows, cuts, 3, POLICIES["gap"], max_open=most).check(seed=seed)
 
 
 @FEW
 @given(STREAMS, CUTS, SEEDS)
 def test_assemble_by_the_watermarks_of_its_inputs(rows: Any, cuts: Any, seed: int) -> None:
-    case = assembling(rows, cuts, 3, POLICIES["wait"], watermark=False)
+    case = assembling(rows, cuts, 3, POLICIES["after"], late=False)
     check_kernel(case.job, case.steps, answer=case.answer, seed=seed)
 
 

@@ -115,7 +115,7 @@ def test_what_no_worker_could_do_is_refused_by_name(
         ({"window": "99999999 weeks"}, "window must be at most 3650000 days, got '99999999 weeks'"),
         (
             {"watermark": "99999999 weeks"},
-            "late must be at most 3650000 days, got '99999999 weeks'",
+            "watermark must be at most 3650000 days, got '99999999 weeks'",
         ),
         ({"rows": 1, "window": None, "method": "filtered"}, "needs a window of at least 2"),
     ],
