@@ -116,7 +116,7 @@ def _names(ids: Any, numbers: Any) -> list[str]:
 
 def _device(page: Paper, x: float, y: float, device: Device, hidden: bool) -> None:
     """A device and its link; `hidden` links pass behind the row above and are drawn short."""
-    lines = [*(f"source {name}" for name in _few(device.sources, 1)), *_views(device.views)]
+    lines = [f"sources {', '.join(_few(device.sources, 2))}", *_views(device.views)]
     colour = COLOURS["good"] if device.views else COLOURS["quiet"]
     _box(page, x, y, _WIDE, [device.name, *lines], colour)
     top = y + _HIGH * 1.5 if hidden else -_HIGH / 2
@@ -160,7 +160,7 @@ def _box(page: Paper, x: float, y: float, width: float, lines: Sequence[str], co
     name, *rest = lines
     page.axes.text(x, y + 0.28, name, ha="center", va="center", color=page.ink, weight="bold")
     page.axes.text(
-        x, y - 0.1, "\n".join(rest), ha="center", va="center", color=page.ink, fontsize=8.5,
+        x, y - 0.14, "\n".join(rest), ha="center", va="center", color=page.ink, fontsize=8.5,
         linespacing=1.25,
     )  # fmt: skip
 
@@ -171,5 +171,5 @@ def _views(names: Sequence[str]) -> list[str]:
 
 def _few(names: Sequence[str], most: int) -> list[str]:
     """The first names, and how many more there are."""
-    short = [name if len(name) <= 22 else name[:21] + "…" for name in names[:most]]
+    short = [name if len(name) <= 16 else name[:15] + "…" for name in names[:most]]
     return [*short, f"{len(names) - most:,} more"] if len(names) > most else short

@@ -31,7 +31,7 @@ def texts(figure: Any) -> str:
 def test_the_map_says_what_runs_where_and_what_crosses_each_link(plan: ab.Placement) -> None:
     found = texts(plan.draw())
     assert plan.location == {"board": "shop", "jam": "cloud"}
-    assert "runs board" in found and "runs jam" in found and "source stock" in found
+    assert "runs board" in found and "runs jam" in found and "sources stock" in found
     assert "1 up\nbefore 10" in found and "2 down" in found  # the link of the shop
     assert "cost" in found  # the plan's own summary
 
