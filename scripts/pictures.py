@@ -127,7 +127,7 @@ def window(page: Paper) -> None:
     for at in range(1, 8):
         inside = 2 <= at <= 6
         dot(page, at, 0.55, RIGHT, alpha=1.0 if inside else 0.25)
-    for at, words in ((2, "3 − W_right"), (6, "3 + W_left")):
+    for at, words in ((2, "3 - W_right"), (6, "3 + W_left")):
         page.axes.plot([at, at], [0, 0.95], color=page.faint, lw=0.8, ls=":")
         text(page, at, 1.06, words, fontsize=9)
     text(page, -0.6, 1.25, "left", ha="right", color=LEFT)
@@ -149,7 +149,7 @@ def watermark(page: Paper) -> None:
     bar(page, 19, 60, 0.75, COLOURS["quiet"], alpha=0.15)
     text(page, 29.5, 0.75, "right is idle: nothing waits for it", fontsize=8.5)
     page.axes.plot([40, 40], [0, 2.2], color=COLOURS["bad"], lw=1.4)
-    text(page, 40, 2.38, "watermark = newest time of either side − 10 s", **scale)
+    text(page, 40, 2.38, "watermark = newest time of either side - 10 s", **scale)
     arrow(page, (50, 1.98), (40.2, 1.98), page.faint, lw=1)
     text(page, 45, 2.1, "10 s", **scale)
     text(page, 24, 1.85, "arrives now: late, dropped, counted", color=COLOURS["bad"], **scale)

@@ -78,9 +78,8 @@ def main() -> int:
             {m.lower() for m in re.findall(rf"\b(?:{AVOID})\b", " ".join(prose(text)), re.I)}
         )
         wrong = wrong or mean > MOST
-        print(
-            f"{mean:5.1f} words, {len(found):4} sentences, {long:3} over 30  {page}  {', '.join(odd)}"
-        )
+        figures = f"{mean:5.1f} words, {len(found):4} sentences, {long:3} over 30"
+        print(f"{figures}  {page}  {', '.join(odd)}")
         for one in found[::-1][: given.longest]:
             print(f"      {words(one):3}: {one}")
     return int(wrong)
