@@ -27,13 +27,15 @@ AVOID = (
 def pages() -> list[Path]:
     """Every page that a user reads."""
     found = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
-    return found + sorted((ROOT / "docs").rglob("*.md")) + sorted((ROOT / "examples").glob("*.md"))
+    for folder in ("docs", "examples", "papers"):
+        found += sorted((ROOT / folder).rglob("*.md"))
+    return found
 
 
 def prose(text: str) -> list[str]:
     """The paragraphs and list items of a page, without what is no sentence."""
     text = re.sub(r"```.*?```", "\n\n", text, flags=re.S)
-    text = re.sub(r"<[^>]+>", "", text)
+    text = re.sub(r"</?\w[^>\n]*>", "", text)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text)
     blocks: list[str] = []
     for part in re.split(r"\n\s*\n", text):
