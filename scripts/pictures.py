@@ -234,8 +234,7 @@ def shops() -> Any:
         ],
         {"till_1": "shop 1", "camera_1": "shop 1", "till_2": "shop 2", "camera_2": "shop 2",
          "stock": "cloud"},
-        1.0,
-        0.5,
+        readers={"board": "cloud"},
     )  # fmt: skip
 
 
