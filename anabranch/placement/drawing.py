@@ -111,7 +111,10 @@ def _devices(graph: ViewGraph, places: np.ndarray, most: int) -> list[Device]:
 
 
 def _names(ids: Any, numbers: Any) -> list[str]:
-    return [str(number if ids is None else ids[number]) for number in numbers]
+    """The names of nodes that have one, or else their numbers."""
+    if ids is None:
+        return [str(number) for number in numbers]
+    return [str(ids[number]) for number in numbers if number < len(ids)]
 
 
 def _device(page: Paper, x: float, y: float, device: Device, hidden: bool) -> None:
