@@ -16,9 +16,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 BLOCK = r"```{}\n(.*?)```"
 
 
-def quick_start(page: str) -> tuple[str, str]:
-    """The first example of a page, and the output below it."""
-    text = (DOCS / page).read_text().partition("## Quick start")[2]
+def first_example(page: str, heading: str) -> tuple[str, str]:
+    """The first example below a heading, and the output below it."""
+    text = (DOCS / page).read_text().partition(f"\n## {heading}")[2]
     example = re.search(BLOCK.format("python"), text, re.DOTALL)
     assert example is not None, page
     output = re.search(BLOCK.format(""), text[example.end() :], re.DOTALL)
@@ -32,9 +32,18 @@ def rows(printed: str) -> list[list[str]]:
     return sorted([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
 
 
-@pytest.mark.parametrize("page", ["correlate.md", "emd.md", "nearest.md", "assemble.md"])
-def test_a_quick_start_prints_what_its_page_shows(spark, page: str) -> None:
-    example, output = quick_start(page)
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("correlate.md", "Quick start"),
+        ("emd.md", "Quick start"),
+        ("nearest.md", "Quick start"),
+        ("assemble.md", "Quick start"),
+        ("assemble.md", "Compliance"),
+    ],
+)
+def test_an_example_prints_what_its_page_shows(spark, page: str, heading: str) -> None:
+    example, output = first_example(page, heading)
     example = re.sub(r"^spark = .*$", "", example, flags=re.M)  # the session of the tests
     said = io.StringIO()
     with contextlib.redirect_stdout(said):
