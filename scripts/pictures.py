@@ -224,6 +224,32 @@ def assemble_watermark(page: Paper) -> None:
     page.axes.set(xlim=(-0.2, 11.2), ylim=(0.6, 2.3))
 
 
+def policies(page: Paper) -> None:
+    """How complete the rows of assemble are, against how long they took, on a real access log."""
+    file = ROOT / "papers" / "dssis" / "results" / "dssis-windows.json"
+    curves = json.loads(file.read_text())["access log"]["curves"]
+    names = {
+        "learned, risk r": ("close.learned", COLOURS["good"], "o", (8, 95.5)),
+        "session gap": ("close.gap", COLOURS["segments"], "v", (27, 90)),
+        "fixed wait T": ("close.after", COLOURS["broadcast"], "^", (45, 91)),
+        "small window array (13, T)": ("close.count(13, T)", COLOURS["keyed"], "s", (31, 84)),
+    }
+    axes = page.axes
+    for name, (label, colour, mark, at) in names.items():
+        x, y = ([point[key] for point in curves[name]] for key in ("delay s", "precise"))
+        axes.plot(x, y, marker=mark, color=colour, label=label, lw=2.2 if mark == "o" else 1.2)
+        text(page, *at, label, color=colour, fontsize=10, ha="left", weight="bold")
+    axes.set_axis_on()
+    axes.spines[["top", "right"]].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(page.faint)
+    axes.tick_params(colors=page.ink)
+    axes.grid(color=page.faint, alpha=0.2)
+    axes.set_xlabel("seconds from the first event of an instance to its row, mean", color=page.ink)
+    axes.set_ylabel("instances complete in their first row, %", color=page.ink)
+    axes.set(xlim=(0, 68), ylim=(77, 101.5))
+
+
 def shops() -> Any:
     """The placement of the documentation: two shops, and a board that headquarters read."""
     return place(
@@ -245,6 +271,7 @@ DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "nearest": (nearest, 2.6),
     "assemble": (assemble, 2.7),
     "assemble-watermark": (assemble_watermark, 1.7),
+    "policies": (policies, 4.2),
 }
 
 
