@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow laws bench clean
+.PHONY: help setup demo test check slow laws bench pictures cast words clean
 
 help:
 	@echo "make demo    set up and watch two streams being correlated"
@@ -16,6 +16,8 @@ help:
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
+	@echo "make pictures  the pictures of the documentation; make cast: that of the demo"
+	@echo "make words   length of sentences and words to avoid in the documentation"
 	@echo "make clean   remove what the above have made"
 
 setup: $(VENV)/.ready
@@ -64,6 +66,15 @@ bench: setup
 	$(BIN)/python -m papers.dssis.windows
 	$(BIN)/python -m benchmarks.assemble --seconds 4
 	$(BIN)/python -m benchmarks.assemble --seconds 12
+
+pictures: setup
+	$(BIN)/python scripts/pictures.py
+
+cast: setup
+	$(BIN)/python scripts/cast.py
+
+words: setup
+	$(BIN)/python scripts/sentences.py
 
 clean:
 	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache

@@ -132,7 +132,7 @@ _HOME = {
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 # Public names that are modules themselves.
 _NAMESPACES = {"close": "anabranch.assembly.close"}
-# What a name of version 0.1 is called now.
+# What former names are called now.
 _FORMER = {
     "spans": "ab.ranges",
     "interest": "ab.selective",
@@ -157,7 +157,7 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULE:
         found = getattr(import_module(_MODULE[name]), name)
     elif name in _FORMER:
-        raise AttributeError(f"ab.{name} of version 0.1 is now {_FORMER[name]}")
+        raise AttributeError(f"ab.{name} is now called {_FORMER[name]}")
     else:
         raise AttributeError(
             f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"

@@ -87,7 +87,7 @@ back, or begin a new checkpoint
 
 
 def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Refuse arguments by the names that they had in version 0.1, and say their new ones.
+    """Refuse arguments by the names that they once had, and say the present ones.
 
     Examples
     --------
@@ -97,14 +97,14 @@ def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     >>> correlate(late="10 seconds")
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: correlate cannot start: late= of version 0.1 is now watermark=
+    anabranch.errors.InvalidCall: correlate cannot start: late= is now called watermark=
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
             former = [
-                f"{name}= of version 0.1 is now {now[name]}=" for name in kwargs if name in now
+                f"{name}= is now called {now[name]}=" for name in kwargs if name in now
             ]
             if former:
                 raise InvalidCall(function.__name__, former)

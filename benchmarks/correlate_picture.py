@@ -12,6 +12,8 @@ matplotlib.use("Agg")  # no screen needed
 import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
+from anabranch.flow.pictures import PAGE, plain_number
+
 __all__ = ["draw"]
 
 _COLOURS = ("#0b6e8f", "#4aa3a2", "#8fc1a9", "#d9b44a", "#b0b0b0")
@@ -32,15 +34,16 @@ def draw(result: dict[str, Any], path: Path) -> None:
     shown = [name for name in panels if name in details]
     if not shown:
         return
-    figure, axes = plt.subplots(1, len(shown), figsize=(6 * len(shown), 4.4), squeeze=False)
-    for name, axis in zip(shown, axes[0], strict=True):
+    # One below the other, so that it can be read on a page 830 pixels wide.
+    figure, axes = plt.subplots(len(shown), 1, figsize=(PAGE, 3.2 * len(shown)), squeeze=False)
+    for name, axis in zip(shown, axes[:, 0], strict=True):
         panels[name](axis, details)
         axis.spines[["top", "right"]].set_visible(False)
     about = result["machine"]
     small = " (quick run: sizes too small for the targets)" if result["quick"] else ""
     figure.suptitle(f"correlate: {about['cpu']}, {about['cores']} cores{small}", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=100, transparent=False)
     plt.close(figure)
 
 
@@ -52,7 +55,7 @@ def _kernel(axis: Axes, details: dict[str, Any]) -> None:
         axis.bar(at, [found["ratios"][name] for found in widths], step, label=name, color=colour)
     for n, found in enumerate(widths):
         goal = _GOALS[found["width"]]
-        label = "target for the first two" if n == 0 else ""  # one entry in the legend
+        label = "goal for cosine and euclidean" if n == 0 else ""  # one entry in the legend
         axis.hlines(goal, n - 0.4, n - 0.4 + 2 * step, "#c0392b", lw=2, label=label)
     axis.axhline(1, color="black", lw=0.8, ls=":")
     axis.set_xticks(range(len(widths)), [f"{found['width']} dimensions" for found in widths])
@@ -76,6 +79,7 @@ def _growth(axis: Axes, details: dict[str, Any]) -> None:
     axis.set_xticks(rows, [f"{count / 1000:g}k" for count in rows])
     axis.minorticks_off()
     axis.set_ylim(bottom=0)
+    axis.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     axis.set_xlabel("rows a side in the window")
     axis.set_ylabel("comparisons per second")
     axis.set_title("Spark, two cores: the window grows tenfold", fontsize=10)
@@ -92,11 +96,15 @@ def _join(axis: Axes, details: dict[str, Any]) -> None:
     if "stream" in details:
         bars["kernel alone, both cores"] = details["stream"]["kernel_rate"]
     colours = ["#b0b0b0", _COLOURS[1], _COLOURS[0], "#444444"]
-    axis.barh(list(bars), list(bars.values()), color=colours[: len(bars)])
-    for place, value in enumerate(bars.values()):
-        axis.text(value * 1.2, place, f"{value:.1e}", va="center", fontsize=8)
+    # Points, not bars: on a log axis a length means nothing.
+    for place, (value, colour) in enumerate(zip(bars.values(), colours, strict=False)):
+        axis.plot(value, place, "o", color=colour, markersize=10)
+        axis.text(value * 1.4, place, f"{plain_number(value)}/s", va="center", fontsize=9)
+    axis.set_yticks(range(len(bars)), list(bars))
+    axis.grid(axis="x", alpha=0.3)
     axis.set_xscale("log")
     axis.set_xlim(min(bars.values()) / 5, max(bars.values()) * 20)
-    axis.invert_yaxis()
+    axis.set_ylim(len(bars) - 0.5, -0.5)
+    axis.xaxis.set_major_formatter(lambda value, _: plain_number(value))
     axis.set_xlabel("comparisons per second, 64-d cosine (log scale)")
     axis.set_title("Against what Spark users write today", fontsize=10)

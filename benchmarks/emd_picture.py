@@ -6,6 +6,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from anabranch.flow.pictures import PAGE, plain_number
+
 __all__ = ["draw"]
 
 
@@ -17,7 +19,7 @@ def draw(result: dict[str, Any], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     details = result["details"]
-    figure, axes = plt.subplots(1, 3, figsize=(13, 3.8), constrained_layout=True)
+    figure, axes = plt.subplots(3, 1, figsize=(PAGE, 9.6), constrained_layout=True)
     for axis in axes:
         axis.grid(alpha=0.3)
     if "line" in details:
@@ -34,21 +36,26 @@ def draw(result: dict[str, Any], path: Path) -> None:
     }
     if general:
         settings = list(general)
-        for place, chain in enumerate(general[settings[0]]):
+        for chain in general[settings[0]]:
             heights = [general[s][chain]["pairs_per_second"] / 1e6 for s in settings]
-            axes[1].bar(
-                [x + 0.27 * place for x in range(len(settings))], heights, 0.25, label=chain
-            )
-        axes[1].set_xticks([x + 0.27 for x in range(len(settings))], settings, fontsize=8)
+            # Points, not bars: on a log axis a length means nothing.
+            axes[1].plot(range(len(settings)), heights, "o-", label=chain)
+        axes[1].set_xticks(range(len(settings)), [f"{s} match" for s in settings])
         axes[1].set(title="any metric, 64 bins, one core", ylabel="million pairs per second")
         axes[1].set_yscale("log")
         axes[1].legend()
     if "spark" in details:
         names = ["ours", "ShuffleJ", "Head-SJ"]
         seconds = [1 / median(details["spark"][n]["seconds_of_full_batches"]) for n in names]
-        axes[2].bar(names, seconds)
-        axes[2].set_yscale("log")
-        axes[2].axhline(1, color="grey", linestyle="--")
-        axes[2].set(title="Spark, local[2], window 5 s", ylabel="seconds of stream per second")
-    figure.savefig(path, dpi=110)
+        axes[2].barh(names, seconds, 0.5)
+        for name, value in zip(names, seconds, strict=True):
+            axes[2].annotate(
+                plain_number(value), (value, name), (4, -3), textcoords="offset points"
+            )
+        axes[2].axvline(1, color="grey", linestyle="--")
+        axes[2].set(title="Spark, local[2], window 5 s", xlabel="seconds of stream per second")
+    for axis in axes[:2]:
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+    axes[0].xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    figure.savefig(path, dpi=100)
     plt.close(figure)

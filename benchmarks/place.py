@@ -326,8 +326,6 @@ def main() -> None:
         json.dumps({"machine": machine, "targets": lines, "rows": rows}, indent=1) + "\n"
     )
     plot(rows, RESULTS / f"{name}.png")
-    if not options.quick:
-        plot(rows, RESULTS.parent.parent / "docs" / "images" / "place-speed.png")
     text = report(lines, rows)
     (RESULTS / f"{name}.md").write_text(text)
     print("\n" + text)

@@ -1,4 +1,4 @@
-"""A name of version 0.1 is refused with its new one."""
+"""A former name is refused with its new one."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def test_a_former_name_says_the_present_one(name):
 
 
 CALLS = [
-    (lambda: ab.correlate(None, None, late="1 s"), "late= .* is now watermark="),
-    (lambda: ab.nearest(None, None, late="1 s"), "late= .* is now watermark="),
-    (lambda: ab.nearest(None, None, expected=5), "expected= .* is now objects_per_window="),
-    (lambda: ab.assemble(None, collect="x"), "collect= .* is now keep="),
-    (lambda: ab.fit_windows(None, alpha=0.9), "alpha= .* is now cover="),
-    (lambda: ab.close.gap("1 s", linger="1 s"), "linger= .* is now remember="),
-    (lambda: ab.close.learned(head="page"), "head= .* is now kind="),
-    (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= .* is now sizes="),
+    (lambda: ab.correlate(None, None, late="1 s"), "late= is now called watermark="),
+    (lambda: ab.nearest(None, None, late="1 s"), "late= is now called watermark="),
+    (lambda: ab.nearest(None, None, expected=5), "expected= is now called objects_per_window="),
+    (lambda: ab.assemble(None, collect="x"), "collect= is now called keep="),
+    (lambda: ab.fit_windows(None, alpha=0.9), "alpha= is now called cover="),
+    (lambda: ab.close.gap("1 s", linger="1 s"), "linger= is now called remember="),
+    (lambda: ab.close.learned(head="page"), "head= is now called kind="),
+    (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
 ]
 
 

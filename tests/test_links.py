@@ -14,7 +14,8 @@ PAGES = [
 
 
 def missing(page: Path) -> list[str]:
-    targets = re.findall(r"\]\(([^)\s]+)\)", page.read_text())
+    text = page.read_text()
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src(?:set)?="([^"]+)"', text)
     files = [target.partition("#")[0] for target in targets if "://" not in target]
     return [name for name in files if name and not (page.parent / name).exists()]
 
@@ -26,5 +27,26 @@ def test_links_find_their_files():
 
 def test_a_wrong_link_is_found(tmp_path: Path):
     page = tmp_path / "page.md"
-    page.write_text("[here](page.md#top) and [gone](nowhere.md)")
-    assert missing(page) == ["nowhere.md"]
+    page.write_text('[here](page.md#top), [gone](nowhere.md) and <img alt="a" src="no.svg">')
+    assert missing(page) == ["nowhere.md", "no.svg"]
+
+
+def anchors(page: Path) -> set[str]:
+    """The names of a page's headings, as links use them."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    names = (
+        re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", found)
+        for found in re.findall(r"^#+ (.*)$", text, re.M)
+    )
+    return {re.sub(r"[^\w\- ]", "", name.lower()).strip().replace(" ", "-") for name in names}
+
+
+def test_links_into_pages_find_their_headings():
+    lost = []
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]*#[^)\s]+)\)", page.read_text()):
+            name, _, heading = target.partition("#")
+            there = page.parent / name if name else page
+            if "://" not in target and there.suffix == ".md" and heading not in anchors(there):
+                lost.append(f"{page.relative_to(ROOT)}: {target}")
+    assert lost == []

@@ -102,9 +102,12 @@ def demo(
 
 @app.command("story")
 def tell_story(
-    path: Annotated[str, typer.Argument(help="The control directory of a correlate query.")],
+    path: Annotated[str, typer.Argument(help="The control directory of a query.")],
+    plot: Annotated[
+        str | None, typer.Option(help="Draw the plans over time here (.svg, .png or .pdf).")
+    ] = None,
 ) -> None:
-    """Tell the history of a plan log: what changed, when, and because of which figures."""
+    """Print the history of a plan log: what changed, when, and because of which figures."""
     from anabranch.plans.log import PlanLog
     from anabranch.plans.story import story
 
@@ -117,6 +120,12 @@ def tell_story(
         raise typer.Exit(2)
     for line in story(entries, refused):
         typer.echo(line)
+    if plot is not None:
+        try:
+            log.draw(plot)
+        except AnabranchError as error:
+            typer.echo(str(error), err=True)
+            raise typer.Exit(2) from None
 
 
 place.register(app)

@@ -22,6 +22,7 @@ from anabranch.placement.cost import (
     traffic,
 )
 from anabranch.placement.devices.optima import METHODS, LocalOptima, local_optima
+from anabranch.placement.drawing import draw_placement
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 from anabranch.placement.reading import read_changes
@@ -209,6 +210,10 @@ class Placement:
             if not np.isin(c.devices, touched).any()
         )
         return _again(self, graph, local, components, touched)
+
+    def draw(self, path: Any = None, *, most: int = 8, dark: bool = False) -> Any:
+        """A map of the plan, as a figure and a file: see `drawing.draw_placement`."""
+        return draw_placement(self.graph, self.places, self.summary(), path, most=most, dark=dark)
 
     def summary(self) -> str:
         """A few lines for people."""

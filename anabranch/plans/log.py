@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 from anabranch.errors import StateMismatch
 from anabranch.flow.folders import Folder, path_problems
 from anabranch.plans.arguments import refuse
+from anabranch.plans.drawing import draw_story
 from anabranch.plans.plan import Plan, plan_from_dict, read_back
 from anabranch.plans.routing import LivePlans
 
@@ -169,6 +170,10 @@ class PlanLog:
         """The newest entry, which may hold only from a later micro-batch on."""
         entries = self.entries()
         return entries[-1] if entries else None
+
+    def draw(self, path: str | os.PathLike[str] | None = None, *, dark: bool = False) -> Any:
+        """The log as a chart of plans over time: see `drawing.draw_story`."""
+        return draw_story(self.entries(), path, dark=dark)
 
     def append(self, plan: Plan, cause: str = "by hand") -> None:
         """Ask the running query for a plan; it takes effect a few micro-batches later.

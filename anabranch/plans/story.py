@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from anabranch.plans.drawing import moment
 from anabranch.plans.log import Entry, Refusal
 
 __all__ = ["story"]
@@ -31,7 +32,8 @@ fewer copies; left rate 120, right rate 110.5); 2 plans are live.
     lines: list[str] = []
     before: Entry | None = None
     for entry in entries:
-        lines.append(f"batch {entry.first}: {_sentence(entry, before)}")
+        clock = f" ({moment(entry.written)})" if entry.written else ""
+        lines.append(f"batch {entry.first}{clock}: {_sentence(entry, before)}")
         before = entry
     for refusal in refused:
         cause = f" ({refusal.cause})" if refusal.cause else ""

@@ -1,4 +1,4 @@
-"""A running correlation on the terminal, one line per micro-batch."""
+"""A running query on the terminal, one line per micro-batch, in the words of its verb."""
 
 from __future__ import annotations
 
@@ -77,6 +77,8 @@ def watch(
                     more = _follow(table, query, until, interrupt)
         else:
             more = True
+            if query.isActive and query.lastProgress is None:
+                _plain(console, f"{table.status} ...")
             while more:
                 table = _suited(table, query)
                 more = _follow(table, query, until, interrupt)

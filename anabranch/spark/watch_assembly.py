@@ -58,7 +58,7 @@ class AssemblyTable(BatchTable):
         table = Table(
             box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold"
         )
-        headings = ["\nbatch", "invo-\ncations", "in-\nstances", "by\ntimeout", "re-\nvised"]
+        headings = ["\nbatch", "\nevents", "in-\nstances", "by\ntimeout", "re-\nvised"]
         headings += ["open\nwindows", "held\nrows", "state\nMB", "\nseconds"]
         for heading in headings:
             table.add_column(heading, justify="right", no_wrap=True)

@@ -13,8 +13,11 @@ from rich.text import Text
 from anabranch.calls import count
 from anabranch.spark.metrics import State, batch_metrics, loads_of, observes
 
-__all__ = ["BatchTable", "brief"]
+__all__ = ["STARTING", "BatchTable", "brief"]
 
+STARTING = "starting Python workers (10 to 30 s the first time)"
+_WAITING = f"waiting for the first batch: {STARTING}"
+_WORDS = {"correlate": ("rows", "pairs"), "nearest": ("objects", "hits")}  # what goes in and out
 _TOTALS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", "seconds")
 
 
@@ -37,7 +40,8 @@ class BatchTable:
         self.prediction = prediction
         self.total: dict[str, Any] = dict.fromkeys(_TOTALS, 0)
         self.count = 0
-        self.status = "waiting for the first batch"
+        self.status = _WAITING
+        self.verb = "correlate"
         self._first: int | None = None
         self._last: tuple[str, int] | None = None
         self._seen: tuple[str, int, str] | None = None
@@ -68,12 +72,12 @@ class BatchTable:
         """Totals of all batches seen, and how the query is."""
         if not self.count:
             return self.status
-        total = self.total
+        total, (came, found) = self.total, _WORDS[self.verb]
         rate = total["comparisons"] / total["seconds"] if total["seconds"] else 0.0
         span = f"batch {self._first}" if self.count == 1 else f"{self.count} batches"
         text = (
-            f"{span}: {count(total['rows_in'])} rows, {count(total['comparisons'])} comparisons "
-            f"({count(rate)}/s), {count(total['pairs'])} pairs, {count(total['late_rows'])} late"
+            f"{span}: {count(total['rows_in'])} {came}, {count(total['comparisons'])} comparisons "
+            f"({count(rate)}/s), {count(total['pairs'])} {found}, {count(total['late_rows'])} late"
         )
         if total["rejected_rows"]:
             text += f", {count(total['rejected_rows'])} rejected"
@@ -89,7 +93,8 @@ class BatchTable:
         # A snapshot: another thread renders while this one adds.
         batches = list(self.batches)
         rejects = self.total["rejected_rows"] > 0
-        headings = ["\nbatch", "rows\nin", "\ncompared", "per\nsecond", "pairs\nout"]
+        came, found = _WORDS[self.verb]
+        headings = ["\nbatch", f"{came}\nin", "\ncompared", "per\nsecond", f"{found}\nout"]
         headings += ["copies\nper row", "\nlate"] + ["re-\njected"] * rejects
         headings += ["state\nrows", "state\nMB", "worker s\nmax mean"]
         for heading in headings:
@@ -129,10 +134,12 @@ class BatchTable:
         return loads_of(progress)
 
     def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
+        if not observes(progress.observedMetrics or {}, "correlate"):
+            self.verb = "nearest"
         return batch_metrics(progress, loads, self._state)
 
     def _text(self, figures: dict[str, Any]) -> str:
-        return _line(figures)
+        return _line(figures, *_WORDS[self.verb])
 
     def _add(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
         figures = self._figures(progress, loads)
@@ -151,19 +158,19 @@ class BatchTable:
         if self.count:
             return "running"
         if latest is not None and latest.numInputRows and not _correlates(latest):
-            return "this query reports no correlation: is ab.correlate in it?"
-        return "waiting for the first batch"
+            return "this query reports nothing: is ab.correlate, nearest or assemble in it?"
+        return _WAITING
 
 
 def _marked(number: int, style: str) -> Text:
     return Text(count(number), style=style if number else "")
 
 
-def _line(figures: dict[str, Any]) -> str:
+def _line(figures: dict[str, Any], came: str, found: str) -> str:
     text = (
-        f"batch {figures['batch']}: {count(figures['rows_in'])} rows in, "
+        f"batch {figures['batch']}: {count(figures['rows_in'])} {came} in, "
         f"{count(figures['comparisons'])} comparisons, "
-        f"{count(figures['comparisons_per_second'])}/s, {count(figures['pairs'])} pairs out, "
+        f"{count(figures['comparisons_per_second'])}/s, {count(figures['pairs'])} {found} out, "
         f"{figures['copies_per_row']:.2f} copies per row, {count(figures['late_rows'])} late, "
     )
     if figures["rejected_rows"]:

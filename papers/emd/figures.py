@@ -226,8 +226,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         write(result, path)
     from papers.emd.picture import draw
 
-    draw(result, path.with_suffix(".png"))
-    print(f"wrote {path.name} and its picture")
+    if not call.quick:
+        draw(result, call.out)
+    print(f"wrote {path.name} and its pictures")
 
 
 if __name__ == "__main__":

@@ -1,52 +1,60 @@
-"""The picture of `emd_figures.py`: one panel per figure of the paper and join."""
+"""The pictures of `papers.emd.figures`: one for each figure of the paper, a panel for each join."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from anabranch.flow.pictures import pyplot
 from papers.emd.tables import select
+from papers.style import PAGE, line_of
 
 __all__ = ["draw"]
 
-_PANELS = (
-    ("period", "imbalance", "figure 6: imbalance by feedback period (s)"),
-    ("spans", "seconds", "figure 7: busy seconds by number of spans"),
-    ("share", "imbalance", "figure 8: imbalance by share of matches"),
-    ("share", "solved", "figure 9: exact solutions by share of matches"),
-    ("share", "delay", "figure 10: delay of a row (s) by share of matches"),
-    ("share", "throughput", "figure 11: left rows/s by share of matches"),
-    ("window", "delay", "figure 12: delay of a row (s) by window (s)"),
-    ("window", "throughput", "figure 13: left rows/s by window (s)"),
-    ("workers", "throughput", "figure 14: left rows/s by workers"),
+_FIGURES = (
+    (6, "period", "imbalance", "feedback period (s)", "imbalance"),
+    (7, "spans", "seconds", "number of spans", "busy seconds"),
+    (8, "share", "imbalance", "share of pairs that match", "imbalance"),
+    (9, "share", "solved", "share of pairs that match", "exact solutions"),
+    (10, "share", "delay", "share of pairs that match", "delay of a row (s)"),
+    (11, "share", "throughput", "share of pairs that match", "left rows per second"),
+    (12, "window", "delay", "window (s)", "delay of a row (s)"),
+    (13, "window", "throughput", "window (s)", "left rows per second"),
+    (14, "workers", "throughput", "workers", "left rows per second"),
 )
 
 
-def draw(result: dict[str, Any], path: Path) -> None:
-    """Draw what the result holds."""
-    import matplotlib
+def draw(result: dict[str, Any], folder: Path) -> None:
+    """Write ``emd-6.png`` to ``emd-14.png``, as far as the result has points for them."""
+    plot = pyplot()
+    for number, x, y, below, beside in _FIGURES:
+        figure, axes = plot.subplots(1, 2, figsize=(PAGE, 3.6), layout="constrained", sharey=True)
+        for axis, join in zip(axes, ("S-SS", "S-M"), strict=True):
+            _panel(axis, select(result["points"], result["rate"], x, join), x, y)
+            axis.set(title=join.replace("-", " with "), xlabel=below)
+        axes[0].set_ylabel(beside)
+        lines = {label: it for axis in axes for it, label in zip(*_legend(axis), strict=True)}
+        if lines:
+            figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=4)
+            figure.savefig(folder / f"emd-{number}.png", dpi=100)
+        plot.close(figure)
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(
-        len(_PANELS), 2, figsize=(11, 2.9 * len(_PANELS)), constrained_layout=True, squeeze=False
-    )
-    for line, (x, y, title) in zip(axes, _PANELS, strict=True):
-        for axis, join in zip(line, ("S-SS", "S-M"), strict=True):
-            rows = select(result["points"], result["rate"], x, join)
-            methods = list(dict.fromkeys(row["method"] for row in rows))
-            for method in methods:
-                mine = [row for row in rows if row["method"] == method]
-                if len(mine) > 1:  # the default point alone is no line
-                    axis.plot([r[x] for r in mine], [r[y] for r in mine], "o-", label=method)
-            axis.set_title(f"{title}, {join.replace('-', ' with ')}", fontsize=9)
-            axis.grid(alpha=0.3)
-            if x == "share":
-                axis.set_xscale("log")
-            if y in ("throughput", "delay"):
-                axis.set_yscale("log")
-            if methods:
-                axis.legend(fontsize=7)
-    figure.savefig(path, dpi=90)
-    plt.close(figure)
+def _legend(axis: Any) -> tuple[list[Any], list[str]]:
+    handles, labels = axis.get_legend_handles_labels()
+    return handles, labels
+
+
+def _panel(axis: Any, rows: list[dict[str, Any]], x: str, y: str) -> None:
+    for method in dict.fromkeys(row["method"] for row in rows):
+        mine = [row for row in rows if row["method"] == method]
+        if len(mine) > 1:  # the default point alone is no line
+            axis.plot([r[x] for r in mine], [r[y] for r in mine], label=method, **line_of(method))
+    if x == "share":
+        axis.set_xscale("log")
+        axis.xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+    if y in ("throughput", "delay"):
+        axis.set_yscale("log")
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
+        axis.yaxis.set_minor_formatter(lambda value, _: "")
+    axis.grid(alpha=0.25)

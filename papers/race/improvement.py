@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.flow.pictures import pyplot
 from anabranch.placement import Placement, plan_graph
 from anabranch.placement.graph import pair_graph
 from papers.race import social
+from papers.style import PAGE
 
 HERE = Path(__file__).parent
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
@@ -55,28 +57,34 @@ def conflicts(plan: Placement) -> dict[str, Any]:
     return {"conflicts": len(sizes), "largest": max(sizes, default=0), "cyclic": cyclic}
 
 
+_NAMES = {  # as long as a legend allows; the page says what each model is
+    "never meeting drawn per pair": "the first, but never meeting drawn per pair",
+    "symmetric, as the first": "the first, but both need as much of each other",
+}
+
+
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
+    """The saving by ratio of costs, a panel for each network."""
+    plt = pyplot()
     networks = list(dict.fromkeys(r["network"] for r in rows))
-    figure, axes = plt.subplots(1, len(networks), figsize=(5.5 * len(networks), 4.2), squeeze=False)
+    figure, axes = plt.subplots(
+        1, len(networks), figsize=(PAGE, 4.4), squeeze=False, layout="constrained", sharey=True
+    )
     for axis, network in zip(axes[0], networks, strict=True):
         for model in social.RATE_MODELS:
             mine = [r for r in rows if r["network"] == network and r["rates"] == model]
             x = [r["ratio"] for r in mine]
-            axis.plot(x, [r["improvement"] for r in mine], "o-", label=model, ms=3)
+            name = _NAMES.get(model, model)
+            axis.plot(x, [r["improvement"] for r in mine], "o-", label=name, ms=3)
         axis.axhspan(3.5, 7.3, color="grey", alpha=0.15, label="range in the paper")
-        axis.set(
-            title=network, xlabel="download cost / upload cost", ylabel="times less than all-upload"
-        )
+        axis.set(title=network, xlabel="download cost / upload cost")
         axis.set_ylim(bottom=0)
         axis.grid(alpha=0.3)
-    axes[0][0].legend(fontsize=7)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+    axes[0][0].set_ylabel("times less traffic than uploading all")
+    lines = axes[0][0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=2, fontsize=9)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
 
 
 def main() -> None:

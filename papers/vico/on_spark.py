@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 import anabranch as ab
 from anabranch.flow.hashing import mix
+from anabranch.flow.pictures import PAGE, plain_number, pyplot
 from anabranch.plans.costs import copies
 from anabranch.plans.hashed import Broadcast, Grid
 from anabranch.plans.plan import Plan, Rows
@@ -37,6 +38,7 @@ from anabranch.plans.segments import Segments
 from anabranch.plans.story import story
 from benchmarks.correlate_spark import Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, beside_earlier, machine
+from papers.style import line_of
 
 _SECOND = 1_000_000
 _START = 1_700_000_000 * _SECOND
@@ -307,23 +309,22 @@ SECTIONS = {"prototype": prototype, "steady": steady, "swap": swap}
 
 def draw(result: dict[str, Any], path: Path) -> None:
     """Figure 7 as a picture."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
     curves = result["details"].get("prototype", {}).get("curves")
     if not curves:
         return
-    figure, axes = plt.subplots(figsize=(7, 4))
+    plt = pyplot()
+    figure, axes = plt.subplots(figsize=(PAGE, 4.2), layout="constrained")
     for name, curve in curves.items():
-        axes.plot([0, *(x for x, _ in curve)], [0, *(y for _, y in curve)], marker=".", label=name)
+        x, y = [0, *(x for x, _ in curve)], [0, *(y for _, y in curve)]
+        axes.plot(x, y, label=name, **line_of(name.split(",")[0].split("(")[0]))
     axes.set_xlabel("seconds since the start")
     axes.set_ylabel("comparisons so far")
-    axes.set_title("Throughput of the prototype experiment (ViCo, figure 7), two cores")
+    axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
+    axes.set_title("ViCo, figure 7, on two cores: plans hardly differ, one worker is slower")
+    axes.grid(alpha=0.25)
     axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
+    figure.savefig(path, dpi=100)
+    plt.close(figure)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -68,7 +68,7 @@ def keys(trace: Trace) -> np.ndarray:
 
 
 def test_table_6(trace: Trace) -> None:
-    """Within two points of what five seeds give; the paper's own are in docs/papers-dssis.md."""
+    """Within two points of what five seeds give; the paper's own are in papers/dssis/README.md."""
     kinds = trace.service == 0
     found = assemble_arrays(trace.event_ts, keys(trace), ab.close.count(13, "22 seconds"))
     swa = score(rows_of_windows(found), trace.truth, kinds)

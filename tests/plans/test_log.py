@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -239,7 +240,14 @@ def test_the_command_tells_it(tmp_path, log):
 
     told = CliRunner().invoke(app, ["story", log.path])
     assert told.exit_code == 0
-    assert told.output == "batch 0: starts with plan 0, broadcast(2, side=right).\n"
+    when = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC"
+    line = rf"batch 0 \({when}\): starts with plan 0, broadcast\(2, side=right\).\n"
+    assert re.fullmatch(line, told.output)
+    picture = tmp_path / "story.svg"
+    drawn = CliRunner().invoke(app, ["story", log.path, "--plot", str(picture)])
+    assert drawn.exit_code == 0 and picture.stat().st_size > 1000
+    wrong = CliRunner().invoke(app, ["story", log.path, "--plot", "story.doc"])
+    assert wrong.exit_code == 2 and "path must end in .svg" in wrong.output
     log.append(ab.broadcast(9))
     log.refuse(log.requests()[0], "no room")
     told = CliRunner().invoke(app, ["story", log.path])

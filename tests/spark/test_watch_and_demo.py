@@ -100,6 +100,30 @@ def test_a_table_counts_every_batch_once():
     )
 
 
+def test_the_first_seconds_say_what_is_waited_for():
+    query, console = ScriptedQuery(), plain()
+    ab.watch(query, seconds=0.01, console=console)
+    said = "waiting for the first batch: starting Python workers (10 to 30 s the first time)"
+    assert console.file.getvalue().splitlines()[0] == f"{said} ..."
+
+
+def test_a_query_of_nearest_is_watched_in_its_own_words():
+    from anabranch.spark.watch_batches import BatchTable
+
+    query, table = ScriptedQuery(), BatchTable()
+    query.recentProgress = [progress(0, two_workers(1000, 3))]
+    report = query.recentProgress[0].observedMetrics
+    report["anabranch_nearest_1"] = report.pop("anabranch_correlate_1")
+    table.update(query)
+    assert table.caption == "batch 0: 18 objects, 1.0k comparisons (500/s), 3 hits, 0 late; running"
+    assert table.take_lines()[0].startswith(
+        "batch 0: 18 objects in, 1.0k comparisons, 500/s, 3 hits"
+    )
+    console = Console(file=io.StringIO(), width=80)
+    console.print(table)
+    assert "objects" in console.file.getvalue() and "pairs" not in console.file.getvalue()
+
+
 def test_a_restarted_query_counts_on():
     from anabranch.spark.watch_batches import BatchTable
 
@@ -135,7 +159,7 @@ def test_a_query_without_a_correlation_is_told_so():
     query, table = ScriptedQuery(), BatchTable()
     query.recentProgress = [progress(0, None)]
     table.update(query)
-    assert "is ab.correlate in it?" in table.caption
+    assert "is ab.correlate, nearest or assemble in it?" in table.caption
 
 
 def test_watching_a_failed_query_names_the_error_and_raises_nothing():
@@ -297,6 +321,10 @@ def test_the_demo_from_end_to_end(tmp_path):
     assert len(re.findall(r"^\d\d:\d\d:\d\d +0\.9", out, re.MULTILINE)) == len(truth.due)
     joined = re.search(r"pairs +(\d+) +ab.correlate found (\d+) among these rows", out)
     assert joined is not None and joined[1] == joined[2]
+    # What it waits for, the finds, one line of how far it is; no line a batch.
+    assert "starting Python workers (10 to 30 s the first time)" in out
+    assert "batch " not in out
+    assert re.search(rf"^on air: 100% sent, 100% compared, .* {len(truth.due)} stories", out, re.M)
     # Nothing of Spark's chatter on the screen, and nothing left on the disk.
     assert run.stderr == ""
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith("anabranch")] == []
@@ -316,7 +344,7 @@ def test_ctrl_c_stops_the_demo_and_leaves_nothing_behind(tmp_path):
         assert run.stdout is not None
         for line in run.stdout:
             said += line
-            if line.startswith("batch 0"):
+            if line.startswith("on air"):
                 run.send_signal(signal.SIGINT)
         assert run.wait(timeout=120) == 130, said
     assert said.rstrip().endswith("Stopped: the query and Spark have ended.")

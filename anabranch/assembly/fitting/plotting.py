@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from anabranch.assembly.fitting.sample import Floats
 from anabranch.assembly.fitting.survival import Survival
-from anabranch.errors import AnabranchError
+from anabranch.flow.pictures import pyplot
 
 __all__ = ["plot_distribution", "plot_windows"]
 
@@ -20,7 +20,7 @@ __all__ = ["plot_distribution", "plot_windows"]
 def plot_distribution(fit: Any, data: ArrayLike | None = None, *, axes: Any = None) -> Any:
     """Density and distribution side by side, over the data if it is given."""
     if axes is None:
-        _, axes = _pyplot().subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+        _, axes = pyplot().subplots(1, 2, figsize=(9, 3.4), layout="constrained")
     seen = None if data is None else Survival(data)
     end = float(fit.ppf(0.999))
     _density(axes[0], fit, seen, end)
@@ -30,7 +30,7 @@ def plot_distribution(fit: Any, data: ArrayLike | None = None, *, axes: Any = No
 
 def plot_windows(fit: Any) -> Any:
     """Sizes above, spans below; density left, distribution right; what was chosen is marked."""
-    figure, axes = _pyplot().subplots(2, 2, figsize=(9.5, 6.4), layout="constrained")
+    figure, axes = pyplot().subplots(2, 2, figsize=(9.5, 6.4), layout="constrained")
     end = max(float(fit.instance_size.values[-1]), float(fit.size_fit.ppf(0.999)))
     _density(axes[0, 0], fit.size_fit, fit.instance_size, end, whole=True)
     _distribution(axes[0, 1], fit.size_fit, fit.instance_size, end)
@@ -79,11 +79,3 @@ def _distribution(axis: Any, fit: Any, seen: Survival | None, end: float) -> Non
     x = np.linspace(0, end, 500)
     axis.plot(x, fit.cdf(x), color="black", linewidth=1.2, label="fitted")
     axis.set(ylabel="probability", xlim=(0, end), ylim=(0, 1.02))
-
-
-def _pyplot() -> Any:
-    try:
-        from matplotlib import pyplot
-    except ImportError as error:
-        raise AnabranchError("a plot needs matplotlib: pip install matplotlib") from error
-    return pyplot

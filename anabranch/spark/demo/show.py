@@ -1,8 +1,8 @@
 """The demo: find the stories that two simulated news channels both tell, while they are on air.
 
 A thread writes the channels' key frames as parquet files; a streaming query reads and correlates
-them; the screen shows its micro-batches and what it finds. In the end everything found is held
-against what the newsroom planted, and the same join as Spark users write it today runs on a slice
+them; the screen shows what it finds and how far it is. In the end everything found is compared
+with what the newsroom planted, and the same join as Spark users write it today runs on a slice
 of the same rows.
 """
 
@@ -22,11 +22,12 @@ from typing import Any
 
 from pyspark.sql import Row, SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.spinner import Spinner
 from rich.text import Text
 
+from anabranch.calls import count
 from anabranch.errors import AnabranchError
 from anabranch.predicates import cosine
 from anabranch.spark.correlate import correlate
@@ -36,13 +37,13 @@ from anabranch.spark.demo.verdict import Measured, Streamed, Verdict
 from anabranch.spark.demo.writer import LiveWriter
 from anabranch.spark.settings import configure
 from anabranch.spark.watch import Interrupt
-from anabranch.spark.watch_batches import BatchTable, brief
+from anabranch.spark.watch_batches import STARTING, BatchTable, brief
 
 __all__ = ["DemoFailed", "DemoSettings", "run_demo"]
 
 _SCHEMA = "id long, ts timestamp, title string, v array<float>"
 _SINK = "stories"
-_STORY_HEADING = "time     score told by                      later and by"
+_STORY_HEADING = "time     score first on                     later on"
 _STALLED_SECONDS = 180.0
 _JOIN_SECONDS = 12.0
 _JOIN_ROWS = 1200
@@ -153,7 +154,7 @@ def _stream(
     console: Console,
     interrupt: Interrupt,
 ) -> Streamed:
-    """Correlate the channels until everything sent has been dealt with."""
+    """Correlate the channels until everything sent has been processed."""
     folders = (folder / "left", folder / "right")
     for each in folders:
         each.mkdir()
@@ -184,9 +185,9 @@ def _stream(
     )
     try:
         writer.start()
-        table = BatchTable(keep=7)
-        with _screen(console, _Screen(table, writer)):
-            return _follow(spark, query, writer, table, console, interrupt)
+        status = _Status(BatchTable(keep=1), writer)
+        with _screen(console, status):
+            return _follow(spark, query, status, console, interrupt)
     finally:
         # What ended the stream is worth more than how it stopped.
         with _waiting(console, "stopping the query"), suppress(Exception):
@@ -197,13 +198,12 @@ def _stream(
 def _follow(
     spark: SparkSession,
     query: Any,
-    writer: LiveWriter,
-    table: BatchTable,
+    status: _Status,
     console: Console,
     interrupt: Interrupt,
 ) -> Streamed:
-    """Show what the query does until every row that was sent has been through it."""
-    done = Streamed()
+    """Show what the query finds until every row that was sent has been through it."""
+    done, table, writer = status.done, status.table, status.writer
     began = latest = time.monotonic()
     while done.rows < writer.broadcast.rows:
         interrupt.check()
@@ -220,9 +220,8 @@ def _follow(
             done.seconds = latest - began
             done.rows, done.late = table.total["rows_in"], table.total["late_rows"]
             done.comparisons = table.total["comparisons"]
-            if not console.is_terminal:
-                for line in table.take_lines():
-                    console.print(line, soft_wrap=True, markup=False)
+            if not warm and not console.is_terminal:
+                console.print("on air", soft_wrap=True)
             # A batch is in the sink before it is in the progress reports.
             for row in spark.table(_SINK).collect()[len(done.found) :]:
                 if not done.found:
@@ -235,28 +234,30 @@ def _follow(
         elif time.monotonic() - latest > _STALLED_SECONDS:
             raise DemoFailed(f"no batch finished in {_STALLED_SECONDS:.0f} s")
         interrupt.asked.wait(0.2)
-    table.status = "done"
     return done
 
 
-class _Screen:
-    """What is redrawn in place: the batches, and how far the stream has got."""
+class _Status:
+    """The one line that is redrawn in place: what is waited for, then how far the stream is."""
 
     def __init__(self, table: BatchTable, writer: LiveWriter) -> None:
         self.table = table
         self.writer = writer
-        self._spinner = Spinner("dots", "first batch: the workers load their code ...")
+        self.done = Streamed()
+        self._spinner = Spinner("dots", f"{STARTING} ...")
+
+    @property
+    def line(self) -> str:
+        """Rows, comparisons and finds so far."""
+        sent, done = self.writer.broadcast.rows, self.done
+        rate = f", {count(done.compared / done.seconds)}/s" if done.seconds else ""
+        return (
+            f"on air: {self.writer.rows / sent:4.0%} sent, {done.rows / sent:4.0%} compared, "
+            f"{count(done.comparisons)} comparisons{rate}, {len(done.found)} stories found"
+        )
 
     def __rich__(self) -> RenderableType:
-        if not self.table.count:
-            return self._spinner
-        sent, whole = self.writer.rows, self.writer.broadcast.rows
-        done = self.table.total["rows_in"]
-        return Group(
-            "",
-            self.table,
-            Text(f"on air: {sent / whole:.0%} sent, {done / whole:.0%} compared", style="dim"),
-        )
+        return Text(self.line, style="dim") if self.table.count else self._spinner
 
 
 def _story(row: Row) -> Text:
@@ -363,9 +364,11 @@ def _waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
 
 
 @contextmanager
-def _screen(console: Console, screen: _Screen) -> Iterator[None]:
+def _screen(console: Console, status: _Status) -> Iterator[None]:
     if console.is_terminal:
-        with Live(screen, console=console, refresh_per_second=8):
+        with Live(status, console=console, refresh_per_second=8):
             yield
     else:
+        console.print(f"{STARTING} ...", soft_wrap=True)
         yield
+        console.print(status.line, soft_wrap=True)

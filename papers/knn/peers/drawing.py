@@ -6,33 +6,45 @@ from pathlib import Path
 
 import numpy as np
 
+from anabranch.flow.pictures import pyplot
 from papers.knn.peers.figures import MEASURES, PeerFigure, spread
-from papers.screen import pyplot, save
+from papers.screen import save
+from papers.style import PAGE, line_of
 
 __all__ = ["draw"]
 
 
 def draw(figure: PeerFigure, path: Path) -> Path:
     """Write the picture of a figure as PNG: a panel for each data set and measure."""
+    plot = pyplot()
     recipe = figure.recipe
     panels = [(data, measure) for data in recipe.data for measure in recipe.measures]
-    drawing, axes = pyplot().subplots(
-        1, len(panels), figsize=(1 + 3.7 * len(panels), 4), squeeze=False
+    across = min(2, len(panels))
+    rows = -(-len(panels) // across)
+    drawing, axes = plot.subplots(
+        rows, across, figsize=(PAGE, 0.9 + 3.1 * rows), squeeze=False, layout="constrained"
     )
-    for axis, (data, measure) in zip(axes[0], panels, strict=True):
+    for empty in axes.flat[len(panels) :]:
+        empty.set_visible(False)
+    for axis, (data, measure) in zip(axes.flat, panels, strict=False):
         for line in recipe.lines:
-            rows = figure.values[data, line, measure]
-            means = [float(np.mean(runs)) for runs in rows]
-            spreads = [spread(runs) for runs in rows]
-            axis.errorbar(recipe.values, means, spreads, marker="o", capsize=2, label=line)
-        axis.set(title=data, xlabel=recipe.axis, ylabel=MEASURES.get(measure, (measure,))[0])
+            runs = figure.values[data, line, measure]
+            means = [float(np.mean(each)) for each in runs]
+            spreads = [spread(each) for each in runs]
+            axis.errorbar(recipe.values, means, spreads, capsize=2, label=line, **line_of(line))
+        axis.set(
+            title=f"{data} data", xlabel=recipe.axis, ylabel=MEASURES.get(measure, (measure,))[0]
+        )
         if recipe.axis != "slack":
             axis.set_xscale("log")
             axis.set_xticks(recipe.values, [f"{value:g}" for value in recipe.values])
             axis.minorticks_off()
         positive = min(min(map(min, figure.values[data, n, measure])) for n in recipe.lines) > 0
         axis.set_yscale("log" if positive else "linear")
-    axes[0][0].legend(fontsize="small")
+        axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axis.yaxis.set_minor_formatter(lambda value, _: "")
+        axis.grid(alpha=0.25)
+    drawing.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     name = f"figure {recipe.name}" if recipe.name.isdigit() else recipe.name
     drawing.suptitle(f"D-ZaLaPS, {name}: {recipe.title}")
     return save(drawing, path, dpi=100)

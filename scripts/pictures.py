@@ -1,0 +1,305 @@
+"""Draw every picture of the documentation, for light and for dark pages.
+
+::
+
+    python scripts/pictures.py [NAME ...]
+
+writes ``docs/images/NAME.svg`` and ``docs/images/NAME-dark.svg``. The moving picture of the demo
+is made by ``scripts/cast.py``, since it has to run the demo. The log in ``docs/images/story.json``
+is that of a real query, with the entries of `anabranch.plans.log`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+from matplotlib.patches import FancyBboxPatch, Rectangle
+
+from anabranch.flow.pictures import COLOURS, Paper, paper
+from anabranch.placement.call import place
+from anabranch.plans.drawing import draw_story
+
+ROOT = Path(__file__).resolve().parent.parent
+IMAGES = ROOT / "docs" / "images"
+
+LEFT, RIGHT = COLOURS["left"], COLOURS["right"]
+
+
+# ---------------------------------------------------------------- pieces
+
+
+def text(page: Paper, x: float, y: float, words: str, **style: Any) -> None:
+    """Words on the page, in its ink and centred unless told otherwise."""
+    given = {"ha": "center", "va": "center", "color": page.ink, **style}
+    page.axes.text(x, y, words, **given)
+
+
+def box(page: Paper, x: float, y: float, w: float, h: float, colour: str, **style: Any) -> None:
+    """A rounded box with its lower left corner at x, y."""
+    given = {"facecolor": page.box, "edgecolor": colour, "linewidth": 1.2, **style}
+    shape = "round,pad=0,rounding_size=0.06"
+    page.axes.add_patch(FancyBboxPatch((x, y), w, h, boxstyle=shape, **given))
+
+
+def arrow(page: Paper, start: tuple, end: tuple, colour: str, **style: Any) -> None:
+    """An arrow from one point to another."""
+    given = {"arrowstyle": "-|>", "color": colour, "lw": 1.6, "shrinkA": 1, "shrinkB": 2, **style}
+    page.axes.annotate("", end, start, arrowprops=given)
+
+
+def timeline(page: Paper, times: Sequence[float], y: float, label: str = "event time") -> None:
+    """The axis of time, with its ticks written below."""
+    page.axes.plot([times[0] - 0.5, times[-1] + 0.6], [y, y], color=page.faint, lw=1)
+    for at in times:
+        page.axes.plot([at, at], [y, y - 0.08], color=page.faint, lw=1)
+        text(page, at, y - 0.26, f"{at:g}", fontsize=9, color=page.faint)
+    text(page, times[-1] + 0.75, y, label, ha="left", fontsize=9, color=page.faint)
+
+
+def bar(page: Paper, start: float, end: float, y: float, colour: str, **style: Any) -> None:
+    """A stretch of time."""
+    given = {"color": colour, "alpha": 0.35, "linewidth": 0, **style}
+    page.axes.add_patch(Rectangle((start, y - 0.14), end - start, 0.28, **given))
+
+
+def dot(page: Paper, x: float, y: float, colour: str, words: str = "", **style: Any) -> None:
+    """A row at its time."""
+    page.axes.plot(x, y, "o", color=colour, markersize=9, **style)
+    if words:
+        text(page, x, y + 0.32, words, fontsize=9)
+
+
+# ---------------------------------------------------------------- the pictures
+
+
+def plans(page: Paper) -> None:
+    """Five plans, four workers each: one left row and one right row, and where they meet."""
+    cases = [
+        ("broadcast", "broadcast(4)", [1], [0, 1, 2, 3], "left: one worker\nright: all workers"),
+        ("grid", "grid(2, 2)", [0, 1], [1, 3], "left: a grid row\nright: a grid column"),
+        ("segments", "segments(4)", [1], [1, 2], "left: by time segment\nright: those in reach"),
+        ("ranges", "ranges(4)", [2], [1, 2], "left: by histogram key\nright: those in reach"),
+        ("keyed", "keyed (ab.same)", [3], [3], "both: by the key\n"),
+    ]
+    for number, (name, title, left, right, words) in enumerate(cases):
+        x = number * 2.0
+        text(page, x + 0.8, 3.9, title, weight="bold", color=COLOURS[name], fontsize=10.5)
+        dot(page, x + 0.45, 3.35, LEFT, "L")
+        dot(page, x + 1.15, 3.35, RIGHT, "R")
+        for worker in range(4):
+            if name == "grid":
+                corner = (x + 0.1 + 0.75 * (worker % 2), 1.75 - 0.75 * (worker // 2))
+            else:
+                corner = (x + 0.45, 2.15 - 0.52 * worker)
+            w, h = (0.65, 0.62) if name == "grid" else (0.7, 0.42)
+            meets = worker in left and worker in right
+            colour = COLOURS["good"] if meets else COLOURS["quiet"]
+            box(page, *corner, w, h, colour, linewidth=2.4 if meets else 1.0)
+            marks = [("L", LEFT)] * (worker in left) + [("R", RIGHT)] * (worker in right)
+            for place_, (letter, ink) in enumerate(marks):
+                at = corner[0] + w / 2 + (place_ - (len(marks) - 1) / 2) * 0.24
+                text(page, at, corner[1] + h / 2 - 0.02, letter, color=ink, weight="bold")
+        copies = len(left) + len(right)
+        text(page, x + 0.8, 0.22, words, fontsize=8.5)
+        text(page, x + 0.8, -0.25, f"{copies} copies", fontsize=8.5, color=page.faint)
+        for side, start, ink in ((left, 0.45, LEFT), (right, 1.15, RIGHT)):
+            for worker in side:
+                if name == "grid":
+                    end = (x + 0.42 + 0.75 * (worker % 2), 2.37 - 0.75 * (worker // 2))
+                else:
+                    end = (x + (0.45 if ink == LEFT else 1.15), 2.36 - 0.52 * worker)
+                arrow(page, (x + start, 3.3), end, ink, lw=1.1, alpha=0.75, mutation_scale=8)
+    text(page, 4.8, -0.75, "Every pair meets in exactly one worker (green). Plans differ in copies "
+         "and balance, never in results.", fontsize=9.5)  # fmt: skip
+    page.axes.set(xlim=(-0.2, 9.9), ylim=(-1.0, 4.2))
+
+
+def window(page: Paper) -> None:
+    """The window of correlate: which right rows one left row joins."""
+    timeline(page, range(8), 0)
+    bar(page, 2, 6, 0.55, RIGHT)
+    dot(page, 3, 1.25, LEFT, "left row at 3")
+    for at in range(1, 8):
+        inside = 2 <= at <= 6
+        dot(page, at, 0.55, RIGHT, alpha=1.0 if inside else 0.25)
+    for at, words in ((2, "3 - W_right"), (6, "3 + W_left")):
+        page.axes.plot([at, at], [0, 0.95], color=page.faint, lw=0.8, ls=":")
+        text(page, at, 1.06, words, fontsize=9)
+    text(page, -0.6, 1.25, "left", ha="right", color=LEFT)
+    text(page, -0.6, 0.55, "right", ha="right", color=RIGHT)
+    text(page, 3.5, 1.95, 'window=("3 seconds", "1 second"): the left row joins right rows from 2 '
+         "to 6, both ends included", fontsize=9.5)  # fmt: skip
+    page.axes.set(xlim=(-1.4, 9.2), ylim=(-0.5, 2.2))
+
+
+def watermark(page: Paper) -> None:
+    """The watermark of correlate: one for both inputs, so an idle side holds nothing back."""
+    timeline(page, range(0, 61, 10), 0, "")
+    scale = {"fontsize": 9}
+    for at, late in ((8, False), (20, False), (34, False), (50, False), (24, True)):
+        y = 1.5
+        dot(page, at, y, LEFT if not late else COLOURS["bad"])
+    for at in (6, 17):
+        dot(page, at, 0.75, RIGHT)
+    bar(page, 19, 60, 0.75, COLOURS["quiet"], alpha=0.15)
+    text(page, 29.5, 0.75, "right is idle: nothing waits for it", fontsize=8.5)
+    page.axes.plot([40, 40], [0, 2.2], color=COLOURS["bad"], lw=1.4)
+    text(page, 40, 2.38, "watermark = newest time of either side - 10 s", **scale)
+    arrow(page, (50, 1.98), (40.2, 1.98), page.faint, lw=1)
+    text(page, 45, 2.1, "10 s", **scale)
+    text(page, 24, 1.85, "arrives now: late, dropped, counted", color=COLOURS["bad"], **scale)
+    text(page, 50, 1.75, "newest row", va="bottom", **scale)
+    text(page, -2, 1.5, "left", ha="right", color=LEFT)
+    text(page, -2, 0.75, "right", ha="right", color=RIGHT)
+    text(
+        page, 30, -0.62, 'event time in seconds, watermark="10 seconds"', color=page.faint, **scale
+    )
+    page.axes.set(xlim=(-8, 63), ylim=(-0.8, 2.6))
+
+
+def nearest(page: Paper) -> None:
+    """The life of objects in a window of nearest, and what a query with k = 1 reports."""
+    timeline(page, range(0, 15, 2), 0)
+    for start, y, words in ((0, 1.35, "a, distance 1"), (4, 0.7, "b, distance 2")):
+        bar(page, start, start + 10, y, LEFT if y > 1 else RIGHT)
+        dot(page, start, y, LEFT if y > 1 else RIGHT)
+        text(page, start + 5, y, f"{words}: in the window for 10 s", fontsize=9)
+    for at, words in ((0, "a enters"), (10, "a expires, b enters")):
+        page.axes.plot([at, at], [0, 1.85], color=COLOURS["good"], lw=1.4)
+        text(page, at, 2.0, words, fontsize=9.5, color=COLOURS["good"])
+    text(page, 4, 1.85, "b arrives: second, no hit", fontsize=9, color=page.faint)
+    text(page, 7, 2.45, 'k=1, window="10 seconds": one query, two objects, two hits', fontsize=9.5)
+    page.axes.set(xlim=(-1.5, 17.2), ylim=(-0.5, 2.7))
+
+
+def assemble(page: Paper) -> None:
+    """One key of assemble: first event, close, what comes later, a second window."""
+    rows = [
+        ("close.after(10 s)", 10, "closed: revision 0", 15, "revision 1"),
+        ("close.gap(10 s)", 14, "closed: seq 0", 15, "second window: seq 1"),
+    ]
+    for number, (name, close, word, later, then) in enumerate(rows):
+        y = 1.9 - 1.15 * number
+        text(page, -1.2, y, name, ha="right", weight="bold", fontsize=9.5)
+        bar(page, 0, close, y, COLOURS["good"])
+        for at in (0, 2, 4):
+            dot(page, at, y, LEFT)
+        page.axes.plot([close, close], [y - 0.3, y + 0.3], color=page.ink, lw=1.6)
+        text(page, close, y + 0.42, word, fontsize=8.5)
+        dot(page, later + 2.5, y, RIGHT)
+        text(page, later + 2.5, y + 0.42, then, fontsize=8.5, ha="left")
+        if number == 0:
+            bar(page, close, 20, y, COLOURS["quiet"], alpha=0.3)
+            text(page, 14, y - 0.32, "remember", fontsize=8.5, color=page.faint)
+        else:
+            bar(page, later + 2.5, 27.5, y, COLOURS["good"])
+            bar(page, close, later + 2.5, y, COLOURS["quiet"], alpha=0.3)
+            page.axes.plot([27.5, 27.5], [y - 0.3, y + 0.3], color=page.ink, lw=1.6)
+    text(page, 0, 2.38, "first event", fontsize=8.5, color=page.faint)
+    timeline(page, (0, 5, 10, 15, 20, 25), 0, "event time (s)")
+    page.axes.set(xlim=(-7.5, 32.5), ylim=(-0.5, 2.7))
+
+
+def assemble_watermark(page: Paper) -> None:
+    """Why results of assemble do not depend on the order of arrival."""
+    text(page, 1.2, 2.1, "arrive in any order", fontsize=9.5)
+    for number, at in enumerate((3, 5, 4, 7)):
+        dot(page, 0.3 + 0.6 * number, 1.35, LEFT, f"{at}")
+    arrow(page, (2.7, 1.35), (3.7, 1.35), page.faint)
+    text(page, 3.2, 1.6, "watermark 5", fontsize=8.5)
+    text(page, 4.9, 2.1, "processed by time", fontsize=9.5)
+    for number, at in enumerate((3, 4, 5)):
+        dot(page, 4.2 + 0.6 * number, 1.35, COLOURS["good"], f"{at}")
+    text(page, 4.8, 0.85, "7 still waits", fontsize=8.5, color=page.faint)
+    arrow(page, (6.0, 1.35), (7.0, 1.35), page.faint)
+    text(page, 6.5, 1.6, "watermark 9", fontsize=8.5)
+    dot(page, 7.5, 1.35, COLOURS["good"], "7")
+    page.axes.plot([8.2, 8.2], [1.05, 1.65], color=page.ink, lw=1.6)
+    text(page, 8.35, 1.35, "the window closes at 8", ha="left", fontsize=9)
+    page.axes.set(xlim=(-0.2, 11.2), ylim=(0.6, 2.3))
+
+
+def policies(page: Paper) -> None:
+    """How complete the rows of assemble are, against how long they took, on a real access log."""
+    file = ROOT / "papers" / "dssis" / "results" / "dssis-windows.json"
+    curves = json.loads(file.read_text())["access log"]["curves"]
+    names = {
+        "learned, risk r": ("close.learned", COLOURS["good"], "o", (8, 95.5)),
+        "session gap": ("close.gap", COLOURS["segments"], "v", (27, 90)),
+        "fixed wait T": ("close.after", COLOURS["broadcast"], "^", (45, 91)),
+        "small window array (13, T)": ("close.count(13, T)", COLOURS["keyed"], "s", (31, 84)),
+    }
+    axes = page.axes
+    for name, (label, colour, mark, at) in names.items():
+        x, y = ([point[key] for point in curves[name]] for key in ("delay s", "precise"))
+        axes.plot(x, y, marker=mark, color=colour, label=label, lw=2.2 if mark == "o" else 1.2)
+        text(page, *at, label, color=colour, fontsize=10, ha="left", weight="bold")
+    axes.set_axis_on()
+    axes.spines[["top", "right"]].set_visible(False)
+    for side in ("bottom", "left"):
+        axes.spines[side].set_color(page.faint)
+    axes.tick_params(colors=page.ink)
+    axes.grid(color=page.faint, alpha=0.2)
+    axes.set_xlabel("seconds from the first event of an instance to its row, mean", color=page.ink)
+    axes.set_ylabel("instances complete in their first row, %", color=page.ink)
+    axes.set(xlim=(0, 68), ylim=(77, 101.5))
+
+
+def shops() -> Any:
+    """The placement of the documentation: two shops, and a board that headquarters read."""
+    return place(
+        [
+            ("board", "till_1", 4.0), ("board", "till_2", 5.0),
+            ("shelf_1", "camera_1", 90.0), ("shelf_1", "stock", 2.0),
+            ("shelf_2", "camera_2", 80.0), ("shelf_2", "stock", 3.0),
+        ],
+        {"till_1": "shop 1", "camera_1": "shop 1", "till_2": "shop 2", "camera_2": "shop 2",
+         "stock": "cloud"},
+        readers={"board": "cloud"},
+    )  # fmt: skip
+
+
+DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
+    "plans": (plans, 4.0),
+    "window": (window, 2.2),
+    "watermark": (watermark, 2.7),
+    "nearest": (nearest, 2.6),
+    "assemble": (assemble, 2.7),
+    "assemble-watermark": (assemble_watermark, 1.7),
+    "policies": (policies, 4.2),
+}
+
+
+def draw(name: str, path: Path, dark: bool) -> None:
+    """One picture for light or for dark pages."""
+    if name == "place":
+        shops().draw(path, dark=dark)
+    elif name == "story":
+        entries = json.loads((IMAGES / "story.json").read_text())
+        draw_story([SimpleNamespace(**entry) for entry in entries], path, dark=dark)
+    else:
+        make, height = DRAWN[name]
+        page = paper("pictures", path, height, dark=dark)
+        make(page)
+        page.save(path)
+
+
+def main(names: Sequence[str]) -> None:
+    """Draw the pictures of these names, or all."""
+    every = [*DRAWN, "place", "story"]
+    if unknown := set(names) - set(every):
+        sys.exit(f"no picture {', '.join(sorted(unknown))}; there are {', '.join(every)}")
+    IMAGES.mkdir(exist_ok=True)
+    for name in names or every:
+        draw(name, IMAGES / f"{name}.svg", dark=False)
+        draw(name, IMAGES / f"{name}-dark.svg", dark=True)
+        print(f"docs/images/{name}.svg and {name}-dark.svg")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

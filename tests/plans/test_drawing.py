@@ -1,0 +1,51 @@
+"""A plan log as a chart: the life of each plan, by micro-batch and by the wall clock."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+from anabranch.plans.drawing import Life, draw_story, lives
+from anabranch.plans.hashed import grid
+from anabranch.plans.log import Entry, PlanLog
+
+START, CHANGE = "2026-03-01T10:00:00.000+00:00", "2026-03-01T10:00:12.345+00:00"
+#  batch    0    5    15            plan 0 stamps rows until 5 and is live until 15
+LOG = [
+    Entry(0, 0, grid(2, 2), 0, (0,), {"rule": "start"}, {}, START),
+    Entry(1, 1, grid(4, 1), 5, (0, 1), {"rule": "shape"}, {}, CHANGE),
+    Entry(2, 1, grid(4, 1), 8, (0, 1), {"rule": "mark"}, {0: 7}, CHANGE),
+    Entry(3, 1, grid(4, 1), 15, (1,), {"rule": "retire"}, {}, CHANGE),
+]
+
+
+def test_a_plan_lives_on_after_it_was_replaced() -> None:
+    assert lives(LOG) == [
+        Life(0, "grid(2, 2)", "start", START, 0, 5, 15),
+        Life(1, "grid(4, 1)", "shape", CHANGE, 5, None, None),
+    ]
+
+
+def test_the_chart_names_plans_causes_and_moments() -> None:
+    (axes,) = draw_story(LOG).axes
+    assert [text.get_text() for text in axes.get_yticklabels()] == [
+        "plan 0\ngrid(2, 2)",
+        "plan 1\ngrid(4, 1)",
+    ]
+    assert [text.get_text() for text in axes.texts] == [
+        "2026-03-01 10:00:00 UTC, start",
+        "2026-03-01 10:00:12 UTC, shape",
+    ]
+    bars = [(bar.get_x(), bar.get_width()) for bar in axes.patches]
+    assert bars == [(0, 5), (5, 10), (5, 12)]  # what still holds reaches to the edge
+
+
+def test_a_log_draws_itself(tmp_path: Path) -> None:
+    log = PlanLog(tmp_path / "log")
+    with pytest.raises(ab.InvalidCall, match="no entries yet"):
+        log.draw()
+    log.begin(grid(2, 2))
+    log.draw(tmp_path / "story.svg")
+    assert (tmp_path / "story.svg").stat().st_size > 1000

@@ -1,0 +1,51 @@
+"""The quick start of every verb runs as it stands and prints what its page shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from pathlib import Path
+
+import pytest
+from pyspark.sql import functions as F
+
+import anabranch as ab
+
+DOCS = Path(__file__).parents[2] / "docs"
+BLOCK = r"```{}\n(.*?)```"
+
+
+def first_example(page: str, heading: str) -> tuple[str, str]:
+    """The first example below a heading, and the output below it."""
+    text = (DOCS / page).read_text().partition(f"\n## {heading}")[2]
+    example = re.search(BLOCK.format("python"), text, re.DOTALL)
+    assert example is not None, page
+    output = re.search(BLOCK.format(""), text[example.end() :], re.DOTALL)
+    assert output is not None, page
+    return example[1], output[1]
+
+
+def rows(printed: str) -> list[list[str]]:
+    """The heading and the rows of a table that Spark printed, in any order."""
+    lines = [line for line in printed.splitlines() if line.startswith("|")]
+    return sorted([cell.strip() for cell in line.strip("|").split("|")] for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("page", "heading"),
+    [
+        ("correlate.md", "Quick start"),
+        ("emd.md", "Quick start"),
+        ("nearest.md", "Quick start"),
+        ("assemble.md", "Quick start"),
+        ("assemble.md", "Compliance"),
+    ],
+)
+def test_an_example_prints_what_its_page_shows(spark, page: str, heading: str) -> None:
+    example, output = first_example(page, heading)
+    example = re.sub(r"^spark = .*$", "", example, flags=re.M)  # the session of the tests
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        exec(example, {"spark": spark, "F": F, "ab": ab})
+    assert rows(said.getvalue()) == rows(output) != []

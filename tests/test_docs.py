@@ -1,0 +1,73 @@
+"""The documentation names what there is: public names, and every parameter of every verb."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from pathlib import Path
+
+import pytest
+
+import anabranch as ab
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    ROOT / "README.md",
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "papers").rglob("*.md")),
+    *sorted((ROOT / "examples").glob("*.md")),
+]
+
+
+def test_every_name_in_the_docs_exists() -> None:
+    wrong = []
+    for page in PAGES:
+        for name in set(re.findall(r"\bab\.([A-Za-z_]+(?:\.[a-z_]+)?)", page.read_text())):
+            first, _, second = name.partition(".")
+            there = hasattr(ab, first) and (
+                not second or hasattr(getattr(ab, first), second) or first != "close"
+            )
+            wrong += [] if there else [f"{page.relative_to(ROOT)}: ab.{name}"]
+    assert wrong == []
+
+
+def parameters(page: str, heading: str) -> set[str]:
+    """The names in the first column of the first table below a heading."""
+    text = (ROOT / "docs" / page).read_text().partition(f"\n{heading}\n")[2]
+    text = re.sub(r"```.*?```", "", text, flags=re.DOTALL)  # what examples print
+    table = re.search(r"(?:^\|.*\n)+", text, re.M)
+    assert table is not None, f"{page} has no table below {heading}"
+    cells = [line.split("|")[1] for line in table[0].splitlines()[2:]]
+    return {name for cell in cells for name in re.findall(r"`(\w+)`", cell)}
+
+
+def taken(function: object) -> set[str]:
+    """The parameters of a function that have a name."""
+    found = inspect.signature(function).parameters  # type: ignore[arg-type]
+    return {name for name, it in found.items() if it.kind is not it.VAR_KEYWORD}
+
+
+@pytest.mark.parametrize(
+    ("verb", "page", "heading"),
+    [
+        ("correlate", "correlate.md", "## Parameters"),
+        ("emd", "emd.md", "## Parameters"),
+        ("nearest", "nearest.md", "## Parameters"),
+        ("assemble", "assemble.md", "## Parameters"),
+        ("place", "place.md", "## Parameters"),
+        ("fit_windows", "fitting.md", "## Parameters"),
+        ("estimate_state", "fitting.md", "## Estimate the state"),
+        ("adaptive", "adaptation.md", "## Parameters"),
+    ],
+)
+def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading: str) -> None:
+    assert parameters(page, heading) == taken(getattr(ab, verb))
+
+
+def test_the_policy_that_learns_has_a_table_of_its_own() -> None:
+    assert parameters("assemble.md", "### Learned windows") == taken(ab.close.learned)
+
+
+def test_compliance_has_a_table_of_its_own() -> None:
+    heading = "## Compliance: `ab.sla`, `ab.rank_services`, `ab.ServiceStats`"
+    assert parameters("assemble.md", heading) == taken(ab.sla)
