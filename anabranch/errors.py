@@ -103,9 +103,7 @@ def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            former = [
-                f"{name}= is now called {now[name]}=" for name in kwargs if name in now
-            ]
+            former = [f"{name}= is now called {now[name]}=" for name in kwargs if name in now]
             if former:
                 raise InvalidCall(function.__name__, former)
             return function(*args, **kwargs)

@@ -18,9 +18,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from anabranch.errors import AnabranchError, InvalidCall
+from anabranch.errors import InvalidCall
+from anabranch.flow.pictures import pyplot
 
-__all__ = ["chosen", "progress", "pyplot", "save", "write_figure"]
+__all__ = ["chosen", "progress", "save", "write_figure"]
 
 R = TypeVar("R")
 
@@ -66,20 +67,6 @@ def write_figure(
     data = out / f"{stem}.json"
     data.write_text(json.dumps(form, indent=1) + "\n")
     return [data] if draw is None else [data, draw(out / f"{stem}.png")]
-
-
-def pyplot() -> Any:
-    """Matplotlib, which is needed for pictures alone."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise AnabranchError(
-            "pictures need matplotlib: pip install matplotlib, or ask for the JSON alone"
-        ) from error
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as found
-
-    return found
 
 
 def save(drawing: Any, path: Path, dpi: int) -> Path:

@@ -91,8 +91,8 @@ class StateEstimate:
         Examples
         --------
         >>> from anabranch.assembly.fitting import Erlang
-        >>> span = Erlang(2, 1.0)
-        >>> found = estimate_state(10.0, size=3, timeout=5.0, sizes=([2], [1.0]), span=span)
+        >>> duration = Erlang(2, 1.0)
+        >>> found = estimate_state(10.0, size=3, timeout=5.0, sizes=([2], [1.0]), duration=duration)
         >>> found.beside({"open_windows": 55})
         'predicted 52 open windows, observed 55 (6% more)'
         """
@@ -108,7 +108,7 @@ class StateEstimate:
         return "; ".join(parts) or f"predicted {count(self.windows)} open windows"
 
 
-@renamed(late="watermark", degrees="sizes", invocations="events")
+@renamed(late="watermark", degrees="sizes", invocations="events", span="duration")
 def estimate_state(
     rate: float | None = None,
     windows: WindowFit | None = None,
@@ -118,7 +118,7 @@ def estimate_state(
     size: int | None = None,
     timeout: float | Duration | None = None,
     sizes: ArrayLike | tuple[ArrayLike, ArrayLike] | None = None,
-    span: Distribution | None = None,
+    duration: Distribution | None = None,
     watermark: Duration | None = None,
     trigger: Duration | None = None,
     arrival_scv: float = 1.0,
@@ -132,7 +132,7 @@ def estimate_state(
     rate
         Instances per second; by default the sample's.
     windows
-        What `ab.fit_windows` returned: size, timeout, sizes, spans and rate, where the other
+        What `ab.fit_windows` returned: size, timeout, sizes, durations and rate, where the other
         arguments do not say otherwise.
     events
         Events per second, instead of `rate`.
@@ -142,7 +142,7 @@ def estimate_state(
         A window closes at this count, or after so many seconds (a number, or "22 seconds").
     sizes
         Events per instance: a list of observed ones, or counts and their probabilities.
-    span
+    duration
         Distribution of the seconds from first to last event.
     watermark
         Lateness that event time waits for: windows are held so much longer.
@@ -158,15 +158,15 @@ def estimate_state(
     Examples
     --------
     >>> from anabranch.assembly.fitting import HyperErlang
-    >>> span = HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])
+    >>> duration = HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])
     >>> sizes = ([12, 13, 14], [.4, .4, .2])
-    >>> found = estimate_state(102.27, size=13, timeout="22 seconds", sizes=sizes, span=span)
+    >>> found = estimate_state(102.27, size=13, timeout="22 seconds", sizes=sizes, duration=duration)
     >>> print(found)
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are whole in their first window
     """
     size, timeout = _closing(close, size, timeout)
-    values = _gather(rate, windows, events, size, timeout, sizes, span)
+    values = _gather(rate, windows, events, size, timeout, sizes, duration)
     waits = [
         _seconds(name, given, values.problems)
         for name, given in (("watermark", watermark), ("trigger", trigger))
@@ -179,7 +179,7 @@ window after 14.7 s; 79.3% of instances are whole in their first window
             values.size,
             values.timeout,
             values.sizes,
-            values.span,
+            values.duration,
             arrival_scv=arrival_scv,
             tuple_bytes=tuple_bytes,
             peak=peak,
@@ -248,7 +248,7 @@ class _Values:
     size: Any
     timeout: float
     sizes: tuple[Any, Any]
-    span: Any
+    duration: Any
     problems: list[str]
 
     @property
@@ -264,7 +264,7 @@ def _gather(
     size: int | None,
     timeout: float | Duration | None,
     sizes: Any,
-    span: Distribution | None,
+    duration: Distribution | None,
 ) -> _Values:
     problems = []
     if windows is not None and not isinstance(windows, WindowFit):
@@ -275,18 +275,23 @@ def _gather(
         size = windows.size if size is None else size
         timeout = windows.timeout if timeout is None else timeout
         sizes = windows.sizes if sizes is None else sizes
-        span = windows.span_fit if span is None else span
+        duration = windows.span_fit if duration is None else duration
         if rate is None and events is None:
             rate = windows.rate
-    for name, value in (("size", size), ("timeout", timeout), ("sizes", sizes), ("span", span)):
+    for name, value in (
+        ("size", size),
+        ("timeout", timeout),
+        ("sizes", sizes),
+        ("duration", duration),
+    ):
         if value is None:
             problems.append(f"{name} is missing: say {name}=..., or windows=ab.fit_windows(sample)")
     if sizes is not None:
         sizes, found = _sizes(sizes)
         problems += found
-    if span is not None and not isinstance(span, Distribution):
+    if duration is not None and not isinstance(duration, Distribution):
         problems.append(
-            f"span must be a distribution, got {type(span).__name__}; "
+            f"duration must be a distribution, got {type(duration).__name__}; "
             "anabranch.assembly.fitting.fit_two_moments(mean, scv) makes one"
         )
     seconds = math.nan
@@ -305,7 +310,7 @@ def _gather(
             problems.append(f"{name} must be a finite number above 0, got {value!r}")
     if events is not None and sizes is not None and not problems:
         rate = events / float(sizes[0] @ sizes[1])
-    return _Values(rate, size, seconds, sizes, span, problems)
+    return _Values(rate, size, seconds, sizes, duration, problems)
 
 
 def _sizes(given: Any) -> tuple[Any, list[str]]:

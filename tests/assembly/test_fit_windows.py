@@ -216,7 +216,7 @@ def test_it_reads_well(fit, tmp_path):
     text = repr(fit)
     assert text.startswith(f"close at {fit.size} events or after")
     assert "size    HyperErlang(" in text and max(len(line) for line in text.splitlines()) < 100
-    assert [row["what"] for row in fit.table()] == ["size", "span"]
+    assert [row["what"] for row in fit.table()] == ["size", "duration"]
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")
     fit.plot(tmp_path / "fit.png")
@@ -272,9 +272,9 @@ def test_lateness_and_triggers_hold_windows_longer(fit):
 
 def test_rates_may_be_of_invocations():
     span = HyperErlang([1.0], [2], [1.0])
-    by_rate = ab.estimate_state(10.0, size=3, timeout=5, sizes=[1, 2, 3, 6], span=span)
+    by_rate = ab.estimate_state(10.0, size=3, timeout=5, sizes=[1, 2, 3, 6], duration=span)
     by_calls = ab.estimate_state(
-        events=30.0, size=3, timeout="5 seconds", sizes=[1, 2, 3, 6], span=span
+        events=30.0, size=3, timeout="5 seconds", sizes=[1, 2, 3, 6], duration=span
     )
     assert by_rate.windows == pytest.approx(by_calls.windows)
 
@@ -293,9 +293,9 @@ def test_predictions_refuse_what_is_missing():
         ab.estimate_state()
     assert len(caught.value.problems) == 5
     with pytest.raises(InvalidCall, match="both given"):
-        ab.estimate_state(1.0, events=2.0, size=1, timeout=1, sizes=[1], span=EQ5)
+        ab.estimate_state(1.0, events=2.0, size=1, timeout=1, sizes=[1], duration=EQ5)
     with pytest.raises(InvalidCall, match="not a duration"):
-        ab.estimate_state(1.0, size=1, timeout="soon", sizes=[1], span=EQ5)
+        ab.estimate_state(1.0, size=1, timeout="soon", sizes=[1], duration=EQ5)
 
 
 @pytest.mark.parametrize(
@@ -316,12 +316,12 @@ def test_predictions_refuse_what_is_missing():
 )
 def test_predictions_refuse_what_makes_no_sense(wrong, message):
     with pytest.raises(InvalidCall, match=message):
-        ab.estimate_state(**{"size": 3, "timeout": 5.0, "sizes": [2], "span": EQ5, **wrong})
+        ab.estimate_state(**{"size": 3, "timeout": 5.0, "sizes": [2], "duration": EQ5, **wrong})
 
 
 def test_two_observed_sizes_are_a_list():
-    told = ab.estimate_state(10.0, size=3, timeout=5.0, sizes=(3, 4), span=EQ5)
-    assert told == ab.estimate_state(10.0, size=3, timeout=5.0, sizes=[3, 4], span=EQ5)
+    told = ab.estimate_state(10.0, size=3, timeout=5.0, sizes=(3, 4), duration=EQ5)
+    assert told == ab.estimate_state(10.0, size=3, timeout=5.0, sizes=[3, 4], duration=EQ5)
 
 
 def test_watch_shows_it_beside_the_observation(fit):

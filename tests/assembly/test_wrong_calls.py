@@ -87,7 +87,7 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
             "size": 3,
             "timeout": 5.0,
             "sizes": [1, 2],
-            "span": Erlang(2, 1.0),
+            "duration": Erlang(2, 1.0),
             "watermark": None,
             "trigger": "1 s",
             "arrival_scv": 1.0,

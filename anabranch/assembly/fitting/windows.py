@@ -84,7 +84,7 @@ class WindowFit:
         rows = []
         for name, unit, chosen, seen, fit, shift in (
             ("size", "events", self.size, self.instance_size, self.size_fit, 0.5),
-            ("span", "seconds", self.timeout, self.span, self.span_fit, 0.0),
+            ("duration", "seconds", self.timeout, self.span, self.span_fit, 0.0),
         ):
             rows.append(
                 {
@@ -129,7 +129,7 @@ class WindowFit:
                 f"{row['covers_fitted']:>9.2%}{row['mean']:>9.4g}{row['median']:>9.4g}"
                 f"{row['p95']:>9.4g}{row['distance']:>8.3f}"
             )
-        lines += ["", f"size    {self.size_fit!r}", f"span    {self.span_fit!r}"]
+        lines += ["", f"size      {self.size_fit!r}", f"duration  {self.span_fit!r}"]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -211,7 +211,7 @@ def fit_instances(
         seen = float(span.ppf(1 - cut))
         if gap > _GOOD_FIT and math.isfinite(seen):
             notes.append(
-                f"spans are fitted poorly (gap {gap:.3f}): the timeout is the sample's own quantile"
+                f"durations are fitted poorly (gap {gap:.3f}): the timeout is the sample's own quantile"
             )
             timeout = seen
     if found.count < 500:

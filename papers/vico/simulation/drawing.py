@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from papers.screen import pyplot, save
+from anabranch.flow.pictures import pyplot
+from papers.screen import save
 from papers.vico.simulation.figures import Figure
 
 __all__ = ["draw"]
