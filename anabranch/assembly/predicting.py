@@ -158,9 +158,9 @@ def estimate_state(
     Examples
     --------
     >>> from anabranch.assembly.fitting import HyperErlang
-    >>> duration = HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])
-    >>> sizes = ([12, 13, 14], [.4, .4, .2])
-    >>> found = estimate_state(102.27, size=13, timeout="22 seconds", sizes=sizes, duration=duration)
+    >>> known = {"sizes": ([12, 13, 14], [.4, .4, .2]),
+    ...          "duration": HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])}
+    >>> found = estimate_state(102.27, size=13, timeout="22 seconds", **known)
     >>> print(found)
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are whole in their first window

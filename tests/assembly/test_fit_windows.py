@@ -215,7 +215,7 @@ def test_any_sample_gives_windows_that_work(rows, options):
 def test_it_reads_well(fit, tmp_path):
     text = repr(fit)
     assert text.startswith(f"close at {fit.size} events or after")
-    assert "size    HyperErlang(" in text and max(len(line) for line in text.splitlines()) < 100
+    assert "size      HyperErlang(" in text and max(len(line) for line in text.splitlines()) < 100
     assert [row["what"] for row in fit.table()] == ["size", "duration"]
     matplotlib = pytest.importorskip("matplotlib")
     matplotlib.use("Agg")

@@ -211,7 +211,8 @@ def fit_instances(
         seen = float(span.ppf(1 - cut))
         if gap > _GOOD_FIT and math.isfinite(seen):
             notes.append(
-                f"durations are fitted poorly (gap {gap:.3f}): the timeout is the sample's own quantile"
+                f"durations are fitted poorly (gap {gap:.3f}): the timeout is the sample's own "
+                "quantile"
             )
             timeout = seen
     if found.count < 500:
