@@ -9,13 +9,25 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch.calls import Columns
+from anabranch.calls import FLOATING, INTEGRAL, Columns
 from anabranch.errors import InvalidCall
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "hashable", "is_frame", "refuse_others"]
+__all__ = [
+    "ASSEMBLY_KEY",
+    "Condition",
+    "by_name",
+    "column_types",
+    "condition",
+    "hashable",
+    "is_frame",
+    "refuse_others",
+]
+
+Condition = Any
+"""What is true of some rows: a Column, SQL text, a function of the DataFrame, True or False."""
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
@@ -63,6 +75,51 @@ def by_name(name: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Column:
+    """A condition on the rows of a frame, in whichever form it is given; null is false.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or cannot be asked of this frame.
+
+    Examples
+    --------
+    >>> rows = spark.range(5)
+    >>> forms = ("id > 2", rows.id > 2, lambda frame: frame["id"] > 2)
+    >>> [rows.filter(condition(rows, form)).count() for form in forms]
+    [2, 2, 2]
+    >>> condition(rows, "size > 2")
+    Traceback (most recent call last):
+        ...
+    ValueError: complete: 'size > 2' is no condition on these columns: id
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
+
+    forms = "a condition: SQL text such as 'count >= 3', a Column, or a function of the DataFrame"
+    try:
+        found = given(frame) if callable(given) and not isinstance(given, Column) else given
+        if isinstance(found, bool):
+            found = F.lit(found)
+        if isinstance(found, str):
+            # A name that SQL would have to quote is meant as a name.
+            found = by_name(found) if found in frame.columns else F.expr(found)
+        if not isinstance(found, Column):
+            raise ValueError(f"{name} must be {forms}; got {found!r}")
+        kind = frame.select(found.alias("c")).schema["c"].dataType.simpleString()
+    except PySparkException:
+        what = repr(given) if isinstance(given, str) else "this"
+        have = ", ".join(frame.columns)
+        raise ValueError(f"{name}: {what} is no condition on these columns: {have}") from None
+    if kind not in ("boolean", "void", *INTEGRAL, *FLOATING):
+        raise ValueError(f"{name} must be true or false of a row, got values of type {kind}")
+    if kind in FLOATING:  # of pandas and of CSV files; what is no number says nothing
+        found = ~F.isnan(found) & (found != 0)
+    return F.coalesce(found.cast("boolean"), F.lit(False))
 
 
 def column_types(frame: DataFrame) -> Columns:
