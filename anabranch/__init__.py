@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from anabranch.spark.knowledge import ServiceStats
     from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
-    from anabranch.spark.place import place
+    from anabranch.spark.place import place, place_pairs
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import recommend, sla
     from anabranch.spark.watch import watch
@@ -86,6 +86,7 @@ __all__ = [
     "ServiceStats",
     # where views run, between edge devices and the cloud
     "place",
+    "place_pairs",
     "template",
     "feed",
     "Placement",
@@ -129,7 +130,7 @@ _HOME = {
     "anabranch.spark.knowledge": "ServiceStats",
     "anabranch.spark.metrics": "metrics",
     "anabranch.spark.nearest": "nearest top",
-    "anabranch.spark.place": "place",
+    "anabranch.spark.place": "place place_pairs",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "recommend sla",
     "anabranch.spark.watch": "watch",

@@ -336,9 +336,10 @@ def _table(instances: DataFrame, promises: Any, service: str, columns: Sequence[
     if isinstance(promises, Mapping):
         rows = [(name, _promised(value)) for name, value in promises.items()]
         return _services(instances, service, rows).toDF("_service", "_promised")
-    return promises.select(
+    found: DataFrame = promises.select(
         by_name(columns[0]).alias("_service"), by_name(columns[1]).cast("double").alias("_promised")
     )
+    return found
 
 
 def _services(instances: DataFrame, service: str, rows: Iterable[tuple[Any, float]]) -> DataFrame:
