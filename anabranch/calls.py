@@ -19,6 +19,7 @@ from anabranch.errors import InvalidCall
 __all__ = [
     "COUNTS",
     "DAY_TIME",
+    "DECIMAL",
     "EXACT",
     "FLOATING",
     "IDS",
@@ -59,6 +60,7 @@ IDS = frozenset({"bigint", "int", "string"})
 VECTORS = frozenset({"array<float>", "array<double>"})
 COUNTS = frozenset(f"array<{kind}>" for kind in INTEGRAL)  # histograms as they are counted
 TEXT = re.compile(r"string|binary|boolean|decimal\(.*\)|varchar\(.*\)|char\(.*\)")
+DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 UNHASHABLE = ("map<", "variant", "void", "float", "double")
 _REMEDIES = {

@@ -273,14 +273,18 @@ def test_thresholds_are_exact(number: Any, op: str, steps: int) -> None:
 def test_limits_of_within_are_exact() -> None:
     for number, limit in (
         (Decimal("0.5"), 0.5),
-        (Decimal(2**70 + 1), float(2**70)),
+        (Decimal(2**70 + 1), 2**70 + 1),
+        ("0.01", Decimal("0.01")),
+        (" 1e3 ", 1000),
         (2**70 + 1, 2**70 + 1),
         (np.int64(3), 3),
         (np.float32(0.5), 0.5),
     ):
         found = ab.within("x", number)
         assert (found.limit, found.own_problems()) == (limit, [])
-    assert Fraction(ab.within("x", Decimal("0.1")).limit) <= Fraction(1, 10)  # type: ignore[arg-type]
+    assert ab.within("x", Decimal(2**70 + 1)).limit_as_float == float(2**70)
+    assert Fraction(ab.within("x", Decimal("0.1")).limit_as_float) <= Fraction(1, 10)
+    assert ab.within("x", 0.1).limit_as_written == Fraction(1, 10)
 
 
 @pytest.mark.parametrize("odd", [pd.Timedelta(1500, "ns"), np.timedelta64(5, "s"), pd.NaT])

@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from anabranch.calls import MISSING, Duration
+from anabranch.calls import INTEGRAL, MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
@@ -239,6 +239,8 @@ def _slot_value(slot: Slot) -> Column:
         return column if slot.type == "timestamp_ntz" else column.cast("bigint")
     if slot.kind == "float":
         return column.cast("double")
+    if slot.kind == "decimal" and slot.type in INTEGRAL:
+        return column.cast("bigint")
     if slot.kind == "text":
         return F.hex(column) if slot.type == "binary" else column.cast("string")
     return column
