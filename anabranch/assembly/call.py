@@ -122,6 +122,7 @@ ab.close.learned(), got '8 seconds'"]
     """
     if not schemas:
         return None, ["there is no input: give one DataFrame or a list of them"]
+    close = getattr(close, "closing", close)  # of what ab.fit_windows found
     check = Check(input=schemas[0])
     for number, other in enumerate(schemas[1:], 1):
         _compare(check, other, number)

@@ -134,7 +134,7 @@ def count_or_timeout(n: int, timeout: Duration, *, linger: Duration | None = Non
 
 
 def session(gap: Duration, *, linger: Duration | None = None) -> Closing:
-    """Close when no event of the key has come for `gap`.
+    """Close when no event of the key has come for `gap`, with that reason.
 
     Examples
     --------
@@ -177,8 +177,9 @@ def learned(
     For every kind the sizes of recent instances and their longest silences are kept, counted at
     the end of their `linger`, when late events are in: what a close cut off is learned too. A
     window closes as soon as the chance that another event will come is at most `risk`: as
-    ``complete`` with the last one, or by timer (``timeout``) when a silence has lasted so long that
-    this has become unlikely. At `cap` events it closes as ``full``.
+    ``complete`` with the last one, or by timer (``gap``) when a silence has lasted so long that
+    this has become unlikely, at most `timeout` (``timeout``). At `cap` events it closes as
+    ``full``.
 
     Parameters
     ----------

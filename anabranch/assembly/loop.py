@@ -48,8 +48,8 @@ class Column:
 
 
 FREE, OPEN, LINGERING = 0, 1, 2
-CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late")
-FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE = range(6)
+CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late", "gap")
+FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE, QUIET = range(7)
 
 # Columns of a row: both key hashes, the kind's hash, event time, end, stream bit, late or not.
 R_H1, R_H2, R_HEAD, R_T, R_END, R_STREAM, R_LATE = range(7)
@@ -272,7 +272,10 @@ def run_loop(
                 break
             if deadline <= leaves:
                 slot = _pop(meta, heap, times, c)
-                _close(meta, c, slot, TIMEOUT, deadline, out, starts, items, links, queue, orders)
+                # A silence as it ends sessions, or shorter than the longest that is waited for.
+                quiet = restarts and (not learns or deadline - meta[slot, SEEN] < timeout)
+                cause = QUIET if quiet else TIMEOUT
+                _close(meta, c, slot, cause, deadline, out, starts, items, links, queue, orders)
                 continue
             slot = queue[c[FIRST_OUT]]
             c[FIRST_OUT] += 1

@@ -23,6 +23,7 @@ __all__ = [
     "condition",
     "hashable",
     "is_frame",
+    "kind_of",
     "refuse_others",
 ]
 
@@ -45,6 +46,19 @@ def is_frame(value: Any) -> bool:
     return spark is not None and isinstance(value, spark.DataFrame)
 
 
+def kind_of(value: Any) -> str:
+    """The name of a value's type, with the library's where several have one of that name.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> kind_of(pd.DataFrame()), kind_of([]), kind_of(None)
+    ('pandas.DataFrame', 'list', 'NoneType')
+    """
+    library = type(value).__module__.partition(".")[0]
+    return type(value).__name__ if library == "builtins" else f"{library}.{type(value).__name__}"
+
+
 def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     """Raise if one of these, by the names that the user knows them by, is no DataFrame.
 
@@ -56,7 +70,7 @@ def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     anabranch.errors.InvalidCall: correlate cannot start: left must be a Spark DataFrame, got list
     """
     problems = [
-        f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
+        f"{name} must be a Spark DataFrame, got {kind_of(frame)}"
         for name, frame in given.items()
         if not is_frame(frame)
     ]

@@ -1,26 +1,69 @@
-"""Figures of a running correlation, out of the query's own progress reports."""
+"""Figures of a running query, out of its own progress reports."""
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
 from anabranch.assembly.kernel import AssembleLoad
+from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
+from anabranch.spark.frames import is_frame, kind_of
 
-__all__ = ["batch_metrics", "loads_of", "metrics", "metrics_name", "observes", "verb_of"]
+__all__ = [
+    "batch_metrics",
+    "counts_of",
+    "loads_of",
+    "metrics",
+    "metrics_name",
+    "observes",
+    "verb_of",
+    "verbs_of",
+]
 
 _VERBS = ("correlate", "nearest", "assemble")
 _AT_ONCE = "now_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
-_ASSEMBLED = ("rows", "late", "rejected", "instances", "revisions", "timeouts", "evicted")
-_HELD = ("open_windows", "lingering", "waiting_rows", "state_rows", "state_bytes")
+_ALWAYS = {"rows_in": "rows_in", "late_rows": "late_rows", "rejected_rows": "rejected_rows"}
 _ROUTED = ("sent_at_once", "sent_later", "withheld", "dropped")
-_COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", *_ROUTED)
+_COUNTED = {
+    "correlate": {
+        **_ALWAYS,
+        "pairs": "pairs",
+        "comparisons": "comparisons",
+        "accepted_by_bound": "accepted_by_bound",
+        "solved": "solved",
+    },
+    "nearest": {
+        **_ALWAYS,
+        "hits": "pairs",
+        "comparisons": "comparisons",
+        **{name: name for name in _ROUTED},
+    },
+}
+_ASSEMBLED = {
+    "rows_in": "rows",
+    "late_rows": "late",
+    "rejected_rows": "rejected",
+    **{name: name for name in ("instances", "revisions", "timeouts", "evicted")},
+}
+_RATES = (
+    "comparisons_per_second",
+    "copies_per_row",
+    "pruned",
+    "slowest_worker_seconds",
+    "mean_worker_seconds",
+)
+_STATE = ("state_rows", "state_bytes")
+_HELD = {
+    "correlate": _STATE,
+    "nearest": _STATE,
+    "assemble": ("open_windows", "lingering", "waiting_rows", *_STATE),
+}
 
 
 def metrics_name(verb: str, at_once: bool = False) -> str:
@@ -66,66 +109,108 @@ def _prefix(verb: str) -> str:
 
 
 def metrics(query: Any) -> dict[str, Any]:
-    """The latest figures of a streaming query that correlates or assembles.
+    """The latest figures of a streaming query that correlates, finds neighbours or assembles.
 
-    Counts are those of the newest micro-batch that did work; ``total`` adds up the batches that
-    Spark still remembers (100 by default, ``spark.sql.streaming.numRecentProgressUpdates``).
-    ``state_rows`` and ``state_bytes`` are of all workers, also those that had nothing to do.
-    ``pruned`` (pairs ruled out, by filter), ``accepted_by_bound`` and ``solved`` say how pairs were
-    decided under an Earth Mover's Distance. Under interest routing of `nearest`, ``sent_at_once``
-    and ``sent_later`` count copies that went to owners of queries, ``withheld`` those that did not
-    at first, ``dropped`` those that never will. ``workers`` holds all figures of each worker.
-    A query that does both has the figures of its assembly under ``"assembly"``.
+    Every verb has ``verb, batch, seconds, rows_in, late_rows, rejected_rows, state_rows,
+    state_bytes, watermark`` (as Spark writes it), ``workers`` (all figures of each worker) and
+    ``total``, and what is its own:
+
+    ===========  ===================================================================================
+    correlate    ``pairs, comparisons, comparisons_per_second, copies_per_row``; ``pruned`` (by
+                 filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
+    nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under interest
+                 routing ``sent_at_once, sent_later`` (copies to owners of queries), ``withheld`` (at
+                 first), ``dropped`` (for good)
+    assemble     ``instances, revisions, timeouts, evicted, open_windows, lingering, waiting_rows``
+    ===========  ===================================================================================
+
+    Counts are those of the newest micro-batch that did work: batches in which only timers fire are
+    passed over. State is that of now. ``total`` counts since this run of the query was started; a
+    restart begins anew. A query of several verbs has the figures of the others under ``"also"``.
 
     Examples
     --------
     >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
     17
     """
-    state: State = {}
-    latest: dict[str, Any] = {}
-    total = dict.fromkeys(_COUNTS, 0)
-    for progress in query.recentProgress:
-        loads = loads_of(progress)
-        if loads:
-            latest = batch_metrics(progress, loads, state)
-            total = {name: total[name] + latest[name] for name in _COUNTS}
-    assembled = _assembly_metrics(query)
-    if not latest:
-        return assembled
-    found = {**latest, "total": total}
-    return {**found, "assembly": assembled} if assembled else found
+    from anabranch.spark.totals import since_start  # which reads reports as this module does
+
+    recent = getattr(query, "recentProgress", None) if not is_frame(query) else None
+    if recent is None:
+        raise InvalidCall(
+            "metrics",
+            [
+                "metrics takes the running query, query = result.writeStream...start(), got "
+                f"{kind_of(query)}"
+            ],
+        )
+    totals = since_start(query, recent)
+    found = [_figures(verb, recent, totals.get(verb, {})) for verb in _VERBS]
+    found = [figures for figures in found if figures]
+    if len(found) < 2:
+        return found[0] if found else {}
+    return {**found[0], "also": found[1:]}
 
 
-def _assembly_metrics(query: Any) -> dict[str, Any]:
-    """The same for `assemble`: counts of the newest batch with work, sums, and what is held."""
-    buckets: dict[tuple[str, int], AssembleLoad] = {}
+def verbs_of(progress: Any) -> list[str]:
+    """The verbs that have reported in a micro-batch."""
+    names = list(progress.observedMetrics or {})
+    return [verb for verb in _VERBS if any(name.startswith(_prefix(verb)) for name in names)]
+
+
+def counts_of(progress: Any, verb: str) -> dict[str, int]:
+    """What a micro-batch of a verb did, under the names that `metrics` has for it."""
+    loads = _reports(progress, verb)
+    if verb == "assemble":
+        return {name: sum(getattr(load, of) for load in loads) for name, of in _ASSEMBLED.items()}
+    figures = batch_metrics(progress, loads, {})
+    return {name: figures[of] for name, of in _COUNTED[verb].items()}
+
+
+def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict[str, Any]:
+    """Figures of one verb: counts of the newest batch that did work, state of now."""
+    state: dict[tuple[str, int], Any] = {}
     latest: dict[str, Any] = {}
-    total = dict.fromkeys(_ASSEMBLED, 0)
-    for progress in query.recentProgress:
-        loads = [
-            replace(AssembleLoad.from_json(text), operator=name)
-            for name, row in (progress.observedMetrics or {}).items()
-            if name.startswith(_prefix("assemble"))
-            for text in _texts(row)
-        ]
+    seen: dict[str, Any] = {}
+    mark = None
+    for progress in recent:
+        loads = _reports(progress, verb)
+        mark = dict(getattr(progress, "eventTime", None) or {}).get("watermark", mark)
         if not loads:
             continue
-        # A bucket may report twice in a batch: for its rows, then for its timer.
-        buckets.update(((load.operator, load.worker), load) for load in loads)
-        counts = {name: sum(getattr(load, name) for load in loads) for name in _ASSEMBLED}
-        total = {name: total[name] + counts[name] for name in _ASSEMBLED}
-        latest = {
+        # A worker may report twice in a batch: for its rows, then for its timer.
+        state.update(((load.operator, load.worker), load) for load in loads)
+        counts = counts_of(progress, verb)
+        seen = {
+            "verb": verb,
             "batch": progress.batchId,
             "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
             **counts,
-            "watermark": max(load.watermark for load in loads),
-            "buckets": [asdict(load) for load in loads],
+            **({} if verb == "assemble" else _rates(progress, loads)),
+            "workers": [asdict(load) for load in loads],
         }
-    if not latest:
+        if any(counts.values()):
+            latest = seen
+    if not seen:
         return {}
-    held = {name: sum(getattr(load, name) for load in buckets.values()) for name in _HELD}
-    return {**latest, **held, "total": total}
+    held = {name: sum(getattr(load, name) for load in state.values()) for name in _HELD[verb]}
+    return {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
+
+
+def _rates(progress: Any, loads: list[Any]) -> dict[str, Any]:
+    figures = batch_metrics(progress, loads, {})
+    return {name: figures[name] for name in _RATES}
+
+
+def _reports(progress: Any, verb: str) -> list[Any]:
+    if verb != "assemble":
+        return list(loads_of(progress, _prefix(verb)))
+    return [
+        replace(AssembleLoad.from_json(text), operator=name)
+        for name, row in (progress.observedMetrics or {}).items()
+        if name.startswith(_prefix(verb))
+        for text in _texts(row)
+    ]
 
 
 def loads_of(progress: Any, prefix: str | None = None) -> list[Load]:

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 
 from anabranch.assembly.call import FIGURES
 from anabranch.calls import LONGEST, Duration, is_names, is_number, microseconds
-from anabranch.spark.frames import ASSEMBLY_KEY, Condition, by_name, condition, is_frame
+from anabranch.spark.frames import ASSEMBLY_KEY, Condition, by_name, condition, is_frame, kind_of
 
 __all__ = [
     "PROMISE_COLUMNS",
@@ -162,7 +162,7 @@ def instance_problems(
 ) -> list[str]:
     """Why these instances cannot be judged by any promises; see `judge`."""
     if not is_frame(instances):
-        return [f"instances must be a DataFrame of ab.assemble, got {type(instances).__name__}"]
+        return [f"instances must be a DataFrame of ab.assemble, got {kind_of(instances)}"]
     problems = [
         f"{name} must be the name of a column, got {value!r}"
         for name, value in (("service", service), ("metric", metric))
@@ -237,7 +237,7 @@ def promise_problems(promises: Any, columns: Any = PROMISE_COLUMNS) -> list[str]
             return [f"promises: {error}"]
         return []
     if not is_frame(promises):
-        got = type(promises).__name__
+        got = kind_of(promises)
         what = "promises must be {service: promised}, a DataFrame of service, promised"
         return [f"{what}, or one promise for all services such as '2 seconds'; got {got}"]
     return _table_problems(promises, *columns)
