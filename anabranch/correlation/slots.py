@@ -22,7 +22,7 @@ from anabranch.flow.sides import Slot, slot_column
 from anabranch.plans.plan import SIDES
 from anabranch.predicates import Compared, Custom, Predicate, Same, Term, VectorMeasure, Within
 
-__all__ = ["Slots"]
+__all__ = ["Slots", "columns_of"]
 
 _DAY = 86_400_000_000
 
@@ -156,6 +156,19 @@ class Slots:
         self.scales[name] = scale
         self.limits[name] = int(term.limit_as_written * 10**scale // 1)
         return "decimal"
+
+
+def columns_of(where: Predicate) -> list[str]:
+    """The columns that a predicate names, of either side.
+
+    Examples
+    --------
+    >>> from anabranch.predicates import same, within
+    >>> columns_of(within("bid", "ask", 1) & same("room"))
+    ['bid', 'ask', 'room']
+    """
+    named = [name for term in where.terms for names in _columns_of(term) for name in names]
+    return list(dict.fromkeys(named))
 
 
 def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -30,7 +30,14 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
 from anabranch.spark.carriage import carry_problems
-from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, hashable, refuse_others
+from anabranch.spark.frames import (
+    ASSEMBLY_KEY,
+    by_name,
+    column_types,
+    hashable,
+    opened,
+    refuse_others,
+)
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
@@ -118,6 +125,8 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     frames: list[DataFrame] = list(given) if isinstance(given, (list, tuple)) else [given]
     named = {f"input {n}": frame for n, frame in enumerate(frames)}
     refuse_others("assemble", named)
+    frames, (key, time, collect, response) = opened(frames, (key, time, collect, response))
+    named = dict(zip(named, frames, strict=True))
     schemas = [column_types(frame) for frame in frames]
     streaming = bool(frames) and all(frame.isStreaming for frame in frames)
     call, problems = plan_assembly(

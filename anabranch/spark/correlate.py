@@ -13,6 +13,7 @@ from anabranch.calls import INTEGRAL, MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
+from anabranch.correlation.slots import columns_of
 from anabranch.errors import InvalidCall
 from anabranch.flow.folders import absolute
 from anabranch.flow.sides import Side, Slot, hash_column, keep_column
@@ -22,7 +23,7 @@ from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import Carried, carry, carry_problems
 from anabranch.spark.default_plan import default_plan
-from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
@@ -102,6 +103,8 @@ def correlate(
     10
     """
     refuse_others("correlate", {"left": left, "right": right})
+    compared = columns_of(where) if isinstance(where, Predicate) else ()
+    (left, right), (time, id, keep) = opened((left, right), (time, id, keep), compared)
     spark = left.sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan

@@ -6,7 +6,7 @@ Importing this module does not import Spark: `place` asks here about tables of e
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from anabranch.calls import FLOATING, INTEGRAL, Columns
@@ -24,6 +24,7 @@ __all__ = [
     "hashable",
     "is_frame",
     "kind_of",
+    "opened",
     "refuse_others",
 ]
 
@@ -89,6 +90,85 @@ def by_name(name: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def opened(
+    frames: Sequence[DataFrame], given: Sequence[Any], compared: Iterable[Any] = ()
+) -> tuple[list[DataFrame], list[Any]]:
+    """Frames in which every column that arguments name is one of their own, and the arguments.
+
+    A column may be named inside a struct, ``"payload.v"``, or be a Column of Spark; it then becomes
+    a column of that name, and the argument its name. What is no column is left for the verb's own
+    checks. `compared` are names only.
+
+    Examples
+    --------
+    >>> from pyspark.sql import functions as F
+    >>> rows = spark.sql("SELECT 1 AS id, named_struct('v', 2) AS payload")
+    >>> (found,), names = opened([rows], ["payload.v", F.col("id"), (F.col("id") + 1).alias("n")])
+    >>> found.columns, names
+    (['id', 'payload', 'payload.v', 'n'], ['payload.v', 'id', 'n'])
+    """
+    from pyspark.sql import Column
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(renamed, value))
+        if not isinstance(value, Column):
+            return value
+        names = [name for frame in frames if (name := _name_of(frame, value)) is not None]
+        return names[0] if names else value
+
+    found = []
+    for frame in frames:
+        for value in [*_flat(given), *_flat(compared)]:
+            frame = _with(frame, value)
+        found.append(frame)
+    return found, [renamed(value) for value in given]
+
+
+def _flat(values: Any) -> Iterable[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _with(frame: DataFrame, value: Any) -> DataFrame:
+    """The frame with a column more, if `value` is a nested name or a Column."""
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
+
+    if isinstance(value, str):
+        head = value.partition(".")[0]
+        if head == value or value in frame.columns or head not in frame.columns:
+            return frame
+        column = F.col(value)
+    elif isinstance(value, Column):
+        column = value
+    else:
+        return frame
+    name = value if isinstance(value, str) else _name_of(frame, column)
+    if name is None or (isinstance(value, str) and _name_of(frame, column) is None):
+        return frame
+    if name in frame.columns:
+        if repr(column) != repr(F.col(name)):
+            problem = f"{column!r} would take the place of column {name!r}: give it another alias"
+            raise InvalidCall("a column", [problem])
+        return frame
+    return frame.withColumn(name, column)
+
+
+def _name_of(frame: DataFrame, column: Column) -> str | None:
+    """The name that a Column has in a frame; None if it cannot be had of it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        found: str = frame.select(column).columns[0]
+    except PySparkException:
+        return None
+    return found
 
 
 def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Column:

@@ -32,11 +32,16 @@ from anabranch.plans.hashed import Broadcast, ssp
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
-from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import with_watermark
 from anabranch.spark.metrics import metrics_name
-from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
+from anabranch.spark.nearest_checks import (
+    control_problems,
+    expected_problems,
+    kind_problems,
+    watermark_problems,
+)
 from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
@@ -109,7 +114,9 @@ def nearest(
         share. Under ``broadcast`` for the plan log, through which workers join and leave
         (``ab.PlanLog(control).append(ab.broadcast(4))``); under ``selective`` for thresholds.
     expected
-        About how many objects a window holds, if you know it, to choose a plan by.
+        About how many objects a window holds, if you know it, to choose between ``broadcast`` and
+        ``selective`` by. That choice needs ``control=``, fixed queries and the exact method; where
+        it is not to be made, `expected` is refused.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out and warns of fixed queries among them; a stream counts them. It needs `dim`
@@ -138,6 +145,8 @@ def nearest(
     [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
     """
     refuse_others("nearest", {"objects": objects, "queries": queries})
+    compared = (getattr(by, "left", by), getattr(by, "right", by))
+    (objects, queries), (time, id, by) = opened((objects, queries), (time, id, by), compared)
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]
     found, problems = plan_nearest(
@@ -162,6 +171,7 @@ def nearest(
     problems += watermark_problems(objects, queries, time, late)
     problems += control_problems(control, objects, queries, late, rows, types[1], plan)
     problems += room_problems(spark, plan)
+    problems += expected_problems(expected, plan, control, found)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)

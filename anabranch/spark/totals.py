@@ -74,7 +74,7 @@ def plain_line(trace: str | None) -> str | None:
 
     Examples
     --------
-    >>> plain_line("Traceback ...\\n  x\\nanabranch.errors.StateMismatch: begun with k='5'\\n  at org")
+    >>> plain_line("Traceback ... anabranch.errors.StateMismatch: begun with k='5'")
     "StateMismatch: begun with k='5'"
     >>> plain_line("java.lang.Error") is None
     True
