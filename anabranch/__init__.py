@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     )
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
     from anabranch.spark.knowledge import ServiceStats
-    from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest, top
     from anabranch.spark.place import place, place_pairs
     from anabranch.spark.settings import configure
@@ -128,7 +128,7 @@ _HOME = {
     "anabranch.spark.correlate": "correlate",
     "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.knowledge": "ServiceStats",
-    "anabranch.spark.metrics": "metrics",
+    "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest top",
     "anabranch.spark.place": "place place_pairs",
     "anabranch.spark.settings": "configure",

@@ -1,30 +1,29 @@
-"""Figures of a running query, out of its own progress reports."""
+"""What workers report of a micro-batch, read out of the query's own progress reports."""
 
 from __future__ import annotations
 
 import secrets
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 from anabranch.assembly.kernel import AssembleLoad
-from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
-from anabranch.spark.frames import is_frame, kind_of
 
 __all__ = [
+    "VERBS",
     "batch_metrics",
     "counts_of",
     "loads_of",
-    "metrics",
     "metrics_name",
     "observes",
+    "reports_of",
     "verb_of",
     "verbs_of",
 ]
 
-_VERBS = ("correlate", "nearest", "assemble")
+VERBS = ("correlate", "nearest", "assemble")
 _AT_ONCE = "now_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
@@ -51,19 +50,6 @@ _ASSEMBLED = {
     "rejected_rows": "rejected",
     **{name: name for name in ("instances", "revisions", "timeouts", "evicted")},
 }
-_RATES = (
-    "comparisons_per_second",
-    "copies_per_row",
-    "pruned",
-    "slowest_worker_seconds",
-    "mean_worker_seconds",
-)
-_STATE = ("state_rows", "state_bytes")
-_HELD = {
-    "correlate": _STATE,
-    "nearest": _STATE,
-    "assemble": ("open_windows", "lingering", "waiting_rows", *_STATE),
-}
 
 
 def metrics_name(verb: str, at_once: bool = False) -> str:
@@ -87,7 +73,7 @@ def verb_of(name: str) -> str | None:
     >>> verb_of("anabranch_assemble_1a2b"), verb_of("anabranch_assemble_now_1a2b"), verb_of("other")
     ('assemble', None, None)
     """
-    for verb in _VERBS:
+    for verb in VERBS:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb
     return None
@@ -108,101 +94,23 @@ def _prefix(verb: str) -> str:
     return f"anabranch_{verb}_"
 
 
-def metrics(query: Any) -> dict[str, Any]:
-    """The latest figures of a streaming query that correlates, finds neighbours or assembles.
-
-    Every verb has ``verb, batch, seconds, rows_in, late_rows, rejected_rows, state_rows,
-    state_bytes, watermark`` (as Spark writes it), ``workers`` (all figures of each worker) and
-    ``total``, and what is its own:
-
-    ===========  ===================================================================================
-    correlate    ``pairs, comparisons, comparisons_per_second, copies_per_row``; ``pruned`` (by
-                 filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
-    nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under interest
-                 routing ``sent_at_once, sent_later`` (copies to owners of queries), ``withheld``
-                 (at first), ``dropped`` (for good)
-    assemble     ``instances, revisions, timeouts, evicted, open_windows, lingering, waiting_rows``
-    ===========  ===================================================================================
-
-    Counts are those of the newest micro-batch that did work: batches in which only timers fire are
-    passed over. State is that of now. ``total`` counts since this run of the query was started; a
-    restart begins anew. A query of several verbs has the figures of the others under ``"also"``.
-
-    Examples
-    --------
-    >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
-    17
-    """
-    from anabranch.spark.totals import since_start  # which reads reports as this module does
-
-    recent = getattr(query, "recentProgress", None) if not is_frame(query) else None
-    if recent is None:
-        raise InvalidCall(
-            "metrics",
-            [
-                "metrics takes the running query, query = result.writeStream...start(), got "
-                f"{kind_of(query)}"
-            ],
-        )
-    totals = since_start(query, recent)
-    found = [_figures(verb, recent, totals.get(verb, {})) for verb in _VERBS]
-    found = [figures for figures in found if figures]
-    if len(found) < 2:
-        return found[0] if found else {}
-    return {**found[0], "also": found[1:]}
-
-
 def verbs_of(progress: Any) -> list[str]:
     """The verbs that have reported in a micro-batch."""
     names = list(progress.observedMetrics or {})
-    return [verb for verb in _VERBS if any(name.startswith(_prefix(verb)) for name in names)]
+    return [verb for verb in VERBS if any(name.startswith(_prefix(verb)) for name in names)]
 
 
 def counts_of(progress: Any, verb: str) -> dict[str, int]:
     """What a micro-batch of a verb did, under the names that `metrics` has for it."""
-    loads = _reports(progress, verb)
+    loads = reports_of(progress, verb)
     if verb == "assemble":
         return {name: sum(getattr(load, of) for load in loads) for name, of in _ASSEMBLED.items()}
     figures = batch_metrics(progress, loads, {})
     return {name: figures[of] for name, of in _COUNTED[verb].items()}
 
 
-def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict[str, Any]:
-    """Figures of one verb: counts of the newest batch that did work, state of now."""
-    state: dict[tuple[str, int], Any] = {}
-    latest: dict[str, Any] = {}
-    seen: dict[str, Any] = {}
-    mark = None
-    for progress in recent:
-        loads = _reports(progress, verb)
-        mark = dict(getattr(progress, "eventTime", None) or {}).get("watermark", mark)
-        if not loads:
-            continue
-        # A worker may report twice in a batch: for its rows, then for its timer.
-        state.update(((load.operator, load.worker), load) for load in loads)
-        counts = counts_of(progress, verb)
-        seen = {
-            "verb": verb,
-            "batch": progress.batchId,
-            "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
-            **counts,
-            **({} if verb == "assemble" else _rates(progress, loads)),
-            "workers": [asdict(load) for load in loads],
-        }
-        if any(counts.values()):
-            latest = seen
-    if not seen:
-        return {}
-    held = {name: sum(getattr(load, name) for load in state.values()) for name in _HELD[verb]}
-    return {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
-
-
-def _rates(progress: Any, loads: list[Any]) -> dict[str, Any]:
-    figures = batch_metrics(progress, loads, {})
-    return {name: figures[name] for name in _RATES}
-
-
-def _reports(progress: Any, verb: str) -> list[Any]:
+def reports_of(progress: Any, verb: str) -> list[Any]:
+    """The workers' reports of a verb inside one progress report."""
     if verb != "assemble":
         return list(loads_of(progress, _prefix(verb)))
     return [

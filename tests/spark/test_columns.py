@@ -19,10 +19,10 @@ ROWS = """SELECT named_struct('nr', id, 'v', array(float(id), 1F), 'x', id % 4) 
 def test_nested_names_and_columns_in_every_verb(spark: Any) -> None:
     rows = spark.sql(ROWS)
     flat = rows.selectExpr("payload.nr AS nr", "payload.v AS v", "payload.x AS x", "at AS ts", "id")
-    where = (ab.euclidean("v") <= 2) & ab.same("x")
+    where = (ab.euclidean("v") <= 4) & ab.same("x")
     want = ab.correlate(flat, flat, where=where, window="1m", id="nr").count()
     assert want > 12
-    nested = (ab.euclidean("payload.v") <= 2) & ab.same("payload.x")
+    nested = (ab.euclidean("payload.v") <= 4) & ab.same("payload.x")
     for said in (
         {"id": "payload.nr", "time": "at", "keep": ["payload.x"]},
         {"id": F.col("payload.nr").alias("nr"), "time": F.col("at"), "keep": [F.col("id")]},
