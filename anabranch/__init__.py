@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     )
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
     from anabranch.spark.knowledge import ServiceStats
-    from anabranch.spark.metrics import metrics
     from anabranch.spark.nearest import nearest
-    from anabranch.spark.place import place
+    from anabranch.spark.place import place, place_pairs
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
     from anabranch.spark.top import top
@@ -82,6 +82,7 @@ __all__ = [
     "ServiceStats",
     # where views run, between edge devices and the cloud
     "place",
+    "place_pairs",
     "template",
     "feed",
     "Placement",
@@ -121,9 +122,9 @@ _HOME = {
     "anabranch.spark.correlate": "correlate",
     "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.knowledge": "ServiceStats",
-    "anabranch.spark.metrics": "metrics",
+    "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest",
-    "anabranch.spark.place": "place",
+    "anabranch.spark.place": "place place_pairs",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "rank_services sla",
     "anabranch.spark.top": "top",

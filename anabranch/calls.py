@@ -9,16 +9,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import timedelta
 from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
+from anabranch.durations import Duration, describe, microseconds
 from anabranch.errors import InvalidCall
 
 __all__ = [
     "COUNTS",
     "DAY_TIME",
+    "DECIMAL",
     "EXACT",
     "FLOATING",
     "IDS",
@@ -48,8 +49,6 @@ EXACT = (Real, Decimal)
 LONGEST = 3_650_000 * 86_400_000_000
 """Of windows and lateness, in microseconds: as far as dates go, and twice it still is a number."""
 
-Duration = str | timedelta
-
 # Types by the names that Spark prints: the language of a schema.
 INTEGRAL = frozenset({"tinyint", "smallint", "int", "bigint"})
 FLOATING = frozenset({"float", "double"})
@@ -61,6 +60,7 @@ COUNTS = frozenset(f"array<{kind}>" for kind in INTEGRAL)  # histograms as they 
 COLLATED = " collate "
 """In the name of a type of text: it takes some different texts for the same."""
 TEXT = re.compile(r"string|binary|boolean|decimal\(.*\)|varchar\(.*\)|char\(.*\)")
+DECIMAL = re.compile(r"decimal\((\d+),\s*(-?\d+)\)")
 DAY_TIME = re.compile(r"interval (day|hour|minute|second)( to (hour|minute|second))?")
 UNHASHABLE = ("map<", "variant", "void", "float", "double")
 _REMEDIES = {
@@ -256,88 +256,6 @@ class Check:
 def is_names(value: Any) -> bool:
     """Whether `value` is a list of names, be it empty."""
     return isinstance(value, (list, tuple)) and all(isinstance(n, str) and n for n in value)
-
-
-_UNITS = {
-    "us": 1,
-    "microsecond": 1,
-    "ms": 1_000,
-    "millisecond": 1_000,
-    "s": 1_000_000,
-    "sec": 1_000_000,
-    "second": 1_000_000,
-    "min": 60_000_000,
-    "minute": 60_000_000,
-    "h": 3_600_000_000,
-    "hour": 3_600_000_000,
-    "day": 86_400_000_000,
-    "week": 604_800_000_000,
-}
-_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
-
-
-def microseconds(duration: Duration) -> int:
-    """Whole microseconds of `duration`.
-
-    Examples
-    --------
-    >>> microseconds("60 seconds")
-    60000000
-    >>> microseconds("1 minute 30 seconds")
-    90000000
-    >>> microseconds(timedelta(milliseconds=5))
-    5000
-    >>> microseconds("soon")
-    Traceback (most recent call last):
-        ...
-    ValueError: 'soon' is not a duration; write for example '60 seconds', '1 minute 30 seconds' or \
-a datetime.timedelta
-    """
-    if isinstance(duration, timedelta):
-        if getattr(duration, "nanoseconds", 0):  # of pandas; less than one microsecond
-            raise ValueError(_refusal(duration))
-        return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
-    if not isinstance(duration, str):
-        raise ValueError(_refusal(duration))
-    total, end = Decimal(0), 0
-    while end < len(duration):
-        part = _PART.match(duration, end)
-        if part is None:
-            raise ValueError(_refusal(duration))
-        unit = part.group(2).lower()
-        factor = _UNITS.get(unit) or _UNITS.get(unit.removesuffix("s"))
-        if factor is None:
-            raise ValueError(_refusal(duration))
-        total += Decimal(part.group(1)) * factor
-        end = part.end()
-    if not end or total != total.to_integral_value():
-        raise ValueError(_refusal(duration))
-    return int(total)
-
-
-def describe(us: int) -> str:
-    """`us` microseconds in the largest unit that holds them whole.
-
-    Examples
-    --------
-    >>> describe(90_000_000), describe(60_000_000), describe(0)
-    ('90 seconds', '1 minute', '0 seconds')
-    """
-    if us == 0:
-        return "0 seconds"
-    names = ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
-    for name in names:
-        count, rest = divmod(us, _UNITS[name])
-        if rest == 0:
-            return f"{count} {name}" + ("" if abs(count) == 1 else "s")
-    raise AssertionError("every integer is a whole number of microseconds")
-
-
-def _refusal(got: object) -> str:
-    return (
-        f"{got!r} is not a duration; write for example '60 seconds', '1 minute 30 seconds' or "
-        "a datetime.timedelta"
-    )
 
 
 def is_whole(value: Any, least: int = 1) -> bool:

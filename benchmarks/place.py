@@ -10,8 +10,8 @@ Memory is the most that is held beyond the view graph itself, network included f
 Needs Linux with glibc.
 
 planner       view graph as arrays in, finished plan with costs out
-whole call    `ab.place` on a pandas table of view, input, rate and one of homes: reading, checking,
-              numbering, planning
+whole call    `ab.place` on pandas tables of views and of sources: reading, checking, numbering,
+              planning
 one cut       one SciPy maximum flow over the whole demand graph, level nodes for uploads and a node
               per demand edge; its value must equal the planner's cost. Building it is not timed
 cut per device
@@ -118,11 +118,11 @@ def child(method: str, kind: str, users: int, edges: int, down: float) -> dict[s
             {"view": graph.row_view, "input": graph.inputs + graph.views, "rate": graph.rates}
         )
         names = np.arange(graph.sources) + graph.views
-        homes = pd.DataFrame({"source": names, "device": names})
+        sources = pd.DataFrame({"source": names, "device": names})
         clock = Clock()
         for _ in range(1 if len(graph.inputs) > 3_000_000 else 3):
             with clock:
-                plan = ab.place(table, homes, up=1.0, down=down)
+                plan = ab.place(table, sources, upload_cost=1.0, download_cost=down)
         found |= {"cost": plan.cost, "optimal": plan.optimal}
     elif method == "one cut":
         network = one_cut(graph)

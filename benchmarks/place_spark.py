@@ -57,7 +57,7 @@ def main() -> None:
     row_problems(frame)
     checks = time.perf_counter() - began
     began = time.perf_counter()
-    placed = ab.place(frame, up=1.0, down=options.down)
+    placed = ab.place_pairs(frame, upload_cost=1.0, download_cost=options.down)
     placed.write.format("noop").mode("overwrite").save()
     whole = time.perf_counter() - began
     cost = pair_cost(placed, 1.0, options.down)

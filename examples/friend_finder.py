@@ -39,7 +39,7 @@ def friendships(path: Path) -> pd.DataFrame:
 
 
 def main(path: Path) -> ab.Placement:
-    plan = ab.place(nearby.over(friendships(path)), up=1.0, down=0.5)
+    plan = ab.place(nearby.over(friendships(path)), upload_cost=1.0, download_cost=0.5)
     print(plan.summary())
     on_phones = [view for view, place in plan.location.items() if place != "cloud"]
     view = next(view for view in on_phones if view.startswith("nearby"))

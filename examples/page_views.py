@@ -4,8 +4,8 @@
 
     python examples/page_views.py access.log[.gz]
 
-Requests for objects (images, scripts) belong to the page their referrer names. A page view is whole
-when it has as many requests as views of that page are seen to have; `ab.close.learned` finds out.
+Requests for objects (images, scripts) belong to the page their referrer names. When a page view is
+over, `ab.close.learned` finds out from earlier views of the page.
 The same code runs on a stream: replace ``spark.read.text`` by ``spark.readStream.text`` and add
 ``watermark="1 minute"``.
 """
@@ -57,7 +57,7 @@ def main(path: str) -> None:
     print("why windows closed")
     views.groupBy("reason").agg(F.count("*").alias("rows"), F.avg("duration")).show()
     promised = {"/projects/xdotool/": "20 seconds", "/": "20 seconds", "/robots.txt": "1 second"}
-    print("which pages keep their promises")
+    print("which pages keep their promises: low counts what is unknown as broken, high as kept")
     ab.rank_services(views, promised, service="page").show(truncate=False)
     spark.stop()
 

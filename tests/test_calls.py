@@ -285,14 +285,18 @@ def test_thresholds_are_exact(number: Any, op: str, steps: int) -> None:
 def test_limits_of_within_are_exact() -> None:
     for number, limit in (
         (Decimal("0.5"), 0.5),
-        (Decimal(2**70 + 1), float(2**70)),
+        (Decimal(2**70 + 1), 2**70 + 1),
+        ("0.01", Decimal("0.01")),
+        (" 1e3 ", 1000),
         (2**70 + 1, 2**70 + 1),
         (np.int64(3), 3),
         (np.float32(0.5), 0.5),
     ):
         found = ab.within("x", number)
         assert (found.limit, found.own_problems()) == (limit, [])
-    assert Fraction(ab.within("x", Decimal("0.1")).limit) <= Fraction(1, 10)  # type: ignore[arg-type]
+    assert ab.within("x", Decimal(2**70 + 1)).limit_as_float == float(2**70)
+    assert Fraction(ab.within("x", Decimal("0.1")).limit_as_float) <= Fraction(1, 10)
+    assert ab.within("x", 0.1).limit_as_written == Fraction(1, 10)
 
 
 @pytest.mark.parametrize("odd", [pd.Timedelta(1500, "ns"), np.timedelta64(5, "s"), pd.NaT])
@@ -322,3 +326,42 @@ def test_changed_settings_are_named() -> None:
     told = changed_settings({"where[1]": "same: k string"}, {"left.keep": "x int"})
     assert told is not None and "begun with where[1]='same: k string', no left.keep, and" in told
     assert "now says no where[1], left.keep='x int': put them back" in told
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2d", 172_800),
+        ("5m", 300),
+        ("1h30m", 5400),
+        ("1w", 604_800),
+        ("500ms", 0.5),
+        ("2 weeks", 1_209_600),
+        ("INTERVAL 10 SECONDS", 10),
+        ("interval 1 day 2 hours", 93_600),
+        ("INTERVAL '10' SECOND", 10),
+        ("INTERVAL '1 02:03:04.5' DAY TO SECOND", 93_784.5),
+        ("INTERVAL '00:01:00' HOUR TO SECOND", 60),
+        ("2000ns", 2e-6),
+    ],
+)
+def test_durations_of_spark_and_polars(text: str, seconds: float) -> None:
+    assert microseconds(text) == round(seconds * 1e6)
+
+
+@pytest.mark.parametrize(
+    "text", ["1mo", "2 years", "1q", "5 ds", "1 ns", "interval", "5", "INTERVAL"]
+)
+def test_what_is_no_duration_lists_the_units(text: str) -> None:
+    with pytest.raises(ValueError, match="units are w, d, h, m, s, ms, us, ns"):
+        microseconds(text)
+    if text in ("1mo", "2 years"):
+        with pytest.raises(ValueError, match="say days"):
+            microseconds(text)
+
+
+def test_or_and_not_are_explained() -> None:
+    one, other = ab.same("k"), ab.within("x", 1)
+    for wrong in (lambda: one | other, lambda: ~one, lambda: one ^ other):
+        with pytest.raises(ab.InvalidCall, match="predicates combine with & alone"):
+            wrong()

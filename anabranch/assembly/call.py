@@ -136,7 +136,8 @@ ab.close.learned(), got '8 seconds'"]
     kept = _columns(check, "keep", check.names("keep", given.keep))
     instant = check.column("input", check.name("time", given.time), "time", TIMESTAMP)
     took = None if given.response is None else _response(check, given.response)
-    kind = _kind(check, keys, given.close)
+    close = getattr(given.close, "closing", given.close)  # of what ab.fit_windows found
+    kind = _kind(check, keys, close)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     most = None if given.max_open is None else check.whole("max_open", given.max_open)
     arriving = check.choice("clock", given.clock, ("event", "processing")) == "processing"
@@ -148,7 +149,7 @@ ab.close.learned(), got '8 seconds'"]
     call = Assembly(
         key=keys,
         time=instant,
-        closing=given.close,
+        closing=close,
         keep=kept,
         response=took,
         kind=kind,

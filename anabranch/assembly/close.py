@@ -47,7 +47,7 @@ def count(n: int, timeout: Duration, *, remember: Duration | None = None) -> Clo
 
 @renamed(linger="remember")
 def gap(duration: Duration, *, remember: Duration | None = None) -> Closing:
-    """Close when no event of the key has come for `duration`.
+    """Close when no event of the key has come for `duration`, with the reason ``gap``.
 
     Examples
     --------
@@ -92,8 +92,9 @@ def learned(
     For every kind the sizes of recent instances and their longest silences are kept, counted at
     the end of `remember`, when late events are in: what a close cut off is learned too. A
     window closes as soon as the chance that another event will come is at most `risk`: as
-    ``complete`` with the last one, or by timer (``timeout``) when a silence has lasted so long that
-    this has become unlikely. At `cap` events it closes as ``full``.
+    ``complete`` with the last one, or by timer (``gap``) when a silence has lasted so long that
+    this has become unlikely, at most `timeout` (``timeout``). At `cap` events it closes as
+    ``full``.
 
     Parameters
     ----------

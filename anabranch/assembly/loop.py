@@ -30,6 +30,7 @@ from anabranch.assembly.table import (
     FULL,
     LATE,
     OPEN,
+    QUIET,
     REMEMBERED,
     TIMEOUT,
     Column,
@@ -75,7 +76,13 @@ def run_loop(held, known, rows, do, clock, flush):
             if min(deadline, leaves) > now or min(deadline, leaves) == NEVER:
                 break
             if deadline <= leaves:
-                _close(meta, c, links, queue, out, items, pop(meta, c, heap), TIMEOUT, deadline)
+                slot = pop(meta, c, heap)
+                # A silence as it ends sessions, or shorter than the longest that is waited for.
+                quiet = do.restarts and (
+                    not do.learns or deadline - meta[slot, W.SEEN] < do.timeout
+                )
+                cause = QUIET if quiet else TIMEOUT
+                _close(meta, c, links, queue, out, items, slot, cause, deadline)
                 continue
             c[C.FIRST_OUT] += 1
             meta[slot, W.STATE] = FREE

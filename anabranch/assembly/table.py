@@ -56,8 +56,8 @@ class _Columns(NamedTuple):
 Column = _Columns(*range(24))
 
 FREE, OPEN, REMEMBERED = 0, 1, 2
-CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late")
-FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE = range(6)
+CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late", "gap")
+FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE, QUIET = range(7)
 
 
 class _Events(NamedTuple):

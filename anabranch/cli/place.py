@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,8 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["place", "register"]
 
 _RATIOS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0)
-_READERS = (".parquet", ".csv", ".feather", ".arrow")
-_IDS = ("view", "input", "source", "device")
+_WRITERS = (".parquet", ".csv", ".json")
 
 
 def register(app: typer.Typer) -> None:
@@ -40,83 +41,250 @@ def place(
             "of parts."
         ),
     ],
-    homes: Annotated[
-        Path | None,
+    sources: Annotated[
+        str | None,
         typer.Option(
-            help="Table source, device ('cloud' for data there). Left out: each source is on a "
+            help="Table source, device ('cloud' for data there); or 'own': each source is on a "
             "device of its own name."
         ),
     ] = None,
-    up: Annotated[float, typer.Option(help="Cost per unit sent by a device.")] = 1.0,
-    down: Annotated[float, typer.Option(help="Cost per unit sent to a device.")] = 0.5,
-    out: Annotated[Path | None, typer.Option(help="Write the plan here, as Parquet.")] = None,
+    column: Annotated[
+        list[str] | None, typer.Option(help="A column's name in your tables, such as rate=mbit.")
+    ] = None,
+    upload_cost: Annotated[
+        list[str] | None, typer.Option(help="Per unit sent by a device: 1 or S1=2. Default 1.")
+    ] = None,
+    download_cost: Annotated[
+        list[str] | None, typer.Option(help="Per unit sent to a device: 1 or S1=2. Default 0.5.")
+    ] = None,
+    capacity: Annotated[
+        list[str] | None, typer.Option(help="What a device can carry: S1=10, or 10 for all.")
+    ] = None,
+    load: Annotated[
+        list[str] | None, typer.Option(help="How heavy a view is: board=2, or 2 for all.")
+    ] = None,
+    reader: Annotated[
+        list[str] | None,
+        typer.Option(help="Who reads a view: board=cloud, or with a rate board=S1=0.5."),
+    ] = None,
+    pin: Annotated[list[str] | None, typer.Option(help="Where a view stays: board=cloud.")] = None,
+    core: Annotated[
+        Path | None,
+        typer.Option(help="Sites behind the cloud, as JSON: links, attached, sites."),
+    ] = None,
+    replan: Annotated[
+        Path | None, typer.Option(help="New rates, a table like the first: plan those too.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write the plan here: .parquet, .csv or .json.")
+    ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw cost against down/up here (.png or .svg).")
+        Path | None, typer.Option(help="Draw cost against download/upload here (.png or .svg).")
     ] = None,
     explain: Annotated[list[str] | None, typer.Option(help="Say why this view is there.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for each hard conflict.")] = 30.0,
 ) -> None:
     """Decide which views run on devices and which in the cloud, at the least traffic."""
     console = Console()
+    named = {
+        "upload_cost": upload_cost,
+        "download_cost": download_cost,
+        "capacity": capacity,
+        "load": load,
+        "readers": reader,
+        "pin": pin,
+    }
     try:
         # Checked before the work, so that a long run does not end in a wrong option.
-        _check_paths(views, homes, out, plot)
+        _check_paths(out, plot)
         with _progress(console) as progress:
             task = progress.add_task("reading", total=None)
-            inputs = _read(views)
-            if homes is None:
-                houses = _own_devices(inputs)
-            else:
-                inputs, houses = _same_ids(inputs, _read(homes))
-            progress.update(task, description=f"planning {inputs.num_rows:,} inputs")
+            call = _Call.read(views, sources, column, named, core, time_limit)
+            progress.update(task, description="planning")
             began = time.perf_counter()
-            plan = _plan(inputs, houses, up, down, time_limit)
+            plan = call.plan()
+            if replan is not None:
+                plan = plan.replan(call.table(replan, "replan"))
             seconds = time.perf_counter() - began
+            reasons = [str(plan.explain(call.name(view))) for view in explain or ()]
             if out is not None:
                 progress.update(task, description=f"writing {out}")
                 _write(plan, out)
             curve = []
+            for number, ratio in enumerate(_RATIOS if plot is not None else (), 1):
+                progress.update(
+                    task, description=f"download/upload {ratio:g} ({number} of {len(_RATIOS)})"
+                )
+                curve.append((ratio, *call.at_ratio(ratio)))
             if plot is not None:
-                for number, ratio in enumerate(_RATIOS, 1):
-                    progress.update(
-                        task, description=f"down/up {ratio:g} ({number} of {len(_RATIOS)})"
-                    )
-                    again = _plan(inputs, houses, up, up * ratio, time_limit)
-                    curve.append((ratio, again.cost, again.baseline_cost))
-                _draw(curve, up, down / up if up > 0 else None, plot)
+                _draw(curve, call.price("upload_cost"), call.ratio, plot)
         _summarise(console, plan, seconds, out, plot)
-        for view in explain or ():
-            console.print(str(_explain(plan, view)), highlight=False, markup=False)
+        for reason in reasons:
+            console.print(reason, highlight=False, markup=False)
     except InvalidCall as error:
         Console(stderr=True).print(str(error), highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(2) from None
 
 
-def _plan(inputs: Any, homes: Any, up: float, down: float, time_limit: float) -> Placement:
-    from anabranch.placement import place as planned
+@dataclass
+class _Call:
+    """What the options say, as `ab.place` takes it."""
 
-    return planned(inputs, homes, up, down, time_limit=time_limit)
+    inputs: Any
+    sources: Any
+    columns: dict[str, str]
+    options: dict[str, Any]
+
+    @classmethod
+    def read(
+        cls,
+        views: Path,
+        sources: str | None,
+        column: list[str] | None,
+        named: dict[str, list[str] | None],
+        core: Path | None,
+        time_limit: float,
+    ) -> _Call:
+        """Tables and options; every problem is said."""
+        from anabranch.placement.call import read_tables
+
+        problems: list[str] = []
+        columns = dict(_pair("--column", text, problems) for text in column or ())
+        if sources is None:
+            problems.append(
+                "--sources is missing: name a table source, device, or 'own' for each source on a "
+                "device of its own name"
+            )
+        inputs, houses = read_tables(views, sources, columns, problems)
+        call = cls(inputs, houses, columns, {"time_limit": time_limit})
+        for name in ("upload_cost", "download_cost", "capacity", "load"):
+            if given := named[name]:
+                call.options[name] = call._numbers(name, given, problems)
+        if given := named["pin"]:
+            pairs = [_pair("--pin", text, problems) for text in given]
+            call.options["pin"] = {call.name(view): call.name(place) for view, place in pairs}
+        if given := named["readers"]:
+            call.options["readers"] = call._readers(given, problems)
+        if core is not None:
+            call.options["core"] = _core(core, call, problems)
+        if problems:
+            raise InvalidCall("place", problems)
+        return call
+
+    def plan(self, **changed: Any) -> Placement:
+        from anabranch.placement import place as planned
+
+        return planned(self.inputs, self.sources, **{**self.options, **changed})
+
+    def table(self, path: Path, name: str) -> Any:
+        """Another table of views."""
+        from anabranch.placement.call import read_tables
+
+        problems: list[str] = []
+        found, _ = read_tables(path, "own", self.columns, problems, name)
+        if problems:
+            raise InvalidCall("place", problems)
+        textual = self.inputs["view"].map(type).eq(str).any()
+        for id_column in ("view", "input") if textual else ():
+            found[id_column] = found[id_column].astype(str)
+        return found
+
+    def name(self, text: str) -> Any:
+        """An id as the tables have it: typed names are text, ids may be numbers."""
+        whole = re.fullmatch("-?[0-9]+", text)
+        if not whole or self._is_known(text):
+            return text
+        return int(text) if self._is_known(int(text)) else text
+
+    def _is_known(self, name: Any) -> bool:
+        tables = [t for t in (self.inputs, self.sources) if hasattr(t, "columns")]
+        columns = [
+            table[c]
+            for table in tables
+            for c in ("view", "input", "source", "device")
+            if c in table
+        ]
+        return any((column == name).any() for column in columns)
+
+    def _numbers(self, name: str, given: list[str], problems: list[str]) -> Any:
+        found: dict[Any, Any] = {}
+        for text in given:
+            what, _, value = text.rpartition("=")
+            try:
+                found[self.name(what) if what else None] = float(value)
+            except ValueError:
+                option = name.replace("_", "-")
+                problems.append(f"--{option} must be a number or NAME=NUMBER, got {text!r}")
+        if list(found) == [None] and name.endswith("cost"):
+            return found[None]
+        return found
+
+    def _readers(self, given: list[str], problems: list[str]) -> dict[Any, Any]:
+        found: dict[Any, dict[Any, float | None]] = {}
+        for text in given:
+            view, _, rest = text.partition("=")
+            place, _, rate = rest.partition("=")
+            try:
+                amount = float(rate) if rate else None
+            except ValueError:
+                place = ""
+            if not view or not place:
+                problems.append(f"--reader must be VIEW=PLACE or VIEW=PLACE=RATE, got {text!r}")
+                continue
+            found.setdefault(self.name(view), {})[self.name(place)] = amount
+        return found
+
+    def price(self, name: str) -> float:
+        """The cost that holds for devices that have none of their own."""
+        given = self.options.get(name, 1.0 if name == "upload_cost" else 0.5)
+        return float(given) if not isinstance(given, dict) else float(given.get(None, 1.0))
+
+    @property
+    def ratio(self) -> float | None:
+        up = self.price("upload_cost")
+        return self.price("download_cost") / up if up > 0 else None
+
+    def at_ratio(self, ratio: float) -> tuple[float, float]:
+        """Cost and baseline with downloads at this share of an upload's cost."""
+        plan = self.plan(download_cost=self.price("upload_cost") * ratio)
+        return plan.cost, plan.baseline_cost
 
 
-def _explain(plan: Placement, view: str) -> Any:
-    whole = re.fullmatch("-?[0-9]+", view) and view not in plan.location
-    return plan.explain(int(view) if whole else view)
+def _pair(option: str, text: str, problems: list[str]) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not (name and sign and value):
+        problems.append(f"{option} must be NAME=VALUE, got {text!r}")
+    return name, value
 
 
-def _check_paths(views: Path, homes: Path | None, out: Path | None, plot: Path | None) -> None:
+def _core(path: Path, call: _Call, problems: list[str]) -> Any:
+    from anabranch.placement import CoreNetwork
+
+    try:
+        form = json.loads(path.read_text())
+        links = [(a, b, cost) for a, b, cost in form["links"]]
+        attached, sites = (
+            {call.name(key): site for key, site in form.get(name, {}).items()}
+            for name in ("attached", "sites")
+        )
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        problems.append(
+            f'--core: cannot read {path}: {error!r}; it must hold {{"links": [["east", "west", '
+            '3.0]], "attached": {"S1": "east"}, "sites": {"news": "west"}}'
+        )
+        return None
+    return CoreNetwork(links, attached, sites)
+
+
+def _check_paths(out: Path | None, plot: Path | None) -> None:
     problems = []
-    for path in filter(None, (views, homes)):
-        if not path.exists():
-            problems.append(f"no file {path}")
-        elif path.suffix not in _READERS:
-            problems.append(f"{path} must be one of {', '.join(_READERS)}")
     for path in filter(None, (out, plot)):
         if not path.absolute().parent.is_dir():
             problems.append(f"no folder {path.parent} to write {path.name} to")
         elif path.is_dir():
             problems.append(f"{path} is a folder: name a file to write")
-    if out is not None and out.suffix != ".parquet":
-        problems.append(f"--out must end in .parquet, got {out}")
+    if out is not None and out.suffix not in _WRITERS:
+        problems.append(f"--out must end in {', '.join(_WRITERS)}, got {out}")
     if plot is not None and plot.suffix not in (".png", ".svg"):
         problems.append(f"--plot must end in .png or .svg, got {plot}")
     if plot is not None:
@@ -128,89 +296,18 @@ def _check_paths(views: Path, homes: Path | None, out: Path | None, plot: Path |
         raise InvalidCall("place", problems)
 
 
-def _read(path: Path) -> Any:
-    """A table out of a file, or out of the parts in a folder, which is what Spark writes."""
-    import pyarrow as pa
-
-    parts = [path]
-    if path.is_dir() and path.suffix != ".parquet":  # whose reader knows folders
-        files = sorted(part for part in path.rglob("*") if part.is_file())
-        parts = [part for part in files if part.name[0] not in "._" and part.stat().st_size]
-        if not parts:
-            raise InvalidCall("place", [f"the folder {path} holds no data"])
-    try:
-        tables = [_read_file(part, path.suffix) for part in parts]
-        found = pa.concat_tables(tables, promote_options="permissive")
-    except (pa.ArrowException, OSError) as error:
-        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        raise InvalidCall("place", [f"cannot read {path} as {path.suffix[1:]}: {reason}"]) from None
-    problems = [
-        f"column {field.name!r} of {path} holds {field.type}: an id must be text or a number"
-        for field in found.schema
-        if field.name in _IDS and pa.types.is_nested(field.type)
-    ]
-    if problems:
-        raise InvalidCall("place", problems)
-    return found
-
-
-def _read_file(path: Path, suffix: str) -> Any:
-    if suffix == ".csv":
-        import pyarrow as pa
-        from pyarrow import csv
-
-        # CSV has no types: an id is what is written, 007 or NA too, and only nothing is nothing.
-        options = csv.ConvertOptions(
-            column_types=dict.fromkeys(_IDS, pa.string()),
-            null_values=[""],
-            strings_can_be_null=True,
-        )
-        return csv.read_csv(path, convert_options=options)
-    if suffix == ".parquet":
+def _write(plan: Placement, out: Path) -> None:
+    """The plan; CSV, which has no lists, holds views and their places alone."""
+    table = plan.table()
+    if out.suffix == ".parquet":
         from pyarrow import parquet
 
-        return parquet.read_table(path)
-    from pyarrow import feather
-
-    return feather.read_table(path)
-
-
-def _same_ids(inputs: Any, homes: Any) -> tuple[Any, Any]:
-    """Both tables with their ids as text, if they are text in one and numbers in the other."""
-    import pyarrow as pa
-
-    def textual(kind: Any) -> bool:
-        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
-        return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
-
-    ids = [f.type for table in (inputs, homes) for f in table.schema if f.name in _IDS[:3]]
-    if len({textual(kind) for kind in ids}) < 2:
-        return inputs, homes
-    found = []
-    for table in (inputs, homes):
-        for name in set(_IDS[:3]) & set(table.column_names):
-            at = table.column_names.index(name)
-            table = table.set_column(at, name, table.column(name).cast(pa.string()))
-        found.append(table)
-    return found[0], found[1]
-
-
-def _own_devices(inputs: Any) -> Any:
-    import pandas as pd
-
-    if not {"view", "input"} <= set(inputs.column_names):
-        return {}  # the planner says what is missing
-    table = inputs.select(["view", "input"]).to_pandas()
-    sources = pd.Index(table["input"].dropna().unique()).difference(
-        pd.Index(table["view"].unique())
-    )
-    return pd.DataFrame({"source": sources, "device": sources})
-
-
-def _write(plan: Placement, out: Path) -> None:
-    from pyarrow import parquet
-
-    parquet.write_table(plan.table(), out)
+        parquet.write_table(table, out)
+    elif out.suffix == ".csv":
+        plain = [name for name in ("view", "location", "site") if name in table.column_names]
+        table.select(plain).to_pandas().to_csv(out, index=False)
+    else:
+        out.write_text(json.dumps(table.to_pylist(), indent=1, default=str) + "\n")
 
 
 def _draw(
@@ -226,7 +323,7 @@ def _draw(
     axis.plot(x, [cost for _, cost, _ in curve], "o-", label="planned")
     axis.plot(x, [whole for _, _, whole in curve], "k--", label="all uploaded")
     if chosen is not None:
-        axis.axvline(chosen, color="grey", lw=0.8, label="down/up as given")
+        axis.axvline(chosen, color="grey", lw=0.8, label="as given")
     axis.set(
         xscale="log", xlabel="download cost / upload cost", ylabel=f"cost (upload cost {up:g})"
     )
@@ -241,11 +338,12 @@ def _draw(
 def _summarise(
     console: Console, plan: Placement, seconds: float, out: Path | None, plot: Path | None
 ) -> None:
-    held = int((plan.places >= 0).sum())
+    count = len(plan.location)
+    held = sum(place != "cloud" for place in plan.location.values())
     table = Table(show_header=False, box=None)
     table.add_row(
         "views",
-        f"{len(plan.places):,}: {held:,} on devices, {len(plan.places) - held:,} in the cloud",
+        f"{count:,}: {held:,} on devices, {count - held:,} in the cloud",
     )
     table.add_row("cost", f"{plan.cost:,.6g}")
     times = f" ({plan.baseline_cost / plan.cost:.2f} times as much)" if plan.cost > 0 else ""

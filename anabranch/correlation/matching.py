@@ -54,6 +54,7 @@ class Matcher:
         self._scored = correlation.where.scored
         self._text = {s.name for s in correlation.left.slots if s.kind == "text"}
         self._limits = correlation.limits
+        self._units = {s.name: 10.0**s.scale for s in correlation.left.slots if s.scale}
         self._bands = [
             Band(slot, self._limits[slot]) for slot, term in self._terms if isinstance(term, Within)
         ]
@@ -181,7 +182,8 @@ class Matcher:
         if isinstance(term, Within):
             value = _distance(left.columns[slot][i], right.columns[slot][j])
             # Whole numbers are compared with a whole limit: as floats they might seem equal.
-            return value.astype(np.float64), value <= self._limits[slot]
+            score = value.astype(np.float64) / self._units.get(slot, 1.0)
+            return score, value <= self._limits[slot]
         if isinstance(term, Same):
             if slot in self._text:
                 texts = take(left.columns[slot], i), take(right.columns[slot], j)

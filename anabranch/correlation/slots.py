@@ -7,6 +7,7 @@ from typing import Any
 from anabranch.calls import (
     COLLATED,
     COUNTS,
+    DECIMAL,
     EXACT,
     FLOATING,
     INTEGRAL,
@@ -22,7 +23,7 @@ from anabranch.flow.sides import Slot, slot_column
 from anabranch.plans.plan import SIDES
 from anabranch.predicates import Compared, Custom, Predicate, Same, Term, VectorMeasure, Within
 
-__all__ = ["Slots"]
+__all__ = ["Slots", "columns_of"]
 
 _DAY = 86_400_000_000
 
@@ -34,6 +35,7 @@ class Slots:
         self.check = check
         self.found: tuple[list[Slot], list[Slot]] = ([], [])
         self.limits: dict[str, float] = {}
+        self.scales: dict[str, int] = {}
 
     def read(self, where: Predicate) -> None:
         """The slots of every term whose columns are there and can be compared."""
@@ -53,10 +55,11 @@ class Slots:
                 continue
             measure = getattr(term, "measure", None)
             dim, label = getattr(measure, "dim", None), getattr(measure, "label", "")
+            scale = self.scales.get(slot_column(number), 0)
             for n in (0, 1):
                 for place, (name, type_) in enumerate(zip(columns[n], types[n], strict=True)):
                     slot = slot_column(number, place if kind == "raw" else None)
-                    self.found[n].append(Slot(slot, name, kind, type_, dim, label))
+                    self.found[n].append(Slot(slot, name, kind, type_, dim, label, scale))
 
     def demand_lengths(self) -> None:
         """Lengths must be named where rows may be dropped."""
@@ -132,19 +135,48 @@ class Slots:
                 span = int(limit // 1) * _DAY if number else microseconds(limit)
                 self.limits[name] = span // _DAY if a == "date" else span
                 return "int"
-        elif not {a, b} <= INTEGRAL | FLOATING:
-            self.check.say(
-                f"{term!r} compares numbers, dates or timestamps; {got}: cast, for example decimal "
-                "to double"
-            )
+        elif not all(kind in INTEGRAL | FLOATING or DECIMAL.fullmatch(kind) for kind in (a, b)):
+            self.check.say(f"{term!r} compares numbers, dates or timestamps; {got}: cast one")
         elif not number:
-            self.check.say(f"{term!r}: for numbers the limit must be a number; {got}")
+            self.check.say(
+                f"{term!r}: for numbers the limit must be a number such as 0.5, "
+                f"Decimal('0.01') or '0.01'; {got}"
+            )
+        elif not {a, b} <= INTEGRAL | FLOATING:
+            return self._decimal(name, term, a, b, got)
         else:
             # Distances of whole numbers are whole, and a float need not hold them.
             whole = {a, b} <= INTEGRAL
-            self.limits[name] = int(limit // 1) if whole else float(limit)
+            self.limits[name] = int(limit // 1) if whole else term.limit_as_float
             return "int" if whole else "float"
         return None
+
+    def _decimal(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
+        """Decimals are compared as integers, at the finer scale of the two."""
+        if {a, b} & FLOATING:
+            self.check.say(
+                f"{term!r} compares decimals exactly, and floating-point numbers are not exact; "
+                f"{got}: cast both to decimal, or both to double"
+            )
+            return None
+        scales = [int(found[2]) if (found := DECIMAL.fullmatch(kind)) else 0 for kind in (a, b)]
+        scale = max(0, *scales)
+        self.scales[name] = scale
+        self.limits[name] = int(term.limit_as_written * 10**scale // 1)
+        return "decimal"
+
+
+def columns_of(where: Predicate) -> list[str]:
+    """The columns that a predicate names, of either side.
+
+    Examples
+    --------
+    >>> from anabranch.predicates import same, within
+    >>> columns_of(within("bid", "ask", 1) & same("room"))
+    ['bid', 'ask', 'room']
+    """
+    named = [name for term in where.terms for names in _columns_of(term) for name in names]
+    return list(dict.fromkeys(named))
 
 
 def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -193,6 +193,12 @@ class Intake:
         elif slot.kind == "float":
             finite = pc.is_finite(column.cast(pa.float64(), safe=False))
             faults.where(pc.invert(pc.fill_null(finite, True)), f"{slot.column!r} is not finite")
+        elif slot.kind == "decimal":
+            faults.where(
+                ~_scaled(slot, column).fits,
+                f"{slot.column!r} is too large: with {slot.scale} digits after the point numbers "
+                f"up to {(2**63 - 1) // 10**slot.scale:,} are compared",
+            )
         elif slot.kind == "bits" and slot.type == "binary":
             self._inspect_lengths(slot, pc.binary_length(column), "bytes", faults)
         elif slot.kind == "vector":
@@ -285,9 +291,39 @@ def _convert(slot: Slot, column: pa.Array) -> Column:
         return _words(column) if slot.type == "binary" else column.to_numpy()[:, None].view("u8")
     if slot.kind == "float":
         return column.cast(pa.float64(), safe=False).to_numpy()
+    if slot.kind == "decimal":
+        return _scaled(slot, column).values
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     return column.cast(pa.int64()).to_numpy()
+
+
+class _Scaled(NamedTuple):
+    """Decimals as integers in units of their last digit, and whether 64 bits hold them."""
+
+    values: np.ndarray
+    fits: np.ndarray
+
+
+def _scaled(slot: Slot, column: pa.Array) -> _Scaled:
+    """Decimals, or whole numbers, at the scale of a slot, exactly; null is 0.
+
+    Examples
+    --------
+    >>> slot = Slot("s0", "x", "decimal", "decimal(4,1)", scale=2)
+    >>> _scaled(slot, pa.array([1, None, 10**18], pa.decimal128(38, 0))).values[:2].tolist()
+    [100, 0]
+    """
+    # 38 digits before and 38 after the point: nothing is too large for 256 bits.
+    wide = column.cast(pa.decimal256(76, slot.scale))
+    words = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 4)
+    words = words[wide.offset : wide.offset + len(wide)]
+    values = words[:, 0].copy()
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    values[~known] = 0
+    # The upper words of a number that fits repeat the sign of the lowest.
+    fits = (words[:, 1:] == (words[:, :1] >> 63)).all(axis=1) | ~known
+    return _Scaled(values, fits)
 
 
 def _words(column: pa.Array) -> np.ndarray:

@@ -52,8 +52,9 @@ class Slot:
     """One compared column of one side.
 
     `kind` is one of ``vector`` (f4 or f8 matrix), ``bits`` (64-bit words), ``int``, ``float``,
-    ``code`` (an integer that is the key), ``text`` (a key as text, with its hash in a second
-    column) or ``raw`` (handed to a custom function). `measure` names the vector measure.
+    ``decimal`` (an integer, in units of 10 to the minus `scale`), ``code`` (an integer that is the
+    key), ``text`` (a key as text, with its hash in a second column) or ``raw`` (handed to a custom
+    function). `measure` names the vector measure.
     """
 
     name: str
@@ -62,6 +63,7 @@ class Slot:
     type: str
     dim: int | None = None
     measure: str = ""
+    scale: int = 0
 
     @property
     def term(self) -> int:
@@ -79,6 +81,8 @@ class Slot:
         """
         if self.kind == "float":
             return "double"
+        if self.kind == "decimal":
+            return f"decimal of scale {self.scale}"
         return "bigint" if self.kind in ("int", "code") and self.type in INTEGRAL else self.type
 
 

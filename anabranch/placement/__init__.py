@@ -11,6 +11,8 @@ edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.
 `switching`     when rates change: which views to move, and when
 `corenet`       several sites behind the cloud
 `graph`         the view graph as arrays
+`orders`        ... in which order they are walked
+`pinning`       views that stay, and who reads a view
 `reading`       tables in, view graph out
 `tables`        ... what a caller's tables and values hold
 `devices`       what each device would choose for itself

@@ -125,6 +125,18 @@ class CorePlacement:
 def core_problems(core: CoreNetwork, graph: ViewGraph) -> list[str]:
     """What a core network leaves unsaid about a graph."""
     problems = []
+    strange = [
+        name
+        for name in core.attached
+        if name not in {graph.device_name(k) for k in range(graph.devices)}
+    ]
+    strange += [
+        name
+        for name in core.sites
+        if name not in {graph.source_name(k) for k in range(graph.sources)}
+    ]
+    if strange:
+        problems.append(f"core names unknown devices or sources {listed(strange)}")
     lacking = [
         name for k in range(graph.devices) if (name := graph.device_name(k)) not in core.attached
     ]
@@ -158,6 +170,8 @@ def place_on_core(core: CoreNetwork, graph: ViewGraph, places: np.ndarray) -> Co
     tree = _rooted(core, number)
     alone = _positions(tree, fixed)
     fixed[graph.sources :][held] = of_device[places[held]]
+    for view, name in graph.sites.items():
+        fixed[graph.sources + view] = number[name]
     at = _positions(tree, fixed)
     site = np.where(fixed >= 0, fixed, tree.order[0])
     bound = 0.0

@@ -3,7 +3,8 @@
     cost = sum over streams u on a device d of  up[d]   * max rate needed anywhere else
          + sum over u and devices d not u's of  down[d] * max rate needed on d
 
-The last hop to subscribers is not counted (section 3.2 of the paper).
+The last hop to who reads a view is counted for readers that are named (see `pinning`); the paper
+counts none (section 3.2).
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ def link_costs(graph: ViewGraph, location: np.ndarray) -> np.ndarray:
 
 
 def all_upload_cost(graph: ViewGraph) -> float:
-    """The cost of running every view in the cloud."""
-    return float(link_costs(graph, np.full(graph.views, -1, np.int32)).sum())
+    """The cost of running every view in the cloud that is not pinned elsewhere."""
+    return float(link_costs(graph, graph.start).sum())
 
 
 def simple_costs(graph: ViewGraph, location: np.ndarray) -> tuple[float, float]:

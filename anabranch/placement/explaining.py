@@ -9,7 +9,7 @@ import numpy as np
 
 from anabranch.placement.cost import link_costs
 from anabranch.placement.devices.program import fits, viable
-from anabranch.placement.graph import CLOUD, ViewGraph
+from anabranch.placement.graph import CLOUD, FREE, ViewGraph
 
 __all__ = ["Explanation", "Option", "explain"]
 
@@ -46,14 +46,18 @@ class Explanation:
     place: Any
     needs: tuple[Need, ...]
     options: tuple[Option, ...]
+    readers: tuple[Need, ...] = ()
+    pinned: bool = False
 
     def __str__(self) -> str:
-        lines = [f"{self.view} runs {_at(self.place)}."]
+        lines = [f"{self.view} runs {_at(self.place)}{', where it is pinned' * self.pinned}."]
         for need in self.needs:
             text = f"  needs {need.stream} ({_at(need.place)}) at {need.rate:g}"
             if need.place != "cloud":
                 text += f"; its device uploads {need.uploaded:g} of it for all views"
             lines.append(text)
+        for reader in self.readers:
+            lines.append(f"  is read {_at(reader.place)} at {reader.rate:g}")
         for option in self.options:
             text = f"  {_at(option.place)} the plan would cost {option.extra:+g}"
             if option.follows:
@@ -77,7 +81,8 @@ def explain(graph: ViewGraph, places: np.ndarray, view: int) -> Explanation:
     inputs = graph.inputs[rows]
     at = np.concatenate([graph.home, places])
     read = graph.consumers
-    allowed = {CLOUD, *(int(at[u]) for u in inputs)}
+    pinned = graph.pins[view] != FREE
+    allowed = {CLOUD, *(int(at[u]) for u in inputs)} if not pinned else set()
     near = _near(graph, view)
     lookup = np.full(graph.views, -1)
     lookup[near] = np.arange(len(near))
@@ -110,7 +115,15 @@ def explain(graph: ViewGraph, places: np.ndarray, view: int) -> Explanation:
         )
     options.sort(key=lambda option: option.extra)
     place = graph.device_name(int(places[view]))
-    return Explanation(graph.view_name(view), place, tuple(needs), tuple(options))
+    own = read.rows[slice(*read.offsets[view + graph.sources :][:2])] if graph.readers else ()
+    readers = tuple(
+        Need(graph.view_name(view), graph.device_name(int(places[w])), float(graph.rates[row]), 0.0)
+        for row, w in ((int(row), int(graph.row_view[row])) for row in own)
+        if w >= graph.views - graph.readers
+    )
+    return Explanation(
+        graph.view_name(view), place, tuple(needs), tuple(options), readers, bool(pinned)
+    )
 
 
 def _near(graph: ViewGraph, view: int) -> np.ndarray:
@@ -149,4 +162,5 @@ def _excerpt(graph: ViewGraph, places: np.ndarray, views: np.ndarray) -> ViewGra
         up=graph.up,
         down=graph.down,
         shared=graph.shared,
+        fixed=None if graph.fixed is None else graph.fixed[views],
     )

@@ -7,20 +7,29 @@ caller knows are kept beside the numbers and are used for messages and results o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from anabranch.flow.process import njit
+from anabranch.placement.orders import grouped, ranked
 from anabranch.placement.rows import Links, Rows
 
-__all__ = ["CLOUD", "CLOUD_NAME", "Consumers", "Part", "ViewGraph", "pair_graph", "spread_rows"]
-
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+__all__ = [
+    "CLOUD",
+    "CLOUD_NAME",
+    "FREE",
+    "Consumers",
+    "Part",
+    "ViewGraph",
+    "pair_graph",
+    "spread_rows",
+]
 
 CLOUD = -1
+FREE = -2  # of a view that is not pinned
 CLOUD_NAME = "cloud"
 
 
@@ -62,6 +71,9 @@ class ViewGraph:
     shared
         Whether one upload or download of a stream serves every view behind the link. Streams made
         for one operator each are not shared.
+    fixed, readers, usual, sites
+        Where each view is pinned, or ``FREE``; how many views at the end are readers, and which of
+        them read all that there is; the site of those that are pinned to one. See `pinning`.
 
     Examples
     --------
@@ -82,6 +94,10 @@ class ViewGraph:
     capacity: np.ndarray | None = None
     load: np.ndarray | None = None
     shared: bool = True
+    fixed: np.ndarray | None = None
+    readers: int = 0
+    usual: np.ndarray | None = None
+    sites: Mapping[int, Any] = field(default_factory=dict, repr=False)
     source_ids: Any = field(default=None, repr=False)
     view_ids: Any = field(default=None, repr=False)
     device_ids: Any = field(default=None, repr=False)
@@ -107,6 +123,17 @@ class ViewGraph:
         return len(self.up)
 
     @cached_property
+    def pins(self) -> np.ndarray:
+        """Where each view is pinned, or ``FREE``."""
+        return np.full(self.views, FREE, np.int32) if self.fixed is None else self.fixed
+
+    @property
+    def start(self) -> np.ndarray:
+        """Every view in the cloud, but for those that are pinned elsewhere."""
+        found: np.ndarray = np.maximum(self.pins, CLOUD)
+        return found
+
+    @cached_property
     def single_level(self) -> bool:
         """Whether no view reads another view."""
         return bool(len(self.inputs) == 0 or self.inputs.max() < self.sources)
@@ -120,7 +147,7 @@ class ViewGraph:
     def consumers(self) -> Consumers:
         """The rows that read each node; only sources are read in a graph of one level."""
         nodes = self.sources if self.single_level else self.sources + self.views
-        return Consumers(*_grouped(self.inputs, nodes))
+        return Consumers(*grouped(self.inputs, nodes))
 
     @cached_property
     def ranks(self) -> np.ndarray:
@@ -128,7 +155,7 @@ class ViewGraph:
         if self.single_level:
             return np.ones(self.views, np.int32)
         read = self.consumers
-        found: np.ndarray = _ranks(
+        found: np.ndarray = ranked(
             self.offsets, self.inputs, read.offsets, read.rows, self.row_view, self.home
         )
         return found
@@ -137,7 +164,7 @@ class ViewGraph:
     def sources_by_device(self) -> Consumers:
         """Sources of each device: ``rows[offsets[d]:offsets[d + 1]]``."""
         resident = np.flatnonzero(self.home >= 0).astype(np.int32)
-        offsets, order = _grouped(self.home[resident], self.devices)
+        offsets, order = grouped(self.home[resident], self.devices)
         return Consumers(offsets, resident[order])
 
     def rows_of(self, views: np.ndarray) -> np.ndarray:
@@ -149,7 +176,9 @@ class ViewGraph:
         read = self.consumers
         frontier = spread_rows(self.sources_by_device.offsets, devices)
         frontier = self.sources_by_device.rows[frontier].astype(np.int64)
-        found = np.empty(0, np.int64)
+        found = np.flatnonzero(np.isin(self.pins, devices))
+        if not self.single_level:
+            frontier = np.concatenate([frontier, found + self.sources])
         while len(frontier):
             rows = read.rows[spread_rows(read.offsets, frontier)]
             reached = np.unique(self.row_view[rows])
@@ -191,6 +220,8 @@ class ViewGraph:
             capacity=None if self.capacity is None else self.capacity[devices],
             load=None if self.load is None else self.load[views],
             shared=self.shared,
+            # Somebody else's device is as far away as the cloud.
+            fixed=None if self.fixed is None else _inside(self.fixed[views], new_device),
         )
         return Part(graph, views, devices, nodes[outer])
 
@@ -213,6 +244,8 @@ class ViewGraph:
         frontier = np.asarray(views, np.int64)
         seen = np.zeros(0 if self.single_level else self.views, bool)
         while len(frontier):
+            pins = self.pins[frontier]
+            found.append(np.unique(pins[pins >= 0]).astype(np.int64))
             inputs = self.inputs[self.rows_of(frontier)]
             leaf = inputs < self.sources
             home = self.home[inputs[leaf]]
@@ -244,7 +277,8 @@ class ViewGraph:
             rows = read.rows[spread_rows(read.offsets, frontier + self.sources)]
             frontier = np.unique(self.row_view[rows]).astype(np.int64)
             frontier = frontier[~gone[frontier]]
-        kept = np.flatnonzero(~gone)
+        kept, named = np.flatnonzero(~gone), self.views - self.readers
+        own = kept[kept < named]
         number = np.full(self.views, -1, np.int64)
         number[kept] = np.arange(len(kept))
         rows = self.rows_of(kept)
@@ -257,7 +291,10 @@ class ViewGraph:
             inputs=inputs,
             rates=self.rates[rows],
             load=None if self.load is None else self.load[kept],
-            view_ids=kept if self.view_ids is None else np.asarray(self.view_ids, object)[kept],
+            fixed=None if self.fixed is None else self.fixed[kept],
+            readers=int((~gone[named:]).sum()),
+            usual=None if self.usual is None else self.usual[~gone[named:]],
+            view_ids=(own if self.view_ids is None else np.asarray(self.view_ids, object)[own]),
         )
         return found, number
 
@@ -326,62 +363,13 @@ def spread_rows(offsets: np.ndarray, groups: np.ndarray) -> np.ndarray:
     return found
 
 
+def _inside(fixed: np.ndarray, new_device: np.ndarray) -> np.ndarray:
+    found: np.ndarray = np.where(fixed >= 0, new_device[np.maximum(fixed, 0)], fixed)
+    return found
+
+
 def _name(ids: Any, number: int) -> Any:
     if ids is None:
         return int(number)
     found = ids[number]
     return found.item() if isinstance(found, np.generic) else found
-
-
-def _grouped(keys: np.ndarray, groups: int) -> tuple[np.ndarray, np.ndarray]:
-    found: tuple[np.ndarray, np.ndarray] = _counting_sort(keys, groups)
-    return found
-
-
-@njit
-def _counting_sort(keys, groups):
-    offsets = np.zeros(groups + 1, np.int64)
-    for key in keys:
-        offsets[key + 1] += 1
-    for g in range(groups):
-        offsets[g + 1] += offsets[g]
-    at = offsets[:-1].copy()
-    order = np.empty(len(keys), np.int32)
-    for row in range(len(keys)):
-        key = keys[row]
-        order[at[key]] = row
-        at[key] += 1
-    return offsets, order
-
-
-@njit
-def _ranks(offsets, inputs, read_offsets, read_rows, row_view, home):
-    sources, views = len(home), len(offsets) - 1
-    waiting = np.zeros(views, np.int32)
-    ranks = np.full(views, -1, np.int32)
-    ready = np.empty(views, np.int32)
-    tail = 0
-    for v in range(views):
-        for e in range(offsets[v], offsets[v + 1]):
-            if inputs[e] >= sources:
-                waiting[v] += 1
-        if waiting[v] == 0:
-            ready[tail] = v
-            tail += 1
-    head = 0
-    while head < tail:
-        v = ready[head]
-        head += 1
-        top = 0
-        for e in range(offsets[v], offsets[v + 1]):
-            if inputs[e] >= sources:
-                top = max(top, ranks[inputs[e] - sources])
-        ranks[v] = top + 1
-        node = v + sources
-        for k in range(read_offsets[node], read_offsets[node + 1]):
-            w = row_view[read_rows[k]]
-            waiting[w] -= 1
-            if waiting[w] == 0:
-                ready[tail] = w
-                tail += 1
-    return ranks

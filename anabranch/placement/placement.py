@@ -25,6 +25,7 @@ from anabranch.placement.devices.optima import METHODS, LocalOptima, local_optim
 from anabranch.placement.drawing import draw_placement
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
+from anabranch.placement.pinning import with_usual_rates
 from anabranch.placement.reading import read_changes
 from anabranch.placement.tables import listed
 
@@ -79,14 +80,19 @@ class Placement:
     @cached_property
     def location(self) -> dict[Any, Any]:
         """The device of each view, or "cloud"."""
-        return dict(zip(self._view_names(), self._device_names(self.places), strict=True))
+        return dict(zip(self._view_names(), self._device_names(self._named), strict=True))
+
+    @property
+    def _named(self) -> np.ndarray:
+        """The places of views that have names: readers have none."""
+        return self.places[: self.graph.views - self.graph.readers]
 
     @cached_property
     def site(self) -> dict[Any, Any]:
         """With a core network: the core node of each view that runs in the cloud."""
         if self.core is None:
             return {}
-        views = np.flatnonzero(self.places < 0)
+        views = np.flatnonzero(self._named < 0)
         names = self._view_names()
         return {names[v]: self.core.nodes[self.core.site[v]] for v in views}
 
@@ -105,13 +111,13 @@ class Placement:
         crosses = (here != rows_at) & (self.graph.rates > 0)
         columns = {
             "view": _ids(self._view_names()),
-            "location": _dictionary(self.places, self.graph),
+            "location": _dictionary(self._named, self.graph),
             "uploads": self._inputs(crosses & (here >= 0)),
             "downloads": self._inputs(crosses & (rows_at >= 0)),
         }
         if self.core is not None:
-            sites = _ids(self.core.nodes).take(pa.array(self.core.site))
-            columns["site"] = pa.compute.if_else(pa.array(self.places < 0), sites, None)
+            sites = _ids(self.core.nodes).take(pa.array(self.core.site[: len(self._named)]))
+            columns["site"] = pa.compute.if_else(pa.array(self._named < 0), sites, None)
         return pa.table(columns)
 
     def traffic(self) -> pa.Table:
@@ -175,8 +181,10 @@ class Placement:
         """
         self._refuse_core("replan")
         rows, rates = read_changes(self.graph, changes)
-        graph = self.graph.with_rates(rows, rates)
-        touched = graph.devices_below(np.unique(graph.row_view[rows]))
+        graph = with_usual_rates(self.graph.with_rates(rows, rates))
+        changed = np.flatnonzero(graph.rates != self.graph.rates)
+        views = np.union1d(graph.row_view[rows], graph.row_view[changed])
+        touched = graph.devices_below(views)
         return _again(self, graph, self.local, self.components, touched)
 
     def without(self, *devices: Any) -> Placement:
@@ -217,14 +225,14 @@ class Placement:
 
     def summary(self) -> str:
         """A few lines for people."""
-        held = self.places >= 0
+        held = self._named >= 0
         times = f" ({self.baseline_cost / self.cost:.2f} times less)" if self.cost > 0 else ""
         proof = "proved optimal" if self.optimal else f"within {self.gap:.2%} of a lower bound"
         how = ", ".join(f"{count:,} by {name}" for name, count in self.methods.items())
         how = how or "nothing, as no data are on devices"
         return (
-            f"{len(self.places):,} views: {int(held.sum()):,} on "
-            f"{len(np.unique(self.places[held])):,} devices, {int((~held).sum()):,} in the cloud\n"
+            f"{len(held):,} views: {int(held.sum()):,} on "
+            f"{len(np.unique(self._named[held])):,} devices, {int((~held).sum()):,} in the cloud\n"
             f"cost {self.cost:,.6g}, against {self.baseline_cost:,.6g} with everything uploaded"
             f"{times}, {proof}\n"
             f"planned: {how}"
@@ -239,7 +247,8 @@ class Placement:
         # and its link costs the same both ways.
         own = not self.components and METHODS[-1] not in self.methods
         symmetric = bool(np.all(self.graph.up == self.graph.down))
-        return own and symmetric and self.graph.capacity is None
+        free = self.graph.capacity is None and self.graph.fixed is None
+        return own and symmetric and free
 
     def _view_number(self, view: Any) -> int:
         at = int(_numbers([view], self._view_names())[0])
@@ -250,7 +259,7 @@ class Placement:
         return at
 
     def _view_names(self) -> Any:
-        return self._names(self.graph.view_ids, self.graph.views)
+        return self._names(self.graph.view_ids, len(self._named))
 
     @staticmethod
     def _names(ids: Any, count: int) -> Any:
@@ -264,6 +273,8 @@ class Placement:
     def _inputs(self, wanted: np.ndarray) -> pa.Array:
         rows = np.flatnonzero(wanted)
         offsets = np.concatenate([[0], np.cumsum(wanted)])[self.graph.offsets]
+        offsets = offsets[: len(self._named) + 1]
+        rows = rows[: offsets[-1]]
         values = pa.StructArray.from_arrays(
             [_named_nodes(self.graph.inputs[rows], self.graph), pa.array(self.graph.rates[rows])],
             ["stream", "rate"],
@@ -364,7 +375,7 @@ def _dictionary(numbers: np.ndarray, graph: ViewGraph) -> pa.Array:
 def _named_nodes(nodes: np.ndarray, graph: ViewGraph) -> pa.Array:
     names = Placement._names(graph.source_ids, graph.sources)
     if not graph.single_level:
-        names = names + Placement._names(graph.view_ids, graph.views)
+        names = names + Placement._names(graph.view_ids, graph.views - graph.readers)
     return _ids(names).take(pa.array(nodes))
 
 

@@ -11,10 +11,11 @@ import pandas as pd
 from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
+from anabranch.placement.pinning import Wishes, declare, pinned_graph, read_wishes
 from anabranch.placement.tables import (
     COLUMNS,
-    HOMES,
     SHOWN,
+    SOURCES,
     id_problems,
     is_cost,
     listed,
@@ -22,19 +23,24 @@ from anabranch.placement.tables import (
     read_table,
 )
 
-__all__ = ["read_changes", "read_graph"]
+__all__ = ["DOWNLOAD_COST", "OWN", "UPLOAD_COST", "read_changes", "read_graph"]
+
+UPLOAD_COST, DOWNLOAD_COST = 1.0, 0.5
+OWN = "own"
+NO_WISHES = Wishes()
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
 def read_graph(
     inputs: Any,
-    homes: Any,
-    up: Any = 1.0,
-    down: Any = 0.5,
+    sources: Any,
+    upload_cost: Any = UPLOAD_COST,
+    download_cost: Any = DOWNLOAD_COST,
     capacity: Any = None,
     load: Any = None,
     shared: bool = True,
+    wishes: Wishes = NO_WISHES,
 ) -> ViewGraph:
     """The view graph of a call of `place`.
 
@@ -51,7 +57,8 @@ def read_graph(
     """
     problems: list[str] = []
     table = read_table(inputs, COLUMNS, "inputs", problems)
-    houses = read_table(homes, HOMES, "homes", problems)
+    houses = _houses(sources, table, problems)
+    fixed = read_wishes(wishes, problems)
     if not isinstance(shared, bool):
         problems.append(f"shared must be True or False, got {shared!r}")
     if table is None or houses is None:
@@ -62,15 +69,17 @@ def read_graph(
         view_code, view_ids = pd.factorize(table["view"])
         source_ids, device_ids, home = _homes(houses, problems)
         node = _nodes(table["input"], pd.Index(view_ids), source_ids, problems)
+        _refuse_unread(node, source_ids, problems)
     except (TypeError, OverflowError):
-        problems += id_problems(table, COLUMNS[:2], "inputs") + id_problems(houses, HOMES, "homes")
+        problems += id_problems(table, COLUMNS[:2], "inputs") + id_problems(
+            houses, SOURCES, "sources"
+        )
         if not problems:
             raise
         raise InvalidCall("place", problems) from None
-    prices = [
-        _per_device(value, name, device_ids, problems)
-        for name, value in (("up", up), ("down", down))
-    ]
+    given = (("upload_cost", upload_cost), ("download_cost", download_cost))
+    declare(fixed, device_ids, wishes.sites, _named(upload_cost, download_cost, capacity), problems)
+    prices = [_per_device(value, name, device_ids, problems) for name, value in given]
     limit, weight = _limits(capacity, load, device_ids, pd.Index(view_ids), problems)
     if problems:
         raise InvalidCall("place", problems)
@@ -93,9 +102,41 @@ def read_graph(
         device_ids=device_ids,
     )
     _structure(graph, problems)
+    if not problems:
+        graph = pinned_graph(graph, fixed, wishes.sites, problems)
     if problems:
         raise InvalidCall("place", problems)
     return graph
+
+
+def _houses(sources: Any, table: pd.DataFrame | None, problems: list[str]) -> pd.DataFrame | None:
+    """The table source, device."""
+    if not (isinstance(sources, str) and sources == OWN):
+        return read_table(sources, SOURCES, "sources", problems)
+    if table is None:
+        return None
+    problems += id_problems(table, COLUMNS[:2], "inputs")
+    return None if problems else _own_devices(table)
+
+
+def _refuse_unread(node: np.ndarray, source_ids: Any, problems: list[str]) -> None:
+    unread = np.ones(len(source_ids), bool)
+    unread[node[(node >= 0) & (node < len(source_ids))]] = False
+    if unread.any():
+        names = source_ids[unread]
+        problems.append(f"sources names {listed(names)}, which no view needs: leave them out")
+
+
+def _named(*given: Any) -> set[Any]:
+    """The devices that costs and capacities name."""
+    return {name for value in given if isinstance(value, Mapping) for name in value}
+
+
+def _own_devices(table: pd.DataFrame) -> pd.DataFrame:
+    """Every source on a device of its own name."""
+    names = pd.Index(table["input"].dropna().unique())
+    own = names.difference(pd.Index(table["view"].dropna().unique()), sort=False)
+    return pd.DataFrame({"source": own, "device": own})
 
 
 def _refuse_gaps(table: pd.DataFrame, problems: list[str]) -> None:
@@ -120,8 +161,7 @@ def _nodes(
     both = view_index.intersection(source_index)
     if len(both):
         problems.append(
-            f"duplicate ids: {listed(both)} are views and have a home as sources too: rename one "
-            "of the two"
+            f"duplicate ids: {listed(both)} are views and are in sources too: rename one of the two"
         )
     as_view = view_index.get_indexer(inputs)
     as_source = source_index.get_indexer(inputs) if source_index.is_unique else as_view
@@ -131,7 +171,7 @@ def _nodes(
         names = inputs[unknown].unique()
         problems.append(
             f"unknown sources {listed(names)}: every input must be a view of the table or have a "
-            'home; add them to homes, with "cloud" for data that lives there'
+            'device; add them to sources, with "cloud" for data that lives there'
             + _other_type(names, source_ids)
         )
     return node
@@ -146,7 +186,8 @@ def read_changes(graph: ViewGraph, changes: Any) -> tuple[np.ndarray, np.ndarray
     rates = _rates(table, problems)
     if gaps := int(table[list(COLUMNS[:2])].isna().any(axis=1).sum()):
         raise InvalidCall("replan", [*problems, f"{gaps} rows of changes have no view or no input"])
-    views = pd.Index(np.arange(graph.views) if graph.view_ids is None else graph.view_ids)
+    named = graph.views - graph.readers
+    views = pd.Index(np.arange(named) if graph.view_ids is None else graph.view_ids)
     names = np.arange(graph.sources) if graph.source_ids is None else graph.source_ids
     try:
         view_code = views.get_indexer(table["view"])
@@ -203,13 +244,13 @@ def _rates(table: pd.DataFrame, problems: list[str]) -> np.ndarray:
 def _homes(houses: pd.DataFrame, problems: list[str]) -> tuple[Any, list[Any], np.ndarray]:
     twice = houses["source"][houses["source"].duplicated()].unique()
     if len(twice):
-        problems.append(f"sources with several homes: {listed(twice)}: give each source one")
+        problems.append(f"sources on several devices: {listed(twice)}: give each source one")
     if missing := int(houses["source"].isna().sum()):
-        problems.append(f"{missing} rows of homes name no source: leave them out")
+        problems.append(f"{missing} rows of sources name no source: leave them out")
     homeless = houses["source"][houses["device"].isna()]
     if len(homeless):
         problems.append(
-            f'sources without a home: {listed(homeless)}: name a device, or "cloud" for data there'
+            f'sources without a device: {listed(homeless)}: name one, or "cloud" for data there'
         )
     code, found = pd.factorize(houses["device"])
     names = [d.item() if isinstance(d, np.generic) else d for d in found]
@@ -227,7 +268,7 @@ def _other_type(unknown: Iterable[Any], sources: Iterable[Any]) -> str:
         if str(name) in known:
             other = known[str(name)]
             return (
-                f". Homes has {listed([other])} ({type(other).__name__}), inputs have "
+                f". Sources has {listed([other])} ({type(other).__name__}), inputs have "
                 f"{listed([name])} ({type(name).__name__}): make the ids one type"
             )
     return ""
@@ -235,15 +276,18 @@ def _other_type(unknown: Iterable[Any], sources: Iterable[Any]) -> str:
 
 def _per_device(value: Any, name: str, devices: list[Any], problems: list[str]) -> np.ndarray:
     if isinstance(value, Mapping):
-        lacking = [d for d in devices if d not in value]
-        if lacking:
-            problems.append(f"{name} gives no cost for devices {listed(lacking)}: add them")
-            return np.zeros(len(devices))
-        wrong = [d for d in devices if not is_cost(value[d])]
+        known = set(devices)
+        strange = [d for d in value if d is not None and d not in known]
+        if strange:
+            problems.append(f"{name} names unknown devices {listed(strange)}: sources has none")
+        wrong = [d for d, cost in value.items() if not is_cost(cost)]
         if wrong:
             problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")
+        if strange or wrong:
             return np.zeros(len(devices))
-        return np.array([float(value[d]) for d in devices])
+        rest = UPLOAD_COST if name == "upload_cost" else DOWNLOAD_COST
+        rest = value.get(None, rest)
+        return np.array([float(value.get(d, rest)) for d in devices])
     if not is_cost(value):
         problems.append(
             f"{name} must be a cost per unit of at least 0, or a dict of them per device, got "
@@ -267,26 +311,24 @@ def _limits(
         wrong = [k for k, v in value.items() if not is_cost(v)]
         if wrong:
             problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")
-    strange = [d for d in capacity if d not in set(devices)]
+    strange = [d for d in capacity if d is not None and d not in set(devices)]
     if strange:
-        problems.append(f"capacity names unknown devices {listed(strange)}: homes has none of them")
-    weight = np.ones(len(views))
-    if load is not None:
+        problems.append(
+            f"capacity names unknown devices {listed(strange)}: sources has none of them"
+        )
+    load = dict(load or {})
+    weight = np.full(len(views), float(load.pop(None, 1.0)) if not problems else 1.0)
+    if load:
         at = views.get_indexer(pd.Index(list(load)))
         if (at < 0).any():
             names = [name for name, k in zip(load, at, strict=True) if k < 0]
             problems.append(f"load names unknown views {listed(names)}")
-        lacking = np.setdiff1d(np.arange(len(views)), at)
-        if len(lacking):
-            problems.append(
-                f"load says nothing of views {listed(views[lacking])}: add them, or leave load out "
-                "and every view weighs 1"
-            )
         if not problems:
             weight[at] = [float(v) for v in load.values()]
     if problems:
         return None, None
-    return np.array([float(capacity.get(d, np.inf)) for d in devices]), weight
+    rest = float(capacity.get(None, np.inf))
+    return np.array([float(capacity.get(d, rest)) for d in devices]), weight
 
 
 def _structure(graph: ViewGraph, problems: list[str]) -> None:

@@ -17,12 +17,15 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
+from anabranch.calls import MISSING
 from anabranch.errors import InvalidCall
 from anabranch.placement.cost import link_costs
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import is_cost, listed
 
 __all__ = ["Move", "Switcher"]
+
+_SHOWN = 10
 
 
 @dataclass(frozen=True)
@@ -42,32 +45,48 @@ class Switcher:
     ----------
     plan
         The plan that is deployed.
-    price
+    move_cost
         What redeploying a device's views costs, in units of the plan's cost: one for all devices
         or a dict.
 
     Examples
     --------
     >>> import anabranch as ab
-    >>> plan = ab.place([("w", "p", 10), ("w", "q", 2)], {"p": "P", "q": "Q"}, down=1.0)
-    >>> follower = ab.Switcher(plan, price=5)
+    >>> plan = ab.place([("w", "p", 10), ("w", "q", 2)], {"p": "P", "q": "Q"}, download_cost=1.0)
+    >>> follower = ab.Switcher(plan, move_cost=5)
     >>> follower.observe([("w", "p", 1)])   # Q at 2, P at 1: one unit lost on P's link
     []
+    >>> print(follower.explain())
+    1 of 1 views would move: staying has cost 2 of the 20 at which they do
+      w on P, better on Q
     >>> [str(m.view) for _ in range(9) for m in follower.observe([])]
     ['w']
     >>> follower.location
     {'w': 'Q'}
     """
 
-    def __init__(self, plan: Placement, price: float | Mapping[Any, float]) -> None:
+    def __init__(
+        self, plan: Placement, move_cost: float | Mapping[Any, float] = MISSING, **others: Any
+    ) -> None:
+        if others or move_cost is MISSING:
+            problems = [
+                "price= is now called move_cost=" if name == "price" else f"there is no {name}="
+                for name in others
+            ]
+            raise InvalidCall("Switcher", problems or ["move_cost= is missing, for example 5"])
         if not isinstance(plan, Placement):
             problem = f"plan must come from ab.place, got {type(plan).__name__}"
             raise InvalidCall("Switcher", [problem])
         names = [plan.graph.device_name(k) for k in range(plan.graph.devices)]
-        values = price if isinstance(price, Mapping) else dict.fromkeys(names, price)
+        values: dict[Any, Any] = dict.fromkeys(names, move_cost)
+        values = dict(move_cost) if isinstance(move_cost, Mapping) else values
+        strange = [n for n in values if n not in set(names)]
+        if strange:
+            problem = f"move_cost names unknown devices {listed(strange)}"
+            raise InvalidCall("Switcher", [problem])
         wrong = [n for n in names if not _is_price(values.get(n))]
         if wrong:
-            problem = f"price must be above 0 for every device; it is not for {listed(wrong)}"
+            problem = f"move_cost must be above 0 for every device; it is not for {listed(wrong)}"
             raise InvalidCall("Switcher", [problem])
         self.best = plan
         self.places = plan.places.copy()
@@ -77,7 +96,8 @@ class Switcher:
     @property
     def location(self) -> dict[Any, Any]:
         """Where views are now."""
-        names = [self.best.graph.device_name(int(k)) for k in self.places]
+        named = self.places[: len(self.best.location)]
+        names = [self.best.graph.device_name(int(k)) for k in named]
         return dict(zip(self.best.location, names, strict=True))
 
     @property
@@ -96,21 +116,52 @@ class Switcher:
             self.best = self.best.replan(changes)
         graph, target = self.best.graph, self.best.places
         lost = link_costs(graph, self.places) - link_costs(graph, target)
-        group = self._groups(target)
-        count = int(group.max(initial=-1)) + 1
+        group, limit = self._limits(target)
+        count = len(limit)
         # Devices that must switch together keep one account between them.
         before = np.bincount(group, self.account, count)
         change = np.bincount(group, lost * duration, count)
         after = np.maximum(before + change, 0.0)
         size = np.bincount(group, minlength=count)
         self.account = after[group] / size[group]
+        ready = (after >= limit) & (limit > 0)
+        return self._switch(ready[group], after[group])
+
+    def explain(self) -> str:
+        """The account: which views would be better elsewhere, and when they move.
+
+        One paragraph for each group of devices that must switch together.
+        """
+        graph, target = self.best.graph, self.best.places
+        group, limit = self._limits(target)
+        total = np.bincount(group, self.account, len(limit))
+        moving = np.flatnonzero(self.places != target)
+        if not len(moving):
+            return "every view is where it is best: nothing would move"
+        at = group[np.where(self.places >= 0, self.places, target)[moving]]
+        lines = []
+        for number in np.unique(at):
+            views = moving[at == number]
+            lines.append(
+                f"{len(views):,} of {len(self.best.location):,} views would move: staying has cost "
+                f"{total[number]:.6g} of the {limit[number]:.6g} at which they do"
+            )
+            for v in views[:_SHOWN].tolist():
+                here, there = (_at(graph.device_name(int(p[v]))) for p in (self.places, target))
+                lines.append(f"  {graph.view_name(v)} {here}, better {there}")
+            if len(views) > _SHOWN:
+                lines.append(f"  and {len(views) - _SHOWN:,} more")
+        return "\n".join(lines)
+
+    def _limits(self, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The group of each device, and the account at which a group moves; 0 if it has no move."""
+        group = self._groups(target)
+        involved = np.zeros(self.best.graph.devices, bool)
         moving = self.places != target
-        involved = np.zeros(graph.devices, bool)
         for at in (self.places[moving], target[moving]):
             involved[at[at >= 0]] = True
-        price = np.bincount(group, np.where(involved, self._price, 0.0), count)
-        ready = (after >= 2 * price) & (price > 0)
-        return self._switch(ready[group], after[group])
+        count = int(group.max(initial=-1)) + 1
+        return group, 2 * np.bincount(group, np.where(involved, self._price, 0.0), count)
 
     def _groups(self, target: np.ndarray) -> np.ndarray:
         """Devices between which a view would move have to switch together."""
@@ -141,6 +192,10 @@ class Switcher:
         self.places[moving] = target[moving]
         self.account[ready] = 0.0
         return moves
+
+
+def _at(place: Any) -> str:
+    return "in the cloud" if place == "cloud" else f"on {place}"
 
 
 def _is_price(value: Any) -> bool:

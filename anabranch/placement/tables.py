@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from csv import reader
 from numbers import Number
+from pathlib import Path, PurePath
 from typing import Any
 
 import numpy as np
@@ -14,45 +16,61 @@ import pyarrow as pa
 
 __all__ = [
     "COLUMNS",
-    "HOMES",
+    "FILES",
     "SHOWN",
+    "SOURCES",
+    "column_problems",
     "id_problems",
     "is_cost",
     "is_id",
     "listed",
     "numbers",
+    "read_file",
     "read_table",
 ]
 
 SHOWN = 5
+FILES = (".parquet", ".csv", ".feather", ".arrow")
 COLUMNS = ("view", "input", "rate")
-HOMES = ("source", "device")
+SOURCES = ("source", "device")
 
 
 def read_table(
-    value: Any, columns: Sequence[str], name: str, problems: list[str]
+    value: Any,
+    columns: Sequence[str],
+    name: str,
+    problems: list[str],
+    own: Mapping[str, str] | None = None,
 ) -> pd.DataFrame | None:
-    """A table with these columns, whatever form it was given in; None if it has none."""
-    wants = f"a pandas or Arrow table with columns {', '.join(columns)}"
+    """A table with these columns, whatever form it was given in; None if it has none.
+
+    `own` are the names that its columns have there, as far as they have others.
+    """
+    if isinstance(value, (str, PurePath)):
+        value = read_file(value, name, problems)
+        if value is None:
+            return None
+    theirs = [(own or {}).get(column, column) for column in columns]
+    wants = f"a table with columns {', '.join(columns)}, or name yours with columns="
     if isinstance(value, (pa.Table, pa.RecordBatch)):
         have = value.schema.names
-        if all(have.count(column) == 1 for column in columns):
-            value = value.select(list(columns))
+        if all(have.count(column) == 1 for column in theirs):
+            value = value.select(theirs)
         value = value.to_pandas()
     if isinstance(value, pd.DataFrame):
-        lacking = [c for c in columns if c not in value.columns]
+        lacking = [c for c in theirs if c not in value.columns]
         if lacking:
             problems.append(
                 f"{name} has no column {listed(lacking)}; it has {listed(value.columns)}: pass "
                 f"{wants}"
             )
             return None
-        found = value[list(columns)]
+        found = value[theirs]
         if len(found.columns) != len(columns):
             twice = found.columns[found.columns.duplicated()].unique()
             problems.append(f"{name} has more than one column {listed(twice)}: rename the others")
             return None
-        return found.reset_index(drop=True)
+        return found.set_axis(list(columns), axis=1).reset_index(drop=True)
     if isinstance(value, Mapping):
         if len(columns) != 2:
             problems.append(f"{name} must be {wants} or a list of tuples, got a dict")
@@ -69,6 +87,66 @@ def read_table(
         return pd.DataFrame({c: _column([row[k] for row in rows]) for k, c in enumerate(columns)})
     problems.append(f"{name} must be {wants} or a list of tuples, got {type(value).__name__}")
     return None
+
+
+def column_problems(own: Any) -> list[str]:
+    """What is wrong with the names of a caller's columns."""
+    known = (*COLUMNS, *SOURCES)
+    if own is None:
+        return []
+    if not isinstance(own, Mapping) or not all(isinstance(v, str) for v in own.values()):
+        return [f'columns must be a dict such as {{"rate": "mbit"}}, got {own!r}']
+    strange = [name for name in own if name not in known]
+    if strange:
+        return [f"columns names unknown columns {listed(strange)}: there are {listed(known)}"]
+    return []
+
+
+def read_file(path: Any, name: str, problems: list[str]) -> pa.Table | None:
+    """A table out of a file, or out of the parts in a folder, which is what Spark writes."""
+    path = Path(path)
+    if not path.exists():
+        problems.append(f"{name}: no file {path}")
+        return None
+    if path.suffix not in FILES:
+        problems.append(f"{name}: {path} must be one of {', '.join(FILES)}")
+        return None
+    parts = [path]
+    if path.is_dir() and path.suffix != ".parquet":  # whose reader knows folders
+        files = sorted(part for part in path.rglob("*") if part.is_file())
+        parts = [part for part in files if part.name[0] not in "._" and part.stat().st_size]
+        if not parts:
+            problems.append(f"{name}: the folder {path} holds no data")
+            return None
+    try:
+        tables = [_read_part(part, path.suffix) for part in parts]
+        return pa.concat_tables(tables, promote_options="permissive")
+    except (pa.ArrowException, OSError) as error:
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        problems.append(f"{name}: cannot read {path} as {path.suffix[1:]}: {reason}")
+        return None
+
+
+def _read_part(path: Path, suffix: str) -> pa.Table:
+    if suffix == ".csv":
+        from pyarrow import csv
+
+        # CSV has no types: an id is what is written, 007 or NA too, and only nothing is nothing.
+        with path.open(newline="", encoding="utf-8") as lines:
+            names = next(reader(lines), [])
+        options = csv.ConvertOptions(
+            column_types=dict.fromkeys(names, pa.string()),
+            null_values=[""],
+            strings_can_be_null=True,
+        )
+        return csv.read_csv(path, convert_options=options)
+    if suffix == ".parquet":
+        from pyarrow import parquet
+
+        return parquet.read_table(path)
+    from pyarrow import feather
+
+    return feather.read_table(path)
 
 
 def _column(values: list[Any]) -> pd.Series:

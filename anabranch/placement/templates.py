@@ -61,18 +61,18 @@ class Template:
         if problems:
             raise InvalidCall(f"template {self.name!r}", problems)
         rows: list[pd.DataFrame] = []
-        homes: list[pd.DataFrame] = []
-        self._expand(table, rows, homes, {})
+        sources: list[pd.DataFrame] = []
+        self._expand(table, rows, sources, {})
         every = pd.concat(rows, ignore_index=True)
         inputs = every.groupby(["view", "input"], sort=False, as_index=False)["rate"].max()
-        houses = pd.concat(homes, ignore_index=True).drop_duplicates("source", ignore_index=True)
+        houses = pd.concat(sources, ignore_index=True).drop_duplicates("source", ignore_index=True)
         return Materialised(inputs, houses)
 
     def _expand(
         self,
         table: pd.DataFrame,
         rows: list[pd.DataFrame],
-        homes: list[pd.DataFrame],
+        sources: list[pd.DataFrame],
         done: dict[Any, np.ndarray],
     ) -> np.ndarray:
         if self in done:
@@ -80,9 +80,9 @@ class Template:
         names = []
         for part, _ in self.inputs:
             if isinstance(part, Template):
-                names.append(part._expand(table, rows, homes, done))
+                names.append(part._expand(table, rows, sources, done))
             else:
-                names.append(_feed_names(part, table, homes))
+                names.append(_feed_names(part, table, sources))
         shown = (
             np.sort(np.column_stack(names), axis=1) if self.symmetric else np.column_stack(names)
         )
@@ -100,10 +100,10 @@ class Template:
 
 @dataclass(frozen=True, eq=False)
 class Materialised:
-    """A physical view graph: what `ab.place` takes as inputs and homes."""
+    """A physical view graph: what `ab.place` takes as inputs and sources."""
 
     inputs: pd.DataFrame
-    homes: pd.DataFrame
+    sources: pd.DataFrame
 
 
 def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
@@ -191,7 +191,7 @@ def template(
     return Template(name, tuple(inputs.items()), where, symmetric)
 
 
-def _feed_names(part: Feed, table: pd.DataFrame, homes: list[pd.DataFrame]) -> np.ndarray:
+def _feed_names(part: Feed, table: pd.DataFrame, sources: list[pd.DataFrame]) -> np.ndarray:
     several = len(part.by) > 1
     keys = [KeyColumn(table[column], several) for column in part.by]
     words = pd.Series(keys[0].words)
@@ -199,7 +199,7 @@ def _feed_names(part: Feed, table: pd.DataFrame, homes: list[pd.DataFrame]) -> n
         words = words + "," + key.words
     names: np.ndarray = (f"{part.name}[" + words + "]").to_numpy(object)
     device = keys[0].values if part.home is None else CLOUD_NAME
-    homes.append(pd.DataFrame({"source": names, "device": device}))
+    sources.append(pd.DataFrame({"source": names, "device": device}))
     return names
 
 

@@ -101,7 +101,12 @@ def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> V
 
 
 def within(left: str, *right_and_limit: Any) -> Within:
-    """``|left - right| <= limit``, on numbers (a number) or dates and timestamps (a duration).
+    """``|left - right| <= limit``: ``within(column, limit)`` or ``within(left, right, limit)``.
+
+    One name stands for the column on both sides; with two, the first is the left input's and the
+    second the right input's. The limit comes last: of numbers a number, of dates and timestamps a
+    duration. Decimals, of any scale, are compared exactly, and beside them whole numbers; their
+    limit may be a number, a ``Decimal`` or text.
 
     Examples
     --------
@@ -109,14 +114,32 @@ def within(left: str, *right_and_limit: Any) -> Within:
     within('price', 0.5)
     >>> within("bid", "ask", 0.5)
     within('bid', 'ask', 0.5)
+    >>> within("amount", "total", "0.01")
+    within('amount', 'total', Decimal('0.01'))
     >>> within("published", "2 days")
     within('published', '2 days')
+    >>> within("amount", 0.01, "total")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: within cannot start: the limit comes last: write \
+within('amount', 'total', 0.01)
     """
+    if len(right_and_limit) == 2 and not isinstance(right_and_limit[0], str):
+        limit, right = right_and_limit
+        if isinstance(right, str):
+            what = f"within({left!r}, {right!r}, {limit!r})"
+            raise InvalidCall("within", [f"the limit comes last: write {what}"])
     if len(right_and_limit) == 1:
         return Within(left, left, right_and_limit[0])
     if len(right_and_limit) == 2:
         return Within(left, right_and_limit[0], right_and_limit[1])
-    raise InvalidCall("within", ["write within(column, limit) or within(left, right, limit)"])
+    raise InvalidCall(
+        "within",
+        [
+            "write within(column, limit), for example within('price', 0.5), or within(left, right, "
+            "limit), for example within('bid', 'ask', 0.5)"
+        ],
+    )
 
 
 def same(left: str, right: str | None = None) -> Same:

@@ -6,9 +6,11 @@ Problems are collected rather than raised, so that a call can report all of them
 from __future__ import annotations
 
 import math
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Number
 from typing import Any, NoReturn
@@ -33,6 +35,7 @@ __all__ = [
 
 ScoreFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
 
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
 _DISTANCES = frozenset({"euclidean", "manhattan", "hamming"})
 
 
@@ -260,15 +263,27 @@ class Within(Term):
 
     left: str
     right: str
-    limit: float | Duration
+    limit: float | Decimal | Duration
 
     def __post_init__(self) -> None:
         refuse_unnamed("within", self.left, self.right)
         limit: Any = self.limit
-        if is_number(limit, EXACT):
+        if isinstance(limit, str) and _NUMBER.fullmatch(limit.strip()):
+            object.__setattr__(self, "limit", Decimal(limit.strip()))
+        elif is_number(limit, EXACT) and not isinstance(limit, Decimal):
             whole = isinstance(limit, Integral)  # exact, however great
-            found = int(limit) if whole else _as_float(limit, up=False)
-            object.__setattr__(self, "limit", found)
+            object.__setattr__(self, "limit", int(limit) if whole else _as_float(limit, up=False))
+
+    @property
+    def limit_as_float(self) -> float:
+        """The greatest float that is no greater: among floats it draws the same line."""
+        return _as_float(self.limit, up=False)
+
+    @property
+    def limit_as_written(self) -> Fraction:
+        """The limit as its digits say: 0.01 is a hundredth, whatever float stands for it."""
+        limit: Any = self.limit
+        return Fraction(repr(limit) if isinstance(limit, float) else limit)
 
     def __repr__(self) -> str:
         return f"within({_columns(self.left, self.right)}, {self.limit!r})"
@@ -279,7 +294,10 @@ class Within(Term):
         try:
             negative = microseconds(self.limit) < 0  # type: ignore[arg-type]
         except ValueError as error:
-            return [f"{self!r}: the limit must be a number, or a duration for dates; {error}"]
+            return [
+                f"{self!r}: the limit must be a number (0.5, Decimal('0.01') or '0.01'), or a "
+                f"duration for dates; {error}"
+            ]
         return [f"{self!r}: the limit must not be negative"] if negative else []
 
 

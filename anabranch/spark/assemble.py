@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import reduce
@@ -29,11 +30,20 @@ from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
 from anabranch.spark.carriage import carry_problems
-from anabranch.spark.frames import ASSEMBLY_KEY, by_name, column_types, hashable, refuse_others
+from anabranch.spark.frames import (
+    ASSEMBLY_KEY,
+    by_name,
+    column_types,
+    hashable,
+    opened,
+    refuse_others,
+)
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.settings import partitions, setting_problems
+
+_LOG = logging.getLogger("anabranch")
 
 __all__ = ["assemble"]
 
@@ -64,7 +74,8 @@ def assemble(
         one of them, or the time, is null are left out and counted.
     close
         When a window closes: ``ab.close.count(13, "22 seconds")``, ``ab.close.learned()``,
-        ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``.
+        ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``; or what
+        ``ab.fit_windows`` found.
     time
         The column of the event time.
     keep
@@ -116,6 +127,8 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     frames: list[DataFrame] = list(given) if isinstance(given, (list, tuple)) else [given]
     named = {f"input {n}": frame for n, frame in enumerate(frames)}
     refuse_others("assemble", named)
+    frames, (key, time, keep, response) = opened(frames, (key, time, keep, response))
+    named = dict(zip(named, frames, strict=True))
     schemas = [column_types(frame) for frame in frames]
     streaming = bool(frames) and all(frame.isStreaming for frame in frames)
     call, problems = plan_assembly(
@@ -140,6 +153,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         problems += carry_problems("column", frames[0], [*call.key, *call.keep])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
+    _warn_of_kinds_seen_once(call, frames, streaming)
     count = int(buckets or partitions(frames[0].sparkSession))
     packed = [
         frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
@@ -159,6 +173,34 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     # Late rows become revisions; windows close in the order of the watermark.
     found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival)
     return found.select(*_result(call, streaming))
+
+
+def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], streaming: bool) -> None:
+    """What is learned of a value that names a single instance is of use for no other."""
+    if not isinstance(call.closing, Learned) or call.key != (call.kind,):
+        return
+    remedy = (
+        "put a column that many instances share first in the key, key=['page', 'client'], or name "
+        "it with kind="
+    )
+    if streaming:
+        _LOG.warning(
+            "ab.close.learned learns by %r, which is the whole key: if a value of it does not come "
+            "again, nothing is ever learned; then %s",
+            call.kind,
+            remedy,
+        )
+        return
+    t = F.unix_micros(by_name(call.time))
+    rows = [frame.select(by_name(call.kind).alias("kind"), t.alias("t")) for frame in frames]
+    spans = reduce(DataFrame.union, rows).groupBy("kind").agg((F.max("t") - F.min("t")).alias("s"))
+    found = spans.agg(F.count(F.lit(1)), F.max("s")).first()
+    if found is not None and found[0] > 1 and (found[1] or 0) < call.closing.timeout:
+        warnings.warn(
+            f"every value of {call.kind!r} was seen once, so ab.close.learned can learn nothing of "
+            f"it: {remedy}",
+            stacklevel=3,
+        )
 
 
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:

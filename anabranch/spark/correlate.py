@@ -9,10 +9,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from anabranch.calls import MISSING, Duration
+from anabranch.calls import INTEGRAL, MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
+from anabranch.correlation.slots import columns_of
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute
 from anabranch.flow.sides import Side, Slot, hash_column, keep_column
@@ -22,7 +23,7 @@ from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import Carried, carry, carry_problems, names_of
 from anabranch.spark.default_plan import default_plan
-from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
@@ -103,6 +104,8 @@ def correlate(
     10
     """
     refuse_others("correlate", {"left": left, "right": right})
+    compared = columns_of(where) if isinstance(where, Predicate) else ()
+    (left, right), (time, id, keep) = opened((left, right), (time, id, keep), compared)
     spark = left.sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan
@@ -240,6 +243,8 @@ def _slot_value(slot: Slot) -> Column:
         return column if slot.type == "timestamp_ntz" else column.cast("bigint")
     if slot.kind == "float":
         return column.cast("double")
+    if slot.kind == "decimal" and slot.type in INTEGRAL:
+        return column.cast("bigint")
     if slot.kind == "text":
         return F.hex(column) if slot.type == "binary" else column.cast("string")
     return column

@@ -35,9 +35,9 @@ from anabranch.placement.conflicts.resolution import resolve
 from anabranch.placement.devices.optima import LocalOptima
 from anabranch.placement.devices.prefix import prefix_rule
 from anabranch.placement.graph import pair_graph
-from anabranch.placement.tables import COLUMNS, is_cost, listed
+from anabranch.placement.tables import is_cost, listed
 
-__all__ = ["pair_cost", "place_pairs", "row_problems"]
+__all__ = ["pair_cost", "plan_pairs", "row_problems"]
 
 _PAIRS = ("a", "b", "rate_a", "rate_b")
 _SHOWN = 5
@@ -47,36 +47,19 @@ _OWN = "_anabranch_"
 _KEPT = tuple(f"{_OWN}{name}" for name in ("a", "b", "first"))
 
 
-def place_pairs(
-    frame: DataFrame, homes: Any, up: Any, down: Any, options: Mapping[str, Any]
-) -> DataFrame:
-    """`ab.place` on a Spark DataFrame of demand pairs, which is returned with a ``location``.
-
-    Parameters
-    ----------
-    frame
-        One view per row, over the streams ``a`` and ``b``, each on the device of its own name.
-    homes
-        A dict of the streams that live in the "cloud"; None if there are none.
-    up, down
-        One cost for all devices.
-    options
-        The other options of `ab.place`. Pairs have no capacities and no core.
-    """
+def plan_pairs(frame: DataFrame, sources: Any, up: Any, down: Any, time_limit: Any) -> DataFrame:
+    """See `ab.place_pairs`."""
     problems = []
     if not set(_PAIRS) <= set(frame.columns):
-        problems.append(
-            f"a Spark DataFrame needs columns {', '.join(COLUMNS)} or {', '.join(_PAIRS)}; it has "
-            f"{listed(frame.columns)}"
-        )
-    problems += _option_problems(homes, up, down, options)
+        problems.append(f"pairs needs columns {', '.join(_PAIRS)}; it has {listed(frame.columns)}")
+    problems += _option_problems(sources, up, down) + time_limit_problems(time_limit)
     if not problems:
-        problems = _column_problems(frame, homes)
+        problems = _column_problems(frame, sources)
     if not problems:
         problems = row_problems(frame)
     if problems:
-        raise InvalidCall("place", problems)
-    return _placed(frame, dict(homes or {}), float(up), float(down), options["time_limit"])
+        raise InvalidCall("place_pairs", problems)
+    return _placed(frame, dict(sources or {}), float(up), float(down), time_limit)
 
 
 def pair_cost(placed: DataFrame, up: float, down: float) -> float:
@@ -115,27 +98,19 @@ def pair_cost(placed: DataFrame, up: float, down: float) -> float:
     return float(found[0] or 0.0)
 
 
-def _option_problems(homes: Any, up: Any, down: Any, options: Mapping[str, Any]) -> list[str]:
-    advice = "collect the pairs into a table view, input, rate and plan that"
+def _option_problems(homes: Any, up: Any, down: Any) -> list[str]:
+    advice = "make a table view, input, rate of the pairs and call ab.place"
     problems = [
         f"{name} must be one cost of at least 0 for demand pairs, got {value!r}; for costs per "
         f"device {advice}"
-        for name, value in (("up", up), ("down", down))
+        for name, value in (("upload_cost", up), ("download_cost", down))
         if not is_cost(value)
     ]
-    problems += [
-        f"{name} is not for demand pairs: {advice}"
-        for name in ("capacity", "load", "core")
-        if options[name] is not None
-    ]
-    if options["shared"] is not True:
-        problems.append(f"shared must be True for demand pairs: otherwise {advice}")
-    problems += time_limit_problems(options["time_limit"])
     if homes is not None and (
         not isinstance(homes, Mapping) or any(device != "cloud" for device in homes.values())
     ):
         problems.append(
-            "homes of demand pairs is a dict of the streams that live in the cloud, such as "
+            "sources of demand pairs is a dict of the streams that live in the cloud, such as "
             '{"news": "cloud"}; all others are on the device of their own name. Otherwise '
             f"{advice}"
         )
@@ -167,7 +142,7 @@ def _column_problems(frame: DataFrame, homes: Mapping[Any, str] | None) -> list[
     strange = [key for key in homes or () if not isinstance(key, allowed) or key is True]
     if strange:
         problems.append(
-            f"homes names streams that cannot be in columns a and b, which are "
+            f"sources names streams that cannot be in columns a and b, which are "
             f"{streams.simpleString()}: {listed(strange)}"
         )
     for field in frame.schema.fields:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -11,11 +12,19 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.assembly.fitting import windows
-from anabranch.assembly.fitting.reading import CUT, Columns, Instances, Rows, micros, resolve
+from anabranch.assembly.fitting.reading import (
+    COMPLETE,
+    CUT,
+    Columns,
+    Instances,
+    Rows,
+    micros,
+    resolve,
+)
 from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.frames import by_name, column_types, is_frame
+from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame
 
 __all__ = ["fit_windows"]
 
@@ -33,7 +42,7 @@ def fit_windows(
     tolerance: float | None = None,
     key: str | Sequence[str] | None = None,
     time: str | None = None,
-    complete: str | None = None,
+    complete: Condition | None = None,
     settle: float | Duration | None = None,
 ) -> WindowFit:
     """Choose window size and timeout for `ab.assemble` from a sample of events.
@@ -60,7 +69,9 @@ def fit_windows(
         Column of the event time: a timestamp, integer microseconds, or seconds as float. By default
         ``event_ts``, ``ts`` or ``time``.
     complete
-        A column that is false where an instance is known to be incomplete, or null. Its span and
+        What is false, or null, where an instance is known to be incomplete: a column, SQL text
+        (``"status <> 'open'"``), a Column, or a function of the sample. Of pandas and Arrow: a
+        column, text for ``DataFrame.eval``, or a function that returns truth values. Its span and
         count then only bound the true ones from below (Kaplan-Meier, and EM for cut-off values).
     settle
         Instances that begin within so many seconds of the sample's end (a number, or "5 seconds")
@@ -96,7 +107,14 @@ def fit_windows(
                 "stream wrote, spark.read..., and fit that"
             ],
         )
-    columns = resolve(sample.columns, key, time, complete)
+    have = sample.columns
+    if complete is not None:
+        try:
+            sample = sample.withColumn(COMPLETE, condition(sample, complete))
+        except ValueError as error:
+            raise InvalidCall("fit_windows", [str(error)]) from None
+    columns = resolve(have, key, time, None)
+    columns = replace(columns, complete=None if complete is None else COMPLETE)
     found = _instances(sample, columns, seconds)
     return fit_instances(found, cover=cover, cut=cut, tolerance=tolerance)
 
@@ -177,9 +195,6 @@ def _problems(types: Mapping[str, str], columns: Columns) -> list[str]:
     ]
     if columns.assembled and types["count"] not in _WHOLE:
         problems.append(f"column 'count' is {types['count']}; it must be an integer")
-    if columns.complete and types[columns.complete] not in ("boolean", *_WHOLE, *_REAL):
-        kind = types[columns.complete]
-        problems.append(f"column {columns.complete!r} is {kind}; complete must be of truth values")
     return problems
 
 

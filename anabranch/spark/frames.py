@@ -6,16 +6,30 @@ Importing this module does not import Spark: `place` asks here about tables of e
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from anabranch.calls import Columns
+from anabranch.calls import FLOATING, INTEGRAL, Columns
 from anabranch.errors import InvalidCall
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-__all__ = ["ASSEMBLY_KEY", "by_name", "column_types", "hashable", "is_frame", "refuse_others"]
+__all__ = [
+    "ASSEMBLY_KEY",
+    "Condition",
+    "by_name",
+    "column_types",
+    "condition",
+    "hashable",
+    "is_frame",
+    "kind_of",
+    "opened",
+    "refuse_others",
+]
+
+Condition = Any
+"""What is true of some rows: a Column, SQL text, a function of the DataFrame, True or False."""
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
@@ -33,6 +47,19 @@ def is_frame(value: Any) -> bool:
     return spark is not None and isinstance(value, spark.DataFrame)
 
 
+def kind_of(value: Any) -> str:
+    """The name of a value's type, with the library's where several have one of that name.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> kind_of(pd.DataFrame()), kind_of([]), kind_of(None)
+    ('pandas.DataFrame', 'list', 'NoneType')
+    """
+    library = type(value).__module__.partition(".")[0]
+    return type(value).__name__ if library == "builtins" else f"{library}.{type(value).__name__}"
+
+
 def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     """Raise if one of these, by the names that the user knows them by, is no DataFrame.
 
@@ -44,7 +71,7 @@ def refuse_others(verb: str, given: Mapping[str, Any]) -> None:
     anabranch.errors.InvalidCall: correlate cannot start: left must be a Spark DataFrame, got list
     """
     problems = [
-        f"{name} must be a Spark DataFrame, got {type(frame).__name__}"
+        f"{name} must be a Spark DataFrame, got {kind_of(frame)}"
         for name, frame in given.items()
         if not is_frame(frame)
     ]
@@ -63,6 +90,130 @@ def by_name(name: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
+
+
+def opened(
+    frames: Sequence[DataFrame], given: Sequence[Any], compared: Iterable[Any] = ()
+) -> tuple[list[DataFrame], list[Any]]:
+    """Frames in which every column that arguments name is one of their own, and the arguments.
+
+    A column may be named inside a struct, ``"payload.v"``, or be a Column of Spark; it then becomes
+    a column of that name, and the argument its name. What is no column is left for the verb's own
+    checks. `compared` are names only.
+
+    Examples
+    --------
+    >>> from pyspark.sql import functions as F
+    >>> rows = spark.sql("SELECT 1 AS id, named_struct('v', 2) AS payload")
+    >>> (found,), names = opened([rows], ["payload.v", F.col("id"), (F.col("id") + 1).alias("n")])
+    >>> found.columns, names
+    (['id', 'payload', 'payload.v', 'n'], ['payload.v', 'id', 'n'])
+    """
+    from pyspark.sql import Column
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return type(value)(map(renamed, value))
+        if not isinstance(value, Column):
+            return value
+        names = [name for frame in frames if (name := _name_of(frame, value)) is not None]
+        return names[0] if names else value
+
+    found = []
+    for frame in frames:
+        for value in [*_flat(given), *_flat(compared)]:
+            frame = _with(frame, value)
+        found.append(frame)
+    return found, [renamed(value) for value in given]
+
+
+def _flat(values: Any) -> Iterable[Any]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _flat(value)
+        else:
+            yield value
+
+
+def _with(frame: DataFrame, value: Any) -> DataFrame:
+    """The frame with a column more, if `value` is a nested name or a Column."""
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
+
+    if isinstance(value, str):
+        head = value.partition(".")[0]
+        if head == value or value in frame.columns or head not in frame.columns:
+            return frame
+        column = F.col(value)
+    elif isinstance(value, Column):
+        column = value
+    else:
+        return frame
+    name = value if isinstance(value, str) else _name_of(frame, column)
+    if name is None or (isinstance(value, str) and _name_of(frame, column) is None):
+        return frame
+    if name in frame.columns:
+        if repr(column) != repr(F.col(name)):
+            problem = f"{column!r} would take the place of column {name!r}: give it another alias"
+            raise InvalidCall("a column", [problem])
+        return frame
+    return frame.withColumn(name, column)
+
+
+def _name_of(frame: DataFrame, column: Column) -> str | None:
+    """The name that a Column has in a frame; None if it cannot be had of it."""
+    from pyspark.errors import PySparkException
+
+    try:
+        found: str = frame.select(column).columns[0]
+    except PySparkException:
+        return None
+    return found
+
+
+def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Column:
+    """A condition on the rows of a frame, in whichever form it is given; null is false.
+
+    Raises
+    ------
+    ValueError
+        If it is none, or cannot be asked of this frame.
+
+    Examples
+    --------
+    >>> rows = spark.range(5)
+    >>> forms = ("id > 2", rows.id > 2, lambda frame: frame["id"] > 2)
+    >>> [rows.filter(condition(rows, form)).count() for form in forms]
+    [2, 2, 2]
+    >>> condition(rows, "size > 2")
+    Traceback (most recent call last):
+        ...
+    ValueError: complete: 'size > 2' is no condition on these columns: id
+    """
+    from pyspark.errors import PySparkException
+    from pyspark.sql import Column
+    from pyspark.sql import functions as F
+
+    forms = "a condition: SQL text such as 'count >= 3', a Column, or a function of the DataFrame"
+    try:
+        found = given(frame) if callable(given) and not isinstance(given, Column) else given
+        if isinstance(found, bool):
+            found = F.lit(found)
+        if isinstance(found, str):
+            # A name that SQL would have to quote is meant as a name.
+            found = by_name(found) if found in frame.columns else F.expr(found)
+        if not isinstance(found, Column):
+            raise ValueError(f"{name} must be {forms}; got {found!r}")
+        kind = frame.select(found.alias("c")).schema["c"].dataType.simpleString()
+    except PySparkException:
+        what = repr(given) if isinstance(given, str) else "this"
+        have = ", ".join(frame.columns)
+        raise ValueError(f"{name}: {what} is no condition on these columns: {have}") from None
+    if kind not in ("boolean", "void", *INTEGRAL, *FLOATING):
+        raise ValueError(f"{name} must be true or false of a row, got values of type {kind}")
+    if kind in FLOATING:  # of pandas and of CSV files; what is no number says nothing
+        found = ~F.isnan(found) & (found != 0)
+    return F.coalesce(found.cast("boolean"), F.lit(False))
 
 
 def column_types(frame: DataFrame) -> Columns:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,8 +22,15 @@ from anabranch.assembly.knowledge.store import SummaryStore, summarise
 from anabranch.assembly.knowledge.summary import Summary
 from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall
-from anabranch.spark.frames import by_name
-from anabranch.spark.verdicts import Promises, instance_problems, judge, promise_problems, span
+from anabranch.spark.frames import Condition, by_name
+from anabranch.spark.verdicts import (
+    PROMISE_COLUMNS,
+    Promises,
+    instance_problems,
+    judge,
+    promise_problems,
+    span,
+)
 
 __all__ = ["ServiceStats"]
 
@@ -40,7 +47,7 @@ class ServiceStats:
         checkpoint), whose batches are told apart by number, and any number of tables.
     promises
         As in ``ab.sla``; without them every verdict is unknown.
-    service, metric, period
+    service, metric, period, complete, promise_columns
         As in ``ab.sla``.
 
     Examples
@@ -49,7 +56,7 @@ class ServiceStats:
     >>> rows = spark.sql('''SELECT 'a' AS kind, id AS key, 0 AS seq, 0 AS revision,
     ...     timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
     ...     double(id) AS duration, 1.0D AS count_ratio FROM range(1, 101)''')
-    >>> known = ServiceStats(tempfile.mkdtemp(), {"a": "90 seconds"})
+    >>> known = ServiceStats(tempfile.mkdtemp(), {"a": "90 seconds"}, complete="count_ratio >= 1")
     >>> known.update(rows)
     >>> summary = known.get("a")
     >>> summary.count, summary.mean, round(summary.quantile(0.5)), summary.compliance
@@ -66,6 +73,8 @@ class ServiceStats:
         service: str = "kind",
         metric: str = "duration",
         period: Duration = "1 hour",
+        complete: Condition | None = None,
+        promise_columns: Sequence[str] = PROMISE_COLUMNS,
     ) -> None:
         problems = [
             f"{name} must be the name of a column, got {value!r}"
@@ -76,13 +85,15 @@ class ServiceStats:
             problems.append(f"path must be a folder or the address of one, got {path!r}")
         self.period = span("period", period, problems)
         if promises is not None:
-            problems += promise_problems(promises)
+            problems += promise_problems(promises, promise_columns)
         if problems:
             raise InvalidCall("ServiceStats", problems)
         self.store = SummaryStore(str(path))
         self.promises = promises
         self.service = service
         self.metric = metric
+        self.complete = complete
+        self.promise_columns = promise_columns
 
     def update(self, instances: DataFrame, batch: int | None = None) -> None:
         """Take in instances: a table, or micro-batch number `batch` of a stream.
@@ -100,13 +111,22 @@ class ServiceStats:
         named = by_name(self.service).isNotNull() & F.col("closed").isNotNull()
         if kind.simpleString() in ("float", "double"):
             named &= ~F.isnan(by_name(self.service))
-        judged = judge(instances.filter(named), self.promises, self.service, self.metric, once=once)
+        share = "count_ratio" if "count_ratio" in instances.columns else None
+        judged = judge(
+            instances.filter(named),
+            self.promises,
+            self.service,
+            self.metric,
+            self.complete if self.promises is not None else True,
+            once,
+            self.promise_columns,
+        )
         micros = F.unix_micros("closed")
         rows = judged.filter(F.col("_verdict") != "revised").select(
             F.col("_service").alias("service"),
             (micros - F.pmod(micros, F.lit(self.period))).alias("period"),
             by_name(self.metric).cast("double").alias("figure"),
-            F.col("count_ratio").cast("double").alias("count_ratio"),
+            (F.col(share) if share else F.lit(None)).cast("double").alias("count_ratio"),
             F.col("_verdict").alias("verdict"),
         )
         fields = [("service", kind), ("period", LongType()), ("summary", StringType())]
@@ -123,7 +143,10 @@ class ServiceStats:
             return [f"batch must be the number of a micro-batch, got {batch!r}"]
         if getattr(instances, "isStreaming", False):
             return ["instances is a stream: use instances.writeStream.foreachBatch(known.update)"]
-        problems = instance_problems(instances, self.service, self.metric, once=batch is not None)
+        judged = self.promises is not None
+        problems = instance_problems(
+            instances, self.service, self.metric, self.complete, batch is not None, judged
+        )
         if not problems and isinstance(instances.schema[self.service].dataType, _NESTED):
             kind = instances.schema[self.service].dataType.simpleString()
             problems.append(f"service column {self.service!r} is {kind}, which names no service")
@@ -150,8 +173,14 @@ class ServiceStats:
                 "p95": s.quantile(0.95),
                 "p99": s.quantile(0.99),
                 "count_ratio": s.count_ratio,
-                "compliance": s.compliance,
+                "met": s.met,
+                "violated": s.violated,
                 "unknown": s.unknown,
+                "low": s.low,
+                "high": s.high,
+                "compliance": s.compliance,
+                "lower": s.lower,
+                "upper": s.upper,
             }
             for (service, period), s in sorted(self.store.read().items(), key=repr)
         ]

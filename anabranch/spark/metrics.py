@@ -1,4 +1,4 @@
-"""Figures of a running correlation, out of the query's own progress reports."""
+"""What workers report of a micro-batch, read out of the query's own progress reports."""
 
 from __future__ import annotations
 
@@ -11,16 +11,45 @@ from typing import Any
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.flow.load import Load
 
-__all__ = ["batch_metrics", "loads_of", "metrics", "metrics_name", "observes", "verb_of"]
+__all__ = [
+    "VERBS",
+    "batch_metrics",
+    "counts_of",
+    "loads_of",
+    "metrics_name",
+    "observes",
+    "reports_of",
+    "verb_of",
+    "verbs_of",
+]
 
-_VERBS = ("correlate", "nearest", "assemble")
+VERBS = ("correlate", "nearest", "assemble")
 _AT_ONCE = "now_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
-_ASSEMBLED = ("rows", "late", "rejected", "instances", "revisions", "timeouts", "evicted")
-_HELD = ("open_windows", "remembered", "waiting_rows", "state_rows", "state_bytes")
+_ALWAYS = {"rows_in": "rows_in", "late_rows": "late_rows", "rejected_rows": "rejected_rows"}
 _ROUTED = ("sent_at_once", "sent_later", "withheld", "dropped")
-_COUNTS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", *_ROUTED)
+_COUNTED = {
+    "correlate": {
+        **_ALWAYS,
+        "pairs": "pairs",
+        "comparisons": "comparisons",
+        "accepted_by_bound": "accepted_by_bound",
+        "solved": "solved",
+    },
+    "nearest": {
+        **_ALWAYS,
+        "hits": "pairs",
+        "comparisons": "comparisons",
+        **{name: name for name in _ROUTED},
+    },
+}
+_ASSEMBLED = {
+    "rows_in": "rows",
+    "late_rows": "late",
+    "rejected_rows": "rejected",
+    **{name: name for name in ("instances", "revisions", "timeouts", "evicted")},
+}
 
 
 def metrics_name(verb: str, at_once: bool = False) -> str:
@@ -44,7 +73,7 @@ def verb_of(name: str) -> str | None:
     >>> verb_of("anabranch_assemble_1a2b"), verb_of("anabranch_assemble_now_1a2b"), verb_of("other")
     ('assemble', None, None)
     """
-    for verb in _VERBS:
+    for verb in VERBS:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb
     return None
@@ -65,67 +94,31 @@ def _prefix(verb: str) -> str:
     return f"anabranch_{verb}_"
 
 
-def metrics(query: Any) -> dict[str, Any]:
-    """The latest figures of a streaming query that correlates or assembles.
-
-    Counts are those of the newest micro-batch that did work; ``total`` adds up the batches that
-    Spark still remembers (100 by default, ``spark.sql.streaming.numRecentProgressUpdates``).
-    ``state_rows`` and ``state_bytes`` are of all workers, also those that had nothing to do.
-    ``pruned`` (pairs ruled out, by filter), ``accepted_by_bound`` and ``solved`` say how pairs were
-    decided under an Earth Mover's Distance. Under interest routing of `nearest`, ``sent_at_once``
-    and ``sent_later`` count copies that went to owners of queries, ``withheld`` those that did not
-    at first, ``dropped`` those that never will. ``workers`` holds all figures of each worker.
-    A query that does both has the figures of its assembly under ``"assembly"``.
-
-    Examples
-    --------
-    >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
-    17
-    """
-    state: State = {}
-    latest: dict[str, Any] = {}
-    total = dict.fromkeys(_COUNTS, 0)
-    for progress in query.recentProgress:
-        loads = loads_of(progress)
-        if loads:
-            latest = batch_metrics(progress, loads, state)
-            total = {name: total[name] + latest[name] for name in _COUNTS}
-    assembled = _assembly_metrics(query)
-    if not latest:
-        return assembled
-    found = {**latest, "total": total}
-    return {**found, "assembly": assembled} if assembled else found
+def verbs_of(progress: Any) -> list[str]:
+    """The verbs that have reported in a micro-batch."""
+    names = list(progress.observedMetrics or {})
+    return [verb for verb in VERBS if any(name.startswith(_prefix(verb)) for name in names)]
 
 
-def _assembly_metrics(query: Any) -> dict[str, Any]:
-    """The same for `assemble`: counts of the newest batch with work, sums, and what is held."""
-    buckets: dict[tuple[str, int], AssembleLoad] = {}
-    latest: dict[str, Any] = {}
-    total = dict.fromkeys(_ASSEMBLED, 0)
-    for progress in query.recentProgress:
-        loads = [
-            replace(AssembleLoad.from_json(text), operator=name)
-            for name, row in (progress.observedMetrics or {}).items()
-            if name.startswith(_prefix("assemble"))
-            for text in _texts(row)
-        ]
-        if not loads:
-            continue
-        # A bucket may report twice in a batch: for its rows, then for its timer.
-        buckets.update(((load.operator, load.worker), load) for load in loads)
-        counts = {name: sum(getattr(load, name) for load in loads) for name in _ASSEMBLED}
-        total = {name: total[name] + counts[name] for name in _ASSEMBLED}
-        latest = {
-            "batch": progress.batchId,
-            "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
-            **counts,
-            "watermark": max(load.watermark for load in loads),
-            "buckets": [asdict(load) for load in loads],
-        }
-    if not latest:
-        return {}
-    held = {name: sum(getattr(load, name) for load in buckets.values()) for name in _HELD}
-    return {**latest, **held, "total": total}
+def counts_of(progress: Any, verb: str) -> dict[str, int]:
+    """What a micro-batch of a verb did, under the names that `metrics` has for it."""
+    loads = reports_of(progress, verb)
+    if verb == "assemble":
+        return {name: sum(getattr(load, of) for load in loads) for name, of in _ASSEMBLED.items()}
+    figures = batch_metrics(progress, loads, {})
+    return {name: figures[of] for name, of in _COUNTED[verb].items()}
+
+
+def reports_of(progress: Any, verb: str) -> list[Any]:
+    """The workers' reports of a verb inside one progress report."""
+    if verb != "assemble":
+        return list(loads_of(progress, _prefix(verb)))
+    return [
+        replace(AssembleLoad.from_json(text), operator=name)
+        for name, row in (progress.observedMetrics or {}).items()
+        if name.startswith(_prefix(verb))
+        for text in _texts(row)
+    ]
 
 
 def loads_of(progress: Any, prefix: str | None = None) -> list[Load]:

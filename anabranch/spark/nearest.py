@@ -35,11 +35,16 @@ from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import VectorMeasure
 from anabranch.spark.carriage import carry, carry_problems, names_of
-from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import with_watermark
 from anabranch.spark.metrics import metrics_name
-from anabranch.spark.nearest_checks import control_problems, kind_problems, watermark_problems
+from anabranch.spark.nearest_checks import (
+    choice_problems,
+    control_problems,
+    kind_problems,
+    watermark_problems,
+)
 from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
@@ -118,7 +123,9 @@ def nearest(
         share. Under ``broadcast`` for the plan log, through which workers join and leave
         (``ab.PlanLog(control).append(ab.broadcast(4))``); under ``selective`` for thresholds.
     objects_per_window
-        About how many objects a window holds, if you know it, to choose a plan by.
+        About how many objects a window holds, if you know it, to choose between ``broadcast`` and
+        ``selective`` by. That choice needs ``control=``, fixed queries and the exact method; where
+        it is not to be made, `objects_per_window` is refused.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out and warns of fixed queries among them; a stream counts them. It needs `dim`
@@ -148,6 +155,10 @@ def nearest(
     [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
     """
     refuse_others("nearest", {"objects": objects, "queries": queries})
+    compared = (getattr(by, "left", by), getattr(by, "right", by))
+    (objects, queries), (time, id, keep, by) = opened(
+        (objects, queries), (time, id, keep, by), compared
+    )
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]
     found, problems = plan_nearest(
@@ -174,6 +185,7 @@ def nearest(
     problems += watermark_problems(objects, queries, time, watermark)
     problems += control_problems(control, objects, types[1], watermark, rows, plan)
     problems += room_problems(spark, plan)
+    problems += choice_problems(objects_per_window, plan, control, found)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
     fixed = None if found.has_ops else _collected(found, queries)

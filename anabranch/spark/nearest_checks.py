@@ -7,11 +7,12 @@ from typing import Any
 from pyspark.sql import DataFrame
 
 from anabranch.calls import Schema
+from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.routing import Selective
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.lateness import has_watermark, lateness_problems
 
-__all__ = ["control_problems", "kind_problems", "watermark_problems"]
+__all__ = ["control_problems", "choice_problems", "kind_problems", "watermark_problems"]
 
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -91,3 +92,17 @@ def control_problems(
     if rows is not None or "rows" in schema:
         problems.append("control= needs windows of time, given by window and not by rows")
     return problems
+
+
+def choice_problems(count: Any, plan: Any, control: Any, call: Nearest | None) -> list[str]:
+    """Why `objects_per_window` would have no say: it helps where there is a plan to choose."""
+    if count is None or call is None:
+        return []
+    why = ""
+    if plan is not None:
+        why = f"plan={plan} is chosen already: leave one of the two out"
+    elif control is None:
+        why = "without control= there is one plan: add control='path/of/a/directory'"
+    elif call.has_ops or call.method != "exact":
+        why = "it takes fixed queries and method='exact'"
+    return [f"objects_per_window= would have no effect: {why}"] if why else []

@@ -40,6 +40,7 @@ from anabranch.plans.log import User, reader
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.settings import has_large_types, partitions
+from anabranch.spark.totals import follow
 
 __all__ = ["PACKED", "Packer", "Processor", "Unpacker", "operator_of", "over_batch", "over_stream"]
 
@@ -285,6 +286,7 @@ def over_stream(
 
     `carries` says that results are no older than the watermark, which may go on through them.
     """
+    follow(blocks.sparkSession)
     timing: dict[str, Any] = {"timeMode": "ProcessingTime" if by_clock else "EventTime"}
     if carries and not by_clock:
         timing["eventTimeColumnName"] = "t"

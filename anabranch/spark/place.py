@@ -1,4 +1,4 @@
-"""The verb `ab.place`, for tables of every kind.
+"""The verbs `ab.place` and `ab.place_pairs`, for tables of every kind.
 
 Spark is not needed to plan: nothing here imports it before a Spark DataFrame is given.
 """
@@ -6,77 +6,93 @@ Spark is not needed to plan: nothing here imports it before a Spark DataFrame is
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidCall
 from anabranch.placement import call
+from anabranch.placement.call import renamed_problems
 from anabranch.placement.corenet import CoreNetwork
-from anabranch.placement.tables import COLUMNS, HOMES, listed
-from anabranch.spark.frames import is_frame
+from anabranch.placement.placement import Placement
+from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, listed
+from anabranch.spark.frames import by_name, is_frame
 
-__all__ = ["place"]
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+__all__ = ["place", "place_pairs"]
 
 
 def place(
     inputs: Any,
-    homes: Any = None,
-    up: Any = 1.0,
-    down: Any = 0.5,
+    sources: Any = None,
+    upload_cost: Any = 1.0,
+    download_cost: Any = 0.5,
     capacity: Any = None,
     load: Any = None,
     *,
+    readers: Any = None,
+    pin: Any = None,
+    columns: Mapping[str, str] | None = None,
     shared: bool = True,
     core: CoreNetwork | None = None,
     time_limit: float = 30.0,
-) -> Any:
+    **others: Any,
+) -> Placement:
     """Decide which views run on which device and which in the cloud, at the least traffic.
 
-    Devices talk to the cloud only. A view runs in the cloud or where one of its inputs is. A stream
-    crosses a link in one direction once, at the largest rate needed behind it. The result is the
-    cheapest placement, with a proof, or says how far from it it may be.
+    Devices talk to the cloud only. A view runs in the cloud or where one of its inputs is. Each
+    stream is sent over a link at most once per direction, at the highest rate that any receiver
+    needs. The result is the cheapest placement, with a proof, or says how far from it it may be.
 
     Parameters
     ----------
     inputs
-        One row per input of a view: ``view, input, rate``, as a pandas, Arrow or Spark table or a
-        list of tuples. An input is a source or another view; the rate is how much of it the view
-        needs. Also what a template makes (`ab.template`), which brings its homes along. Or a Spark
-        table of demand pairs, see below.
-    homes
-        The device of each source, "cloud" for data that lives there: a dict or a table ``source,
-        device``.
-    up, down
-        Cost per unit sent from and to a device: one for all, or dicts by device.
+        One row per input of a view: ``view, input, rate``, as a pandas, Arrow or Spark table, a
+        list of tuples, or the path of a file (.csv, .parquet, .feather, .arrow). An input is a
+        source or another view; the rate is how much of it the view needs. Also what a template
+        makes (`ab.template`), which brings its sources along.
+    sources
+        The device of each source, "cloud" for data that lives there: a dict, a table ``source,
+        device`` or the path of one. ``"own"``: each source is on a device of its own name.
+    upload_cost, download_cost
+        Cost per unit sent from and to a device: one for all, or dicts by device. Devices that a
+        dict leaves out cost 1 and 0.5, or what it says of None.
     capacity, load
         How much each device can carry and how heavy each view is (1 unless given). Devices left
-        out of `capacity` are not limited.
+        out of `capacity` are not limited. None stands for all others.
+    readers
+        Who reads a view: ``{"board": "cloud"}``, a device, or a list of such places; a dict
+        ``{"board": {"S1": 0.5}}`` says how much each reads. Otherwise they read all of it: the
+        largest rate at which other views need it, or else as much as the view itself needs. With
+        readers the last hop is counted; without them it is not.
+    pin
+        Views that must run at a place: ``{"board": "cloud"}``.
+    columns
+        Names that columns have in your tables: ``{"view": "board", "rate": "mbit"}``.
     shared
         False if each stream is made for one view alone, so that nothing is shared.
     core
-        Sites behind the cloud, see `CoreNetwork`.
+        Sites behind the cloud, see `CoreNetwork`. Readers and pins may name a site.
     time_limit
         Seconds for each integer program, which only conflicts and capacities need.
+    **others
+        None: names of earlier versions are refused with the present ones.
 
     Returns
     -------
-    Placement or DataFrame
+    Placement
         A plan with ``cost, baseline_cost, optimal, gap, location, table(), traffic(),
-        explain(view), replan(changes), without(device)``; for demand pairs a DataFrame.
+        explain(view), replan(changes), without(device)``.
 
     Raises
     ------
     InvalidCall
-        With every problem of the call and the ids concerned.
+        With every problem of the call and the ids concerned. Names that are not known are such.
 
     Notes
     -----
-    A Spark table of views is brought to the driver and planned there. A Spark table with columns
-    ``a, b, rate_a, rate_b`` holds demand pairs, one view per pair of streams, each stream on the
-    device of its own name: those are planned by Spark, and the result is the DataFrame with a
-    column ``location`` more. Pairs take one cost for all devices, and no capacities or core; their
-    `homes` is a dict of the streams that live in the "cloud", left out if there are none. Other
-    columns are kept. A ``location`` that is there already, of an earlier plan, is replaced, so that
-    a result with new rates can be planned again.
+    A Spark table is brought to the driver, which runs a job, and planned there. For very many views
+    over two streams each there is `ab.place_pairs`.
 
     Examples
     --------
@@ -93,41 +109,121 @@ def place(
       needs gps_bob (on bob) at 2; its device uploads 2 of it for all views
       in the cloud the plan would cost +9
       on bob the plan would cost +12
+
+    Who reads it decides, if its output is large:
+
+    >>> tills = [("hq_board", "till_1", 10.0), ("hq_board", "till_2", 8.0)]
+    >>> shops = {"till_1": "shop_1", "till_2": "shop_2"}
+    >>> ab.place(tills, shops).location
+    {'hq_board': 'shop_1'}
+    >>> plan = ab.place(tills, shops, readers={"hq_board": "cloud"})
+    >>> plan.location, plan.cost
+    ({'hq_board': 'cloud'}, 18.0)
+    """
+    problems = renamed_problems(others) + column_problems(columns)
+    problems += _stream_problems({"inputs": inputs, "sources": sources})
+    if problems:
+        raise InvalidCall("place", problems)
+    tables = [
+        _on_driver(table, names, what, columns or {}, problems)
+        for table, names, what in ((inputs, COLUMNS, "inputs"), (sources, SOURCES, "sources"))
+    ]
+    if problems:
+        raise InvalidCall("place", problems)
+    return call.place(
+        tables[0],
+        tables[1],
+        upload_cost,
+        download_cost,
+        capacity,
+        load,
+        readers=readers,
+        pin=pin,
+        columns=columns,
+        shared=shared,
+        core=core,
+        time_limit=time_limit,
+    )
+
+
+def place_pairs(
+    pairs: DataFrame,
+    sources: Mapping[Any, str] | None = None,
+    upload_cost: float = 1.0,
+    download_cost: float = 0.5,
+    *,
+    time_limit: float = 30.0,
+    **others: Any,
+) -> DataFrame:
+    """Place views over two streams each, planned by Spark: as many as there are.
+
+    Runs jobs: two passes that check the pairs, and one that brings contested ones to the driver.
+
+    Parameters
+    ----------
+    pairs
+        One view per row, ``a, b, rate_a, rate_b``: over the streams `a` and `b`, each on the device
+        of its own name. Other columns are kept. A ``location`` that is there already, of an
+        earlier plan, is replaced, so that a result with new rates can be planned again.
+    sources
+        The streams that live in the cloud, ``{"news": "cloud"}``; None if there are none.
+    upload_cost, download_cost
+        Cost per unit sent from and to a device, one for all devices.
+    time_limit
+        Seconds for each integer program.
+    **others
+        None: names of earlier versions are refused with the present ones.
+
+    Returns
+    -------
+    DataFrame
+        The pairs with a column ``location`` more.
+
+    Examples
+    --------
+    >>> import anabranch as ab
     >>> pairs = spark.createDataFrame(
     ...     [("ann", "bob", 10.0, 2.0), ("bob", "cy", 1.0, 1.0)],
     ...     "a string, b string, rate_a double, rate_b double",
     ... )
-    >>> ab.place(pairs, up=1.0, down=1.0).orderBy("a").select("a", "b", "location").collect()
+    >>> found = ab.place_pairs(pairs, upload_cost=1.0, download_cost=1.0)
+    >>> found.orderBy("a").select("a", "b", "location").collect()
     [Row(a='ann', b='bob', location='ann'), Row(a='bob', b='cy', location='cloud')]
     """
-    options = {
-        "capacity": capacity,
-        "load": load,
-        "shared": shared,
-        "core": core,
-        "time_limit": time_limit,
-    }
-    _refuse_streams({"the DataFrame": inputs, "homes": homes})
-    if is_frame(inputs) and not set(COLUMNS) <= set(inputs.columns):
-        from anabranch.spark.demand_pairs import place_pairs  # with all of pyspark
+    problems = renamed_problems(others) + _stream_problems({"pairs": pairs})
+    if not is_frame(pairs):
+        problems.append(
+            f"pairs must be a Spark DataFrame, got {type(pairs).__name__}; for tables in memory "
+            "there is ab.place"
+        )
+    if problems:
+        raise InvalidCall("place_pairs", problems)
+    from anabranch.spark.demand_pairs import plan_pairs  # with all of pyspark
 
-        return place_pairs(inputs, homes, up, down, options)
-    if is_frame(homes) and not set(HOMES) <= set(homes.columns):
-        problem = f"homes needs columns {', '.join(HOMES)}; it has {listed(homes.columns)}"
-        raise InvalidCall("place", [problem])
-    return call.place(_on_driver(inputs, COLUMNS), _on_driver(homes, HOMES), up, down, **options)
+    return plan_pairs(pairs, sources, upload_cost, download_cost, time_limit)
 
 
-def _refuse_streams(tables: Mapping[str, Any]) -> None:
-    problems = [
+def _stream_problems(tables: Mapping[str, Any]) -> list[str]:
+    return [
         f"{name} is streaming: place plans tables; read it with spark.read"
         for name, table in tables.items()
         if is_frame(table) and table.isStreaming
     ]
-    if problems:
-        raise InvalidCall("place", problems)
 
 
-def _on_driver(table: Any, columns: tuple[str, ...]) -> Any:
-    """A Spark table as an Arrow table, anything else as it is."""
-    return table.select(*columns).toArrow() if is_frame(table) else table
+def _on_driver(
+    table: Any, names: tuple[str, ...], what: str, own: Mapping[str, str], problems: list[str]
+) -> Any:
+    """A Spark table as an Arrow table; anything else as it is."""
+    if not is_frame(table):
+        return table
+    theirs = [own.get(name, name) for name in names]
+    lacking = [name for name in theirs if name not in table.columns]
+    if lacking:
+        also = "; for pairs of streams there is ab.place_pairs" if "rate_a" in table.columns else ""
+        problems.append(
+            f"{what} has no column {listed(lacking)}; it has {listed(table.columns)}: name yours "
+            f"with columns={also}"
+        )
+        return table
+    return table.select(*map(by_name, theirs)).toArrow()

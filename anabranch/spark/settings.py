@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import warnings
@@ -14,28 +15,31 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.hashing import spreads
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan, Routing
+from anabranch.spark.frames import kind_of
 
 __all__ = ["configure", "has_large_types", "partitions", "room_problems", "setting_problems"]
 
+_LOG = logging.getLogger("anabranch")
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
-def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
-    """Set what Anabranch's operators need on a session, and return it.
+def configure(spark: Any, workers: int = 8) -> Any:
+    """Set what Anabranch's operators need on a session, or on its builder, and return it.
 
-    Sets the number of shuffle partitions to the least number, `workers` or a little more, over
-    which workers spread one per task; the RocksDB state store, which Python state needs; and its
-    changelog checkpoints, which make commits cheap. A running checkpoint keeps the number of
-    partitions that it was begun with. With a local master, and unless ``PYSPARK_PYTHON`` or
-    ``spark.pyspark.python`` says otherwise, Python workers are this interpreter.
+    Sets the number of shuffle partitions *of every query of the session* to the least number,
+    `workers` or a little more, over which workers spread one per task; the RocksDB state store,
+    which Python state needs; and its changelog checkpoints, which make commits cheap. What was set
+    is logged (logger ``anabranch``). A running checkpoint keeps the number of partitions that it
+    was begun with. With a local master, and unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python``
+    says otherwise, Python workers are this interpreter.
 
     Parameters
     ----------
     spark
-        The session, classic or Connect.
+        The session, classic or Connect; or a ``SparkSession.builder``.
     workers
         How many workers a plan may use: about the number of cores. Every partition costs about
         65 ms per micro-batch, so more is not better.
@@ -45,17 +49,36 @@ def configure(spark: SparkSession, workers: int = 8) -> SparkSession:
     >>> import anabranch as ab
     >>> ab.configure(spark, workers=2) is spark
     True
+    >>> builder = ab.configure(SparkSession.builder.appName("mine"), workers=2)
+    >>> type(builder).__name__
+    'Builder'
     """
+    problems = []
     if not is_whole(workers):
-        raise InvalidCall(
-            "configure", [f"workers must be a whole number of at least 1, got {workers!r}"]
+        problems.append(f"workers must be a whole number of at least 1, got {workers!r}")
+    is_builder = hasattr(spark, "getOrCreate") and hasattr(spark, "config")
+    if not is_builder and not hasattr(spark, "conf"):
+        problems.append(
+            "the first argument must be a SparkSession or SparkSession.builder, got "
+            f"{kind_of(spark)}"
         )
+    if problems:
+        raise InvalidCall("configure", problems)
     workers = int(workers)
     count = next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
-    spark.conf.set(_PARTITIONS, str(count))
-    spark.conf.set(_PROVIDER, _ROCKSDB)
-    spark.conf.set(_CHANGELOG, "true")
-    _use_this_python(spark)
+    chosen = {_PARTITIONS: str(count), _PROVIDER: _ROCKSDB, _CHANGELOG: "true"}
+    for name, value in chosen.items():
+        if is_builder:
+            spark.config(name, value)
+        else:
+            spark.conf.set(name, value)
+    if is_builder:
+        _start_this_python(spark)
+    else:
+        _use_this_python(spark)
+    if count != workers:
+        _LOG.warning("workers=%d: %d partitions, over which they spread evenly", workers, count)
+    _LOG.info("configured %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
     return spark
 
 
@@ -68,6 +91,14 @@ def _use_this_python(spark: SparkSession) -> None:
     chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
     if str(context.master).startswith("local") and not chosen:
         context.pythonExec = sys.executable
+
+
+def _start_this_python(builder: Any) -> None:
+    """The same for a session that is yet to be started, which asks the environment."""
+    options = getattr(builder, "_options", {})
+    local = str(options.get("spark.master", "local")).startswith("local")
+    if local and "spark.pyspark.python" not in options and "spark.remote" not in options:
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
 def partitions(spark: SparkSession) -> int:

@@ -1,8 +1,8 @@
-"""The verbs `sla` and `recommend`: which services keep their promises, and which to prefer."""
+"""`sla` and `rank_services`: which services keep their promises, and which to prefer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -11,7 +11,15 @@ from pyspark.sql import functions as F
 from anabranch.assembly.knowledge.wilson import Z95
 from anabranch.calls import Duration, is_number, is_whole
 from anabranch.errors import InvalidCall
-from anabranch.spark.verdicts import Promises, judge, preference_problems, problems_with, span
+from anabranch.spark.frames import Condition
+from anabranch.spark.verdicts import (
+    PROMISE_COLUMNS,
+    Promises,
+    judge,
+    preference_problems,
+    problems_with,
+    span,
+)
 
 __all__ = ["rank_services", "sla"]
 
@@ -23,12 +31,14 @@ def sla(
     service: str = "kind",
     metric: str = "duration",
     period: Duration = "1 hour",
-    complete: Column | None = None,
+    complete: Condition | None = None,
+    promise_columns: Sequence[str] = PROMISE_COLUMNS,
 ) -> DataFrame:
-    """Compliance of each service with its promise, period by period.
+    """How many instances of each service kept its promise, period by period, at least and at most.
 
     An incomplete instance understates its duration: if it is over the promise all the same, the
-    promise is *violated*; otherwise the outcome is *unknown*, which is no pass.
+    promise is *violated*; otherwise the outcome is *unknown*. The true share of kept promises lies
+    between `low` and `high`.
 
     Parameters
     ----------
@@ -37,9 +47,9 @@ def sla(
         instance counts, for which the key's columns, `seq` and `opened` must be there, unless
         nothing is revised; of a stream, the first row does, and `revised` counts later ones.
     promises
-        ``{service: promised}`` with durations, or numbers in the unit of the metric; or a static
-        DataFrame of ``service, promised`` with one row of each. Services without a promise are
-        left out.
+        One promise for all services, a duration, or a number in the unit of the metric;
+        ``{service: promised}``; or a static DataFrame with one row of each service (checking it
+        runs a job). Services without a promise are left out.
     service
         The column of `instances` that names the service.
     metric
@@ -47,34 +57,41 @@ def sla(
     period
         The length of a period, by the time the instance closed.
     complete
-        What makes an instance complete; by default ``count_ratio >= 1``. Where the policy knows
-        no degree (``ab.session``, ``ab.wait``), count_ratio is null and nothing is complete:
-        say ``F.lit(True)`` if every closed window is to count as whole.
+        What makes an instance complete: SQL text such as ``"count >= 3"`` or, for an end marker,
+        ``"exists(items, x -> x.last)"``; a Column; a function of the DataFrame that returns one; or
+        True for all. By default those that reached a declared size
+        (``ab.close.count``), or that ``ab.close.learned`` closed as ``complete``. How many events
+        are usual proves nothing.
+    promise_columns
+        The columns of service and promise where `promises` is a DataFrame.
 
     Returns
     -------
     DataFrame
         ``service, period, promised, instances, met, violated, unknown, revised, count_ratio``
-        (mean), ``compliance`` (met of met and violated) and ``lower``, the lower end of its 95 %
-        Wilson interval. Streaming: one row per service and period, when the watermark passes it.
+        (mean), ``low`` (met of all), ``high`` (met and unknown of all), ``compliance`` (their
+        common value, null where something is unknown), and ``lower, upper``: the lower end of the
+        95 % Wilson interval of `low`, and the upper end of that of `high`. Streaming: one row per
+        service and period, when the watermark passes it.
 
     Examples
     --------
     >>> import anabranch as ab
     >>> rows = spark.sql('''SELECT 'a' AS kind, id AS key, 0 AS seq, 0 AS revision,
     ...     timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
-    ...     0.4D * id AS duration, if(id < 3, 1.0D, 0.5D) AS count_ratio FROM range(6)''')
-    >>> ab.sla(rows, {"a": "1 second"}).select("instances", "met", "violated", "unknown").first()
-    Row(instances=6, met=3, violated=3, unknown=0)
+    ...     0.4D * id AS duration, id AS count FROM range(1, 6)''')
+    >>> found = ab.sla(rows, "1 second", complete="count >= 2")
+    >>> found.select("instances", "met", "violated", "unknown", "low", "high").first()
+    Row(instances=5, met=1, violated=3, unknown=1, low=0.2, high=0.4)
     """
-    problems = problems_with(instances, promises, service, metric, complete)
+    problems = problems_with(instances, promises, service, metric, complete, promise_columns)
     length = span("period", period, problems)
     if problems:
         raise InvalidCall("sla", problems)
-    judged = judge(instances, promises, service, metric, complete)
+    judged = judge(instances, promises, service, metric, complete, columns=promise_columns)
     window = F.window("closed", f"{length} microseconds")
     grouped = judged.groupBy(F.col("_service").alias("service"), window.alias("_period"))
-    found = grouped.agg(*_counts())
+    found = grouped.agg(*_counts("count_ratio" in instances.columns))
     return found.select(
         "service",
         F.col("_period.start").alias("period"),
@@ -85,8 +102,7 @@ def sla(
         "unknown",
         "revised",
         "count_ratio",
-        (F.col("met") / F.nullif(F.col("met") + F.col("violated"), F.lit(0))).alias("compliance"),
-        _wilson(F.col("met"), F.col("met") + F.col("violated")).alias("lower"),
+        *_shares(),
     )
 
 
@@ -96,20 +112,22 @@ def rank_services(
     *,
     service: str = "kind",
     metric: str = "duration",
-    complete: Column | None = None,
+    complete: Condition | None = None,
+    promise_columns: Sequence[str] = PROMISE_COLUMNS,
     prefer: Mapping[Any, float] | None = None,
     weight: float = 0.3,
     decay: Duration | None = None,
     top: int | None = None,
 ) -> DataFrame:
-    """Services in the order in which to recommend them.
+    """Services in the order in which to prefer them.
 
-    The order is by the Wilson lower bound of compliance, ties by count. For a known user the score
-    is ``(1 - weight) * lower + weight * preference``.
+    The order is by what a service has proved: by `lower`, the Wilson lower bound of the *low* end,
+    for which an unknown outcome is no kept promise; ties by count. For a known user the score is
+    ``(1 - weight) * lower + weight * preference``.
 
     Parameters
     ----------
-    instances, promises, service, metric, complete
+    instances, promises, service, metric, complete, promise_columns
         As in `sla`. A streaming result can only be written in ``complete`` mode.
     prefer
         A user's preference for services, 0 to 1; services not named have 0.
@@ -125,7 +143,8 @@ def rank_services(
     Returns
     -------
     DataFrame
-        ``service, score, lower, compliance, met, violated, unknown, preference``, best first.
+        ``service, score, low, high, compliance, lower, upper, met, violated, unknown,
+        preference``, best first.
 
     Examples
     --------
@@ -133,12 +152,11 @@ def rank_services(
     >>> rows = spark.sql('''SELECT if(id < 10, 'new', 'old') AS kind, id AS key, 0 AS seq,
     ...     0 AS revision, timestamp_seconds(1700000000) AS opened,
     ...     timestamp_seconds(1700000000) AS closed, if(id % 10 = 0, 9D, 1D) AS duration,
-    ...     1D AS count_ratio FROM range(100)''')
-    >>> promises = {"new": "2 seconds", "old": "2 seconds"}
-    >>> [row.service for row in ab.rank_services(rows, promises).collect()]
+    ...     1 AS count FROM range(100)''')
+    >>> [r.service for r in ab.rank_services(rows, "2 seconds", complete="count >= 1").collect()]
     ['old', 'new']
     """
-    problems = problems_with(instances, promises, service, metric, complete)
+    problems = problems_with(instances, promises, service, metric, complete, promise_columns)
     problems = problems or preference_problems(instances, service, prefer)
     if not (is_number(weight) and 0 <= weight <= 1):
         problems.append(f"weight must be a number between 0 and 1, got {weight!r}")
@@ -155,7 +173,7 @@ def rank_services(
             )
     if problems:
         raise InvalidCall("rank_services", problems)
-    judged = judge(instances, promises, service, metric, complete)
+    judged = judge(instances, promises, service, metric, complete, columns=promise_columns)
     counted = F.lit(1.0)
     if tau is not None:
         counted = F.exp((F.unix_micros("closed") - F.lit(_newest(instances))) / 1e6 / tau)
@@ -167,7 +185,6 @@ def rank_services(
         F.col("_service").alias("service")
     )
     rated = found.agg(*sums)
-    known = F.col("met") + F.col("violated")
     liked = F.lit(0.0)
     if prefer:
         kind = instances.schema[service].dataType
@@ -175,26 +192,41 @@ def rank_services(
         named = F.create_map(*(part for pair in pairs for part in pair))
         liked = F.coalesce(F.element_at(named, F.col("service")), F.lit(0.0))
     part = float(weight) if prefer else 0.0
-    rated = rated.withColumn("lower", _wilson(F.col("met"), known)).withColumn("preference", liked)
+    rated = rated.select("*", *_shares(), liked.alias("preference"))
     rated = rated.select(
         "service",
         ((1 - part) * F.col("lower") + part * F.col("preference")).alias("score"),
-        "lower",
-        (F.col("met") / F.nullif(known, F.lit(0.0))).alias("compliance"),
-        "met",
-        "violated",
-        "unknown",
-        "preference",
+        *("low", "high", "compliance", "lower", "upper"),
+        *("met", "violated", "unknown", "preference"),
     )
-    ranked = rated.orderBy(F.desc("score"), F.desc(F.col("met") + F.col("violated")), "service")
+    ranked = rated.orderBy(F.desc("score"), F.desc(_judged()), "service")
     return ranked if top is None else ranked.limit(int(top))
 
 
-def _counts() -> list[Column]:
+def _judged() -> Column:
+    return F.col("met") + F.col("violated") + F.col("unknown")
+
+
+def _shares() -> list[Column]:
+    """What `Summary` says of verdicts, as columns."""
+    met, total = F.col("met"), _judged()
+    some = F.nullif(total, F.lit(0)).cast("double")
+    low, high = met / some, (met + F.col("unknown")) / some
+    return [
+        low.alias("low"),
+        high.alias("high"),
+        F.when(F.col("unknown") == 0, low).alias("compliance"),
+        _wilson(met, total).alias("lower"),
+        (1 - _wilson(F.col("violated"), total)).alias("upper"),
+    ]
+
+
+def _counts(has_share: bool) -> list[Column]:
     def count(name: str) -> Column:
         return F.count_if(F.col("_verdict") == name).alias(name)
 
     first = F.col("_verdict") != "revised"
+    share = F.col("count_ratio") if has_share else F.lit(None)
     return [
         F.max("_promised").alias("promised"),
         F.count_if(first).alias("instances"),
@@ -202,7 +234,7 @@ def _counts() -> list[Column]:
         count("violated"),
         count("unknown"),
         count("revised"),
-        F.avg(F.when(first, F.col("count_ratio"))).alias("count_ratio"),
+        F.avg(F.when(first, share).cast("double")).alias("count_ratio"),
     ]
 
 

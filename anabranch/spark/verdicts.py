@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -19,10 +20,11 @@ from pyspark.sql.types import (
 )
 
 from anabranch.assembly.call import FIGURES
-from anabranch.calls import LONGEST, Duration, is_number, microseconds
-from anabranch.spark.frames import ASSEMBLY_KEY, by_name, is_frame
+from anabranch.calls import LONGEST, Duration, is_names, is_number, microseconds
+from anabranch.spark.frames import ASSEMBLY_KEY, Condition, by_name, condition, is_frame, kind_of
 
 __all__ = [
+    "PROMISE_COLUMNS",
     "Promises",
     "instance_problems",
     "judge",
@@ -33,8 +35,10 @@ __all__ = [
     "span",
 ]
 
-Promises = Mapping[Any, Any] | DataFrame
+Promises = Mapping[Any, Any] | DataFrame | Duration | float
+PROMISE_COLUMNS = ("service", "promised")
 _NAMED = 5  # services that a message names
+_EVIDENCE = ("reason", "count", "usual_count")
 
 
 def judge(
@@ -42,8 +46,9 @@ def judge(
     promises: Promises | None,
     service: str,
     metric: str,
-    complete: Column | None = None,
+    complete: Condition | None = None,
     once: bool | None = None,
+    columns: Sequence[str] = PROMISE_COLUMNS,
 ) -> DataFrame:
     """The instances with ``_service``, ``_promised`` and ``_verdict``.
 
@@ -54,24 +59,36 @@ def judge(
     once = instances.isStreaming if once is None else once
     if not once:
         instances = _last_revisions(instances)
-    whole = (
-        complete if complete is not None else F.coalesce(F.col("count_ratio") >= 1, F.lit(False))
-    )
+    whole = condition(instances, _evidence() if complete is None else complete)
+    joined = instances.withColumn("_service", by_name(service)).withColumn("_whole", whole)
     figure, promised = by_name(metric).cast("double"), F.col("_promised")
     verdict = (
         F.when(figure.isNull(), "unknown")
         .when(figure > promised, "violated")
-        .when(whole, "met")
+        .when(F.col("_whole"), "met")
         .otherwise("unknown")
     )
-    joined = instances.withColumn("_service", by_name(service))
     if promises is None:
         verdict = F.lit("unknown")
+    elif isinstance(promises, Mapping) or is_frame(promises):
+        table = _table(instances, promises, service, columns)
+        joined = joined.join(F.broadcast(table), "_service")
     else:
-        joined = joined.join(F.broadcast(_table(instances, promises, service)), "_service")
+        joined = joined.filter(F.col("_service").isNotNull())
+        joined = joined.withColumn("_promised", F.lit(_promised(promises)))
     if once:
         verdict = F.when(F.col("revision") > 0, "revised").otherwise(verdict)
     return joined.withColumn("_verdict", verdict)
+
+
+def _evidence() -> Column:
+    """Whether an instance is known to be complete, by what `assemble` says of it.
+
+    It is where it reached a size that was declared, or where a learned policy closed it with its
+    last event. How many events are usual proves nothing.
+    """
+    declared = (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
+    return (F.col("reason") == "complete") | declared
 
 
 def revision_problems(instances: DataFrame) -> list[str]:
@@ -120,41 +137,68 @@ def _last_revisions(instances: DataFrame) -> DataFrame:
 
 
 def problems_with(
-    instances: Any, promises: Any, service: Any, metric: Any, complete: Any
+    instances: Any,
+    promises: Any,
+    service: Any,
+    metric: Any,
+    complete: Any,
+    columns: Any = PROMISE_COLUMNS,
 ) -> list[str]:
     """Why these instances cannot be judged by these promises."""
     problems = instance_problems(instances, service, metric, complete)
-    problems += promise_problems(promises)
+    problems += promise_problems(promises, columns)
     if isinstance(promises, Mapping) and not problems:
         problems = _key_problems(instances, service, promises, "promises")
     return problems
 
 
 def instance_problems(
-    instances: Any, service: Any, metric: Any, complete: Any = None, once: bool | None = None
+    instances: Any,
+    service: Any,
+    metric: Any,
+    complete: Any = None,
+    once: bool | None = None,
+    judged: bool = True,
 ) -> list[str]:
     """Why these instances cannot be judged by any promises; see `judge`."""
     if not is_frame(instances):
-        return [f"instances must be a DataFrame of ab.assemble, got {type(instances).__name__}"]
+        return [f"instances must be a DataFrame of ab.assemble, got {kind_of(instances)}"]
     problems = [
         f"{name} must be the name of a column, got {value!r}"
         for name, value in (("service", service), ("metric", metric))
         if not isinstance(value, str)
     ]
-    if complete is not None and not isinstance(complete, Column):
-        problems.append(f"complete must be a column such as F.lit(True), got {complete!r}")
     if problems:
         return problems
     once = instances.isStreaming if once is None else once
-    numbers = [metric, "count_ratio", *(["revision"] if once else [])]
+    numbers = [metric, *(["revision"] if once else [])]
     problems = [
         problem
         for name in dict.fromkeys([service, "closed", *numbers])
         for problem in _column_problems(instances, name, name in numbers)
     ]
+    if judged:
+        problems += _complete_problems(instances, complete)
     if not once:
         problems += revision_problems(instances)
     return problems
+
+
+def _complete_problems(instances: DataFrame, complete: Any) -> list[str]:
+    if complete is None:
+        lacking = [name for name in _EVIDENCE if name not in instances.columns]
+        if not lacking:
+            return []
+        return [
+            f"nothing says which instances are complete: instances has no {', '.join(lacking)}; "
+            "say it with complete=, for example complete='count_ratio >= 1', or complete=True if "
+            "every instance is"
+        ]
+    try:
+        condition(instances, complete)
+    except ValueError as error:
+        return [str(error)]
+    return []
 
 
 def _column_problems(instances: DataFrame, name: str, is_number: bool) -> list[str]:
@@ -172,8 +216,10 @@ def _column_problems(instances: DataFrame, name: str, is_number: bool) -> list[s
     return []
 
 
-def promise_problems(promises: Any) -> list[str]:
+def promise_problems(promises: Any, columns: Any = PROMISE_COLUMNS) -> list[str]:
     """What is wrong with promises, whatever they are about."""
+    if not (is_names(columns) and len(columns) == 2):
+        return [f"promise_columns must be the names of two columns, got {columns!r}"]
     if isinstance(promises, Mapping):
         problems = []
         for name, value in promises.items():
@@ -184,29 +230,44 @@ def promise_problems(promises: Any) -> list[str]:
         if not promises:
             problems.append("promises is empty: name at least one service and what it promised")
         return problems
+    if isinstance(promises, (str, timedelta, int, float)):
+        try:
+            _promised(promises)
+        except ValueError as error:
+            return [f"promises: {error}"]
+        return []
     if not is_frame(promises):
-        got = type(promises).__name__
-        what = "promises must be {service: promised} or a DataFrame of service, promised"
-        return [f"{what}; got {got}"]
-    lacking = [name for name in ("service", "promised") if name not in promises.columns]
-    problems = [f"promises has no column {name!r}" for name in lacking]
+        got = kind_of(promises)
+        what = "promises must be {service: promised}, a DataFrame of service, promised"
+        return [f"{what}, or one promise for all services such as '2 seconds'; got {got}"]
+    return _table_problems(promises, *columns)
+
+
+def _table_problems(promises: DataFrame, service: str, promised: str) -> list[str]:
+    have = ", ".join(promises.columns)
+    problems = [
+        f"promises has no column {name!r}; it has {have}: name yours, for example "
+        "promise_columns=('ward', 'limit')"
+        for name in (service, promised)
+        if name not in promises.columns
+    ]
     if promises.isStreaming:
         problems.append("promises must be a static DataFrame, read with spark.read")
     if problems:
         return problems
-    kind = promises.schema["promised"].dataType
+    kind = promises.schema[promised].dataType
     if not isinstance(kind, NumericType):
-        what = f"column 'promised' of promises is {kind.simpleString()}"
+        what = f"column {promised!r} of promises is {kind.simpleString()}"
         return [f"{what}; it must be a number, in the unit of the metric"]
-    return _row_problems(promises)
+    return _row_problems(promises, service, promised)
 
 
-def _row_problems(promises: DataFrame) -> list[str]:
+def _row_problems(promises: DataFrame, service: str, promised: str) -> list[str]:
     """A service that promised twice counts twice; what is at most nothing is always kept."""
-    value = F.col("promised").cast("double")
+    value = by_name(promised).cast("double")
     faulty = F.coalesce(F.isnan(value) | (F.abs(value) == float("inf")), F.lit(True))
     found = (
-        promises.groupBy("service")
+        promises.groupBy(by_name(service).alias("service"))
         .agg(F.count(F.lit(1)).alias("times"), F.max(faulty).alias("faulty"))
         .filter(F.col("service").isNull() | (F.col("times") > 1) | F.col("faulty"))
         .limit(_NAMED)
@@ -270,14 +331,15 @@ def span(name: str, duration: Duration | None, problems: list[str]) -> int:
     return us
 
 
-def _table(instances: DataFrame, promises: Promises, service: str) -> DataFrame:
+def _table(instances: DataFrame, promises: Any, service: str, columns: Sequence[str]) -> DataFrame:
     """Promises as ``_service, _promised``."""
     if isinstance(promises, Mapping):
         rows = [(name, _promised(value)) for name, value in promises.items()]
         return _services(instances, service, rows).toDF("_service", "_promised")
-    return promises.select(
-        F.col("service").alias("_service"), F.col("promised").cast("double").alias("_promised")
+    found: DataFrame = promises.select(
+        by_name(columns[0]).alias("_service"), by_name(columns[1]).cast("double").alias("_promised")
     )
+    return found
 
 
 def _services(instances: DataFrame, service: str, rows: Iterable[tuple[Any, float]]) -> DataFrame:

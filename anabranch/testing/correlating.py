@@ -171,6 +171,8 @@ def simple_types(schema: pa.Schema) -> dict[str, str]:
             return f"struct<{','.join(f'{field.name}:{name(field.type)}' for field in type_)}>"
         if pa.types.is_timestamp(type_) and type_.tz is not None:
             return "timestamp"
+        if pa.types.is_decimal(type_):
+            return f"decimal({type_.precision},{type_.scale})"
         text = str(type_)
         return _ARROW_NAMES.get(text, text)
 

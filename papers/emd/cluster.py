@@ -171,7 +171,8 @@ def simulate(method: Method, setting: Setting) -> Outcome:
     # A chain named on a line runs the solver, as in the paper; ours is the closed form.
     dim = s.left.shape[1] if isinstance(s.ground, str) else None
     cluster = _Cluster(
-        where=ab.emd("h", ground=s.ground, dim=dim, filters=method.filters) <= s.threshold,
+        where=ab.emd("h", ground=s.ground, dim=dim, filters=method.filters, scores="bound")
+        <= s.threshold,
         window=f"{round(s.window * 1000)} ms",
         watermark="0 ms",
         plan=plan,

@@ -147,6 +147,25 @@ def test_numbers_of_windows_begin_again_once_a_key_is_forgotten():
     assert found.events == 20 * (4 + 5)
 
 
+def test_what_is_complete_is_said_in_several_ways():
+    table = pd.DataFrame(
+        {"kind": np.repeat(np.arange(100), 3), "ts": np.arange(300) * 2.0, "n": np.arange(300)}
+    )
+    cut = {
+        form: ab.fit_windows(table, complete=form).cut
+        for form in ("n >= 30", lambda sample: sample["n"] >= 30, True)
+    }
+    assert sorted(cut.values()) == [0, 10, 10]
+    assert ab.fit_windows(pa.Table.from_pandas(table), complete="n >= 30").cut == 10
+    for wrong, says in (
+        ("m >= 3", "'m >= 3' fails"),
+        (lambda sample: "x" * 3, "fails"),
+        ({}, "complete must be a column, text"),
+    ):
+        with pytest.raises(ab.InvalidCall, match=says):
+            ab.fit_windows(table, complete=wrong)
+
+
 def test_incomplete_instances_bound_from_below():
     """Half of the instances are cut after 5 seconds and say so."""
     trace = generate_trace(seed=6, instances=2_500, kinds=2_000)

@@ -50,7 +50,8 @@ def test_what_is_known_without_figures_is_not_lost() -> None:
         assert (both.count, both.mean, both.m2) == (1.0, 4.0, 0.0)
         assert (both.unknown, both.violated, both.rated, both.complete) == (6.0, 2.0, 5.0, 4.0)
     twice = bare.merge(bare)
-    assert (twice.unknown, twice.count_ratio, twice.compliance) == (6.0, 0.75, 0.0)
+    assert (twice.unknown, twice.count_ratio, twice.compliance) == (6.0, 0.75, None)
+    assert (twice.low, twice.high) == (0.0, 0.75)
     gone = bare.merge(one).decay(1e6, 1.0)
     assert gone.merge(gone) == gone and gone.quantile(0.5) is None
 
@@ -226,6 +227,24 @@ def test_the_lower_bound_is_below_the_share_and_rises_with_evidence(met: int, mi
     lower = wilson_lower(met, total)
     assert 0 <= lower <= met / total
     assert wilson_lower(10 * met, 10 * total) >= lower - 1e-12
+
+
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(0, 50))
+def test_a_single_share_only_where_nothing_is_unknown(
+    met: int, violated: int, unknown: int
+) -> None:
+    """Whatever the unknown ones were, the true share lies between low and high."""
+    found = Summary(met=met, violated=violated, unknown=unknown)
+    n = met + violated + unknown
+    if not n:
+        assert found.low is found.high is found.compliance is None
+        assert (found.lower, found.upper) == (0.0, 1.0)
+        return
+    assert found.low == met / n and found.high == (met + unknown) / n
+    for kept in range(unknown + 1):
+        assert found.low <= (met + kept) / n <= found.high
+    assert found.compliance == (None if unknown else met / n)
+    assert found.lower <= found.low <= found.high <= found.upper + 1e-12
 
 
 def test_wilson_by_the_quadratic_that_defines_it() -> None:

@@ -275,7 +275,7 @@ def test_a_learned_head_closes_at_its_degree() -> None:
     late = Bucket(close.learned("50 us", risk=0.2, after=4, remember="5 us"))
     late.step([*rows, event(3 * 20, 2001), event(3 * 20, 2002)], 0)
     short = late.step([], 5000)[-1]
-    assert (short["reason"], short["count"]) == ("timeout", 2)
+    assert (short["reason"], short["count"]) == ("gap", 2)
     assert 2002 + 3 < short["closed"] < 2002 + 50  # the longest silence so far was 3
 
 
@@ -360,7 +360,7 @@ def test_behind_an_operator_late_is_what_the_last_clock_had_passed() -> None:
     bucket.step([event(2, 9)], 20)
     bucket.step([], 99)
     assert [(row["reason"], row["count"]) for row in bucket.results] == [
-        ("timeout", 3),
+        ("gap", 3),
         ("late", 1),
     ]
     assert [load.late for load in bucket.loads] == [0, 0, 1, 0]

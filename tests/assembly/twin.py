@@ -76,7 +76,9 @@ class Twin:
             if min(due, leaves) > now:
                 return
             if due <= leaves:
-                self.close(opened[0], "timeout", due)
+                policy, silence = self.closing, due - opened[0]["seen"]
+                gap = policy.restarts and (not policy.learns or silence < policy.timeout)
+                self.close(opened[0], "gap" if gap else "timeout", due)
             else:
                 self.learn(remembered[0])
                 del self.windows[remembered[0]["key"]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pandas as pd
@@ -31,7 +32,7 @@ def views(tmp_path: Path) -> Path:
 
 def test_plans_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
     out, plot = tmp_path / "plan.parquet", tmp_path / "cost.png"
-    options = ["--up", "1", "--down", "0.5", "--out", str(out), "--plot", str(plot)]
+    options = ["--upload-cost", "1", "--sources", "own", "--out", str(out), "--plot", str(plot)]
     run = CliRunner().invoke(app, ["place", str(views), *options, "--explain", "near_1"])
     assert run.exit_code == 0, run.output
     assert "proved" in run.output and "near_1 runs on ann" in run.output
@@ -41,11 +42,13 @@ def test_plans_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
     assert plot.stat().st_size > 1000
 
 
-def test_homes_come_from_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
-    homes = tmp_path / "homes.csv"
-    homes.write_text("source,device\nann,cloud\nbob,phone\ncy,phone\n")
+def test_sources_come_from_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
+    sources = tmp_path / "sources.csv"
+    sources.write_text("source,device\nann,cloud\nbob,phone\ncy,phone\n")
     out = tmp_path / "plan.parquet"
-    run = CliRunner().invoke(app, ["place", str(views), "--homes", str(homes), "--out", str(out)])
+    run = CliRunner().invoke(
+        app, ["place", str(views), "--sources", str(sources), "--out", str(out)]
+    )
     assert run.exit_code == 0, run.output
     table = pd.read_parquet(out).set_index("view")
     assert table["location"].to_dict() == {"near_1": "cloud", "near_2": "phone"}
@@ -59,7 +62,7 @@ def test_files_that_cannot_be_read_are_told_in_a_sentence(app: typer.Typer, tmp_
     (tmp_path / "hollow.csv").mkdir()
     (tmp_path / "hollow.csv" / "_SUCCESS").touch()
     for name in ("empty.csv", "bad.parquet", "bad.arrow", "ragged.csv", "hollow.csv"):
-        run = CliRunner().invoke(app, ["place", str(tmp_path / name)])
+        run = CliRunner().invoke(app, ["place", str(tmp_path / name), "--sources", "own"])
         assert run.exit_code == 2 and isinstance(run.exception, SystemExit), run.output
         told = "holds no data" if name == "hollow.csv" else f"{name} as {name.split('.')[1]}: "
         assert told in run.output
@@ -80,7 +83,7 @@ def test_a_folder_of_parts_is_read(app: typer.Typer, tmp_path: Path, suffix: str
         write = {"csv": frame.to_csv, "parquet": frame.to_parquet, "feather": frame.to_feather}
         write[suffix](path, **({"index": False} if suffix == "csv" else {}))
     out = tmp_path / "plan.parquet"
-    run = CliRunner().invoke(app, ["place", str(folder), "--out", str(out)])
+    run = CliRunner().invoke(app, ["place", str(folder), "--sources", "own", "--out", str(out)])
     assert run.exit_code == 0, run.output
     assert pd.read_parquet(out)["location"].tolist() == ["ann", "cloud"]
 
@@ -89,14 +92,16 @@ def test_a_folder_of_parts_is_read(app: typer.Typer, tmp_path: Path, suffix: str
 def test_ids_may_be_numbers_in_one_file_and_text_in_the_other(
     app: typer.Typer, tmp_path: Path, first: str
 ) -> None:
-    views, homes = tmp_path / f"views.{first}", tmp_path / "homes.csv"
+    views, sources = tmp_path / f"views.{first}", tmp_path / "sources.csv"
     table = pd.DataFrame({"view": [7, 7], "input": [1, 2], "rate": [10.0, 2.0]})
     if first == "csv":
         table.to_csv(views, index=False)
     else:
         table.to_parquet(views)
-    homes.write_text("source,device\n1,P\n2,Q\nx,cloud\n")
-    run = CliRunner().invoke(app, ["place", str(views), "--homes", str(homes), "--explain", "7"])
+    sources.write_text("source,device\n1,P\n2,Q\n")
+    run = CliRunner().invoke(
+        app, ["place", str(views), "--sources", str(sources), "--explain", "7"]
+    )
     assert run.exit_code == 0, run.output
     assert "7 runs on P" in run.output
 
@@ -104,12 +109,12 @@ def test_ids_may_be_numbers_in_one_file_and_text_in_the_other(
 def test_ids_are_as_they_are_written(app: typer.Typer, tmp_path: Path) -> None:
     views, out = tmp_path / "views.csv", tmp_path / "plan.parquet"
     views.write_text("view,input,rate\nNA,007,10\nNA,08,2\n")
-    run = CliRunner().invoke(app, ["place", str(views), "--out", str(out)])
+    run = CliRunner().invoke(app, ["place", str(views), "--sources", "own", "--out", str(out)])
     assert run.exit_code == 0, run.output
     plan = pd.read_parquet(out)
     assert plan["view"].tolist() == ["NA"] and plan["location"].tolist() == ["007"]
     views.write_text("view,input,rate\nw,,10\n")
-    run = CliRunner().invoke(app, ["place", str(views)])
+    run = CliRunner().invoke(app, ["place", str(views), "--sources", "own"])
     assert run.exit_code == 2 and "views with no input: 'w'" in run.output
 
 
@@ -117,35 +122,82 @@ def test_problems_are_told_and_nothing_is_written(app: typer.Typer, tmp_path: Pa
     bad = tmp_path / "bad.csv"
     bad.write_text("view,input,rate\nw,p,-3\nw,w,1\n")
     out = tmp_path / "plan.parquet"
-    run = CliRunner().invoke(app, ["place", str(bad), "--out", str(out)])
+    run = CliRunner().invoke(app, ["place", str(bad), "--sources", "own", "--out", str(out)])
     assert run.exit_code == 2
-    assert "view 'w' for input 'p' (-3)" in run.output
+    assert "view 'w' for input 'p' ('-3')" in run.output
     assert not out.exists()
     run = CliRunner().invoke(app, ["place", str(tmp_path / "none.csv"), "--plot", "cost.txt"])
-    assert run.exit_code == 2 and "2 problems" in run.output
+    assert run.exit_code == 2 and "--plot must end in .png or .svg" in run.output
 
 
 def test_wrong_options_are_refused_in_a_sentence(
     app: typer.Typer, views: Path, tmp_path: Path
 ) -> None:
     """Whatever is typed ends in a sentence and exit status 2, never in a traceback."""
-    nested, homes = tmp_path / "nested.parquet", tmp_path / "homes.csv"
+    nested, sources = tmp_path / "nested.parquet", tmp_path / "sources.csv"
     pd.DataFrame({"view": [["w"]], "input": [{"p": 1}], "rate": [1.0]}).to_parquet(nested)
-    homes.write_text("a,b\np,P\n")
+    sources.write_text("a,b\np,P\n")
     folder = tmp_path / "folder.parquet"
     folder.mkdir()
+    own = ("--sources", "own")
     for options, text in (
-        ([nested], "an id must be text or a number"),
-        ([views, "--homes", nested], "an id must be text or a number"),
-        ([views, "--homes", homes], "homes has no column 'source', 'device'; it has 'a', 'b'"),
-        ([views, "--out", folder], "is a folder: name a file"),
-        ([views, "--explain", "--5"], "no view '--5'"),
-        ([views, "--explain", "³"], "no view '³'"),
-        ([views, "--explain", "5"], "no view 5"),
-        ([views, "--up", "nan"], "up must be a cost per unit"),
-        ([views, "--down", "-1"], "down must be a cost per unit"),
-        ([views, "--time-limit", "0"], "time_limit must be a number of seconds above 0"),
+        ([nested, *own], "an id must be text, a number"),
+        ([views, "--sources", nested], "no column 'source', 'device'; it has 'view', 'input'"),
+        ([views], "--sources is missing"),
+        (
+            [views, "--sources", sources],
+            "sources has no column 'source', 'device'; it has 'a', 'b'",
+        ),
+        ([views, *own, "--out", folder], "is a folder: name a file"),
+        ([views, *own, "--out", "x.txt"], "--out must end in .parquet, .csv, .json"),
+        ([views, *own, "--explain", "--5"], "no view '--5'"),
+        ([views, *own, "--explain", "³"], "no view '³'"),
+        ([views, *own, "--explain", "5"], "no view '5'"),
+        ([views, *own, "--upload-cost", "nan"], "upload_cost must be a cost per unit"),
+        ([views, *own, "--download-cost", "-1"], "download_cost must be a cost per unit"),
+        ([views, *own, "--upload-cost", "x=y"], "--upload-cost must be a number or NAME=NUMBER"),
+        ([views, *own, "--capacity", "zoe=1"], "capacity names unknown devices 'zoe'"),
+        ([views, *own, "--reader", "near_1"], "--reader must be VIEW=PLACE or VIEW=PLACE=RATE"),
+        ([views, *own, "--pin", "near_3=cloud"], "unknown views 'near_3'"),
+        ([views, *own, "--core", sources], "--core: cannot read"),
+        ([views, *own, "--replan", sources], "it has 'a', 'b'"),
+        ([views, *own, "--time-limit", "0"], "time_limit must be a number of seconds above 0"),
     ):
         run = CliRunner().invoke(app, ["place", *map(str, options)])
         assert run.exit_code == 2 and isinstance(run.exception, SystemExit), (options, run.output)
         assert text in run.output
+        assert "cost" not in run.output.splitlines()[0]  # nothing is planned and then refused
+
+
+def test_the_command_has_what_python_has(app: typer.Typer, tmp_path: Path) -> None:
+    need, shops = tmp_path / "need.csv", tmp_path / "shops.csv"
+    need.write_text("board,feed,mbit\nhq,t1,10\nhq,t2,8\nshop,t1,10\nshop,news,1\n")
+    shops.write_text("feed,shop\nt1,S1\nt2,S2\nnews,cloud\n")
+    names = ("view=board", "input=feed", "rate=mbit", "source=feed", "device=shop")
+    always = [str(need), "--sources", str(shops)]
+    always += [part for name in names for part in ("--column", name)]
+    core = tmp_path / "core.json"
+    links = {"links": [["e", "w", 3.0]], "attached": {"S1": "e", "S2": "w"}, "sites": {"news": "e"}}
+    core.write_text(json.dumps(links))
+    new = tmp_path / "new.csv"
+    new.write_text("board,feed,mbit\nhq,t1,0.1\n")
+
+    def planned(*options: str, suffix: str = "json") -> dict[str, str]:
+        out = tmp_path / f"plan.{suffix}"
+        run = CliRunner().invoke(app, ["place", *always, *options, "--out", str(out)])
+        assert run.exit_code == 0, run.output
+        if suffix == "json":
+            return {row["view"]: row["location"] for row in json.loads(out.read_text())}
+        read = pd.read_csv if suffix == "csv" else pd.read_parquet
+        return dict(read(out)[["view", "location"]].to_numpy())
+
+    for suffix in ("json", "csv", "parquet"):
+        assert planned(suffix=suffix) == {"hq": "S1", "shop": "S1"}
+    assert planned("--reader", "hq=cloud")["hq"] == "cloud"
+    assert planned("--reader", "hq=cloud=0.1")["hq"] == "S1"
+    assert planned("--pin", "hq=S2")["hq"] == "S2"
+    assert planned("--capacity", "S1=1", "--load", "hq=2")["hq"] != "S1"
+    assert planned("--download-cost", "S1=100") == planned("--download-cost", "S1=100.0")
+    assert planned("--upload-cost", "1", "--upload-cost", "S2=9")["hq"] == "S2"
+    assert planned("--replan", str(new))["hq"] == "S2"
+    assert planned("--core", str(core))["shop"] == "S1"

@@ -502,6 +502,8 @@ WRONG = [
     ({"ground": "line", "metric": "manhattan"}, "metric= goes with positions"),
     ({"ground": [[0, 0]], "metric": "chess"}, "metric must be 'euclidean' or 'manhattan'"),
     ({"ground": [[0, 0], [1, 1]], "metric": "euclidean", "dim": 3}, "ground describes 2 bins"),
+    ({"scale": np.ones(2)}, "scale must be a number above 0"),
+    ({"ground": [1, 2], "metric": []}, "metric must be 'euclidean'"),
     ({"scale": 0}, "scale must be a number above 0, or 'max', got 0"),
     ({"normalize": "peak"}, "normalize must be 'mass' or None"),
     ({"scores": "fast"}, "scores must be 'bound' or 'exact'"),
@@ -512,9 +514,27 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG)
-def test_wrong_measures_are_refused(arguments, says):
+def test_wrong_measures_are_refused_at_once(arguments, says):
     with pytest.raises(ab.InvalidCall, match=says):
-        InProcess(SCHEMA, SCHEMA, where=ab.emd("h", **arguments) <= 1, window="1 second")
+        ab.emd("h", **arguments)
+
+
+def test_a_score_is_the_distance_unless_a_bound_is_asked_for():
+    """Two small piles among many bins: a bound shows the match, and is not the distance."""
+    random = np.random.default_rng(3)
+    places = random.random((12, 2)) * 10
+    costs = np.sqrt(((places[:, None] - places[None]) ** 2).sum(axis=2))
+    left, right = rows_of(random, 20, 12, 0), rows_of(random, 20, 12, 1)
+    truth = emd_twin.distances(left, right, costs)
+    found = {}
+    for name, more in (("plain", {}), ("bound", {"scores": "bound"})):
+        where = ab.emd("h", ground=places, **more) <= 100
+        process = InProcess(SCHEMA, SCHEMA, where=where, window="1 second")
+        process.step(table_of(left), table_of(right))
+        found[name] = pairs_of(process)
+    assert found["plain"] == pytest.approx(truth, abs=1e-9)
+    assert found["bound"].keys() == truth.keys()
+    assert any(found["bound"][pair] > truth[pair] + 1e-6 for pair in truth)
 
 
 def test_wrong_comparisons_are_refused():

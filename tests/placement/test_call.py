@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from anabranch.placement.graph import pair_graph
 from tests.placement import twin
 
 ROWS = [("w", "p", 10.0), ("w", "q", 2.0), ("x", "w", 3.0), ("x", "r", 1.0)]
-HOMES = {"p": "P", "q": "Q", "r": "cloud"}
+SOURCES = {"p": "P", "q": "Q", "r": "cloud"}
 
 
 def refused(*args: Any, **more: Any) -> str:
@@ -29,23 +30,25 @@ def refused(*args: Any, **more: Any) -> str:
 @pytest.mark.parametrize("form", ["tuples", "pandas", "arrow"])
 def test_every_form_of_table_gives_the_same_plan(form: str) -> None:
     frame = pd.DataFrame(ROWS, columns=["view", "input", "rate"])
-    houses = pd.DataFrame(HOMES.items(), columns=["source", "device"])
+    houses = pd.DataFrame(SOURCES.items(), columns=["source", "device"])
     inputs: Any = {"tuples": ROWS, "pandas": frame, "arrow": pa.Table.from_pandas(frame)}[form]
-    homes: Any = {"tuples": HOMES, "pandas": houses, "arrow": pa.Table.from_pandas(houses)}[form]
-    plan = ab.place(inputs, homes)
+    sources: Any = {"tuples": SOURCES, "pandas": houses, "arrow": pa.Table.from_pandas(houses)}[
+        form
+    ]
+    plan = ab.place(inputs, sources)
     assert plan.location == {"w": "P", "x": "P"}
     assert (plan.cost, plan.baseline_cost, plan.gap) == (2 + 0.5 * 3, 12.0, 0.0)
 
 
 def test_rows_of_a_view_may_be_apart_and_ids_may_be_numbers() -> None:
     rows = [(7, 1, 10.0), (8, 2, 1.0), (7, 2, 2.0), (8, 3, 9.0)]
-    plan = ab.place(rows, {1: 100, 2: 200, 3: 300}, down=1.0)
+    plan = ab.place(rows, {1: 100, 2: 200, 3: 300}, download_cost=1.0)
     assert plan.location == {7: 100, 8: 300}
     assert plan.table().column("view").to_pylist() == [7, 8]
 
 
 def test_table_lists_what_crosses_for_each_view() -> None:
-    table = ab.place(ROWS, HOMES).table().to_pylist()
+    table = ab.place(ROWS, SOURCES).table().to_pylist()
     assert table[0] == {
         "view": "w",
         "location": "P",
@@ -61,21 +64,21 @@ def test_explanations_add_up() -> None:
     for _ in range(20):
         rows = [(f"v{k}", f"s{u}", float(rng.integers(0, 9))) for k in range(5) for u in (k % 3, 3)]
         rows += [("top", f"v{k}", float(rng.integers(0, 9))) for k in range(2)]
-        homes = {f"s{u}": f"D{u}" for u in range(4)}
-        plan = ab.place(rows, homes, up=2.0, down=1.0)
+        sources = {f"s{u}": f"D{u}" for u in range(4)}
+        plan = ab.place(rows, sources, upload_cost=2.0, download_cost=1.0)
         for view in plan.location:
             found = plan.explain(view)
             for option in found.options:
                 moved = {**plan.location, view: option.place}
                 moved |= dict.fromkeys(option.follows, "cloud")
-                assert twin.is_viable(rows, homes, moved)
-                extra = twin.cost(rows, homes, moved, 2.0, 1.0) - plan.cost
+                assert twin.is_viable(rows, sources, moved)
+                extra = twin.cost(rows, sources, moved, 2.0, 1.0) - plan.cost
                 assert option.extra == pytest.approx(extra, abs=1e-9)
                 assert option.extra >= -1e-9  # the plan is optimal
 
 
 def test_explain_reads_as_sentences_and_names_what_exists() -> None:
-    plan = ab.place(ROWS, HOMES)
+    plan = ab.place(ROWS, SOURCES)
     text = str(plan.explain("w"))
     assert "w runs on P" in text and "with x moving to the cloud" in text
     with pytest.raises(ab.InvalidCall, match="no view 'y'; the plan has 'w', 'x'"):
@@ -84,7 +87,7 @@ def test_explain_reads_as_sentences_and_names_what_exists() -> None:
 
 
 def test_explain_marks_what_is_beyond_a_capacity() -> None:
-    plan = ab.place(ROWS[:2], HOMES, capacity={"P": 0})
+    plan = ab.place(ROWS[:2], {s: SOURCES[s] for s in "pq"}, capacity={"P": 0})
     assert plan.location == {"w": "cloud"} and plan.optimal
     text = str(plan.explain("w"))
     assert "on P the plan would cost -9 (beyond P's capacity)" in text
@@ -97,9 +100,9 @@ def test_explanations_under_capacity_never_beat_the_plan_where_they_fit() -> Non
     beyond = 0
     for _ in range(40):
         rows = [(f"v{k}", f"s{u}", float(rng.integers(0, 9))) for k in range(4) for u in (k % 2, 2)]
-        homes = {f"s{u}": f"D{u}" for u in range(3)}
+        sources = {f"s{u}": f"D{u}" for u in range(3)}
         limits = {f"D{u}": float(rng.integers(0, 3)) for u in range(3)}
-        plan = ab.place(rows, homes, up=1.0, down=0.3, capacity=limits)
+        plan = ab.place(rows, sources, upload_cost=1.0, download_cost=0.3, capacity=limits)
         for view in plan.location:
             for option in plan.explain(view).options:
                 at = {**plan.location, view: option.place}
@@ -113,7 +116,7 @@ def test_explanations_under_capacity_never_beat_the_plan_where_they_fit() -> Non
 @pytest.mark.parametrize("sources", [("p", "q"), (("p", 1), ("q", 1)), ("p", 3)])
 def test_tables_hold_ids_of_every_kind(views: Any, sources: Any) -> None:
     rows = [(views[0], sources[0], 9.0), (views[0], sources[1], 1.0), (views[1], views[0], 0.5)]
-    plan = ab.place(rows, {sources[0]: "P", sources[1]: ("d", 1)}, down=1.0)
+    plan = ab.place(rows, {sources[0]: "P", sources[1]: ("d", 1)}, download_cost=1.0)
     assert plan.location == dict.fromkeys(views, "P")
     table = plan.table()
     assert list(map(str, table.column("view").to_pylist())) == list(map(str, views))
@@ -124,7 +127,7 @@ def test_tables_hold_ids_of_every_kind(views: Any, sources: Any) -> None:
 
 
 def test_lists_of_names_are_told_apart_from_names() -> None:
-    plan = ab.place(ROWS, HOMES)
+    plan = ab.place(ROWS, SOURCES)
     with pytest.raises(ab.InvalidCall, match=r"unknown devices \['P'\].*name each by itself"):
         plan.without(["P"])
     with pytest.raises(ab.InvalidCall, match=r"no view \['w'\]; the plan has 'w'"):
@@ -132,34 +135,34 @@ def test_lists_of_names_are_told_apart_from_names() -> None:
 
 
 def test_summaries_of_plans_that_cost_nothing() -> None:
-    plan = ab.place([("w", "r", 1.0)], HOMES)
+    plan = ab.place([("w", "r", 1.0)], {"r": SOURCES["r"]})
     assert "everything uploaded, proved optimal\n" in plan.summary()
     text = ab.place([("w", "c", 1.0)], {"c": "cloud"}).summary()
     assert text.endswith("planned: nothing, as no data are on devices")
 
 
-def test_ids_of_another_type_in_homes_are_named() -> None:
+def test_ids_of_another_type_in_sources_are_named() -> None:
     text = refused([("w", "1", 1.0), ("w", "2", 1.0)], {1: "P", 2: "Q"})
-    assert "Homes has 1 (int64), inputs have '1' (str): make the ids one type" in text
+    assert "Sources has 1 (int64), inputs have '1' (str): make the ids one type" in text
 
 
 def test_switchers_take_any_number_and_refuse_what_is_no_time() -> None:
-    plan = ab.place(ROWS[:2], HOMES, down=1.0)
-    follower = ab.Switcher(plan, price=np.int64(5))  # type: ignore[arg-type]
+    plan = ab.place(ROWS[:2], {s: SOURCES[s] for s in "pq"}, download_cost=1.0)
+    follower = ab.Switcher(plan, move_cost=np.int64(5))  # type: ignore[arg-type]
     for duration in (-1, float("nan"), "1"):
         with pytest.raises(ab.InvalidCall, match="duration must be a time of at least 0"):
             follower.observe([("w", "p", 1.0)], duration=duration)  # type: ignore[arg-type]
     assert follower.best is plan
-    with pytest.raises(ab.InvalidCall, match="price must be above 0"):
-        ab.Switcher(plan, price=np.int64(0))  # type: ignore[arg-type]
+    with pytest.raises(ab.InvalidCall, match="move_cost must be above 0"):
+        ab.Switcher(plan, move_cost=np.int64(0))  # type: ignore[arg-type]
 
 
 def test_all_problems_come_at_once_with_ids() -> None:
     text = refused(
         [("w", "p", -1.0), ("w", "q", float("nan")), ("w", "z", 1.0), ("p", "q", 1.0)],
         {"p": "P", "q": "Q"},
-        up=-1,
-        down={"P": 1.0},
+        upload_cost=-1,
+        download_cost={"R": 1.0},
         capacity={"X": 1.0},
         load={"y": 1.0},
     )
@@ -169,8 +172,8 @@ def test_all_problems_come_at_once_with_ids() -> None:
         "'w' for input 'q' (nan)",
         "unknown sources 'z'",
         "duplicate ids: 'p'",
-        "up must be a cost",
-        "down gives no cost for devices 'Q'",
+        "upload_cost must be a cost",
+        "download_cost names unknown devices 'R'",
         "unknown devices 'X'",
         "unknown views 'y'",
     ):
@@ -183,14 +186,11 @@ def test_shapes_that_cannot_be() -> None:
     assert "listed twice" in refused([("a", "s", 1), ("a", "s", 2)], {"s": "S"})
     assert "views with no input: 'a'" in refused([("a", None, 1)], {"s": "S"})
     assert "inputs is empty" in refused([], {"s": "S"})
-    assert "several homes: 's'" in refused([("a", "s", 1)], [("s", "S"), ("s", "T")])
-    assert "without a home: 's'" in refused([("a", "s", 1)], {"s": None})
-    assert "homes is missing" in refused([("a", "s", 1)])
+    assert "on several devices: 's'" in refused([("a", "s", 1)], [("s", "S"), ("s", "T")])
+    assert "without a device: 's'" in refused([("a", "s", 1)], {"s": None})
+    assert "sources is missing" in refused([("a", "s", 1)])
     assert "no column 'rate'" in refused(pd.DataFrame({"view": [1], "input": [2]}), {2: "S"})
     assert "got int" in refused(3, {})
-    assert "load says nothing of views 'a'" in refused(
-        [("a", "s", 1), ("b", "s", 1)], {"s": "S"}, capacity={"S": 1}, load={"b": 1}
-    )
     assert "without capacity" in refused([("a", "s", 1)], {"s": "S"}, load={"a": 1})
     assert "time_limit" in refused([("a", "s", 1)], {"s": "S"}, time_limit=0)
     assert "inf" in refused([("a", "s", float("inf"))], {"s": "S"})
@@ -206,7 +206,7 @@ def test_core_networks_that_are_no_tree_are_refused() -> None:
     with pytest.raises(ab.InvalidCall, match="not a tree"):
         ab.CoreNetwork(ring, {})
     core = ab.CoreNetwork([("a", "b", 1.0)], {"P": "a"})
-    text = refused(ROWS, HOMES, core=core)
+    text = refused(ROWS, SOURCES, core=core)
     assert "no site for devices 'Q'" in text and "sources in the cloud 'r'" in text
 
 
@@ -242,7 +242,7 @@ def test_core_network_says_where_cloud_views_run() -> None:
 
 
 def test_replan_and_failure_refuse_what_does_not_exist() -> None:
-    plan = ab.place(ROWS, HOMES)
+    plan = ab.place(ROWS, SOURCES)
     with pytest.raises(ab.InvalidCall, match="no such row: 'w' <- 'r'"):
         plan.replan([("w", "r", 1.0)])
     with pytest.raises(ab.InvalidCall, match="changed twice"):
@@ -255,7 +255,7 @@ def test_replan_and_failure_refuse_what_does_not_exist() -> None:
 def test_inputs_are_not_changed() -> None:
     frame = pd.DataFrame(ROWS, columns=["view", "input", "rate"])
     before = frame.copy()
-    plan = ab.place(frame, HOMES)
+    plan = ab.place(frame, SOURCES)
     rates = plan.graph.rates.copy()
     plan.replan([("w", "p", 0.5)])
     pd.testing.assert_frame_equal(frame, before)
@@ -266,7 +266,7 @@ def test_replanning_keeps_what_is_not_touched() -> None:
     """A hard conflict elsewhere is not settled a second time."""
     rows = [("v", "a", 3.0), ("v", "b", 2.0), ("w", "a", 1.0), ("w", "c", 2.0)]
     rows += [("x", "d", 3.0), ("x", "e", 2.0), ("y", "d", 1.0), ("y", "f", 2.0)]
-    plan = ab.place(rows, {s: s.upper() for s in "abcdef"}, up=3.0, down=1.0)
+    plan = ab.place(rows, {s: s.upper() for s in "abcdef"}, upload_cost=3.0, download_cost=1.0)
     assert len(plan.components) == 2
     again = plan.replan([("x", "d", 4.0)])
     assert sum(any(c is old for old in plan.components) for c in again.components) == 1
@@ -307,11 +307,11 @@ def test_a_view_over_everything() -> None:
     """50,000 inputs of one view: worth fetching to the heaviest only if that one is huge."""
     count = 50_000
     rows = pd.DataFrame({"view": "all", "input": np.arange(count), "rate": 1.0})
-    homes = pd.DataFrame({"source": np.arange(count), "device": np.arange(count)})
-    plan = ab.place(rows, homes, up=1.0, down=0.5)
+    sources = pd.DataFrame({"source": np.arange(count), "device": np.arange(count)})
+    plan = ab.place(rows, sources, upload_cost=1.0, download_cost=0.5)
     assert plan.location == {"all": "cloud"} and plan.cost == count and plan.optimal
     rows.loc[7, "rate"] = float(count)
-    assert ab.place(rows, homes, up=1.0, down=0.5).location == {"all": 7}
+    assert ab.place(rows, sources, upload_cost=1.0, download_cost=0.5).location == {"all": 7}
 
 
 def test_a_core_network_may_be_a_long_chain() -> None:
@@ -323,3 +323,118 @@ def test_a_core_network_may_be_a_long_chain() -> None:
     plan = ab.place([("w", "p", 5.0), ("w", "q", 2.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
     assert plan.location == {"w": "P"} and plan.optimal
     assert plan.cost == 2 + 2 * (sites - 1) + 2
+
+
+SHOPS = [
+    ("hq_board", "till_1", 10.0),
+    ("hq_board", "till_2", 8.0),
+    ("shop_board", "till_1", 10.0),
+    ("shop_board", "loyalty", 1.0),
+]
+TILLS = {"till_1": "S1", "till_2": "S2", "loyalty": "cloud"}
+
+
+def test_who_reads_a_view_decides_where_it_runs() -> None:
+    """Without readers a board for headquarters costs least in a shop, where nobody sees it."""
+    assert ab.place(SHOPS, TILLS).location["hq_board"] == "S1"
+    plan = ab.place(SHOPS, TILLS, readers={"hq_board": "cloud", "shop_board": "S1"})
+    assert plan.location == {"hq_board": "cloud", "shop_board": "S1"} and plan.optimal
+    assert plan.cost == 10.0 + 8.0 + 0.5  # both tills up, loyalty down; the board is read there
+    few = ab.place(SHOPS, TILLS, readers={"hq_board": {"cloud": 0.1}})
+    assert few.location["hq_board"] == "S1" and few.cost == pytest.approx(8 + 4 + 0.1 + 0.5)
+    rows = few.traffic().to_pylist()
+    assert {"stream": "hq_board", "device": "S1", "direction": "up"}.items() <= next(
+        row for row in rows if row["stream"] == "hq_board"
+    ).items()
+    assert few.table().num_rows == 2 and len(few.summary()) > 10
+    assert "is read in the cloud at 0.1" in str(few.explain("hq_board"))
+    both = ab.place(SHOPS, TILLS, readers={"hq_board": ["cloud", "S2"]})
+    assert both.cost == pytest.approx(ab.place(SHOPS, TILLS).cost + 0, abs=99) and both.optimal
+
+
+def test_what_is_pinned_stays() -> None:
+    plan = ab.place(SHOPS, TILLS, pin={"hq_board": "S2", "shop_board": "cloud"})
+    assert plan.location == {"hq_board": "S2", "shop_board": "cloud"} and plan.optimal
+    assert str(plan.explain("hq_board")).startswith("hq_board runs on S2, where it is pinned.")
+    assert plan.without("S2").location == {"shop_board": "cloud"}
+    assert plan.replan([("hq_board", "till_1", 99.0)]).location["hq_board"] == "S2"
+    screen = ab.place(
+        SHOPS, TILLS, pin={"hq_board": "wall"}, download_cost={"wall": 0.1}
+    )  # a device without a source
+    assert screen.location["hq_board"] == "wall"
+
+
+def test_readers_and_pins_may_name_a_site() -> None:
+    core = ab.CoreNetwork(
+        [("east", "west", 3.0)], {"S1": "east", "S2": "west"}, {"loyalty": "east"}
+    )
+    near = ab.place(SHOPS, TILLS, core=core, pin={"hq_board": "west"})
+    assert near.site["hq_board"] == "west" and near.location["hq_board"] == "cloud"
+    assert ab.place(SHOPS, TILLS, core=core, pin={"hq_board": "east"}).site["hq_board"] == "east"
+
+
+def test_unknown_names_are_errors_everywhere() -> None:
+    for more, text in (
+        ({"sources": {**TILLS, "camS1": "S1"}}, "sources names 'camS1', which no view needs"),
+        ({"readers": {"hq_bord": "cloud"}}, "unknown views 'hq_bord': the table has 'hq_board'"),
+        ({"readers": {"hq_board": "clod"}}, "unknown places 'clod': the devices of sources are"),
+        ({"readers": {"hq_board": {"S1": -1}}}, "rates of readers must be at least 0"),
+        ({"readers": ["hq_board"]}, "readers must be a dict of views and places"),
+        ({"pin": {"nope": "cloud"}}, "unknown views 'nope'"),
+        ({"pin": {"hq_board": "S3"}}, "unknown places 'S3'"),
+        ({"pin": {"hq_board": None}}, "readers and pin name places"),
+        ({"pin": {"hq_board": "S1"}, "capacity": {"S1": 0.5}}, "pin puts more on 'S1' than"),
+        ({"upload_cost": {"S3": 1.0}}, "upload_cost names unknown devices 'S3'"),
+        ({"download_cost": {"S3": 1.0}}, "download_cost names unknown devices 'S3'"),
+        ({"capacity": {"S3": 1.0}}, "capacity names unknown devices 'S3'"),
+        ({"capacity": {"S1": 1.0}, "load": {"x": 1.0}}, "load names unknown views 'x'"),
+        ({"columns": {"price": "x"}}, "columns names unknown columns 'price'"),
+        ({"homes": TILLS}, "homes= is now called sources="),
+        ({"up": 1.0, "down": 2.0}, "down= is now called download_cost="),
+        ({"dwn": 1.0}, "there is no dwn="),
+        (
+            {
+                "core": ab.CoreNetwork(
+                    [("e", "w", 1.0)], {"S1": "e", "S2": "w", "S9": "e"}, {"loyalty": "e"}
+                )
+            },
+            "core names unknown devices or sources 'S9'",
+        ),
+    ):
+        assert text in refused(SHOPS, **{"sources": TILLS, **more})
+
+
+def test_a_default_stands_for_the_rest() -> None:
+    assert ab.place(SHOPS, TILLS, {"S1": 1.0}, {"S2": 0.5}).cost == ab.place(SHOPS, TILLS).cost
+    dear = ab.place(SHOPS, TILLS, {None: 4.0, "S1": 1.0})
+    assert dear.cost == ab.place(SHOPS, TILLS, {"S1": 1.0, "S2": 4.0}).cost
+    heavy = {"capacity": {None: 1.0}, "load": {"hq_board": 2.0}}
+    assert ab.place(SHOPS, TILLS, **heavy).location["hq_board"] == "cloud"
+
+
+def test_columns_and_files_have_names_of_their_own(tmp_path: Path) -> None:
+    rows = pd.DataFrame(SHOPS, columns=["board", "feed", "mbit"])
+    houses = pd.DataFrame(list(TILLS.items()), columns=["feed", "shop"])
+    own = {"view": "board", "input": "feed", "rate": "mbit", "source": "feed", "device": "shop"}
+    want = ab.place(SHOPS, TILLS).location
+    assert ab.place(rows, houses, columns=own).location == want
+    rows.to_csv(tmp_path / "need.csv", index=False)
+    houses.to_parquet(tmp_path / "houses.parquet")
+    paths = (tmp_path / "need.csv", str(tmp_path / "houses.parquet"))
+    assert ab.place(*paths, columns=own).location == want
+    text = refused(paths[0], TILLS)
+    assert "it has 'board', 'feed', 'mbit'" in text and "name yours with columns=" in text
+    assert "no file" in refused(tmp_path / "nothing.csv", TILLS)
+    assert ab.place([("w", "p", 3.0), ("w", "q", 1.0)], "own").location == {"w": "p"}
+
+
+def test_a_switcher_explains_its_account() -> None:
+    plan = ab.place([("w", "p", 10), ("w", "q", 2)], {"p": "P", "q": "Q"}, download_cost=1.0)
+    follower = ab.Switcher(plan, move_cost=5)
+    assert follower.explain() == "every view is where it is best: nothing would move"
+    assert follower.observe([("w", "p", 1)]) == []
+    assert "staying has cost 2 of the 20 at which they do" in follower.explain()
+    with pytest.raises(ab.InvalidCall, match="price= is now called move_cost="):
+        ab.Switcher(plan, price=5)  # type: ignore[call-arg]
+    with pytest.raises(ab.InvalidCall, match="move_cost names unknown devices 'X'"):
+        ab.Switcher(plan, move_cost={"P": 1.0, "Q": 1.0, "X": 1.0})

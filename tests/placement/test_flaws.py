@@ -21,15 +21,15 @@ def plan_of(*views: str, up: float = 1.0, down: float = 1.0, **more: object) -> 
 
     ``P1`` and ``P2`` are feeds of device P; C is in the cloud; ``w*2`` names a second view.
     """
-    inputs, homes = [], {}
+    inputs, sources = [], {}
     for text in views:
         name, body = re.fullmatch(r"(\w+)\((.*)\)", text).groups()  # type: ignore[union-attr]
         for item in body.split(","):
             node, rate = item.strip().split(":")
             inputs.append((name, node, float(rate)))
             if node[0].isupper():
-                homes[node] = "cloud" if node == "C" else node[0]
-    found: Placement = ab.place(inputs, homes, up, down, **more)
+                sources[node] = "cloud" if node == "C" else node[0]
+    found: Placement = ab.place(inputs, sources, up, down, **more)
     return found
 
 
@@ -95,12 +95,12 @@ def _adversary(units: int, price: float, steps: int, seed: int) -> tuple[float, 
     Unit k is a view of P_k and Q_k. Each step wakes one unit whose view is in the wrong place by a
     little until the switcher moves it, then turns the rates round: the worst for a switcher.
     """
-    inputs, homes = [], {}
+    inputs, sources = [], {}
     for k in range(units):
         inputs += [(f"w{k}", f"p{k}", 5.0), (f"w{k}", f"q{k}", 1.0)]
-        homes |= {f"p{k}": f"P{k}", f"q{k}": f"Q{k}"}
-    plan = ab.place(inputs, homes, up=1.0, down=1.0)
-    follower = ab.Switcher(plan, price=price)
+        sources |= {f"p{k}": f"P{k}", f"q{k}": f"Q{k}"}
+    plan = ab.place(inputs, sources, upload_cost=1.0, download_cost=1.0)
+    follower = ab.Switcher(plan, move_cost=price)
     rng = random.Random(seed)
     paid = 0.0
     history: list[list[tuple[float, float]]] = [[] for _ in range(units)]
@@ -145,12 +145,12 @@ def test_f7_one_account_per_unit_is_three_competitive(units: int, seeds: range) 
 
 def test_f7_units_do_not_share_an_account() -> None:
     """Ten units each a little wrong: none has lost enough to move, and none does."""
-    inputs, homes = [], {}
+    inputs, sources = [], {}
     for k in range(10):
         inputs += [(f"w{k}", f"p{k}", 5.0), (f"w{k}", f"q{k}", 1.0)]
-        homes |= {f"p{k}": f"P{k}", f"q{k}": f"Q{k}"}
-    plan = ab.place(inputs, homes, up=1.0, down=1.0)
-    follower = ab.Switcher(plan, price=1.0)
+        sources |= {f"p{k}": f"P{k}", f"q{k}": f"Q{k}"}
+    plan = ab.place(inputs, sources, upload_cost=1.0, download_cost=1.0)
+    follower = ab.Switcher(plan, move_cost=1.0)
     wrong = [(f"w{k}", f"p{k}", 0.5) for k in range(10)]
     assert follower.observe(wrong, duration=1.0) == []  # each lost 0.5, all together 5 > 2 * 1
     moved = [len(follower.observe([])) for _ in range(4)]

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
@@ -30,18 +30,19 @@ def cases(
     feeds: bool | None = None,
     limits: bool = False,
     shared: bool = True,
+    stays: bool = False,
 ) -> Case:
     """A small instance: up to 4 devices, 6 views."""
     devices = [f"D{k}" for k in range(draw(st.integers(1, 4)))]
     if draw(st.booleans()) if feeds is None else feeds:
-        homes = {f"s{k}": draw(st.sampled_from(devices)) for k in range(draw(st.integers(1, 5)))}
+        sources = {f"s{k}": draw(st.sampled_from(devices)) for k in range(draw(st.integers(1, 5)))}
     else:
-        homes = {f"s{d}": d for d in devices}
+        sources = {f"s{d}": d for d in devices}
     if draw(st.booleans()):
-        homes["news"] = "cloud"
+        sources["news"] = "cloud"
     levels = draw(st.booleans()) if deep is None else deep
     rate = draw(st.sampled_from([whole, real]))
-    nodes = list(homes)
+    nodes = list(sources)
     inputs = []
     count = draw(st.integers(1, 6))
     for k in range(count):
@@ -50,46 +51,67 @@ def cases(
         inputs += [(f"v{k}", u, draw(rate)) for u in chosen]
         if levels:
             nodes.append(f"v{k}")
-    case: Case = {"inputs": inputs, "homes": homes}
+    sources = {s: d for s, d in sources.items() if s in {u for _, u, _ in inputs}}
+    devices = sorted(set(sources.values()) - {"cloud"})
+    screens = ["screen"] if stays and costs == "any" else []  # a device without a source
+    case: Case = {"inputs": inputs, "sources": sources}
     if costs == "equal":
-        case["up"] = case["down"] = 1.0
+        case["upload_cost"] = case["download_cost"] = 1.0
     elif costs == "expensive down":
-        case["up"], case["down"] = 1.0, draw(st.sampled_from([1.0, 1.5, 3.0]))
+        case["upload_cost"], case["download_cost"] = 1.0, draw(st.sampled_from([1.0, 1.5, 3.0]))
     elif costs == "cheap down":
-        case["up"], case["down"] = draw(st.sampled_from([1.4186, 2.0, 5.0])), 1.0
+        case["upload_cost"], case["download_cost"] = draw(st.sampled_from([1.4186, 2.0, 5.0])), 1.0
     else:
         price = st.sampled_from([0.0, 0.5, 1.0, 2.0, 4.0])
-        case["up"] = {d: draw(price) for d in devices}
-        case["down"] = {d: draw(price) for d in devices}
-        # `homes` may leave a device without a source; costs for it are allowed.
+        case["upload_cost"] = {d: draw(price) for d in devices}
+        case["download_cost"] = {d: draw(price) for d in devices}
     if limits:
-        used = sorted(set(homes.values()) - {"cloud"})
+        used = sorted(set(sources.values()) - {"cloud"})
         case["capacity"] = {d: draw(whole) for d in used if draw(st.booleans())}
         case["load"] = {f"v{k}": float(draw(st.integers(1, 3))) for k in range(count)}
     if not shared:
         case["shared"] = False
+    if stays:
+        views = [f"v{k}" for k in range(count)]
+        places = ["cloud", *devices, *screens]
+        rates = st.one_of(st.none(), rate)
+        case["readers"] = draw(
+            st.dictionaries(
+                st.sampled_from(views),
+                st.dictionaries(st.sampled_from(places), rates, min_size=1, max_size=2),
+                max_size=3,
+            )
+        )
+        pinned = st.dictionaries(st.sampled_from(views), st.sampled_from(places), max_size=2)
+        case["pin"] = draw(pinned)
+        named = {p for r in case["readers"].values() for p in r} | set(case["pin"].values())
+        for name in ("upload_cost", "download_cost") if "screen" in named else ():
+            case[name]["screen"] = draw(st.sampled_from([0.0, 0.5, 2.0]))
+        for view, place in case["pin"].items() if limits else ():
+            assume(case["load"][view] <= case["capacity"].get(place, 99.0))
+            assume(len(set(case["pin"].values())) == len(case["pin"]))
     return case
 
 
 def check(case: Case, plan: Placement | None = None) -> Placement:
     plan = ab.place(**case) if plan is None else plan
-    inputs, homes = case["inputs"], case["homes"]
+    inputs, sources = case["inputs"], case["sources"]
     best = twin.least_cost(**case)
     at = plan.location
     shared = case.get("shared", True)
-    assert twin.is_viable(inputs, homes, at)
+    readers, pin = case.get("readers", {}), case.get("pin", {})
+    assert twin.is_viable(inputs, sources, at, pin)
     if case.get("capacity"):
         assert twin.fits(at, case["capacity"], case["load"])
-    assert twin.cost(inputs, homes, at, case["up"], case["down"], shared) == pytest.approx(
-        best, rel=1e-7, abs=1e-7
-    )
+    inputs, stays = twin.with_readers(inputs, readers), twin.reading(readers)
+    prices = case["upload_cost"], case["download_cost"], shared
+    found = twin.cost(inputs, sources, {**at, **stays}, *prices)
+    assert found == pytest.approx(best, rel=1e-7, abs=1e-7)
     assert plan.cost == pytest.approx(best, rel=1e-7, abs=1e-7)
     assert plan.bound == pytest.approx(best, rel=1e-7, abs=1e-7)
     assert plan.optimal
-    everything_up = dict.fromkeys(at, "cloud")
-    assert plan.baseline_cost == pytest.approx(
-        twin.cost(inputs, homes, everything_up, case["up"], case["down"], shared)
-    )
+    everything_up = {**dict.fromkeys(at, "cloud"), **pin, **stays}
+    assert plan.baseline_cost == pytest.approx(twin.cost(inputs, sources, everything_up, *prices))
     traffic = plan.traffic().to_pydict()["cost"]
     assert sum(traffic) == pytest.approx(plan.cost)
     return plan
@@ -103,6 +125,38 @@ def test_one_level_pairs(case: Case) -> None:
 @given(cases(deep=False, widest=2, costs="cheap down", feeds=False))
 def test_one_level_pairs_with_cheap_downloads(case: Case) -> None:
     check(case)
+
+
+@given(cases(stays=True))
+def test_readers_and_pins(case: Case) -> None:
+    check(case)
+
+
+@given(cases(stays=True, deep=False, widest=2, feeds=False, costs="cheap down"))
+def test_readers_and_pins_of_one_level_pairs(case: Case) -> None:
+    check(case)
+
+
+@fewer
+@given(cases(stays=True, limits=True))
+def test_readers_and_pins_with_capacities(case: Case) -> None:
+    check(case)
+
+
+@fewer
+@given(cases(stays=True, shared=False))
+def test_readers_and_pins_of_streams_that_are_not_shared(case: Case) -> None:
+    check(case)
+
+
+@fewer
+@given(cases(stays=True), st.data())
+def test_replanning_with_readers_and_pins(case: Case, data: st.DataObject) -> None:
+    plan = ab.place(**case)
+    changed = data.draw(st.lists(st.sampled_from(case["inputs"]), min_size=1, unique=True))
+    changes = {(v, u): data.draw(whole) for v, u, _ in changed}
+    case["inputs"] = [(v, u, changes.get((v, u), r)) for v, u, r in case["inputs"]]
+    check(case, plan.replan([(v, u, r) for (v, u), r in changes.items()]))
 
 
 @given(cases(deep=True, costs="equal"))
@@ -149,8 +203,8 @@ def test_conflicts_in_cycles(data: st.DataObject) -> None:
         for i, j in chosen
         for k in (i, j)
     ]
-    homes = {f"s{k}": f"D{k}" for k in range(devices)}
-    check({"inputs": inputs, "homes": homes, "up": 5.0, "down": 1.0})
+    sources = {f"s{k}": f"D{k}" for k in range(devices) if f"s{k}" in {u for _, u, _ in inputs}}
+    check({"inputs": inputs, "sources": sources, "upload_cost": 5.0, "download_cost": 1.0})
 
 
 @given(cases(), st.data())
@@ -181,12 +235,12 @@ def test_replanning_with_capacities(case: Case, data: st.DataObject) -> None:
 @given(cases(), st.data())
 def test_failure_equals_planning_what_is_left(case: Case, data: st.DataObject) -> None:
     plan = ab.place(**case)
-    devices = sorted(set(case["homes"].values()) - {"cloud"})
+    devices = sorted(set(case["sources"].values()) - {"cloud"})
     if not devices:
         return
     failed = data.draw(st.sampled_from(devices))
     after = plan.without(failed)
-    lost = {s for s, d in case["homes"].items() if d == failed}
+    lost = {s for s, d in case["sources"].items() if d == failed}
     while more := {w for w, u, _ in case["inputs"] if u in lost and w not in lost}:
         lost |= more
     left = [row for row in case["inputs"] if row[0] not in lost]
@@ -226,18 +280,18 @@ def cores(draw: st.DrawFn, costs: str) -> tuple[Case, ab.CoreNetwork]:
     )
     links = [(x, y, draw(st.sampled_from([0.5, 1.0, 3.0]))) for x, y in shape]
     sites = sorted({n for x, y, _ in links for n in (x, y)})
-    devices = set(case["homes"].values()) - {"cloud"}
+    devices = set(case["sources"].values()) - {"cloud"}
     attached = {d: draw(st.sampled_from(sites)) for d in sorted(devices)}
-    places = {s: draw(st.sampled_from(sites)) for s, d in case["homes"].items() if d == "cloud"}
+    places = {s: draw(st.sampled_from(sites)) for s, d in case["sources"].items() if d == "cloud"}
     return case, ab.CoreNetwork(links, attached, places)
 
 
 def core_optimum(case: Case, core: ab.CoreNetwork) -> float:
     return twin.least_cost_with_core(
         case["inputs"],
-        case["homes"],
-        case["up"],
-        case["down"],
+        case["sources"],
+        case["upload_cost"],
+        case["download_cost"],
         list(core.links),
         dict(core.attached),
         dict(core.sites),

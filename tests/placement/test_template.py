@@ -35,8 +35,8 @@ def test_the_papers_four_users() -> None:
     # located(P) is one view although two friends need it.
     assert len(views) == 3 + 2
     assert sum(view.startswith("located") for view in views) == 2
-    homes = dict(made.homes.to_numpy())
-    assert homes == {
+    sources = dict(made.sources.to_numpy())
+    assert sources == {
         "gps[P]": "P",
         "gps[Q]": "Q",
         "gps[R]": "R",
@@ -44,9 +44,9 @@ def test_the_papers_four_users() -> None:
         "friends[P]": "cloud",
         "friends[Q]": "cloud",
     }
-    plan = ab.place(made, up=1.0, down=0.5)
+    plan = ab.place(made, upload_cost=1.0, download_cost=0.5)
     rows = [tuple(row) for row in made.inputs.itertuples(index=False)]
-    assert plan.cost == pytest.approx(twin.least_cost(rows, homes, 1.0, 0.5))
+    assert plan.cost == pytest.approx(twin.least_cost(rows, sources, 1.0, 0.5))
     assert any("100 m" in view for view in plan.location)
 
 
@@ -74,7 +74,7 @@ def test_bad_templates_are_refused() -> None:
         ab.template("t", {"gps": 1.0})  # type: ignore[dict-item]
     with pytest.raises(ab.InvalidCall, match="no column 'rate', 'rate_back'"):
         NEARBY.over(pd.DataFrame({"user": ["a"], "friend": ["b"]}))
-    with pytest.raises(ab.InvalidCall, match="homes come with the template"):
+    with pytest.raises(ab.InvalidCall, match="sources come with the template"):
         ab.place(NEARBY.over(friends(("a", "b", 1.0, 1.0))), {"x": "y"})
 
 
@@ -85,22 +85,22 @@ def test_whole_numbers_are_one_key_in_any_type() -> None:
     table = pd.DataFrame(rows, columns=["user", "friend", "rate", "rate_back"])
     made = near.over(table.astype({"friend": float}))
     pd.testing.assert_frame_equal(made.inputs, near.over(table).inputs)
-    assert made.homes["source"].tolist() == ["gps[1]", "gps[2]", "gps[3]"]
-    assert made.homes["device"].tolist() == [1, 2, 3]
+    assert made.sources["source"].tolist() == ["gps[1]", "gps[2]", "gps[3]"]
+    assert made.sources["device"].tolist() == [1, 2, 3]
     assert set(ab.place(made).location) == {"near(gps[1],gps[2])", "near(gps[2],gps[3])"}
 
 
 def test_different_keys_have_different_names() -> None:
     by_two = ab.feed("f", by=["u", "v"], home="cloud")
     table = pd.DataFrame({"user": ["a", "b"], "u": ["x,y", "x"], "v": ["z", "y,z"]})
-    homes = ab.template("t", {by_two: 1.0, ME: 1.0}).over(table).homes["source"].tolist()
-    assert homes == ["f[x\\,y,z]", "f[x,y\\,z]", "gps[a]", "gps[b]"]
+    sources = ab.template("t", {by_two: 1.0, ME: 1.0}).over(table).sources["source"].tolist()
+    assert sources == ["f[x\\,y,z]", "f[x,y\\,z]", "gps[a]", "gps[b]"]
     # What looks like two streams in a key does not make another view's name.
     tricky = friends(("a],gps[b", "c", 1.0, 1.0), ("a", "b],gps[c", 1.0, 1.0))
     made = ab.template("near", {ME: 1.0, THEM: 1.0}).over(tricky).inputs
     assert made["view"].nunique() == 2
     # A single key keeps its commas.
-    plain = ab.template("t", {ME: 1.0}).over(pd.DataFrame({"user": ["x,y"]})).homes
+    plain = ab.template("t", {ME: 1.0}).over(pd.DataFrame({"user": ["x,y"]})).sources
     assert plain["source"].tolist() == ["gps[x,y]"]
 
 

@@ -16,7 +16,7 @@ import pytest
 import anabranch as ab
 
 ROWS = [("w", "p", 10.0), ("w", "q", 2.0), ("x", "w", 3.0), ("x", "r", 1.0)]
-HOMES = {"p": "P", "q": "Q", "r": "cloud"}
+SOURCES = {"p": "P", "q": "Q", "r": "cloud"}
 LINKS = [("e", "f", 1.0)]
 GPS = ab.feed("gps", by="user")
 PEOPLE = pd.DataFrame({"user": ["ann"], "rate": [1.0]})
@@ -55,14 +55,14 @@ OTHERS = {
 
 @functools.cache
 def plan() -> ab.Placement:
-    found: ab.Placement = ab.place(ROWS, HOMES)
+    found: ab.Placement = ab.place(ROWS, SOURCES)
     return found
 
 
 def core(links: Any = LINKS, attached: Any = None, sites: Any = None) -> Any:
     attached = {"P": "e", "Q": "f"} if attached is None else attached
     network = ab.CoreNetwork(links, attached, {"r": "e"} if sites is None else sites)
-    return ab.place(ROWS, HOMES, core=network)
+    return ab.place(ROWS, SOURCES, core=network)
 
 
 def column(name: str, value: Any) -> pd.DataFrame:
@@ -72,8 +72,8 @@ def column(name: str, value: Any) -> pd.DataFrame:
 
 
 IDS: dict[str, Callable[[Any], Any]] = {
-    "view": lambda v: ab.place([(v, "p", 1.0)], HOMES),
-    "input": lambda v: ab.place([("w", v, 1.0)], HOMES),
+    "view": lambda v: ab.place([(v, "p", 1.0)], SOURCES),
+    "input": lambda v: ab.place([("w", v, 1.0)], SOURCES),
     "source": lambda v: ab.place([("w", "p", 1.0)], [(v, "P"), ("p", "P")]),
     "device": lambda v: ab.place([("w", "p", 1.0)], {"p": v}),
     "changed view": lambda v: plan().replan([(v, "p", 1.0)]),
@@ -86,18 +86,18 @@ IDS: dict[str, Callable[[Any], Any]] = {
 }
 
 OTHER: dict[str, Callable[[Any], Any]] = {
-    "inputs": lambda v: ab.place(v, HOMES),
-    "homes": lambda v: ab.place(ROWS, v),
-    "up": lambda v: ab.place(ROWS, HOMES, up=v),
-    "down": lambda v: ab.place(ROWS, HOMES, down={"P": v, "Q": 1.0}),
-    "capacity": lambda v: ab.place(ROWS, HOMES, capacity={"P": v}),
-    "capacities": lambda v: ab.place(ROWS, HOMES, capacity=v if v is not None else 1),
-    "load": lambda v: ab.place(ROWS, HOMES, capacity={"P": 1.0}, load={"w": v, "x": 1.0}),
-    "loads": lambda v: ab.place(ROWS, HOMES, capacity={"P": 1.0}, load=v if v is not None else 1),
-    "shared": lambda v: ab.place(ROWS, HOMES, shared=v),
-    "core": lambda v: ab.place(ROWS, HOMES, core=v if v is not None else 1),
-    "time_limit": lambda v: ab.place(ROWS, HOMES, time_limit=v),
-    "rate": lambda v: ab.place([("w", "p", v), ("w", "q", 1.0)], HOMES),
+    "inputs": lambda v: ab.place(v, SOURCES),
+    "sources": lambda v: ab.place(ROWS, v),
+    "upload_cost": lambda v: ab.place(ROWS, SOURCES, upload_cost=v),
+    "download_cost": lambda v: ab.place(ROWS, SOURCES, download_cost={"P": v, "Q": 1.0}),
+    "capacity": lambda v: ab.place(ROWS, SOURCES, capacity={"P": v}),
+    "capacities": lambda v: ab.place(ROWS, SOURCES, capacity=v if v is not None else 1),
+    "load": lambda v: ab.place(ROWS, SOURCES, capacity={"P": 1.0}, load={"w": v, "x": 1.0}),
+    "loads": lambda v: ab.place(ROWS, SOURCES, capacity={"P": 1.0}, load=v if v is not None else 1),
+    "shared": lambda v: ab.place(ROWS, SOURCES, shared=v),
+    "core": lambda v: ab.place(ROWS, SOURCES, core=v if v is not None else 1),
+    "time_limit": lambda v: ab.place(ROWS, SOURCES, time_limit=v),
+    "rate": lambda v: ab.place([("w", "p", v), ("w", "q", 1.0)], SOURCES),
     "changes": lambda v: plan().replan(v),
     "changed rate": lambda v: plan().replan([("w", "p", v)]),
     "feed": lambda v: ab.feed(v if not isinstance(v, str) else "", by="user"),
@@ -145,7 +145,7 @@ def test_what_is_no_value_is_refused(call: str) -> None:
 
 
 def test_empty_tables_and_calls() -> None:
-    for wrong in (lambda: ab.place([], HOMES), lambda: ab.place(pd.DataFrame(), HOMES)):
+    for wrong in (lambda: ab.place([], SOURCES), lambda: ab.place(pd.DataFrame(), SOURCES)):
         with pytest.raises(ab.InvalidCall, match=r"inputs (is empty|has no column)"):
             wrong()
     same_plan = plan().replan([])
@@ -159,12 +159,12 @@ def test_empty_tables_and_calls() -> None:
 
 def test_messages_say_what_was_got_and_what_is_allowed() -> None:
     for call, text in (
-        (lambda: ab.place([(["w"], "p", 1.0)], HOMES), r"'view' of inputs holds \['w'\]: an id"),
+        (lambda: ab.place([(["w"], "p", 1.0)], SOURCES), r"'view' of inputs holds \['w'\]: an id"),
         (lambda: plan().replan([("w", {}, 1.0)]), r"'input' of changes holds {}: an id must be"),
-        (lambda: ab.place([("w", "p", 1j)], HOMES), r"view 'w' for input 'p' \(1j\)"),
-        (lambda: ab.place([(10**400, "p", 1.0)], HOMES), "an integer of 401 digits"),
-        (lambda: ab.place(ROWS, [(None, "P")]), "1 rows of homes name no source"),
-        (lambda: ab.place(ROWS, HOMES, time_limit=None), "seconds above 0, got None"),  # type: ignore[arg-type]
+        (lambda: ab.place([("w", "p", 1j)], SOURCES), r"view 'w' for input 'p' \(1j\)"),
+        (lambda: ab.place([(10**400, "p", 1.0)], SOURCES), "an integer of 401 digits"),
+        (lambda: ab.place(ROWS, [(None, "P")]), "1 rows of sources name no source"),
+        (lambda: ab.place(ROWS, SOURCES, time_limit=None), "seconds above 0, got None"),  # type: ignore[arg-type]
         (lambda: ab.feed("gps", by=None), "or a list of columns, got None"),  # type: ignore[arg-type]
         (lambda: ab.template("t", {GPS: 1.0}, where=3), "filter as text, got 3"),  # type: ignore[arg-type]
         (lambda: ab.CoreNetwork(None, {}), r"a list of \(site, site, cost\), got None"),  # type: ignore[arg-type]
@@ -178,4 +178,4 @@ def test_messages_say_what_was_got_and_what_is_allowed() -> None:
 def test_times_are_no_rates() -> None:
     frame = pd.DataFrame({"view": ["w"], "input": ["p"], "rate": [pd.Timestamp("2024-01-01")]})
     with pytest.raises(ab.InvalidCall, match="rate must be a number of at least 0"):
-        ab.place(frame, HOMES)
+        ab.place(frame, SOURCES)

@@ -16,15 +16,15 @@ def prices(value: float | dict[str, float], devices: set[str]) -> dict[str, floa
 
 def cost(
     inputs: Inputs,
-    homes: dict[str, str],
+    sources: dict[str, str],
     at: dict[str, str],
     up: float | dict[str, float],
     down: float | dict[str, float],
     shared: bool = True,
 ) -> float:
     """The formula of `anabranch.placement.cost`, word for word."""
-    where = {**homes, **at}
-    devices = set(homes.values()) - {CLOUD}
+    where = {**sources, **at}
+    devices = set(where.values()) - {CLOUD}
     cu, cd = prices(up, devices), prices(down, devices)
     total = 0.0
     for u in {u for _, u, _ in inputs}:
@@ -38,15 +38,34 @@ def cost(
     return total
 
 
-def placements(inputs: Inputs, homes: dict[str, str]) -> Iterator[dict[str, str]]:
-    """Every placement in which a view is in the cloud or where one of its inputs is."""
+def with_readers(inputs: Inputs, readers: dict[str, dict[str, float | None]]) -> Inputs:
+    """A row more for everybody who reads a view."""
+    found = list(inputs)
+    for view, places in readers.items():
+        by_others = [r for _, u, r in inputs if u == view]
+        own = sum(r for w, _, r in inputs if w == view)
+        for place, rate in places.items():
+            usual = max(by_others) if by_others else own
+            found.append((f"reader of {view} at {place}", view, usual if rate is None else rate))
+    return found
+
+
+def reading(readers: dict[str, dict[str, float | None]]) -> dict[str, str]:
+    return {f"reader of {v} at {place}": place for v, places in readers.items() for place in places}
+
+
+def placements(
+    inputs: Inputs, sources: dict[str, str], pin: dict[str, str] | None = None
+) -> Iterator[dict[str, str]]:
+    """Every placement in which a view is in the cloud or where one of its inputs is, or pinned."""
+    pins = pin or {}
     below: dict[str, list[str]] = {}
     for w, u, _ in inputs:
         below.setdefault(w, []).append(u)
     order: list[str] = []
     waiting = dict(below)
     while waiting:
-        ready = [w for w, us in waiting.items() if all(u in homes or u in order for u in us)]
+        ready = [w for w, us in waiting.items() if all(u in sources or u in order for u in us)]
         order += ready
         for w in ready:
             del waiting[w]
@@ -56,7 +75,8 @@ def placements(inputs: Inputs, homes: dict[str, str]) -> Iterator[dict[str, str]
             yield dict(at)
             return
         w, *others = rest
-        options = {CLOUD} | {homes.get(u) or at[u] for u in below[w]}
+        options = {CLOUD} | {sources.get(u) or at[u] for u in below[w]}
+        options = {pins[w]} if w in pins else options
         for option in sorted(options):
             at[w] = option
             yield from go(others, at)
@@ -65,9 +85,16 @@ def placements(inputs: Inputs, homes: dict[str, str]) -> Iterator[dict[str, str]
     yield from go(order, {})
 
 
-def is_viable(inputs: Inputs, homes: dict[str, str], at: dict[str, str]) -> bool:
-    where = {**homes, **at}
-    for w in at:
+def is_viable(
+    inputs: Inputs,
+    sources: dict[str, str],
+    at: dict[str, str],
+    pin: dict[str, str] | None = None,
+) -> bool:
+    where = {**sources, **at}
+    if any(at[w] != place for w, place in (pin or {}).items()):
+        return False
+    for w in set(at) - set(pin or {}):
         if at[w] != CLOUD and at[w] not in [where[u] for v, u, _ in inputs if v == w]:
             return False
     return True
@@ -82,23 +109,27 @@ def fits(at: dict[str, str], capacity: dict[str, float], load: dict[str, float])
 
 def least_cost(
     inputs: Inputs,
-    homes: dict[str, str],
-    up: float | dict[str, float] = 1.0,
-    down: float | dict[str, float] = 1.0,
+    sources: dict[str, str],
+    upload_cost: float | dict[str, float] = 1.0,
+    download_cost: float | dict[str, float] = 1.0,
     capacity: dict[str, float] | None = None,
     load: dict[str, float] | None = None,
     shared: bool = True,
+    readers: dict[str, dict[str, float | None]] | None = None,
+    pin: dict[str, str] | None = None,
 ) -> float:
+    rows, stays = with_readers(inputs, readers or {}), reading(readers or {})
+    weights = {**(load or {}), **dict.fromkeys(stays, 0.0)}
     return min(
-        cost(inputs, homes, at, up, down, shared)
-        for at in placements(inputs, homes)
-        if capacity is None or fits(at, capacity, load or {})
+        cost(rows, sources, at, upload_cost, download_cost, shared)
+        for at in placements(rows, sources, {**(pin or {}), **stays})
+        if capacity is None or fits(at, capacity, weights)
     )
 
 
 def least_cost_with_core(
     inputs: Inputs,
-    homes: dict[str, str],
+    sources: dict[str, str],
     up: float | dict[str, float],
     down: float | dict[str, float],
     links: list[tuple[str, str, float]],
@@ -108,14 +139,14 @@ def least_cost_with_core(
     """Cloud views go to any core node; a stream pays each core link it crosses once a direction."""
     nodes = sorted({n for a, b, _ in links for n in (a, b)})
     best = float("inf")
-    for at in placements(inputs, homes):
-        star = cost(inputs, homes, at, up, down)
+    for at in placements(inputs, sources):
+        star = cost(inputs, sources, at, up, down)
         if star >= best:
             continue
         free = [w for w in at if at[w] == CLOUD]
         for chosen in itertools.product(nodes, repeat=len(free)):
             where = dict(zip(free, chosen, strict=True))
-            for name, place in {**homes, **at}.items():
+            for name, place in {**sources, **at}.items():
                 if place != CLOUD:
                     where[name] = attached[place]
                 elif name in sites:

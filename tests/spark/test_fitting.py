@@ -147,6 +147,50 @@ def test_the_verb_on_spark(spark: Any) -> None:
     assert found.timeout == pytest.approx(wanted.timeout, rel=1e-9)
 
 
+def orders(spark: Any) -> Any:
+    """Results of orders, under names that no verb guesses."""
+    return spark.sql(
+        """SELECT concat('o', id div 3) AS order_no, id div 3 % 10 <> 0 AS ok,
+           timestamp_millis(1700000000000 + 10000 * (id div 3)
+               + (500 + 20 * (id div 3 % 11)) * (id % 3)) AS resulted_at
+           FROM range(900)"""
+    )
+
+
+def test_a_fit_of_ones_own_columns_closes_windows(spark: Any) -> None:
+    frame = orders(spark)
+    said = {"key": "order_no", "time": "resulted_at"}
+    fit = ab.fit_windows(frame, **said)
+    assert fit.size == 3 and fit.timeout == pytest.approx(1.4, rel=0.1)
+    windows = ab.assemble(frame, **said, close=fit)
+    assert windows.filter("reason = 'full' AND count = 3").count() > 0.85 * 300
+    forms = ("ok", "ok = true", F.col("ok"), lambda sample: sample["ok"])
+    counts = {ab.fit_windows(frame, **said, complete=form).cut for form in forms}
+    assert counts == {ab.fit_windows(frame.toPandas(), **said, complete="ok").cut} != {0}
+    assert ab.fit_windows(frame, **said, complete=True).cut == 0
+
+
+def test_learning_by_what_comes_once_is_warned_of(spark: Any) -> None:
+    frame = orders(spark)
+    said = {"key": "order_no", "time": "resulted_at"}
+    with pytest.warns(
+        UserWarning, match="every value of 'order_no' was seen once, so ab.close.learned"
+    ):
+        ab.assemble(frame, **said, close=ab.close.learned())
+    again = frame.withColumn("order_no", F.lit("one"))
+    ab.assemble(
+        again, **said, close=ab.close.learned("1 second")
+    )  # a value that comes again and again
+
+
+def test_sessions_end_by_a_gap(spark: Any) -> None:
+    windows = ab.assemble(
+        orders(spark), key="order_no", time="resulted_at", close=ab.close.gap("5 seconds")
+    )
+    reasons = {row["reason"]: row["count"] for row in windows.groupBy("reason").count().collect()}
+    assert reasons == {"gap": 299, "flush": 1}
+
+
 def test_wrong_samples(spark: Any) -> None:
     frame = spark.sql("SELECT map('a', 1) AS m, 'x' AS k, 'now' AS ts, 1 AS at, id FROM range(1)")
     stream = spark.readStream.format("rate").load()
@@ -154,7 +198,10 @@ def test_wrong_samples(spark: Any) -> None:
         (lambda: ab.fit_windows(stream, key="value", time="timestamp"), "batch DataFrame"),
         (lambda: ab.fit_windows(frame, key="k"), "column 'ts' is string; the event time must be"),
         (lambda: ab.fit_windows(frame, key="m", time="at"), "key column 'm' is map<string,int>"),
-        (lambda: ab.fit_windows(frame, key="k", time="at", complete="ts"), "must be of truth"),
+        (
+            lambda: ab.fit_windows(frame, key="k", time="at", complete="ts"),
+            "must be true or false of a row, got values of type string",
+        ),
         (lambda: ab.fit_windows(frame, key="no", time="at"), "no column 'no'; the sample has m, k"),
         (lambda: ab.fit_windows(frame.select("id", "id"), key="id", time="id"), "several columns"),
         (lambda: ab.fit_windows(frame, settle="soon"), "settle must be a number of seconds"),

@@ -28,7 +28,7 @@ def test_pairs_cost_the_same_as_locally(spark: Any, down: float) -> None:
     from anabranch.spark.demand_pairs import pair_cost
 
     table = network(3)
-    placed = ab.place(spark.createDataFrame(table), up=1.0, down=down)
+    placed = ab.place_pairs(spark.createDataFrame(table), upload_cost=1.0, download_cost=down)
     graph = pair_graph(*(table[c] for c in table.columns), sources=120, up=1.0, down=down)
     plan = plan_graph(graph)
     assert plan.optimal and (down == 1.0 or plan.components)
@@ -43,7 +43,11 @@ def test_pairs_cost_the_same_as_locally(spark: Any, down: float) -> None:
 def test_streams_in_the_cloud_keep_nothing(spark: Any) -> None:
     rows = [("news", "p", 9.0, 1.0), ("p", "q", 5.0, 1.0)]
     frame = spark.createDataFrame(rows, "a string, b string, rate_a double, rate_b double")
-    placed = ab.place(frame, {"news": "cloud"}, up=1.0, down=1.0).orderBy("a").collect()
+    placed = (
+        ab.place_pairs(frame, {"news": "cloud"}, upload_cost=1.0, download_cost=1.0)
+        .orderBy("a")
+        .collect()
+    )
     assert [row["location"] for row in placed] == ["cloud", "p"]
 
 
@@ -54,6 +58,12 @@ def test_tables_are_planned_locally(spark: Any) -> None:
         spark.createDataFrame([("p", "P"), ("q", "cloud")], "source string, device string"),
     )
     assert plan.location == {"w": "P"} and plan.cost == 1.0
+    named = ab.place(
+        spark.createDataFrame(rows, "board string, feed string, mbit double"),
+        {"p": "P", "q": "cloud"},
+        columns={"view": "board", "input": "feed", "rate": "mbit"},
+    )
+    assert named.location == plan.location
 
 
 PAIRS = "a string, b string, rate_a double, rate_b double"
@@ -64,8 +74,8 @@ def test_a_result_with_new_rates_is_planned_again(spark: Any, down: float) -> No
     from pyspark.sql import functions as F
 
     frame = spark.createDataFrame([("ann", "bob", 10.0, 2.0), ("bob", "cy", 9.0, 10.0)], PAIRS)
-    first = ab.place(frame, down=down)
-    again = ab.place(first.withColumn("rate_a", F.lit(0.5)), down=down)
+    first = ab.place_pairs(frame, download_cost=down)
+    again = ab.place_pairs(first.withColumn("rate_a", F.lit(0.5)), download_cost=down)
     assert again.columns == first.columns == [*frame.columns, "location"]
     found = again.orderBy("a").select("location").collect()
     assert [row["location"] for row in found] == ["bob", "cy"]
@@ -76,7 +86,7 @@ def test_a_result_with_new_rates_is_planned_again(spark: Any, down: float) -> No
 def test_columns_of_any_name_are_kept(spark: Any, down: float) -> None:
     names = ["keeps_a", "a", "b", "level_a", "x.y", "rate_a", "rate_b", "stream", "tick`"]
     rows = [(1, "ann", "bob", 2, 3, 10.0, 9.0, 4, 5), (6, "bob", "cy", 7, 8, 10.0, 9.0, 9, 0)]
-    placed = ab.place(spark.createDataFrame(rows, names), down=down)
+    placed = ab.place_pairs(spark.createDataFrame(rows, names), download_cost=down)
     assert placed.columns == [*names, "location"]
     assert [tuple(row)[:-1] for row in placed.orderBy("a").collect()] == rows
 
@@ -84,39 +94,45 @@ def test_columns_of_any_name_are_kept(spark: Any, down: float) -> None:
 def test_columns_that_would_be_lost_are_refused(spark: Any) -> None:
     frame = spark.createDataFrame([("ann", "bob", 1.0, 1.0, 4.5)], f"{PAIRS}, Location double")
     with pytest.raises(ab.InvalidCall, match="no earlier plan: rename it"):
-        ab.place(frame)
+        ab.place_pairs(frame)
     with pytest.raises(ab.InvalidCall, match="are ours: rename '_anabranch_level_a'"):
-        ab.place(frame.withColumnRenamed("Location", "_anabranch_level_a"))
+        ab.place_pairs(frame.withColumnRenamed("Location", "_anabranch_level_a"))
 
 
-def test_bad_homes_and_streams_are_refused_at_the_call(spark: Any) -> None:
+def test_bad_sources_and_streams_are_refused_at_the_call(spark: Any) -> None:
     pairs = spark.createDataFrame([(1, 2, 1.0, 1.0)], PAIRS.replace("string", "int"))
     with pytest.raises(ab.InvalidCall, match="which are int: 'news'"):
-        ab.place(pairs, {"news": "cloud"})
+        ab.place_pairs(pairs, {"news": "cloud"})
     with pytest.raises(ab.InvalidCall, match="which are string: 5"):
-        ab.place(pairs.withColumns({c: pairs[c].cast("string") for c in "ab"}), {5: "cloud"})
+        ab.place_pairs(pairs.withColumns({c: pairs[c].cast("string") for c in "ab"}), {5: "cloud"})
     table = spark.createDataFrame([("w", "p", 1.0)], "view string, input string, rate double")
-    with pytest.raises(ab.InvalidCall, match="homes needs columns source, device; it has 'view'"):
+    with pytest.raises(
+        ab.InvalidCall, match="sources has no column 'source', 'device'; it has 'view'"
+    ):
         ab.place(table, table)
     ticks = spark.readStream.format("rate").load()
     stream = ticks.selectExpr("'w' AS view", "'p' AS input", "1.0 AS rate")
-    with pytest.raises(ab.InvalidCall, match=r"the DataFrame is streaming.*spark\.read"):
+    with pytest.raises(ab.InvalidCall, match=r"inputs is streaming.*spark\.read"):
         ab.place(stream, {"p": "P"})
-    homes = ticks.selectExpr("'p' AS source", "'P' AS device")
-    with pytest.raises(ab.InvalidCall, match="homes is streaming"):
-        ab.place(table, homes)
+    sources = ticks.selectExpr("'p' AS source", "'P' AS device")
+    with pytest.raises(ab.InvalidCall, match="sources is streaming"):
+        ab.place(table, sources)
 
 
 def test_bad_pairs_are_refused_by_name(spark: Any) -> None:
     schema = "a long, b long, rate_a double, rate_b double"
     frame = spark.createDataFrame([(1, 2, -1.0, 2.0), (3, 4, 1.0, 1.0), (4, 3, 1.0, 1.0)], schema)
     with pytest.raises(ab.InvalidCall, match="2 problems") as error:
-        ab.place(frame)
+        ab.place_pairs(frame)
     assert "(1, 2, -1.0, 2.0)" in str(error.value) and "(3, 4)" in str(error.value)
-    with pytest.raises(ab.InvalidCall, match="capacity is not for demand pairs"):
-        ab.place(frame, capacity={1: 1.0})
+    with pytest.raises(ab.InvalidCall, match="there is no capacity="):
+        ab.place_pairs(frame, capacity={1: 1.0})
+    with pytest.raises(ab.InvalidCall, match="pairs must be a Spark DataFrame, got list"):
+        ab.place_pairs([(1, 2, 1.0, 1.0)])
+    with pytest.raises(ab.InvalidCall, match=r"there is ab\.place_pairs"):
+        ab.place(frame, {1: 1})
     with pytest.raises(ab.InvalidCall, match="needs columns"):
-        ab.place(frame.select("a", "b"))
+        ab.place_pairs(frame.select("a", "b"))
 
 
 @pytest.mark.parametrize("down", [1.0, 0.1])
@@ -124,7 +140,7 @@ def test_planning_pairs_leaves_nothing_cached(spark: Any, down: float) -> None:
     """A planner that plans again each minute must not fill the storage memory."""
     frame = spark.createDataFrame([("ann", "bob", 10.0, 9.0), ("bob", "cy", 9.0, 10.0)], PAIRS)
     before = _cached(spark)
-    placed = ab.place(frame, down=down)
+    placed = ab.place_pairs(frame, download_cost=down)
     assert placed.count() == 2
     assert _cached(spark) == before
 
@@ -135,9 +151,9 @@ def _cached(spark: Any) -> tuple[int, bool]:
     return spark.sparkContext._jsc.getPersistentRDDs().size(), queries.isEmpty()
 
 
-def test_homes_may_be_a_spark_table_beside_views_in_memory(spark: Any) -> None:
-    homes = spark.createDataFrame([("p", "P"), ("q", "cloud")], "source string, device string")
-    assert ab.place([("w", "p", 10.0), ("w", "q", 2.0)], homes).location == {"w": "P"}
+def test_sources_may_be_a_spark_table_beside_views_in_memory(spark: Any) -> None:
+    sources = spark.createDataFrame([("p", "P"), ("q", "cloud")], "source string, device string")
+    assert ab.place([("w", "p", 10.0), ("w", "q", 2.0)], sources).location == {"w": "P"}
 
 
 @pytest.mark.parametrize(
@@ -151,11 +167,11 @@ def test_homes_may_be_a_spark_table_beside_views_in_memory(spark: Any) -> None:
 def test_columns_of_wrong_types_are_named(spark: Any, schema: str, row: Any, text: str) -> None:
     frame = spark.createDataFrame([] if row is None else [row], schema)
     with pytest.raises(ab.InvalidCall, match=text):
-        ab.place(frame)
+        ab.place_pairs(frame)
 
 
 @pytest.mark.parametrize("time_limit", [None, 0, float("nan"), "1"])
 def test_a_wrong_time_limit_is_refused_for_pairs_too(spark: Any, time_limit: Any) -> None:
     frame = spark.createDataFrame([], PAIRS)
     with pytest.raises(ab.InvalidCall, match="time_limit must be a number of seconds above 0"):
-        ab.place(frame, time_limit=time_limit)
+        ab.place_pairs(frame, time_limit=time_limit)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.assembly.knowledge.wilson import wilson_lower
+from anabranch.assembly.knowledge.wilson import wilson_lower, wilson_upper
 from anabranch.errors import InvalidCall, StateMismatch
 from tests.spark.events import CALL, events, expected, micros
 from tests.spark.feeds import SECOND, Feed
@@ -22,6 +22,7 @@ SCHEMA = """kind string, client long, seq int, revision int, opened timestamp, c
             duration double, count_ratio double"""
 PROMISES = {"a": "2 seconds", "b": 1.5}
 LIMITS = {"a": 2.0, "b": 1.5}
+BY_SHARE = {"complete": "count_ratio >= 1"}
 HOUR = 3600
 
 
@@ -62,7 +63,7 @@ def tallies(made: list[tuple[Any, ...]]) -> dict[Any, Counter]:
 
 def test_compliance_of_a_table(spark: Any) -> None:
     made = rows()
-    found = ab.sla(spark.createDataFrame(made, SCHEMA), PROMISES).collect()
+    found = ab.sla(spark.createDataFrame(made, SCHEMA), PROMISES, **BY_SHARE).collect()
     want = tallies(made)
     assert len(found) == len(want) > 4
     for row in found:
@@ -72,9 +73,12 @@ def test_compliance_of_a_table(spark: Any) -> None:
             tally["violated"],
             tally["unknown"],
         )
-        known = row["met"] + row["violated"]
-        assert row["compliance"] == pytest.approx(row["met"] / known)
-        assert row["lower"] == pytest.approx(wilson_lower(row["met"], known))
+        n, sure = row["instances"], row["met"] + row["violated"]
+        most = row["met"] + row["unknown"]
+        assert (row["low"], row["high"]) == pytest.approx((row["met"] / n, most / n))
+        assert row["compliance"] == (row["met"] / n if n == sure else None)
+        assert row["lower"] == pytest.approx(wilson_lower(row["met"], n))
+        assert row["upper"] == pytest.approx(wilson_upper(most, n))
         assert row["promised"] == LIMITS[row["service"]]
     assert any(row["unknown"] for row in found)
 
@@ -86,6 +90,87 @@ def test_what_is_complete_can_be_said(spark: Any) -> None:
     assert found and all(row["unknown"] == 0 for row in found)
 
 
+def orders(spark: Any) -> Any:
+    """Results of lab orders: 1 to 5 of each, a minute or so apart."""
+    return spark.sql(
+        """SELECT order % 2 AS ward, order, timestamp_seconds(1700000000 + 977 * order
+                  + part * (40 + 13 * (order % 7))) AS ts
+           FROM (SELECT id AS order, explode(sequence(0, id % 5)) AS part FROM range(200))"""
+    )
+
+
+def true_share(results: Any, limit: float) -> float:
+    spans = results.groupBy("order").agg(
+        ((F.max("ts").cast("double") - F.min("ts").cast("double")) <= limit).alias("met")
+    )
+    return float(spans.select(F.avg(F.col("met").cast("int"))).first()[0])
+
+
+def test_orders_of_several_sizes_are_bounded_not_guessed(spark: Any) -> None:
+    """What is below the usual size is not incomplete: the true share lies between the bounds."""
+    results = orders(spark)
+    share = true_share(results, 120)
+    assert 0.4 < share < 0.7
+    shape = {"key": ["ward", "order"]}
+    shapes = {"service": "ward", "period": "1000 days"}
+    for close in (
+        ab.close.learned("10 minutes"),
+        ab.close.gap("10 minutes"),
+        ab.close.after("10 minutes"),
+        ab.close.count(6, "10 minutes"),
+    ):
+        instances = ab.assemble(results, close=close, **shape).filter("reason <> 'flush'").cache()
+        total = ab.sla(instances, 120, **shapes)
+        sums = total.agg(*(F.sum(n) for n in ("met", "violated", "unknown", "instances"))).first()
+        met, violated, unknown, n = sums
+        assert met + violated + unknown == n > 190
+        assert unknown > 0 and met / n - 0.02 <= share <= (met + unknown) / n + 0.02
+        for row in total.collect():
+            assert row["compliance"] is None or not row["unknown"]
+        for complete in (True, "count >= 1", F.lit(True), lambda frame: frame["count"] > 0):
+            (row, other) = ab.sla(instances, "2 minutes", complete=complete, **shapes).collect()
+            assert row["unknown"] == other["unknown"] == 0
+            both = row["met"] + other["met"]
+            assert both / (row["instances"] + other["instances"]) == pytest.approx(share, abs=0.01)
+            assert row["low"] == row["high"] == row["compliance"]
+        instances.unpersist()
+
+
+def test_a_declared_size_and_an_end_marker_prove_it(spark: Any) -> None:
+    calls = spark.sql(
+        """SELECT 'a' AS kind, id div 3 AS client, timestamp_seconds(1700000000 + id) AS ts,
+           id % 3 = 2 AS last FROM range(30) WHERE id NOT IN (7, 11)"""
+    )
+    close = ab.close.count(3, "3 minutes")
+    found = ab.assemble(calls, key=["kind", "client"], close=close, keep="last")
+    declared = ab.sla(found, 5, period="1 day").first()
+    assert (declared["met"], declared["unknown"], declared["low"]) == (8, 2, 0.8)
+    marked = ab.sla(found, 5, period="1 day", complete="exists(items, x -> x.last)").first()
+    assert (marked["met"], marked["unknown"]) == (9, 1)
+    assert marked["high"] == 1 and marked["compliance"] is None
+
+
+def test_one_promise_for_all_and_columns_by_their_own_names(spark: Any, tmp_path: Path) -> None:
+    frame = instances_of(spark, "if(id < 3, 'a', 'b')")
+    for promise in ("1 second", 1, 1.0, timedelta(seconds=1)):
+        found = {r["service"]: r["met"] for r in ab.sla(frame, promise).collect()}
+        assert found == {"a": 2, "b": 0}
+    table = spark.createDataFrame([("b", 2.0)], "ward string, `at most` double")
+    shape = {"promise_columns": ("ward", "at most")}
+    (row,) = ab.sla(frame, table, **shape).collect()
+    assert (row["service"], row["promised"], row["met"]) == ("b", 2.0, 2)
+    assert ab.rank_services(frame, table, **shape).first()["service"] == "b"
+    known = ab.ServiceStats(tmp_path, table, complete="duration < 1.8", **shape)
+    known.update(frame)
+    summary = known.of("b")
+    assert (summary.met, summary.violated, summary.unknown) == (1, 1, 1)
+    assert (summary.low, summary.high, summary.compliance) == (1 / 3, 2 / 3, None)
+    (line,) = [r for r in known.table() if r["service"] == "b"]
+    assert (line["low"], line["high"]) == (1 / 3, 2 / 3)
+    with pytest.raises(InvalidCall, match="name yours, for example promise_columns="):
+        ab.sla(frame, table)
+
+
 def test_recommendation(spark: Any) -> None:
     made = [r for r in rows(seed=2) if r[3] == 0]
     frame = spark.createDataFrame(made, SCHEMA)
@@ -93,17 +178,20 @@ def test_recommendation(spark: Any) -> None:
     for row in made:
         if row[0] in LIMITS:
             tally[row[0]][verdict(row)] += 1
-    lower = {name: wilson_lower(t["met"], t["met"] + t["violated"]) for name, t in tally.items()}
-    found = ab.rank_services(frame, PROMISES).collect()
+    lower = {name: wilson_lower(t["met"], sum(t.values())) for name, t in tally.items()}
+    found = ab.rank_services(frame, PROMISES, **BY_SHARE).collect()
     assert [r["service"] for r in found] == sorted(lower, key=lambda s: -lower[s])
     assert {r["service"]: r["score"] for r in found} == pytest.approx(lower)
     worst = found[-1]["service"]
-    liked = ab.rank_services(frame, PROMISES, prefer={worst: 1.0}, weight=0.9).collect()
+    liked = ab.rank_services(frame, PROMISES, **BY_SHARE, prefer={worst: 1.0}, weight=0.9).collect()
     assert liked[0]["service"] == worst
     assert liked[0]["score"] == pytest.approx(0.1 * lower[worst] + 0.9)
-    assert len(ab.rank_services(frame, PROMISES, top=1).collect()) == 1
+    assert len(ab.rank_services(frame, PROMISES, **BY_SHARE, top=1).collect()) == 1
     now = max(micros(r[5]) for r in made) / SECOND
-    fading = {r["service"]: r for r in ab.rank_services(frame, PROMISES, decay="1 hour").collect()}
+    fading = {
+        r["service"]: r
+        for r in ab.rank_services(frame, PROMISES, **BY_SHARE, decay="1 hour").collect()
+    }
     for name in LIMITS:
         of = [r for r in made if r[0] == name and verdict(r) == "met"]
         weight = sum(np.exp((micros(r[5]) / SECOND - now) / 3600) for r in of)
@@ -117,11 +205,17 @@ def test_what_is_old_fades_beside_what_others_did_since(spark: Any) -> None:
         (name, n, 0, 0, t, t, 1.0, 1.0) for name, t in zip("ab", day, strict=True) for n in range(5)
     ]
     frame = spark.createDataFrame(made, SCHEMA)
-    found = {r["service"]: r for r in ab.rank_services(frame, PROMISES, decay="12 hours").collect()}
+    found = {
+        r["service"]: r
+        for r in ab.rank_services(frame, PROMISES, **BY_SHARE, decay="12 hours").collect()
+    }
     assert found["a"]["met"] == pytest.approx(5 * np.exp(-2)) and found["b"]["met"] == 5
     assert found["a"]["score"] == pytest.approx(wilson_lower(5 * np.exp(-2), 5 * np.exp(-2)))
     for decay in ("1 minute", "2 minutes 5 seconds", "1 microsecond"):  # nothing, next to nothing
-        found = {r["service"]: r for r in ab.rank_services(frame, PROMISES, decay=decay).collect()}
+        found = {
+            r["service"]: r
+            for r in ab.rank_services(frame, PROMISES, **BY_SHARE, decay=decay).collect()
+        }
         assert found["a"]["met"] < 1e-200 and found["a"]["score"] == pytest.approx(0, abs=1e-9)
         assert found["b"]["met"] == 5
 
@@ -130,7 +224,9 @@ def test_ties_go_to_the_service_with_more_instances(spark: Any) -> None:
     moment = datetime(2024, 1, 1)
     few = [("a", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(3)]
     many = [("b", n, 0, 0, moment, moment, 9.0, 1.0) for n in range(9)]
-    found = ab.rank_services(spark.createDataFrame(few + many, SCHEMA), PROMISES).collect()
+    found = ab.rank_services(
+        spark.createDataFrame(few + many, SCHEMA), PROMISES, **BY_SHARE
+    ).collect()
     assert [(r["service"], r["score"]) for r in found] == [("b", 0.0), ("a", 0.0)]
 
 
@@ -270,7 +366,8 @@ def instances_of(spark: Any, service: str = "'a'") -> Any:
     return spark.sql(
         f"""SELECT {service} AS kind, id AS client, 0 AS seq, 0 AS revision,
             timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
-            0.4D * (id + 1) AS duration, 1D AS count_ratio FROM range(6)"""
+            0.4D * (id + 1) AS duration, 1D AS count_ratio, 'complete' AS reason, 1 AS count,
+            1 AS expected FROM range(6)"""
     )
 
 
@@ -335,7 +432,8 @@ def test_rows_without_a_service_or_an_end_are_left_out(spark: Any, tmp_path: Pat
 
 
 def test_wrong_calls(spark: Any) -> None:
-    frame = spark.createDataFrame(rows(5), SCHEMA)
+    said = ("'complete' AS reason", "1 AS count", "1 AS expected")
+    frame = spark.createDataFrame(rows(5), SCHEMA).selectExpr("*", *said)
     tick = spark.readStream.format("rate").load()
     live = tick.selectExpr(
         "'a' AS kind",
@@ -343,6 +441,7 @@ def test_wrong_calls(spark: Any) -> None:
         "timestamp AS closed",
         "1D AS duration",
         "1D AS count_ratio",
+        *said,
     )
     dated = frame.withColumn("kind", F.lit(date(2024, 5, 1)))
     known = ab.ServiceStats("x")
@@ -357,19 +456,24 @@ def test_wrong_calls(spark: Any) -> None:
             lambda: ab.sla(frame, PROMISES, metric="kind"),
             "column 'kind' of instances is string; it",
         ),
-        (lambda: ab.sla(frame, PROMISES, complete=True), "complete must be a column such as"),
+        (lambda: ab.sla(frame, PROMISES, complete=5), "complete must be a condition: SQL text"),
+        (lambda: ab.sla(frame, PROMISES, complete="size >= 1"), "no condition on these columns"),
+        (lambda: ab.sla(frame, PROMISES, complete=F.col("kind")), "got values of type string"),
+        (lambda: ab.sla(frame.drop("reason"), PROMISES), "instances has no reason; say it with"),
+        (lambda: ab.sla(frame, "soon"), "promises: 'soon' is not a duration"),
+        (lambda: ab.sla(frame, frame, promise_columns="x"), "must be the names of two columns"),
         (lambda: ab.sla(frame, PROMISES, period="0 s"), "period must be longer than nothing"),
         (lambda: ab.sla(frame, PROMISES, period=None), "period: None is not a duration"),
         (lambda: ab.sla(dated, PROMISES), "promises names 'a', but column 'kind' is date"),
         (lambda: ab.sla(frame, {None: 1.0}), "promises names None, but column 'kind' is string"),
         (lambda: ab.sla(5, PROMISES), "instances must be a DataFrame of ab.assemble, got int"),
         (lambda: ab.sla(None, PROMISES), "instances must be a DataFrame of ab.assemble, got None"),
-        (lambda: ab.sla(frame, None), "promises must be {service: promised} or a DataFrame"),
-        (lambda: ab.sla(frame, [1]), "promises must be {service: promised} or a DataFrame"),
+        (lambda: ab.sla(frame, None), "promises must be {service: promised}, a DataFrame"),
+        (lambda: ab.sla(frame, [1]), "promises must be {service: promised}, a DataFrame"),
         (lambda: ab.sla(frame, frame), "promises has no column 'service'"),
         (
             lambda: ab.rank_services(frame, None),
-            "promises must be {service: promised} or a DataFrame",
+            "promises must be {service: promised}, a DataFrame",
         ),
         (
             lambda: ab.rank_services(frame, PROMISES, weight=2),
@@ -408,7 +512,7 @@ def test_wrong_calls(spark: Any) -> None:
         (lambda: ab.ServiceStats("x", period="0 s"), "period must be longer than nothing"),
         (lambda: ab.ServiceStats("x", period=None), "period: None is not a duration"),
         (lambda: ab.ServiceStats(None), "path must be a folder or the address of one, got None"),
-        (lambda: ab.ServiceStats("x", [1]), "promises must be {service: promised} or a DataFrame"),
+        (lambda: ab.ServiceStats("x", [1]), "promises must be {service: promised}, a DataFrame"),
         (lambda: ab.ServiceStats("x", service=5), "service must be the name of a column, got 5"),
         (lambda: known.update(None), "instances must be a DataFrame of ab.assemble, got None"),
         (lambda: known.update(frame, "x"), "batch must be the number of a micro-batch, got 'x'"),

@@ -77,8 +77,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     "window without unit": (
         {"window": "5"},
         [
-            "window: '5' is not a duration; write for example '60 seconds', "
-            "'1 minute 30 seconds' or a datetime.timedelta"
+            "window: '5' is not a duration; write for example '60 seconds', '1h30m' or a "
+            "datetime.timedelta; units are w, d, h, m, s, ms, us, ns and their names"
         ],
     ),
     "threshold is text": (

@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 from anabranch.assembly.fitting.sample import Floats
 from anabranch.errors import InvalidCall
 
-__all__ = ["CUT", "Columns", "Instances", "Rows", "micros", "read_instances", "resolve"]
+__all__ = ["COMPLETE", "CUT", "Columns", "Instances", "Rows", "micros", "read_instances", "resolve"]
 
 ASSEMBLED = ("count", "first_ts", "last_ts")
 """Columns by which rows of `ab.assemble` are known."""
@@ -22,6 +22,9 @@ ASSEMBLED = ("count", "first_ts", "last_ts")
 _WINDOW = ("seq", "opened")  # these tell the windows of one key apart
 _KEYS = ("kind", "instance_ts", "started", "client")
 _TIMES = ("event_ts", "ts", "time")
+COMPLETE = "_anabranch_complete"
+"""A column of ours that says which rows are complete."""
+
 CUT = ("evicted", "flush")
 """Reasons of windows that were closed before their time."""
 
@@ -183,8 +186,35 @@ def read_instances(
 ) -> Instances:
     """Group a pandas DataFrame or an Arrow table by instance; see `ab.fit_windows`."""
     names = _names(sample)
+    if complete is not None and not (isinstance(complete, str) and complete in names):
+        sample, complete = _judged(sample, complete), COMPLETE
+        names = _names(sample)
     columns = resolve(names, key, time, complete)
     return _rows(_table(sample, columns.read), columns).instances(settle)
+
+
+def _judged(sample: Any, complete: Any) -> Any:
+    """The sample with a column more that says which rows are complete."""
+    frame = sample if _is_pandas(sample) else sample.to_pandas()
+    forms = "a column, text such as 'count >= 3', or a function of the sample"
+    if not (callable(complete) or isinstance(complete, str) or complete is True):
+        raise InvalidCall("fit_windows", [f"complete must be {forms}, got {complete!r}"])
+    try:
+        found = complete(sample) if callable(complete) else complete
+        found = frame.eval(found) if isinstance(found, str) else found
+        truth = np.broadcast_to(np.asarray(found), len(frame))
+    except InvalidCall:
+        raise
+    except Exception as error:
+        have = ", ".join(map(str, frame.columns))
+        what = repr(complete) if isinstance(complete, str) else "it"
+        raise InvalidCall(
+            "fit_windows",
+            [f"complete must be {forms}; of a sample with {have}, {what} fails: {error}"],
+        ) from None
+    if truth.dtype.kind not in "biuf":
+        raise InvalidCall("fit_windows", [f"complete must be {forms}, got {complete!r}"])
+    return frame.assign(**{COMPLETE: truth})
 
 
 def _rows(table: pa.Table, columns: Columns) -> Rows:

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from anabranch.assembly import close
+from anabranch.assembly.closing import Closing
 from anabranch.assembly.fitting.distribution import Distribution, Floats
 from anabranch.assembly.fitting.erlang import HyperErlang
 from anabranch.assembly.fitting.hypererlang import fit_hyper_erlang
@@ -73,6 +75,13 @@ class WindowFit:
     def duration(self) -> str:
         """The timeout as a duration, rounded up to whole milliseconds."""
         return f"{math.ceil(self.timeout * 1000 - 1e-6)} milliseconds"
+
+    @property
+    def closing(self) -> Closing:
+        """The policy of these windows; ``close=fit`` says the same."""
+        # A window ends before its timeout, and the longest span that is to fit must fit.
+        longest = math.floor(self.timeout * 1000 + 1e-6) + 1
+        return close.count(self.size, f"{longest} milliseconds")
 
     @property
     def sizes(self) -> tuple[Floats, Floats]:

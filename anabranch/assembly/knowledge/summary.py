@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.assembly.knowledge.wilson import wilson_lower, wilson_upper
 from anabranch.calls import is_number
 from anabranch.errors import InvalidCall
 
@@ -171,10 +172,34 @@ class Summary:
         return self.complete / self.rated if self.rated else None
 
     @property
+    def judged(self) -> float:
+        """The weight of instances with a verdict."""
+        return self.met + self.violated + self.unknown
+
+    @property
+    def low(self) -> float | None:
+        """The share that kept the promise, if no unknown one did; None without a verdict."""
+        return self.met / self.judged if self.judged else None
+
+    @property
+    def high(self) -> float | None:
+        """The share that kept the promise, if every unknown one did; None without a verdict."""
+        return (self.met + self.unknown) / self.judged if self.judged else None
+
+    @property
     def compliance(self) -> float | None:
-        """The share of instances, of those that are known, that kept the promise."""
-        known = self.met + self.violated
-        return self.met / known if known else None
+        """The share that kept the promise; None where some are unknown: see `low`, `high`."""
+        return None if self.unknown else self.low
+
+    @property
+    def lower(self) -> float:
+        """The lower end of the 95 % Wilson interval of `low`."""
+        return wilson_lower(self.met, self.judged)
+
+    @property
+    def upper(self) -> float:
+        """The upper end of the 95 % Wilson interval of `high`."""
+        return wilson_upper(self.met + self.unknown, self.judged)
 
     def quantile(self, q: float) -> float | None:
         """A value within 1 % of the figure of rank q (0 to 1); None if there is no figure."""

@@ -12,6 +12,7 @@ from typing import Any
 
 from anabranch.correlation.emd.filters import read_filters
 from anabranch.correlation.emd.ground import Ground, read_ground
+from anabranch.errors import InvalidCall
 from anabranch.predicates import Compared, VectorMeasure
 
 __all__ = ["EmdMeasure", "emd"]
@@ -24,8 +25,7 @@ class EmdMeasure(VectorMeasure):
     ground: Ground = field(default_factory=lambda: Ground("line", None))
     filters: tuple[str, ...] = ()
     unit: bool = False
-    exact_scores: bool = False
-    wrong: tuple[str, ...] = ()
+    exact_scores: bool = True
 
     def __repr__(self) -> str:
         columns = repr(self.left)
@@ -40,10 +40,9 @@ class EmdMeasure(VectorMeasure):
 
     def problems_with(self, term: Compared) -> list[str]:
         """What is wrong with this measure in a comparison."""
-        found = [f"{term!r}: {text}" for text in self.wrong]
         if term.threshold < 0:
-            found.append(f"{term!r}: a distance is never negative, so compare with 0 or more")
-        return found
+            return [f"{term!r}: a distance is never negative, so compare with 0 or more"]
+        return []
 
 
 def emd(
@@ -55,7 +54,7 @@ def emd(
     normalize: str | None = "mass",
     scale: float | str | None = None,
     filters: str | Sequence[str] = "default",
-    scores: str = "bound",
+    scores: str = "exact",
     dim: int | None = None,
 ) -> EmdMeasure:
     """Earth Mover's Distance of two histograms (arrays of as many masses as there are bins).
@@ -79,9 +78,9 @@ def emd(
         ``"default"``, ``"paper"`` (EMD-DDSJ's chain), ``"head-sj"``, or a list of names. They
         change the cost, never the pairs.
     scores
-        A pair that an upper bound shows to match needs no exact distance: with ``"bound"`` its
-        score is that upper bound, with ``"exact"`` its distance, at the cost of solving it. On
-        lines and circles scores are always exact.
+        ``"exact"``: the score of a pair is its distance. ``"bound"`` is faster where bins have
+        coordinates or a matrix: a pair that an upper bound shows to match is not solved, and its
+        score is that upper bound. On lines and circles scores are always exact.
     dim
         The number of bins of a line or circle; needed for ``ab.ranges`` and to drop bad rows.
 
@@ -91,6 +90,11 @@ def emd(
     emd('hist', ground='line') <= 4
     >>> emd("hist", ground=[[0, 0], [0, 1], [1, 0]], scale="max") <= 0.1
     emd('hist', ground='points') <= 0.1
+    >>> emd("hist", ground="ring")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: emd cannot start: ground must be 'line', 'circle', positions of \
+the bins or a matrix of distances, got 'ring'
     """
     found, wrong = read_ground(ground, metric, scale, dim)
     names, more = read_filters(filters, found)
@@ -99,6 +103,8 @@ def emd(
         wrong.append(f"normalize must be 'mass' or None, got {normalize!r}")
     if not (isinstance(scores, str) and scores in ("bound", "exact")):
         wrong.append(f"scores must be 'bound' or 'exact', got {scores!r}")
+    if wrong:
+        raise InvalidCall("emd", wrong)
     bins = found.bins if dim is None else dim
     return EmdMeasure(
         "emd",
@@ -108,6 +114,5 @@ def emd(
         found,
         names,
         normalize is None,
-        isinstance(scores, str) and scores == "exact",
-        tuple(wrong),
+        scores == "exact",
     )

@@ -20,11 +20,12 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.placement.devices.prefix import prefix_rule
-from anabranch.placement.graph import ViewGraph, spread_rows
+from anabranch.placement.graph import FREE, ViewGraph, spread_rows
 
 __all__ = [
     "Externals",
     "Seats",
+    "pinned_seats",
     "recursion",
     "seat_costs",
     "seat_externals",
@@ -90,7 +91,8 @@ def seats(graph: ViewGraph) -> Seats:
         parent = np.arange(len(row)) + np.repeat(first - (np.cumsum(below) - below), below)
         view = graph.row_view[row].astype(np.int64)
         key = view * graph.devices + all_devices[parent]
-        keys, child = np.unique(key, return_inverse=True)
+        keys, child = np.unique(np.concatenate([key, _pinned(graph, rank)]), return_inverse=True)
+        child = child[: len(key)]
         view, device = keys // max(graph.devices, 1), keys % max(graph.devices, 1)
         held, at, held_sizes = np.unique(view, return_index=True, return_counts=True)
         starts[graph.sources + held] = count + at
@@ -104,6 +106,20 @@ def seats(graph: ViewGraph) -> Seats:
     joined = [np.concatenate(part) for part in zip(*links, strict=True)] if links else None
     parent, child, row = joined or [np.empty(0, np.int64)] * 3
     return Seats(np.concatenate(nodes), all_devices, np.concatenate(ranks), parent, child, row)
+
+
+def _pinned(graph: ViewGraph, rank: int) -> np.ndarray:
+    """Seats that views of a rank have because they are pinned there, as keys."""
+    views = np.flatnonzero((graph.pins >= 0) & (graph.ranks == rank))
+    keys: np.ndarray = views * graph.devices + graph.pins[views]
+    return keys
+
+
+def pinned_seats(graph: ViewGraph, found: Seats) -> tuple[np.ndarray, np.ndarray]:
+    """Seats that must be taken, and seats that must not, since their view is pinned."""
+    at = np.full(len(found.node), FREE, np.int64)
+    at[found.fixed :] = graph.pins[found.node[found.fixed :] - graph.sources]
+    return at == found.device, (at != FREE) & (at != found.device)
 
 
 def seat_externals(graph: ViewGraph, found: Seats, only: np.ndarray) -> Externals:

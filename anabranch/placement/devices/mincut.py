@@ -19,7 +19,7 @@ import numpy as np
 
 from anabranch.flow.process import njit
 from anabranch.placement.cost import rate_steps
-from anabranch.placement.devices.candidates import Seats, seat_externals
+from anabranch.placement.devices.candidates import Seats, pinned_seats, seat_externals
 from anabranch.placement.graph import ViewGraph
 
 __all__ = ["Network", "cut_devices", "smallest_side"]
@@ -82,7 +82,10 @@ def cut_devices(graph: ViewGraph, found: Seats, devices: np.ndarray) -> np.ndarr
     """The seats that each device of a mask takes by its own minimum cut."""
     network = Network()
     number = np.full(len(found.node), _SOURCE, np.int64)
-    free = np.flatnonzero(devices[found.device] & (np.arange(len(found.node)) >= found.fixed))
+    held, barred = pinned_seats(graph, found)
+    number[barred] = _SINK
+    open_seats = ~held & ~barred & (np.arange(len(found.node)) >= found.fixed)
+    free = np.flatnonzero(devices[found.device] & open_seats)
     number[free] = network.add_nodes(len(free))
     link = np.flatnonzero(devices[found.device[found.child]])
     parent, child, row = found.parent[link], found.child[link], found.row[link]
@@ -110,7 +113,9 @@ def cut_devices(graph: ViewGraph, found: Seats, devices: np.ndarray) -> np.ndarr
     network.add_levels(group, sink, number[seat], graph.rates[row], graph.down[device], False)
     taken = np.zeros(len(found.node), bool)
     taken[: found.fixed] = devices[found.device[: found.fixed]]
-    taken[free] = network.cut()[number[free]]
+    taken[held & devices[found.device]] = True
+    if len(free):
+        taken[free] = network.cut()[number[free]]
     return taken
 
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from anabranch.placement.devices.candidates import (
     Seats,
+    pinned_seats,
     recursion,
     seat_costs,
     seats,
@@ -21,7 +22,7 @@ from anabranch.placement.devices.candidates import (
 from anabranch.placement.devices.mincut import cut_devices
 from anabranch.placement.devices.prefix import sharing_devices, source_levels
 from anabranch.placement.devices.program import seat_program
-from anabranch.placement.graph import ViewGraph
+from anabranch.placement.graph import FREE, ViewGraph
 
 __all__ = ["METHODS", "LocalOptima", "local_optima"]
 
@@ -71,6 +72,8 @@ def local_optima(graph: ViewGraph, time_limit: float) -> LocalOptima:
     if not (graph.single_level and graph.shared):
         return _by_seats(graph, time_limit)
     special = sharing_devices(graph)
+    if graph.fixed is not None:
+        special[graph.devices_below(np.flatnonzero(graph.pins != FREE))] = True
     if graph.capacity is not None:
         several = np.diff(graph.sources_by_device.offsets) > 1
         special |= several & np.isfinite(graph.capacity)
@@ -101,6 +104,8 @@ def local_optima(graph: ViewGraph, time_limit: float) -> LocalOptima:
 def _by_seats(graph: ViewGraph, time_limit: float) -> LocalOptima:
     found = seats(graph)
     shares = sharing_seats(graph, found)
+    held, barred = pinned_seats(graph, found)
+    shares[found.device[held | barred]] = True
     taken, value = recursion(graph, found, shares)
     method = np.where(shares, CUT, RECURSION).astype(np.int8)
     rigid = np.zeros(graph.devices, bool)
@@ -137,6 +142,7 @@ def _unviable(graph: ViewGraph, found: Seats, taken: np.ndarray) -> np.ndarray:
     """Devices whose set is too heavy, or has a view that rests on nothing."""
     rests = np.zeros(len(found.node), bool)
     rests[: found.fixed] = True
+    rests |= pinned_seats(graph, found)[0]
     rests[found.child[taken[found.parent]]] = True
     wrong = np.zeros(graph.devices, bool)
     wrong[found.device[taken & ~rests]] = True

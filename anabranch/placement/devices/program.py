@@ -16,8 +16,8 @@ from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array
 
 from anabranch.placement.cost import link_costs, rate_steps
-from anabranch.placement.devices.candidates import Seats, seat_externals
-from anabranch.placement.graph import CLOUD, ViewGraph
+from anabranch.placement.devices.candidates import Seats, pinned_seats, seat_externals
+from anabranch.placement.graph import CLOUD, FREE, ViewGraph
 
 __all__ = ["Solution", "seat_program", "solve_binary"]
 
@@ -107,11 +107,14 @@ def seat_program(
         Seconds.
     """
     allowed = allowed.copy()
+    held, barred = pinned_seats(graph, found)
     allowed[: found.fixed] = False
+    allowed[held | barred] = False
     seats = np.flatnonzero(allowed)
     column = np.full(len(found.node), _NOTHING)
     column[seats] = np.arange(len(seats))
     column[: found.fixed] = _ONE
+    column[held] = _ONE
     program = _Program(len(seats))
     _charge_links(program, graph, found, column)
     _demand_viable(program, graph, found, column)
@@ -123,7 +126,7 @@ def seat_program(
         proved = proved and fits(graph, chosen)
         candidates += [chosen] if fits(graph, chosen) else []
     if not proved:
-        start = candidates[0] if candidates else np.full(graph.views, CLOUD, np.int32)
+        start = candidates[0] if candidates else graph.start
         candidates.append(descend(graph, found, allowed, start, time_limit))
     costs = [float(link_costs(graph, location).sum()) for location in candidates]
     best = int(np.argmin(costs))
@@ -141,11 +144,11 @@ def _charge_links(program: _Program, graph: ViewGraph, found: Seats, column: np.
     at = np.flatnonzero((parent != _NOTHING) & (rate > 0))
     program.charge(group[at], rate[at], graph.up[device[at]], parent[at], child[at])
     # Downloads of streams that the device could hold itself.
-    at = np.flatnonzero((child >= 0) & (parent != _ONE) & (rate > 0))
+    at = np.flatnonzero((child != _NOTHING) & (parent != _ONE) & (rate > 0))
     program.charge(group[at], rate[at], graph.down[device[at]], child[at], parent[at])
     # Downloads of everything else.
     external = seat_externals(graph, found, np.ones(len(graph.inputs), bool))
-    at = np.flatnonzero((column[external.seat] >= 0) & (graph.rates[external.row] > 0))
+    at = np.flatnonzero((column[external.seat] != _NOTHING) & (graph.rates[external.row] > 0))
     seat, row = external.seat[at], external.row[at]
     device = found.device[seat]
     stream = np.asarray(graph.inputs[row] if graph.shared else row, np.int64)
@@ -174,7 +177,10 @@ def _demand_viable(program: _Program, graph: ViewGraph, found: Seats, column: np
     device = found.device[seats]
     load, limit = graph.load[found.node[seats] - graph.sources], graph.capacity[device]
     devices = np.unique(device[np.isfinite(limit)])
-    rows = program.at_least(np.full(len(devices), -1.0))
+    pinned = graph.pins >= 0
+    used = np.bincount(graph.pins[pinned], graph.load[pinned], graph.devices)[devices]
+    full = np.maximum(graph.capacity[devices], 1e-300)
+    rows = program.at_least(np.minimum(used / full, 1.0) - 1.0)
     tied = np.flatnonzero(np.isfinite(limit) & (load > 0))
     part = np.full(len(tied), 2.0)
     light = load[tied] <= limit[tied]
@@ -251,7 +257,7 @@ def viable(graph: ViewGraph, location: np.ndarray) -> np.ndarray:
         rests = at[graph.inputs[rows]] == location[graph.row_view[rows]]
         held = np.zeros(graph.views, bool)
         held[graph.row_view[rows[rests]]] = True
-        location[views[~held[views]]] = CLOUD
+        location[views[~held[views] & (graph.pins[views] == FREE)]] = CLOUD
     return location
 
 
@@ -265,6 +271,6 @@ def fits(graph: ViewGraph, location: np.ndarray) -> bool:
 
 
 def _locations(graph: ViewGraph, found: Seats, taken: np.ndarray) -> np.ndarray:
-    location = np.full(graph.views, CLOUD, np.int32)
+    location = graph.start
     location[found.node[taken] - graph.sources] = found.device[taken]
     return viable(graph, location)

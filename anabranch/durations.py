@@ -1,0 +1,129 @@
+"""Durations as people, Spark and Polars write them, in whole microseconds."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+from decimal import Decimal
+
+__all__ = ["Duration", "describe", "microseconds"]
+
+Duration = str | timedelta
+
+_UNITS: dict[str, int | Decimal] = {
+    "ns": Decimal("0.001"),
+    "nanosecond": Decimal("0.001"),
+    "us": 1,
+    "microsecond": 1,
+    "ms": 1_000,
+    "millisecond": 1_000,
+    "s": 1_000_000,
+    "sec": 1_000_000,
+    "second": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "minute": 60_000_000,
+    "h": 3_600_000_000,
+    "hr": 3_600_000_000,
+    "hour": 3_600_000_000,
+    "d": 86_400_000_000,
+    "day": 86_400_000_000,
+    "w": 604_800_000_000,
+    "week": 604_800_000_000,
+}
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_INTERVAL = re.compile(r"interval\s+(.*)", re.IGNORECASE)
+# SQL's literals, '10' SECONDS and '1 02:03:04.5' DAY TO SECOND.
+_QUOTED = re.compile(r"'([^']*)'\s*(.*)")
+_CLOCK = re.compile(r"(?:(\d+) )?(\d+):(\d+):(\d+(?:\.\d+)?)")
+
+
+def microseconds(duration: Duration) -> int:
+    """Whole microseconds of `duration`.
+
+    Examples
+    --------
+    >>> microseconds("60 seconds"), microseconds("2d"), microseconds("1h30m")
+    (60000000, 172800000000, 5400000000)
+    >>> microseconds("1 minute 30 seconds")
+    90000000
+    >>> microseconds("INTERVAL 10 SECONDS"), microseconds("INTERVAL '1 00:00:01' DAY TO SECOND")
+    (10000000, 86401000000)
+    >>> microseconds(timedelta(milliseconds=5))
+    5000
+    >>> microseconds("soon")
+    Traceback (most recent call last):
+        ...
+    ValueError: 'soon' is not a duration; write for example '60 seconds', '1h30m' or a \
+datetime.timedelta; units are w, d, h, m, s, ms, us, ns and their names (weeks, days, hours, \
+minutes, seconds, ...)
+    """
+    if isinstance(duration, timedelta):
+        if getattr(duration, "nanoseconds", 0):  # of pandas; less than one microsecond
+            raise ValueError(_refusal(duration))
+        return (duration.days * 86_400 + duration.seconds) * 1_000_000 + duration.microseconds
+    if not isinstance(duration, str):
+        raise ValueError(_refusal(duration))
+    text = _plain(duration)
+    total, end = Decimal(0), 0
+    while end < len(text):
+        part = _PART.match(text, end)
+        factor = None if part is None else _factor(part.group(2).lower())
+        if part is None or factor is None:
+            raise ValueError(_refusal(duration))
+        total += Decimal(part.group(1)) * factor
+        end = part.end()
+    if not end or total != total.to_integral_value():
+        raise ValueError(_refusal(duration))
+    return int(total)
+
+
+def _plain(duration: str) -> str:
+    """What SQL says of an interval, without its words and quotes."""
+    found = _INTERVAL.fullmatch(duration.strip())
+    text = found[1] if found else duration
+    if found and (quoted := _QUOTED.fullmatch(text)):
+        inside, unit = quoted[1].strip(), quoted[2].strip().lower()
+        if clock := _CLOCK.fullmatch(inside):
+            days, hours, minutes, seconds = clock.groups(default="0")
+            if unit in ("day to second", "hour to second", ""):
+                return f"{days} d {hours} h {minutes} m {seconds} s"
+        return f"{inside} {unit}"
+    return text
+
+
+def _factor(unit: str) -> int | Decimal | None:
+    """Microseconds of a unit; names, not letters, have a plural."""
+    found = _UNITS.get(unit)
+    if found is None and len(unit) > 2 and unit != "mss":
+        found = _UNITS.get(unit.removesuffix("s"))
+    return found
+
+
+def describe(us: int) -> str:
+    """`us` microseconds in the largest unit that holds them whole.
+
+    Examples
+    --------
+    >>> describe(90_000_000), describe(60_000_000), describe(0)
+    ('90 seconds', '1 minute', '0 seconds')
+    """
+    if us == 0:
+        return "0 seconds"
+    names = ("week", "day", "hour", "minute", "second", "millisecond", "microsecond")
+    for name in names:
+        count, rest = divmod(us, int(_UNITS[name]))
+        if rest == 0:
+            return f"{count} {name}" + ("" if abs(count) == 1 else "s")
+    raise AssertionError("every integer is a whole number of microseconds")
+
+
+def _refusal(got: object) -> str:
+    also = ""
+    if isinstance(got, str) and re.search(r"\d\s*(mo|months?|q|y|years?)\b", got, re.IGNORECASE):
+        also = "; months and years are not always as long: say days"
+    return (
+        f"{got!r} is not a duration; write for example '60 seconds', '1h30m' or a "
+        "datetime.timedelta; units are w, d, h, m, s, ms, us, ns and their names (weeks, days, "
+        f"hours, minutes, seconds, ...){also}"
+    )

@@ -1,0 +1,105 @@
+"""`metrics`: the figures of a running query."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any
+
+from anabranch.errors import InvalidCall
+from anabranch.spark.frames import is_frame, kind_of
+from anabranch.spark.metrics import VERBS, batch_metrics, counts_of, reports_of
+from anabranch.spark.totals import since_start
+
+__all__ = ["metrics"]
+
+_RATES = (
+    "comparisons_per_second",
+    "copies_per_row",
+    "pruned",
+    "slowest_worker_seconds",
+    "mean_worker_seconds",
+)
+_STATE = ("state_rows", "state_bytes")
+_HELD = {
+    "correlate": _STATE,
+    "nearest": _STATE,
+    "assemble": ("open_windows", "remembered", "waiting_rows", *_STATE),
+}
+
+
+def metrics(query: Any) -> dict[str, Any]:
+    """The latest figures of a streaming query that correlates, finds neighbours or assembles.
+
+    Every verb has ``verb, batch, seconds, rows_in, late_rows, rejected_rows, state_rows,
+    state_bytes, watermark`` (as Spark writes it), ``workers`` (all figures of each worker) and
+    ``total``, and what is its own:
+
+    ===========  ===================================================================================
+    correlate    ``pairs, comparisons, comparisons_per_second, copies_per_row``; ``pruned`` (by
+                 filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
+    nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under interest
+                 routing ``sent_at_once, sent_later`` (copies to owners of queries), ``withheld``
+                 (at first), ``dropped`` (for good)
+    assemble     ``instances, revisions, timeouts, evicted, open_windows, remembered, waiting_rows``
+    ===========  ===================================================================================
+
+    Counts are those of the newest micro-batch that did work: batches in which only timers fire are
+    passed over. State is that of now. ``total`` counts since this run of the query was started; a
+    restart begins anew. A query of several verbs has the figures of the others under ``"also"``.
+
+    Examples
+    --------
+    >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
+    17
+    """
+    recent = getattr(query, "recentProgress", None) if not is_frame(query) else None
+    if recent is None:
+        raise InvalidCall(
+            "metrics",
+            [
+                "metrics takes the running query, query = result.writeStream...start(), got "
+                f"{kind_of(query)}"
+            ],
+        )
+    totals = since_start(query, recent)
+    found = [_figures(verb, recent, totals.get(verb, {})) for verb in VERBS]
+    found = [figures for figures in found if figures]
+    if len(found) < 2:
+        return found[0] if found else {}
+    return {**found[0], "also": found[1:]}
+
+
+def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict[str, Any]:
+    """Figures of one verb: counts of the newest batch that did work, state of now."""
+    state: dict[tuple[str, int], Any] = {}
+    latest: dict[str, Any] = {}
+    seen: dict[str, Any] = {}
+    mark = None
+    for progress in recent:
+        loads = reports_of(progress, verb)
+        mark = dict(getattr(progress, "eventTime", None) or {}).get("watermark", mark)
+        if not loads:
+            continue
+        # A worker may report twice in a batch: for its rows, then for its timer.
+        state.update(((load.operator, load.worker), load) for load in loads)
+        counts = counts_of(progress, verb)
+        seen = {
+            "verb": verb,
+            "batch": progress.batchId,
+            "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
+            **counts,
+            **({} if verb == "assemble" else _rates(progress, loads)),
+            "workers": [asdict(load) for load in loads],
+        }
+        if any(counts.values()):
+            latest = seen
+    if not seen:
+        return {}
+    held = {name: sum(getattr(load, name) for load in state.values()) for name in _HELD[verb]}
+    return {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
+
+
+def _rates(progress: Any, loads: list[Any]) -> dict[str, Any]:
+    figures = batch_metrics(progress, loads, {})
+    return {name: figures[name] for name in _RATES}

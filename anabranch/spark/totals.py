@@ -1,0 +1,109 @@
+"""Counts of a query since it was started, and one plain line when it stops on an error of ours.
+
+Spark remembers the last 100 reports of a query and no more, so sums over them fall. A session has
+one listener that adds up what its queries report.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import weakref
+from collections import Counter, OrderedDict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+from anabranch.spark.metrics import counts_of, verbs_of
+
+__all__ = ["follow", "since_start"]
+
+_LOG = logging.getLogger("anabranch")
+_RUNS = 64  # that a session remembers
+_OURS = re.compile(r"anabranch\.errors\.(\w+): (.*)")
+
+
+@dataclass
+class _Run:
+    """What one run of a query has reported, up to a batch."""
+
+    last: int = -1
+    totals: dict[str, Counter[str]] = field(default_factory=dict)
+
+    def add(self, progress: Any) -> None:
+        """Count a micro-batch; one that was counted already changes nothing."""
+        verbs = verbs_of(progress)
+        if not verbs or int(progress.batchId) <= self.last:
+            return
+        self.last = int(progress.batchId)
+        for verb in verbs:
+            self.totals.setdefault(verb, Counter()).update(counts_of(progress, verb))
+
+
+class _Listener(StreamingQueryListener):
+    """Counts the micro-batches of all queries of a session."""
+
+    def __init__(self) -> None:
+        self.runs: OrderedDict[str, _Run] = OrderedDict()
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to do: a query shows what it is by its first metrics."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """Add up what the micro-batch did."""
+        progress = event.progress
+        if verbs_of(progress):
+            self.runs.setdefault(str(progress.runId), _Run()).add(progress)
+            while len(self.runs) > _RUNS:
+                self.runs.popitem(last=False)
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Say in one line what stopped it, if that was an error of ours."""
+        if line := plain_line(event.exception):
+            _LOG.error("query %s stopped: %s", event.id, line)
+
+
+def plain_line(trace: str | None) -> str | None:
+    """The error of ours inside a trace of Spark, on one line.
+
+    Examples
+    --------
+    >>> plain_line("Traceback ... anabranch.errors.StateMismatch: begun with k='5'")
+    "StateMismatch: begun with k='5'"
+    >>> plain_line("java.lang.Error") is None
+    True
+    """
+    found = _OURS.search(trace or "")
+    return f"{found[1]}: {found[2]}" if found else None
+
+
+_LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
+
+
+def follow(spark: SparkSession) -> None:
+    """Have the queries of a session counted from now on."""
+    if spark not in _LISTENERS:
+        listener = _Listener()
+        spark.streams.addListener(listener)
+        _LISTENERS[spark] = listener
+
+
+def since_start(query: Any, recent: Iterable[Any]) -> Mapping[str, Mapping[str, int]]:
+    """What a run has counted, by verb; `recent` are the reports that Spark remembers.
+
+    Listeners hear a little later: what they have not heard of yet is among the recent ones.
+    """
+    known = [heard.runs.get(str(query.runId)) for heard in list(_LISTENERS.values())]
+    run = _Run()
+    for found in known:
+        if found is not None and found.last > run.last:
+            run = _Run(found.last, {verb: Counter(c) for verb, c in found.totals.items()})
+    for progress in recent:
+        run.add(progress)
+    return run.totals

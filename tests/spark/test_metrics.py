@@ -1,0 +1,137 @@
+"""Figures of running queries: true totals, no empty batches, one shape for every verb."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+import anabranch as ab
+from anabranch.assembly.kernel import AssembleLoad
+from anabranch.errors import InvalidCall
+from anabranch.flow.load import Load
+from anabranch.spark.totals import _Listener, plain_line
+
+ALWAYS = {
+    *("verb", "batch", "seconds", "rows_in", "late_rows", "rejected_rows"),
+    *("state_rows", "state_bytes", "watermark", "workers", "total"),
+}
+
+
+def progress(batch: int, verb: str, load: Any) -> Any:
+    return SimpleNamespace(
+        runId="run",
+        batchId=batch,
+        durationMs={"triggerExecution": 500},
+        eventTime={"watermark": "2024-01-01T00:00:00.000Z"},
+        observedMetrics={f"anabranch_{verb}_1a2b": {"load": [load.to_json()]}},
+    )
+
+
+def query(*reports: Any) -> Any:
+    return SimpleNamespace(runId="run", recentProgress=list(reports))
+
+
+def test_an_empty_timer_batch_is_never_the_newest() -> None:
+    work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3, state_rows=7)
+    timer = Load(0, state_rows=4)
+    found = ab.metrics(query(progress(0, "correlate", work), progress(1, "correlate", timer)))
+    assert (found["batch"], found["rows_in"], found["comparisons"]) == (0, 7, 10)
+    assert found["state_rows"] == 4  # of now
+    assert found["watermark"] == "2024-01-01T00:00:00.000Z"
+
+
+def test_every_verb_has_the_same_shape() -> None:
+    work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3)
+    held = AssembleLoad(0, rows=9, instances=2, watermark=1)
+    found = {
+        verb: ab.metrics(query(progress(0, verb, held if verb == "assemble" else work)))
+        for verb in ("correlate", "nearest", "assemble")
+    }
+    for verb, figures in found.items():
+        assert figures.keys() >= ALWAYS and figures["verb"] == verb
+        assert figures["total"].keys() <= figures.keys()
+    assert found["nearest"]["hits"] == 3 and "pairs" not in found["nearest"]
+    assert (found["assemble"]["rows_in"], found["assemble"]["late_rows"]) == (9, 1)
+    both = progress(0, "correlate", work)
+    both.observedMetrics |= progress(0, "assemble", held).observedMetrics
+    several = ab.metrics(query(both))
+    assert several["verb"] == "correlate" and several["also"][0]["instances"] == 2
+
+
+def test_totals_outlive_what_spark_remembers() -> None:
+    """Spark forgets; the listener has counted, and what it has not heard of yet is added once."""
+    import anabranch.spark.totals as totals
+
+    class Session:
+        """Anything that can be referred to weakly."""
+
+    session, listener = Session(), _Listener()
+    totals._LISTENERS[session] = listener
+    reports = [progress(n, "correlate", Load(0, rows_left=1, pairs=2)) for n in range(250)]
+    for report in reports[:240]:
+        listener.onQueryProgress(SimpleNamespace(progress=report))
+    found = ab.metrics(query(*reports[150:]))
+    assert found["total"]["pairs"] == 2 * 250 and found["total"]["rows_in"] == 250
+    assert ab.metrics(query(*reports[150:])) == found
+
+
+def test_what_stopped_a_query_is_said_on_one_line(caplog: Any) -> None:
+    trace = (
+        "org.apache.spark.SparkException: Job aborted\nTraceback (most recent call last):\n  File"
+        "\nanabranch.errors.StateMismatch: this checkpoint was begun with window='10 seconds', and "
+        "the call now says window='5 seconds': put it back, or begin a new checkpoint\n\tat org"
+    )
+    line = plain_line(trace)
+    assert line is not None and line.startswith("StateMismatch: this checkpoint was begun with win")
+    with caplog.at_level(logging.ERROR, "anabranch"):
+        _Listener().onQueryTerminated(SimpleNamespace(id="7", exception=trace))
+        _Listener().onQueryTerminated(SimpleNamespace(id="8", exception=None))
+    assert [r.getMessage() for r in caplog.records] == [f"query 7 stopped: {line}"]
+
+
+def test_metrics_of_what_is_no_query(spark: Any) -> None:
+    for wrong, name in ((spark.range(1), "pyspark.DataFrame"), (5, "int"), (None, "NoneType")):
+        with pytest.raises(InvalidCall, match=f"takes the running query, .*got {name}"):
+            ab.metrics(wrong)
+    with pytest.raises(InvalidCall, match=r"left must be a Spark DataFrame, got pandas\.DataFrame"):
+        ab.correlate(pd.DataFrame(), spark.range(1))
+
+
+def test_a_restart_under_another_window_is_named(spark: Any, tmp_path: Path, caplog: Any) -> None:
+    rows = spark.sql(
+        "SELECT id, timestamp_seconds(1700000000 + id) AS ts, id % 3 AS k FROM range(9)"
+    )
+    rows.write.parquet(str(tmp_path / "rows"))
+
+    def run(window: str) -> Any:
+        stream = spark.readStream.schema(rows.schema).parquet(str(tmp_path / "rows"))
+        found = ab.correlate(
+            stream, stream, where=ab.same("k"), window=window, watermark="1 second"
+        )
+        started = (
+            found.writeStream.format("noop")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start()
+        )
+        started.awaitTermination(300)
+        return started
+
+    first = run("10 seconds")
+    figures = ab.metrics(first)
+    assert figures["verb"] == "correlate" and figures["total"]["rows_in"] == 18
+    assert figures["watermark"].startswith("2023-11-14T22:13:")
+    rows.write.mode("append").parquet(str(tmp_path / "rows"))
+    with caplog.at_level(logging.ERROR, "anabranch"):
+        with pytest.raises(Exception, match="window='10 seconds', and the call now says window='5"):
+            run("5 seconds")
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()
+    assert any(
+        "StateMismatch: this checkpoint was begun with window='10 seconds'" in r.getMessage()
+        for r in caplog.records
+    )
