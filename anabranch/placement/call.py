@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.corenet import CoreNetwork, core_problems, place_on_core
 from anabranch.placement.pinning import Wishes
 from anabranch.placement.placement import Placement, plan_graph
@@ -16,11 +16,10 @@ from anabranch.placement.reading import DOWNLOAD_COST, OWN, UPLOAD_COST, read_gr
 from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, is_cost, read_table
 from anabranch.placement.templates import Materialised
 
-__all__ = ["place", "read_tables", "renamed_problems", "time_limit_problems"]
-
-_RENAMED = {"homes": "sources", "up": "upload_cost", "down": "download_cost"}
+__all__ = ["place", "read_tables", "time_limit_problems"]
 
 
+@renamed(homes="sources", up="upload_cost", down="download_cost")
 def place(
     inputs: Any,
     sources: Any = None,
@@ -35,7 +34,6 @@ def place(
     shared: bool = True,
     core: CoreNetwork | None = None,
     time_limit: float = 30.0,
-    **others: Any,
 ) -> Placement:
     """The best plan for tables in memory: `ab.place` without Spark, and with the same parameters.
 
@@ -48,7 +46,7 @@ def place(
         ...
     anabranch.errors.InvalidCall: place cannot start: up= is now called upload_cost=
     """
-    problems = renamed_problems(others)
+    problems: list[str] = []
     if isinstance(inputs, Materialised):
         if sources is not None:
             problems.append("sources come with the template: leave them out")
@@ -72,14 +70,6 @@ def place(
         raise InvalidCall("place", problems)
     plan = plan_graph(graph, time_limit)
     return plan if core is None else _with_core(plan, core)
-
-
-def renamed_problems(others: Mapping[str, Any]) -> list[str]:
-    """What to say of arguments that there are not, or not any more."""
-    return [
-        f"{name}= is now called {_RENAMED[name]}=" if name in _RENAMED else f"there is no {name}="
-        for name in others
-    ]
 
 
 def time_limit_problems(time_limit: Any) -> list[str]:

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.placement import call
-from anabranch.placement.call import renamed_problems
 from anabranch.placement.corenet import CoreNetwork
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, listed
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["place", "place_pairs"]
 
 
+@renamed(homes="sources", up="upload_cost", down="download_cost")
 def place(
     inputs: Any,
     sources: Any = None,
@@ -36,7 +36,6 @@ def place(
     shared: bool = True,
     core: CoreNetwork | None = None,
     time_limit: float = 30.0,
-    **others: Any,
 ) -> Placement:
     """Decide which views run on which device and which in the cloud, at the least traffic.
 
@@ -75,8 +74,6 @@ def place(
         Sites behind the cloud, see `CoreNetwork`. Readers and pins may name a site.
     time_limit
         Seconds for each integer program, which only conflicts and capacities need.
-    **others
-        None: names of earlier versions are refused with the present ones.
 
     Returns
     -------
@@ -120,7 +117,7 @@ def place(
     >>> plan.location, plan.cost
     ({'hq_board': 'cloud'}, 18.0)
     """
-    problems = renamed_problems(others) + column_problems(columns)
+    problems = column_problems(columns)
     problems += _stream_problems({"inputs": inputs, "sources": sources})
     if problems:
         raise InvalidCall("place", problems)
@@ -146,6 +143,7 @@ def place(
     )
 
 
+@renamed(homes="sources", up="upload_cost", down="download_cost")
 def place_pairs(
     pairs: DataFrame,
     sources: Mapping[Any, str] | None = None,
@@ -153,7 +151,6 @@ def place_pairs(
     download_cost: float = 0.5,
     *,
     time_limit: float = 30.0,
-    **others: Any,
 ) -> DataFrame:
     """Place views over two streams each, planned by Spark: as many as there are.
 
@@ -171,8 +168,6 @@ def place_pairs(
         Cost per unit sent from and to a device, one for all devices.
     time_limit
         Seconds for each integer program.
-    **others
-        None: names of earlier versions are refused with the present ones.
 
     Returns
     -------
@@ -190,7 +185,7 @@ def place_pairs(
     >>> found.orderBy("a").select("a", "b", "location").collect()
     [Row(a='ann', b='bob', location='ann'), Row(a='bob', b='cy', location='cloud')]
     """
-    problems = renamed_problems(others) + _stream_problems({"pairs": pairs})
+    problems = _stream_problems({"pairs": pairs})
     if not is_frame(pairs):
         problems.append(
             f"pairs must be a Spark DataFrame, got {type(pairs).__name__}; for tables in memory "
