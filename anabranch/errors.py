@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
+from inspect import signature
 from typing import ParamSpec, TypeVar
 
 __all__ = [
@@ -87,7 +88,7 @@ back, or begin a new checkpoint
 
 
 def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Refuse arguments by the names that they once had, and say the present ones.
+    """Refuse arguments by names that there are not: say the present ones of former ones.
 
     Examples
     --------
@@ -98,14 +99,27 @@ def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     Traceback (most recent call last):
         ...
     anabranch.errors.InvalidCall: correlate cannot start: late= is now called watermark=
+    >>> correlate(water="10 seconds")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: correlate cannot start: there is no water=; there is watermark=
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        known = signature(function).parameters
+        listed = ", ".join(f"{name}=" for name in known)
+
         @wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            former = [f"{name}= is now called {now[name]}=" for name in kwargs if name in now]
-            if former:
-                raise InvalidCall(function.__name__, former)
+            wrong = [
+                f"{name}= is now called {now[name]}="
+                if name in now
+                else f"there is no {name}=; there is {listed}"
+                for name in kwargs
+                if name not in known
+            ]
+            if wrong:
+                raise InvalidCall(function.__qualname__.removesuffix(".__init__"), wrong)
             return function(*args, **kwargs)
 
         return checked

@@ -18,7 +18,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from anabranch.calls import MISSING
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.cost import link_costs
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import is_cost, listed
@@ -65,15 +65,10 @@ class Switcher:
     {'w': 'Q'}
     """
 
-    def __init__(
-        self, plan: Placement, move_cost: float | Mapping[Any, float] = MISSING, **others: Any
-    ) -> None:
-        if others or move_cost is MISSING:
-            problems = [
-                "price= is now called move_cost=" if name == "price" else f"there is no {name}="
-                for name in others
-            ]
-            raise InvalidCall("Switcher", problems or ["move_cost= is missing, for example 5"])
+    @renamed(price="move_cost")
+    def __init__(self, plan: Placement, move_cost: float | Mapping[Any, float] = MISSING) -> None:
+        if move_cost is MISSING:
+            raise InvalidCall("Switcher", ["move_cost= is missing, for example 5"])
         if not isinstance(plan, Placement):
             problem = f"plan must come from ab.place, got {type(plan).__name__}"
             raise InvalidCall("Switcher", [problem])

@@ -148,7 +148,7 @@ def test_windows_close_while_all_inputs_are_silent(spark: Any, tmp_path: Path) -
         idle="1 second",
     )
     (row,) = first_rows(result, tmp_path)
-    assert (row["reason"], row["count"], row["opened"]) == ("timeout", 1, now)
+    assert (row["reason"], row["count"], row["opened"]) == ("gap", 1, now)
 
 
 def test_processing_time(spark: Any, tmp_path: Path) -> None:

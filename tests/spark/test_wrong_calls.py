@@ -78,7 +78,8 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"window": "5"},
         [
             "window: '5' is not a duration; write for example '60 seconds', '1h30m' or a "
-            "datetime.timedelta; units are w, d, h, m, s, ms, us, ns and their names"
+            "datetime.timedelta; units are w, d, h, m, s, ms, us, ns and their names (weeks, days, "
+            "hours, minutes, seconds, ...)"
         ],
     ),
     "threshold is text": (
