@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from anabranch.neighbours.interest.routing import selective
     from anabranch.placement import CoreNetwork, Placement, Switcher, feed, template
     from anabranch.plans.controller import adaptive
-    from anabranch.plans.hashed import broadcast, grid, ssp
+    from anabranch.plans.hashed import broadcast, grid, keyed, ssp
     from anabranch.plans.log import PlanLog
     from anabranch.plans.ranges import ranges
     from anabranch.plans.segments import csp, segments
@@ -64,6 +64,7 @@ __all__ = [
     "segments",
     "grid",
     "ranges",
+    "keyed",
     "selective",
     "adaptive",
     # the same by the names of the ViCo paper
@@ -113,7 +114,7 @@ _HOME = {
     "anabranch.neighbours.interest.routing": "selective",
     "anabranch.placement": "CoreNetwork Placement Switcher feed template",
     "anabranch.plans.controller": "adaptive",
-    "anabranch.plans.hashed": "broadcast grid ssp",
+    "anabranch.plans.hashed": "broadcast grid keyed ssp",
     "anabranch.plans.log": "PlanLog",
     "anabranch.plans.segments": "csp segments",
     "anabranch.plans.ranges": "ranges",

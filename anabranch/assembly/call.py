@@ -55,6 +55,7 @@ class Assembly:
     by_arrival: bool
     key_types: tuple[str, ...] = ()
     keep_types: tuple[str, ...] = ()
+    drop_bad_rows: bool = True
 
     @property
     def settings(self) -> dict[str, str]:
@@ -107,6 +108,7 @@ class _Given:
     watermark: Any = None
     max_open: Any = None
     clock: Any = "event"
+    bad_rows: Any = "drop"
 
 
 def plan_assembly(schemas: Sequence[Schema], **options: Any) -> tuple[Assembly | None, list[str]]:
@@ -140,6 +142,7 @@ ab.close.learned(), got '8 seconds'"]
     kind = _kind(check, keys, close)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     most = None if given.max_open is None else check.whole("max_open", given.max_open)
+    drops = check.choice("bad_rows", given.bad_rows, ("drop", "fail")) == "drop"
     arriving = check.choice("clock", given.clock, ("event", "processing")) == "processing"
     if arriving and given.watermark is not None:
         check.say("watermark= is about event time: leave it out with clock='processing'")
@@ -159,6 +162,7 @@ ab.close.learned(), got '8 seconds'"]
         by_arrival=arriving,
         key_types=tuple(types[name] for name in keys),
         keep_types=tuple(types[name] for name in kept),
+        drop_bad_rows=drops,
     )
     return call, []
 

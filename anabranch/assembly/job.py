@@ -31,7 +31,7 @@ class AssembleJob:
     def settings(self) -> Mapping[str, str]:
         """What must stay the same for open windows to keep their meaning."""
         policy = {"close": repr(self.call.closing), "max_open": str(self.call.max_open)}
-        return {**self.call.settings, **policy, "buckets": str(self.buckets)}
+        return {**self.call.settings, **policy, "plan": f"ab.keyed({self.buckets})"}
 
     @property
     def stays(self) -> tuple[int, ...]:

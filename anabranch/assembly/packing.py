@@ -34,7 +34,7 @@ class EventPacking:
     streaming: bool = False
 
     def pack(self, batch: pa.RecordBatch, live: Any = None) -> Packed:
-        """The cells of one batch; rows without time or key are counted."""
+        """The cells of one batch; rows without time or key are refused, or counted."""
         faults = self._faults(batch)
         rejected = faults.count
         if rejected:
@@ -66,7 +66,8 @@ class EventPacking:
 
     def _faults(self, batch: pa.RecordBatch) -> Faults:
         t = batch.column("t")
-        faults = Faults("event of", batch.column("k0"), drop=True)
+        drop, name = self.call.drop_bad_rows, self.call.key[0]
+        faults = Faults("event", batch.column("k0"), drop, name, "assembled")
         faults.where(t.is_null(), f"time column {self.call.time!r} is null")
         for number, name in enumerate(self.call.key):
             faults.where(batch.column(f"k{number}").is_null(), f"key column {name!r} is null")

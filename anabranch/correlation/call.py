@@ -223,12 +223,12 @@ def _check_plan(check: Check, plan: Any, where: Predicate | None) -> None:
     if isinstance(plan, Routing):
         check.say(
             f"plan {plan} is for {plan.verb}; correlate takes ab.broadcast(...), ab.segments(...), "
-            "ab.grid(...) or ab.ranges(...)"
+            "ab.grid(...), ab.ranges(...) or ab.keyed(...)"
         )
     elif not isinstance(plan, Plan):
         check.say(
             "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
-            f"ab.ranges(...), got {plan!r}"
+            f"ab.ranges(...), ab.keyed(...), got {plan!r}"
         )
     elif where is not None and not where.problems() and (problem := _misfit(plan, where)):
         check.say(problem)

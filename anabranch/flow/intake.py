@@ -49,8 +49,10 @@ class Faults:
 or pass bad_rows='drop' to leave such rows out (a stream counts them)
     """
 
-    def __init__(self, label: str, ids: pa.Array, drop: bool) -> None:
-        self.label, self.ids, self.drop = label, ids, drop
+    def __init__(
+        self, label: str, ids: pa.Array, drop: bool, name: str = "id", use: str = "compared"
+    ) -> None:
+        self.label, self.ids, self.drop, self.name, self.use = label, ids, drop, name, use
         self.bad: np.ndarray | None = None
         self.reasons: dict[str, int] = {}
         self._first: dict[str, np.ndarray] = {}
@@ -82,7 +84,8 @@ or pass bad_rows='drop' to leave such rows out (a stream counts them)
         places = np.flatnonzero(rows)
         if not self.drop:
             raise BadRow(
-                f"{self.label} with id {self._id(places[0])} cannot be compared: {reason}; repair "
+                f"{self.label} with {self.name} {self._id(places[0])} cannot be {self.use}: "
+                f"{reason}; repair "
                 "the input, or pass bad_rows='drop' to leave such rows out (a stream counts them)"
             )
         self.reasons[reason] = self.reasons.get(reason, 0) + len(places)

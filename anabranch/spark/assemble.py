@@ -25,10 +25,11 @@ from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
-from anabranch.calls import FLOATING, MISSING, Duration, is_whole, microseconds
+from anabranch.calls import FLOATING, MISSING, Duration, microseconds
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
+from anabranch.plans.hashed import Keyed
 from anabranch.spark.carriage import carry_problems
 from anabranch.spark.frames import (
     ASSEMBLY_KEY,
@@ -48,7 +49,7 @@ _LOG = logging.getLogger("anabranch")
 __all__ = ["assemble"]
 
 
-@renamed(late="watermark", collect="keep")
+@renamed(late="watermark", collect="keep", buckets="plan")
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
@@ -61,7 +62,8 @@ def assemble(
     max_open: int | None = None,
     clock: str = "event",
     idle: Duration | None = None,
-    buckets: int | None = None,
+    plan: Keyed | None = None,
+    bad_rows: str = "drop",
 ) -> DataFrame:
     """Instances: the events of each key, gathered in windows that close by a policy.
 
@@ -71,7 +73,7 @@ def assemble(
         One or several streaming (or batch) DataFrames of the same columns; they are united.
     key
         The columns that together name an instance, such as ``["page", "client"]``. Rows in which
-        one of them, or the time, is null are left out and counted.
+        one of them, or the time, is null belong to no instance: see `bad_rows`.
     close
         When a window closes: ``ab.close.count(13, "22 seconds")``, ``ab.close.learned()``,
         ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``; or what
@@ -95,8 +97,12 @@ def assemble(
     idle
         Streaming, event time: the wall clock less this moves the watermark too, so that windows
         close while all inputs are silent. For live data only.
-    buckets
-        Into how many parts the keys are split; by default the number of shuffle partitions.
+    plan
+        ``ab.keyed(workers)``: into how many parts the keys are split; by default as many as there
+        are shuffle partitions.
+    bad_rows
+        Rows without a key or a usable time: ``"drop"`` leaves them out, warns of those of a table
+        and counts those of a stream; ``"fail"`` stops at the first and names it.
 
     Returns
     -------
@@ -141,20 +147,20 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         watermark=watermark,
         max_open=max_open,
         clock=clock,
+        bad_rows=bad_rows,
     )
     problems += mixed_problems(named) or _clock_problems(streaming, watermark, clock, idle)
     if clock != "processing":
         problems += lateness_problems(named, dict.fromkeys(named, time), watermark)
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
-    if buckets is not None and not is_whole(buckets):
-        problems.append(f"buckets must be a whole number of at least 1, or None, got {buckets!r}")
+    problems += _plan_problems(plan)
     if call is not None:
         problems += carry_problems("column", frames[0], [*call.key, *call.keep])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
     _warn_of_kinds_seen_once(call, frames, streaming)
-    count = int(buckets or partitions(frames[0].sparkSession))
+    count = plan.workers if plan is not None else partitions(frames[0].sparkSession)
     packed = [
         frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
             Packer(EventPacking(call, number, count, streaming)), PACKED
@@ -203,6 +209,15 @@ def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], stream
         )
 
 
+def _plan_problems(plan: Any) -> list[str]:
+    """What is wrong with a plan: keys go to one worker each, and to all workers alike."""
+    if plan is None or (isinstance(plan, Keyed) and plan.weights is None):
+        return []
+    if isinstance(plan, Keyed):
+        return ["plan: assemble spreads keys evenly: leave weights out"]
+    return [f"plan must be ab.keyed(workers), which sends a key to one worker, got {plan!r}"]
+
+
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
     """The newest time of all tables, at which windows that are still open are flushed."""
     newest, rejected = None, 0
@@ -215,7 +230,7 @@ def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
         rejected += found[1]
         if found[0] is not None:
             newest = found[0] if newest is None else max(newest, found[0])
-    if rejected:
+    if rejected and call.drop_bad_rows:
         warnings.warn(
             f"{rejected} rows have no {' or no '.join((call.time, *call.key))}, which belong to no "
             "instance and are left out",

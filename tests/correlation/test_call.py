@@ -127,7 +127,7 @@ def problems(**changes):
             {"plan": "grid"},
             [
                 "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
-                "ab.ranges(...), "
+                "ab.ranges(...), ab.keyed(...), "
                 "got 'grid'"
             ],
         ),
@@ -181,7 +181,7 @@ def test_a_routing_of_another_verb_is_refused():
     )
     assert problems == [
         "plan selective(4) is for ab.nearest, whose queries tell what may matter; correlate takes "
-        "ab.broadcast(...), ab.segments(...), ab.grid(...) or ab.ranges(...)"
+        "ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...) or ab.keyed(...)"
     ]
 
 

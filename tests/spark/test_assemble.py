@@ -240,6 +240,9 @@ def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> Non
     assert ab.metrics(query)["total"]["rows_in"] == 36
     with pytest.warns(UserWarning, match="4 rows have no"):
         ab.assemble(feed.tables(spark), **SHAPE, close=close)
+    refused = ab.assemble(feed.tables(spark), **SHAPE, close=close, bad_rows="fail")
+    with pytest.raises(Exception, match=r"event with page .* cannot be assembled: key column '"):
+        refused.collect()
 
 
 @pytest.mark.slow
@@ -298,7 +301,9 @@ WRONG = {
     "idle= moves the watermark of a stream": {"idle": "1 second"},
     "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "watermark": "1 second"},
     "time must be a column name, got ['ts']": {"time": ["ts"]},
-    "buckets must be a whole number": {"buckets": 0, "watermark": "1 second"},
+    "plan must be ab.keyed(workers)": {"plan": ab.grid(2, 2), "watermark": "1 second"},
+    "leave weights out": {"plan": ab.keyed(2, weights=[1, 2]), "watermark": "1 second"},
+    "bad_rows must be": {"bad_rows": "keep", "watermark": "1 second"},
     "close must be a policy": {"close": 5, "watermark": "1 second"},
 }
 

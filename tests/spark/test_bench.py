@@ -158,11 +158,11 @@ def test_assemble_by_the_clock_across_restarts(policy: str, restarts: set[int]) 
     assert len(want) > 4
 
 
-def test_another_number_of_buckets_at_a_restart_is_named() -> None:
+def test_an_assembly_with_another_number_of_workers_is_named() -> None:
     run = Assembling(shape(), close=ab.close.gap("3 seconds"), **PAGES).run([[visit(1, 0, 1)]])
-    with pytest.raises(StateMismatch, match=r"begun with buckets='2'.*now says buckets='3'"):
-        run.restarted(buckets=3).run([[visit(n, 1, n) for n in range(9)]])
-    again = run.restarted(buckets=2).run([[visit(1, 1, 2)], [visit(2, 9, 3)], []])
+    with pytest.raises(StateMismatch, match=r"plan='ab.keyed\(2\)'.*now says plan='ab.keyed\(3\)'"):
+        run.restarted(workers=3).run([[visit(n, 1, n) for n in range(9)]])
+    again = run.restarted(workers=2).run([[visit(1, 1, 2)], [visit(2, 9, 3)], []])
     assert instances(again) == [(1, at(4), "timeout", [1, 2])]
 
 

@@ -62,7 +62,7 @@ def test_instances(spark: Any, tmp_path: Path) -> None:
         rows = with_instants(feed.streams(spark)[0])
         close, keep = ab.close.gap("3 seconds", remember="9 seconds"), ["id", "more"]
         call: dict[str, Any] = {"key": ["room", "seen"], "close": close, "keep": keep}
-        feed.run(ab.assemble(rows, **call, watermark="1 second", buckets=2))
+        feed.run(ab.assemble(rows, **call, watermark="1 second", plan=ab.keyed(2)))
 
     with settings(spark, **EAST):
         run()

@@ -299,7 +299,7 @@ class Assembling(OnBench):
     def _check(self) -> None:
         call = dict(self.call)
         self.schema = call.pop("schema")
-        self.buckets = call.pop("buckets", 2)
+        self.buckets = call.pop("workers", 2)
         found, problems = plan_assembly([simple_types(self.schema)], **call)
         if found is None:
             raise InvalidCall("assemble", problems)
