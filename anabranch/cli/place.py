@@ -236,8 +236,9 @@ class _Call:
 
     def price(self, name: str) -> float:
         """The cost that holds for devices that have none of their own."""
-        given = self.options.get(name, 1.0 if name == "upload_cost" else 0.5)
-        return float(given) if not isinstance(given, dict) else float(given.get(None, 1.0))
+        usual = 1.0 if name == "upload_cost" else 0.5
+        given = self.options.get(name, usual)
+        return float(given.get(None, usual) if isinstance(given, dict) else given)
 
     @property
     def ratio(self) -> float | None:
