@@ -84,7 +84,7 @@ def plans(page: Paper) -> None:
         ("grid", "grid(2, 2)", [0, 1], [1, 3], "left: a grid row\nright: a grid column"),
         ("segments", "segments(4)", [1], [1, 2], "left: by time segment\nright: those in reach"),
         ("ranges", "ranges(4)", [2], [1, 2], "left: by histogram key\nright: those in reach"),
-        ("keyed", "keyed (ab.same)", [3], [3], "both: by the key\n"),
+        ("keyed", "keyed(4)", [3], [3], "both: by the key\n"),
     ]
     for number, (name, title, left, right, words) in enumerate(cases):
         x = number * 2.0
