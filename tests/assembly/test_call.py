@@ -83,7 +83,7 @@ def test_what_splits_open_instances_is_named(changes: dict, was: str, now: str) 
     assert was in before and now in after
 
 
-def test_the_head_and_parts_of_a_learned_policy_are_kept() -> None:
+def test_the_kind_and_parts_of_a_learned_policy_are_kept() -> None:
     one = settings_of(close=ab.close.learned(kind="client"))
     assert one["learned by"] == "client in 1 parts"
     assert changed_settings(one, settings_of(close=ab.close.learned("1 s", kind="client"))) is None

@@ -264,7 +264,7 @@ def test_a_late_invocation_is_a_revision_and_holds_only_what_is_new() -> None:
     assert (again["seq"], again["first"], [r["t"] for r in again["items"]]) == (0, 9, [9])
 
 
-def test_a_learned_head_closes_at_its_degree() -> None:
+def test_a_learned_kind_closes_at_its_size() -> None:
     bucket = Bucket(close.learned("50 us", risk=0.2, after=4, remember="5 us"))
     rows = [event(3 * n, 100 * n + d) for n in range(20) for d in (1, 2, 5)]
     bucket.step(rows, 0)

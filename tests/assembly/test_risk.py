@@ -54,7 +54,7 @@ def test_the_risk_is_kept(regime: str, risk: float) -> None:
     assert early.mean() < 1.2 * risk + 3 * np.sqrt(risk / len(early))
 
 
-def test_a_head_that_is_always_alike_waits_for_nothing() -> None:
+def test_a_kind_that_is_always_alike_waits_for_nothing() -> None:
     for regime in (REGIMES["always seven"], lambda r: np.empty(0)):
         early, reasons = settled(regime, 0.01)
         assert not early.any() and {CAUSES[reason] for reason in reasons} == {"complete"}

@@ -97,7 +97,7 @@ def test_tables(spark: Any, tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_hot_head_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
+def test_a_hot_kind_is_spread_over_buckets(spark: Any, tmp_path: Path) -> None:
     """There is one page only: its keys go to several buckets, each of which learns."""
     batches = events(4, rows=50, pages=1, clients=60, seed=5)
     closing = ab.close.learned("300 ms", risk=0.4, after=4, spread=8)
