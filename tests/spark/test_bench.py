@@ -132,13 +132,13 @@ def test_assemble_steps_and_restarts_in_another_zone_and_its_timers_close(zones:
 
 
 @pytest.mark.parametrize("restarts", [set(), {1}, {1, 2, 3, 4, 5}])
-@pytest.mark.parametrize("policy", ["count or timeout", "session", "wait"])
+@pytest.mark.parametrize("policy", ["count or timeout", "gap", "after"])
 def test_assemble_by_the_clock_across_restarts(policy: str, restarts: set[int]) -> None:
     """Windows close by the time of micro-batches, with rows or without, in whichever process."""
     closing = {
         "count or timeout": ab.close.count(3, "2500 ms"),
-        "session": ab.close.gap("1200 ms", remember="2 seconds"),
-        "wait": ab.close.after("2 seconds", remember="3 seconds"),
+        "gap": ab.close.gap("1200 ms", remember="2 seconds"),
+        "after": ab.close.after("2 seconds", remember="3 seconds"),
     }[policy]
     call = {"key": ["page", "seen"], "keep": ["n", "more"], "clock": "processing"}
     run, book = Assembling(shape(), close=closing, **call), Twin(closing, by_arrival=True)
@@ -150,7 +150,7 @@ def test_assemble_by_the_clock_across_restarts(policy: str, restarts: set[int]) 
         run = run.restarted() if number in restarts else run
         run.run([rows], [clock])
         # The twin goes through keys in order, as buckets go through their hashes.
-        given = [{**r, "key": r["page"], "head": 0, "end": r["t"], "stream": 0} for r in rows]
+        given = [{**r, "key": r["page"], "kind": 0, "end": r["t"], "stream": 0} for r in rows]
         for each in book.step([{**r, "tie": n} for n, r in enumerate(given)], clock * 1000):
             items = [item["n"] for item in each["items"]]
             want.append((each["key"], each["closed"], each["reason"], items))

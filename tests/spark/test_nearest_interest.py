@@ -101,7 +101,11 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
         (stream, {"control": None}, "needs control=, a directory"),
         (stream, {"method": "probabilistic"}, "needs method='exact', got 'probabilistic'"),
         (stream, {"rows": 10}, "needs windows of time"),
-        (stream, {"usual_count": 0}, "expected must be a whole number of at least 1"),
+        (
+            stream,
+            {"objects_per_window": 0},
+            "objects_per_window must be a whole number of at least 1",
+        ),
         (table, {"watermark": None, "control": None}, "is for streaming: use ab.broadcast"),
     ):
         with pytest.raises(ab.InvalidCall, match=message):
