@@ -59,4 +59,4 @@ def test_an_assembly_that_goes_by_watermarks_of_its_inputs_now(kind: Any) -> Non
     workers.job = job(None)
     found = workers.step(0, [packed([event(1, 13), event(1, 21)])], 40)
     assert [tuple(row[n] for n in ("reason", "count")) for batch in found
-            for row in batch.to_pylist()] == [("timeout", 2), ("timeout", 1)]  # fmt: skip
+            for row in batch.to_pylist()] == [("gap", 2), ("gap", 1)]  # fmt: skip

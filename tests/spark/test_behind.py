@@ -107,7 +107,7 @@ def test_an_aggregate_is_assembled(spark: Any, tmp_path: Path) -> None:
     gap = 3 * SECOND // 2
     close = ab.close.count(2, "1500 ms")
     query = feed.run(ab.assemble(rows, key="room", close=close, keep="m"))
-    assert ab.metrics(query)["total"]["late"] == 0
+    assert ab.metrics(query)["total"]["late_rows"] == 0
     mark = query.lastProgress["eventTime"]["watermark"]
     windows: dict[str, list[list[Any]]] = {}
     for ident, t, m in sorted(told_rows(feed, spark, mark), key=lambda row: row[1]):

@@ -120,12 +120,12 @@ def test_assemble_steps_and_restarts_in_another_zone_and_its_timers_close(zones:
     # One row beyond the years that nanoseconds hold: time goes on, and timers close the rest.
     run.run([[visit(3, 0, 99, FAR)], [], []])
     want = [
-        (0, at(7), "timeout", [0, 10, 20]),
-        (1, at(5.5), "timeout", [1, 11]),
+        (0, at(7), "gap", [0, 10, 20]),
+        (1, at(5.5), "gap", [1, 11]),
         (1, at(6), "late", [31]),
-        (2, at(3), "timeout", [2]),
-        (2, at(10), "timeout", [22]),
-        (3, at(3), "timeout", [3]),
+        (2, at(3), "gap", [2]),
+        (2, at(10), "gap", [22]),
+        (3, at(3), "gap", [3]),
     ]
     assert instances(run) == want
     assert sum(run.bench.state_rows().values()) == 1, "the row of the far future waits"
@@ -163,7 +163,7 @@ def test_an_assembly_with_another_number_of_workers_is_named() -> None:
     with pytest.raises(StateMismatch, match=r"plan='ab.keyed\(2\)'.*now says plan='ab.keyed\(3\)'"):
         run.restarted(workers=3).run([[visit(n, 1, n) for n in range(9)]])
     again = run.restarted(workers=2).run([[visit(1, 1, 2)], [visit(2, 9, 3)], []])
-    assert instances(again) == [(1, at(4), "timeout", [1, 2])]
+    assert instances(again) == [(1, at(4), "gap", [1, 2])]
 
 
 # ---------------------------------------------------------------- correlate

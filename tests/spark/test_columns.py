@@ -59,13 +59,12 @@ def test_a_missing_window_is_named(spark: Any) -> None:
 
 
 def test_objects_per_window_is_used_or_refused(spark: Any, tmp_path: Any) -> None:
-    rows = spark.sql(ROWS).selectExpr("id", "at AS ts", "payload.v AS v") wanted = spark.sql("SELECT
-    'q' AS query_id, array(0F, 1F) AS v") call = {"by": "v", "k": 1, "window": "1 hour",
-    "objects_per_window": 200} with pytest.raises(InvalidCall, match="objects_per_window= would have
-    no effect: without control="):
+    rows = spark.sql(ROWS).selectExpr("id", "at AS ts", "payload.v AS v")
+    wanted = spark.sql("SELECT 'q' AS query_id, array(0F, 1F) AS v")
+    call = {"by": "v", "k": 1, "window": "1 hour", "objects_per_window": 200}
+    with pytest.raises(InvalidCall, match="objects_per_window= would have no effect: without"):
         ab.nearest(rows, wanted, **call)
-    with pytest.raises(InvalidCall, match=r"objects_per_window= would have no effect: plan=.*
-    already"):
+    with pytest.raises(InvalidCall, match=r"would have no effect: plan=.* already"):
         ab.nearest(rows, wanted, plan=ab.broadcast(2), **call)
 
 

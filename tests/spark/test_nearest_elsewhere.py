@@ -59,4 +59,4 @@ def test_through_spark_connect(
         figures = run.finish()
     judged(spark, feed, objects, queries)
     assert figures["total"]["rows_in"] == 7 * 30 + 1
-    assert figures["total"]["pairs"] == feed.output(spark).count()
+    assert figures["total"]["hits"] == feed.output(spark).count()
