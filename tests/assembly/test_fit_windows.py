@@ -152,11 +152,11 @@ def test_what_is_complete_is_said_in_several_ways():
         {"kind": np.repeat(np.arange(100), 3), "ts": np.arange(300) * 2.0, "n": np.arange(300)}
     )
     cut = {
-        form: ab.fit_windows(table, complete=form).cut
+        form: ab.fit_windows(table, complete=form).incomplete
         for form in ("n >= 30", lambda sample: sample["n"] >= 30, True)
     }
     assert sorted(cut.values()) == [0, 10, 10]
-    assert ab.fit_windows(pa.Table.from_pandas(table), complete="n >= 30").cut == 10
+    assert ab.fit_windows(pa.Table.from_pandas(table), complete="n >= 30").incomplete == 10
     for wrong, says in (
         ("m >= 3", "'m >= 3' fails"),
         (lambda sample: "x" * 3, "fails"),

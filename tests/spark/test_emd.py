@@ -81,7 +81,7 @@ def test_any_metric_in_batch_and_stream_with_figures(spark: Any, tmp_path: Path)
     assert figures["solved"] >= figures["pairs"]  # exact scores solve every match
     assert figures["pruned"]["key"] > 0
     assert sum(worker["solved"] for worker in figures["workers"]) == figures["solved"]
-    assert any(sum(worker["spans"]) > 0 for worker in figures["workers"])
+    assert any(sum(worker["ranges"]) > 0 for worker in figures["workers"])
 
 
 def test_a_bad_histogram_stops_the_query_by_name() -> None:
