@@ -1,7 +1,7 @@
-"""A driver that joins by Earth Mover's Distance under spans whose cuts move, to be killed.
+"""A driver that joins by Earth Mover's Distance under ranges whose cuts move, to be killed.
 
 ``python emd_driver.py FOLDER`` correlates the files of a `Feed` of histograms in FOLDER until all
-are processed. Every four micro-batches it asks for other cuts and hot spans, as an operator would;
+are processed. Every four micro-batches it asks for other cuts and hot ranges, as an operator would;
 in between the controller is free to move cuts by itself.
 """
 
@@ -73,7 +73,7 @@ def main() -> None:
         where=ab.emd("h", dim=BINS) <= THRESHOLD,
         window=("3 seconds", "2 seconds"),
         watermark="3 seconds",
-        plan=ab.adaptive(WORKERS, start=ab.ranges(WORKERS, count=24), policies=["spans"]),
+        plan=ab.adaptive(WORKERS, start=ab.ranges(WORKERS, count=24), policies=["ranges"]),
         control=control,
     )
     turns = {4 * n: TURNS[n % len(TURNS)] for n in range(20)}

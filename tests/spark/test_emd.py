@@ -1,4 +1,4 @@
-"""Joins by Earth Mover's Distance as real queries: moving cuts, hot spans, kills, bad rows."""
+"""Joins by Earth Mover's Distance as real queries: moving cuts, hot ranges, kills, bad rows."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.spark
 def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.Batch]]:
     """A feed whose driver was killed while cuts moved."""
     script = batches(BATCHES, rows=12, seed=3)
-    folder = tmp_path_factory.mktemp("spans")
+    folder = tmp_path_factory.mktemp("ranges")
     feed = Feed(folder, (SCHEMA, SCHEMA)).add(script)
     with driver(folder, f"left_id >= {2000 * KILL}", script="emd_driver.py") as run:
         run.kill_when_held()
@@ -35,7 +35,7 @@ def survived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Feed, list[twin.
 
 
 @pytest.mark.slow
-def test_each_pair_once_under_moving_cuts_hot_spans_and_kills(spark: Any, survived) -> None:
+def test_each_pair_once_under_moving_cuts_hot_ranges_and_kills(spark: Any, survived) -> None:
     feed, script = survived
     want = twin.pairs_in_time(feed.taken(script), SPANS, score, LATE)
     got = found(feed.output(spark))
