@@ -165,9 +165,9 @@ def test_a_fit_of_ones_own_columns_closes_windows(spark: Any) -> None:
     windows = ab.assemble(frame, **said, close=fit)
     assert windows.filter("reason = 'full' AND count = 3").count() > 0.85 * 300
     forms = ("ok", "ok = true", F.col("ok"), lambda sample: sample["ok"])
-    counts = {ab.fit_windows(frame, **said, complete=form).cut for form in forms}
-    assert counts == {ab.fit_windows(frame.toPandas(), **said, complete="ok").cut} != {0}
-    assert ab.fit_windows(frame, **said, complete=True).cut == 0
+    counts = {ab.fit_windows(frame, **said, complete=form).incomplete for form in forms}
+    assert counts == {ab.fit_windows(frame.toPandas(), **said, complete="ok").incomplete} != {0}
+    assert ab.fit_windows(frame, **said, complete=True).incomplete == 0
 
 
 def test_learning_by_what_comes_once_is_warned_of(spark: Any) -> None:
