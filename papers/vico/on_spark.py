@@ -5,7 +5,7 @@ Run it on a machine that does nothing else::
     python -m papers.vico.on_spark [--quick] [--only SECTION] [--rate FRAMES] [--out FOLDER]
 
 ``prototype`` is the paper's section 4.2 (figures 7 and 8): two news videos, 576-d features of their
-frames, windows of 60 s; one worker against three under ssp, csp, grid and adaptive; throughput over
+frames, windows of 60 s; one worker against three under SSP, CSP, grid and adaptive; throughput over
 time, and routing time per frame. ``steady`` holds an adaptive query against the best fixed plan
 where there is nothing to adapt to; ``swap`` counts copies while rates swap tenfold.
 """
