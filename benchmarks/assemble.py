@@ -234,7 +234,7 @@ def main() -> None:
 
     def against(one: str, other: str) -> float:
         pairs = zip(found[one], found[other], strict=True)
-        return statistics.median(a["rate"] / b["rate"] for a, b in pairs)
+        return float(statistics.median(a["rate"] / b["rate"] for a, b in pairs))
 
     for label, runs in found.items():
         typical = statistics.median(run["rate"] for run in runs)
@@ -269,4 +269,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

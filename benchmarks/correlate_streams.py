@@ -287,7 +287,7 @@ def _counted(bench: Bench, feed: Feed) -> Any:
     """The least that a stateful Python operator can do with the same rows and partitions."""
     import pandas as pd
     from pyspark.sql import functions as F
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     # A class inside a function travels to Spark's workers by value; they cannot import this file.
     class Counter(StatefulProcessor):

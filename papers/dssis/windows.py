@@ -344,8 +344,7 @@ def markdown(found: dict[str, Any]) -> str:
     lines += ["", f"| policy | trace | {' | '.join(kinds)} |", "|---|---|---|---|---|---|"]
     for label, of in found["policies"].items():
         for name, values in of.items():
-            cells = " | ".join(f"{values[h]:,.1f}" for h in kinds)
-            lines.append(f"| {name} | {label} | {cells} |")
+            lines.append(f"| {name} | {label} | {' | '.join(f'{values[h]:,.1f}' for h in kinds)} |")
     if "access log" in found:
         kinds = ["precise", "events", "after revisions", "delay s", "peak windows", "rows"]
         lines += ["", f"| access log | {' | '.join(kinds)} |", "|---" * 7 + "|"]

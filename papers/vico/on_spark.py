@@ -18,7 +18,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -304,7 +304,8 @@ def run(
     return bench.drain(pairs, every=every)
 
 
-SECTIONS = {"prototype": prototype, "steady": steady, "swap": swap}
+Section = Callable[[Screen, Bench], dict[str, Any]]
+SECTIONS: dict[str, Section] = {"prototype": prototype, "steady": steady, "swap": swap}
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -344,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     call = parser.parse_args(arguments)
     screen = Screen()
     details: dict[str, Any] = {}
-    sections = {**SECTIONS, "prototype": partial(prototype, rate=call.rate)}
+    sections: dict[str, Section] = {**SECTIONS, "prototype": partial(prototype, rate=call.rate)}
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         bench = Bench(Path(folder), call.quick, screen.step)
         try:
