@@ -299,6 +299,7 @@ def routing(screen: Screen, quick: bool) -> dict[str, Any]:
     window = (12 * segment, 12 * segment)
     t = _START + np.sort(random.integers(0, _SECOND, rows))
     h = mix(random.integers(0, 1 << 62, rows))
+    batch = Rows(t, h, key=h)
     plans: dict[str, tuple[dict[int, Plan], int]] = {
         "broadcast, spread side": ({0: ab.broadcast(16)}, LEFT),
         "broadcast, copied side": ({0: ab.broadcast(16)}, RIGHT),
@@ -317,19 +318,19 @@ def routing(screen: Screen, quick: bool) -> dict[str, Any]:
     block = Block.of(t, {"id": np.arange(rows), "s0": directions(rows, 64, _SEED)})
 
     def encode(live: LivePlans, side: int) -> None:
-        for _, part in branch(block, route(live, side, Rows(t, h), window), live.epoch):
+        for _, part in branch(block, route(live, side, batch, window), live.epoch):
             part.encode()
 
     routers: dict[str, Callable[[], object]] = {}
     packers: dict[str, Callable[[], object]] = {}
     for name, (numbered, side) in plans.items():
         live = LivePlans(numbered)
-        routers[name] = partial(route, live, side, t, h, window)
+        routers[name] = partial(route, live, side, batch, window)
         packers[name] = partial(encode, live, side)
     details: dict[str, Any] = {"microseconds": {}, "copies_per_row": {}}
     for name, spent in in_turns(routers, rounds).items():
         numbered, side = plans[name]
-        copies = len(route(LivePlans(numbered), side, Rows(t, h), window).workers) / rows
+        copies = len(route(LivePlans(numbered), side, batch, window).workers) / rows
         reached = 1e6 / rate(rows, spent)
         note = f"{copies:.3g} {'copy' if copies == 1 else 'copies'} a row"
         screen.add(Row("routing", name, reached, "us a row", 1.0, at_most=True, note=note))

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import anabranch as ab
-from anabranch.correlation.call import plan_correlation
-from anabranch.correlation.kernel import BEGINNING, CorrelateKernel
+from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.flow.blocks import Block
-from anabranch.flow.slices import Window
+from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.plans.plan import LEFT, RIGHT
+from benchmarks.correlate_kernel import specification
 from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, compare_in_two_processes, median
 from benchmarks.measuring import Row, Screen, ratio
 
@@ -287,7 +287,7 @@ def _counted(bench: Bench, feed: Feed) -> Any:
     """The least that a stateful Python operator can do with the same rows and partitions."""
     import pandas as pd
     from pyspark.sql import functions as F
-    from pyspark.sql.streaming import StatefulProcessor
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
 
     # A class inside a function travels to Spark's workers by value; they cannot import this file.
     class Counter(StatefulProcessor):
@@ -384,20 +384,16 @@ def _point(window_rows: int, batches: Sequence[Batch]) -> dict[str, Any]:
 
 def _encoded_bytes_per_row(rows: int) -> float:
     """What a worker writes to the state store for each copy, directory included."""
-    schema = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
-    spec, problems = plan_correlation(
-        schema, schema, where=ab.cosine("v") >= 0.9, window="1 minute"
-    )
-    assert spec is not None, problems
-    window = Window(spec.window)
+    job = CorrelateJob(specification({"v": "array<float>"}, ab.cosine("v") >= 0.9))
     arrivals = []
+    slices = Slices(job.stays, CorrelateNotes())
     for side in (LEFT, RIGHT):
         vectors = np.random.default_rng(side).standard_normal((rows, WIDTH), dtype=np.float32)
         columns = {"id": np.arange(rows), "s0": vectors, "lead": np.ones(rows, bool)}
         block = Block.of(np.arange(rows) + 10**15, columns)
-        block.meta.update(epoch=0, live=1, plans={}, newest=int(block.t[-1]))
-        arrivals.append((side, block))
-    for _ in CorrelateKernel(spec, window).step(arrivals, BEGINNING):
+        block.meta.update(side=side, epoch=0, live=1, plans={}, newest=int(block.t[-1]))
+        arrivals.append(block)
+    for _ in CorrelateKernel(job, slices).step(arrivals, BEGINNING):
         pass
-    stored = sum(len(block.encode()) for _, block in window.added.values()) + len(window.head())
-    return stored / window.rows
+    stored = sum(len(block.encode()) for _, block in slices.added.values()) + len(slices.head())
+    return stored / slices.rows

@@ -59,7 +59,11 @@ def line(screen: Screen, quick: bool) -> dict[str, Any]:
     some = 40 if quick else 150
     emd2 = {"film": Emd2(a.table, b.table, some), "blind": Emd2(blind[0], blind[1], some)}
     city = Cityblock(a.table[:300], b.table[:1000])
-    others = {"emd2 film": emd2["film"], "emd2 blind": emd2["blind"], "cityblock": city}
+    others: dict[str, Callable[[], object]] = {
+        "emd2 film": emd2["film"],
+        "emd2 blind": emd2["blind"],
+        "cityblock": city,
+    }
     seconds = in_turns({"blind": blind_run, **runs, **others}, rounds)
     assert blind_run.matches == 0 or blind_run.share < 1e-3
     screen.add(

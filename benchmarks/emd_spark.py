@@ -1,12 +1,12 @@
 """The paper's headline on Spark: two streams of grey histograms, 1000 a second each, window 5 s.
 
 Files of one second of both films are read one per micro-batch. The real-time factor is the event
-time of a micro-batch over its trigger time once windows are full, on ``local[2]``. ShuffleJ deals
-left rows out at random and sends right rows everywhere, under the paper's chain of filters and its
-solver; Head-SJ has its own chain and static spans; ours is the closed form under spans, in
-micro-batches of one and of four seconds. The same query over one row a second and side goes first,
-twice: it warms the virtual machine up, and what the second run takes is what Spark charges for a
-micro-batch.
+time of a micro-batch over its trigger time once windows are full, on ``local[2]``. ShuffleJ spreads
+left rows at random and sends right rows everywhere, under the paper's chain of filters and its
+solver; Head-SJ has its own chain and static ranges; ours is the closed form under
+`ranges`, in micro-batches of one and of four seconds. The same query over one row a second and side
+goes first, twice: it warms the virtual machine up, and what the second run takes is what Spark
+charges for a micro-batch.
 """
 
 from __future__ import annotations

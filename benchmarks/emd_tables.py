@@ -47,7 +47,7 @@ def _spark(found: dict[str, Any]) -> str:
         "ours": "ours (`ab.ranges(2)`, closed form)",
         "ours, long": "ours, micro-batches of 4 s",
         "ShuffleJ": "ShuffleJ",
-        "Head-SJ": "Head-SJ (even spans)",
+        "Head-SJ": "Head-SJ (even ranges)",
     }
     lines = [
         "| | micro-batch (s), median | real-time factor | slowest worker (s) | solved | copies |",

@@ -112,8 +112,6 @@ def rivals(screen: Screen) -> dict[str, Any]:
     instant. The smaller the batch, the nearer the search comes to the same answer, which only a
     search after each object gives.
     """
-    from scipy.spatial import cKDTree
-
     faiss = _faiss()
     details: dict[str, Any] = {}
     for k in TARGETS:
@@ -125,11 +123,11 @@ def rivals(screen: Screen) -> dict[str, Any]:
             window = run.points[:WINDOW]
             centres = run.queries.points
             variants: dict[str, Callable[[], object]] = {
-                "nearest": lambda r=run, b=batch, n=batches: r.feed(n * b, b),
-                "k-d tree": lambda w=window, c=centres, n=k: cKDTree(w).query(c, n),
+                "nearest": functools.partial(run.feed, batches * batch, batch),
+                "k-d tree": functools.partial(_tree, window, centres, k),
             }
             if faiss is not None:
-                variants["flat"] = lambda w=window, c=centres, n=k: _flat(faiss, w, c, n)
+                variants["flat"] = functools.partial(_flat, faiss, window, centres, k)
             seconds = in_turns(variants, rounds=5)
             ours = [s / batches for s in seconds["nearest"]]
             others = [name for name in variants if name != "nearest"]
@@ -162,6 +160,12 @@ def _faiss() -> Any:
     return faiss
 
 
+def _tree(window: np.ndarray, centres: np.ndarray, k: int) -> Any:
+    from scipy.spatial import cKDTree
+
+    return cKDTree(window).query(centres, k)
+
+
 def _flat(faiss: Any, window: np.ndarray, centres: np.ndarray, k: int) -> Any:
     index = faiss.IndexFlatL2(DIM)
     index.add(window.astype(np.float32))
@@ -176,12 +180,12 @@ def growth(screen: Screen) -> dict[str, Any]:
         run = Stream(ListWithRepair, queries, 9)
         run.feed(WINDOW, BATCH)
         before = run.reports, run.at
-        seconds = in_turns({"run": lambda r=run, n=objects: r.feed(n, min(n, BATCH))}, rounds=3)
-        told = (run.reports - before[0]) / (run.at - before[1])
+        seconds = in_turns({"run": functools.partial(run.feed, objects, min(objects, BATCH))}, 3)
+        reported = (run.reports - before[0]) / (run.at - before[1])
         found = rate(objects, seconds["run"])
-        note = f"{told:.3g} reports per object"
+        note = f"{reported:.3g} reports per object"
         screen.add(Row("growth", f"{queries:,} queries", found, "objects/s", note=note))
-        details[str(queries)] = {"seconds": seconds["run"], "reports_per_object": told}
+        details[str(queries)] = {"seconds": seconds["run"], "reports_per_object": reported}
     return details
 
 

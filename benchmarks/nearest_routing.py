@@ -1,10 +1,11 @@
-"""What interest routing shuffles: homes and owners in one process, micro-batch by micro-batch."""
+"""What `selective` shuffles: homes and owners in one process, micro-batch by micro-batch."""
 
 from __future__ import annotations
 
 import os
 import statistics
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,12 @@ import numpy as np
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Window
+from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import plan_nearest
-from anabranch.neighbours.interest.homes import HomeKernel, Owners
+from anabranch.neighbours.interest.homes import HomeKernel, HomeNotes, Owners
 from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.interest.owners import OwnerKernel
+from anabranch.neighbours.notes import NearestNotes
 from anabranch.plans.plan import RIGHT
 from benchmarks.measuring import Row, Screen
 
@@ -25,7 +27,7 @@ START = 1_700_000_000 * SECOND
 
 
 class Routed:
-    """A uniform stream under interest routing; a window lasts a second.
+    """A uniform stream under `selective`; a window lasts a second.
 
     Parameters
     ----------
@@ -60,10 +62,16 @@ class Routed:
         }
         table = Block.of(np.full(queries, -(2**62)), columns)
         owners = Owners.of(table, workers, "euclidean")
-        spans = (SECOND, SECOND)
-        self.homes = [HomeKernel(owners, Window(spans), home, "") for home in range(workers)]
-        self.owners = [OwnerKernel(call, table, Window(spans), owner) for owner in range(workers)]
+        stays = (SECOND,)
         self.mergers: dict[int, Merger] = {}
+        self.homes = [
+            HomeKernel(owners, Slices(stays, HomeNotes()), home, self._believed)
+            for home in range(workers)
+        ]
+        self.owners = [
+            OwnerKernel(call, table, Slices(stays, NearestNotes()), owner, publish=self._publish)
+            for owner in range(workers)
+        ]
         self.loads: list[Load] = []
         self.held: list[int] = []
         self.seconds = {"homes": 0.0, "owners": 0.0}
@@ -90,30 +98,33 @@ class Routed:
         watermark = int(t[0]) - 1  # of the batch before, as Spark has it
         block = Block.of(t, {"id": ids, "v": self.random.random((size, self.dim))})
         at = mix(ids) % len(self.homes)
-        cells: dict[int, list[tuple[int, Block]]] = {}
+        cells: dict[int, list[Block]] = {}
         began = time.process_time()
         for home, kernel in enumerate(self.homes):
             mine = block.take(np.flatnonzero(at == home))
-            for owner, copies, notes in kernel.step([mine], watermark, self.mergers):
+            for owner, copies, notes in kernel.copies([mine], watermark):
+                notes = {**notes, "side": RIGHT}
                 copies = Block(copies.t, copies.epoch, copies.mask, copies.columns, notes)
-                cells.setdefault(owner, []).append((RIGHT, copies))
+                cells.setdefault(owner, []).append(copies)
             self.loads.append(kernel.load)
         middle = time.process_time()
-        published = {}
         for owner, worker in enumerate(self.owners):
             self.hits += sum(b.num_rows for b in worker.step(cells.get(owner, []), watermark))
-            merger = worker.merger()
-            if merger is not None:
-                published[owner] = merger
             self.held.append(worker.load.state_rows)
         self.seconds["homes"] += middle - began
         self.seconds["owners"] += time.process_time() - middle
-        self.mergers.update(published)
         self.batch += 1
+
+    def _believed(self, believes: Callable[[Merger], bool]) -> dict[int, Merger]:
+        return {owner: merger for owner, merger in self.mergers.items() if believes(merger)}
+
+    def _publish(self, owner: int, merger: Merger, kept: Sequence[str]) -> list[str]:
+        self.mergers[owner] = merger  # owners step after the homes: read from the next batch on
+        return []
 
 
 def routing(screen: Screen) -> dict[str, Any]:
-    """Rows shuffled per object under plan A (all objects to all workers) and B (interest)."""
+    """Rows shuffled per object under `broadcast` (all objects to all workers) and `selective`."""
     details: dict[str, Any] = {}
     for k in (1, 9, 81):
         for workers in (4, 8, 16):
@@ -128,7 +139,7 @@ def routing(screen: Screen) -> dict[str, Any]:
             screen.add(
                 Row(
                     "routing",
-                    f"interest, k = {k}, {workers} workers",
+                    f"selective, k = {k}, {workers} workers",
                     rows,
                     "rows per object",
                     workers,

@@ -272,10 +272,10 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         key=lambda r: r["edges"],
     )
     if curve:
-        x = np.array([r["edges"] for r in curve if r["down"] == 1.0], float)
-        y = x * np.log2(x)
+        edges = np.array([r["edges"] for r in curve if r["down"] == 1.0], float)
+        y = edges * np.log2(edges)
         y *= curve[-1]["seconds"] / y[-1]
-        axes[0].plot(x, y, "k:", label="n log n")
+        axes[0].plot(edges, y, "k:", label="n log n")
     for axis, title in zip(axes, ("CPU seconds", "memory beyond the input, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="demand edges", title=title)
         axis.grid(alpha=0.3)

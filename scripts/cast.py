@@ -154,7 +154,8 @@ def record(command: list[str]) -> list[tuple[float, str]]:
 
 def frames(recorded: list[tuple[float, str]]) -> list[tuple[float, tuple[str, ...]]]:
     """Different screens and the seconds that each stays; long waits are shortened."""
-    screen, found = Screen(), []
+    screen = Screen()
+    found: list[tuple[float, tuple[str, ...]]] = []
     for number, (at, text) in enumerate(recorded):
         screen.write(text)
         end = recorded[number + 1][0] if number + 1 < len(recorded) else at + LAST

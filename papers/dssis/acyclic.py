@@ -5,7 +5,8 @@ left at its end (Cumani's CF1): n rates and n - 1 probabilities say it all. They
 expectation-maximisation: how long each phase lasted and where each value entered, given the value,
 follows from uniformisation; starts and rates are set accordingly, and the likelihood only grows.
 
-The uniformisation rate stays fixed, so that the Poisson weights, the dear part, are computed once.
+The uniformisation rate stays fixed, so that the Poisson weights, the costly part, are
+computed once.
 """
 
 from __future__ import annotations

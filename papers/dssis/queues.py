@@ -153,7 +153,7 @@ def assembled(trace: Trace, columns: tuple[str, ...]) -> Assembled:
 def strategy(trace: Trace, found: Assembled) -> tuple[float, ...]:
     """Completeness at three levels, events, recall, correct instances and correct rows, %."""
     rated = score(rows_of_windows(found), trace.truth, trace.service == 0)
-    shares = (*rated.count_ratio, rated.events, rated.recall, rated.correct)
+    shares = (*rated.completeness, rated.events, rated.recall, rated.correct)
     return tuple(100 * share for share in (*shares, rated.correct_rows))
 
 

@@ -49,7 +49,7 @@ Values = dict[str, list[float]]
 
 
 def keys_of(trace: Trace) -> np.ndarray:
-    """Head, time and client as one number."""
+    """Kind, time and client as one number."""
     columns = np.stack([trace.kind, trace.instance_ts, trace.client])
     found: np.ndarray = np.unique(columns, axis=1, return_inverse=True)[1].ravel()
     return found
@@ -57,7 +57,7 @@ def keys_of(trace: Trace) -> np.ndarray:
 
 def percents(found: Score) -> list[float]:
     """The four lines of table 6."""
-    return [100 * share for share in (*found.count_ratio, found.events)]
+    return [100 * share for share in (*found.completeness, found.events)]
 
 
 def rated(trace: Trace, row: np.ndarray) -> Score:
@@ -155,14 +155,14 @@ TRACES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 POLICIES: dict[str, Closing] = {
     "13/22": SWA,
-    "wait 22 s, no cap": ab.close.after("22 seconds"),
-    "session 8 s": ab.close.gap("8 seconds"),
+    "fixed wait 22 s, no cap": ab.close.after("22 seconds"),
+    "session gap 8 s": ab.close.gap("8 seconds"),
     "learned": ab.close.learned("22 seconds"),
 }
 
 
 def policies(seeds: int) -> dict[str, Any]:
-    """Precise count_ratio, life and number of windows, cold start, beyond the paper."""
+    """Precise completeness, life and number of windows, cold start, beyond the paper."""
     found: dict[str, Any] = {}
     for label, changes in TRACES.items():
         for name, closing in POLICIES.items():
@@ -170,8 +170,8 @@ def policies(seeds: int) -> dict[str, Any]:
             for seed in range(seeds):
                 trace = generate_trace(seed=seed, **changes)
                 made = run(trace, keys_of(trace), closing)
-                precise = rated(trace, rows_of_windows(made)).count_ratio[0]
-                revised = rated(trace, rows_of_windows(made, revised=True)).count_ratio[0]
+                precise = rated(trace, rows_of_windows(made)).completeness[0]
+                revised = rated(trace, rows_of_windows(made, revised=True)).completeness[0]
                 spread = trace.event_ts.max() - trace.event_ts.min()
                 add(values, "precise", 100 * precise)
                 add(values, "after revisions", 100 * revised)
@@ -204,7 +204,7 @@ def warm(trace: Trace) -> dict[str, float]:
     for name, revised in (("precise", False), ("after revisions", True)):
         rows = rows_of_windows(made, revised)[again]
         rows = np.where(rows < 0, -1, rows - int(rows[rows >= 0].min()))
-        found[name] = 100 * rated(trace, rows).count_ratio[0]
+        found[name] = 100 * rated(trace, rows).completeness[0]
     found["life s"] = life.mean() / 1e6
     found["open windows"] = life.sum() / (later.max() - later.min())
     return found
@@ -227,9 +227,9 @@ def log_point(log: AccessLog, closing: Closing) -> dict[str, float]:
     delay = (made.column(Column.CLOSED)[first_row] - began) / 1e6
     plain = of(rows_of_windows(made))
     return {
-        "precise": 100 * plain.count_ratio[0],
+        "precise": 100 * plain.completeness[0],
         "events": 100 * plain.events,
-        "after revisions": 100 * of(rows_of_windows(made, revised=True)).count_ratio[0],
+        "after revisions": 100 * of(rows_of_windows(made, revised=True)).completeness[0],
         "delay s": float(delay.mean()),
         "windows per second open": float(
             made.life.sum() / 1e6 / ((log.t.max() - log.t.min()) / 1e6)
@@ -313,7 +313,7 @@ def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     axes.set_xlabel("mean delay from an instance's first event to its row, s")
     axes.set_ylabel("instances complete in their first row, %")
     axes.set_title("Closing policies on a real access log")
-    axes.grid(cover=0.3)
+    axes.grid(alpha=0.3)
     axes.legend()
     figure.tight_layout()
     figure.savefig(path, dpi=110)
@@ -344,8 +344,7 @@ def markdown(found: dict[str, Any]) -> str:
     lines += ["", f"| policy | trace | {' | '.join(kinds)} |", "|---|---|---|---|---|---|"]
     for label, of in found["policies"].items():
         for name, values in of.items():
-            cells = " | ".join(f"{values[h]:,.1f}" for h in kinds)
-            lines.append(f"| {name} | {label} | {cells} |")
+            lines.append(f"| {name} | {label} | {' | '.join(f'{values[h]:,.1f}' for h in kinds)} |")
     if "access log" in found:
         kinds = ["precise", "events", "after revisions", "delay s", "peak windows", "rows"]
         lines += ["", f"| access log | {' | '.join(kinds)} |", "|---" * 7 + "|"]
@@ -362,6 +361,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=ROOT / "results")
     options = parser.parse_args()
     seeds = 1 if options.quick else 5
+    if not options.quick:
+        options.out.mkdir(parents=True, exist_ok=True)
     found: dict[str, Any] = {
         "machine": machine(),
         "seeds": seeds,
@@ -375,7 +376,6 @@ def main() -> None:
         found["access log"] = access_log(options.log, picture)
     print(markdown(found))
     if not options.quick:
-        options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "dssis-windows.json").write_text(json.dumps(found, indent=1) + "\n")
         (options.out / "dssis-windows.md").write_text(markdown(found))
 

@@ -8,7 +8,7 @@ own: left rows over the time of the slowest worker. Network, serialisation and S
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
@@ -17,14 +17,15 @@ import pyarrow as pa
 
 import anabranch as ab
 from anabranch.correlation.emd.search import forget
-from anabranch.correlation.kernel import CorrelateKernel
+from anabranch.correlation.kernel import CorrelateJob
 from anabranch.flow.blocks import Block
+from anabranch.flow.kernel import Job, Kernel, Task
 from anabranch.flow.load import Load
-from anabranch.flow.slices import Slice, Window
+from anabranch.flow.slices import Slice
 from anabranch.plans.plan import LEFT, Plan, Routes, Rows
 from anabranch.plans.ranges import Ranges, balance, imbalance
 from anabranch.plans.routing import LivePlans
-from anabranch.testing import InProcess
+from anabranch.testing import InProcess, Workers
 
 __all__ = ["METHODS", "Method", "Outcome", "Setting", "simulate"]
 
@@ -73,11 +74,11 @@ class Everywhere(Plan):
     kind: ClassVar[str] = "everywhere"
     needs: ClassVar[str] = "value"
     workers: int = field(init=False)
-    spans: int = field(init=False)
+    ranges: int = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "workers", self.cuts.workers)
-        object.__setattr__(self, "spans", self.cuts.ranges)
+        object.__setattr__(self, "ranges", self.cuts.ranges)
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         if side == LEFT:
@@ -105,7 +106,7 @@ class Setting:
     workers: int = 5
     rate: int = 200
     period: float = 2.5
-    spans: int = 68
+    ranges: int = 68
     begins: float = 27.0
     measured: float = 10.0
     step: float = 0.5
@@ -136,57 +137,71 @@ class Outcome:
     pruned: dict[str, int] = field(default_factory=dict)
 
 
-class _Cluster(InProcess):
+class _Workers(Workers):
     """Workers that keep their slices, as a Spark worker's cache does, and are timed."""
 
-    def __init__(self, **call: Any) -> None:
-        super().__init__(SCHEMA, SCHEMA, streaming=True, **call)
+    def __init__(self, job: Job) -> None:
+        super().__init__(job)
         self.kept: dict[tuple[int, int], Block] = {}
         self.spent: dict[int, float] = {}
         self.found = 0
 
-    def _work(self, worker: int, arrivals: list[tuple[int, Block]], watermark: int) -> None:
-        def fetch(entry: Slice) -> Block:
-            return self.kept[worker, entry.number]
-
-        window = Window.open(self.correlation.window, self._heads.get(worker), fetch)
-        kernel = CorrelateKernel(self.correlation, window, worker)
+    def step(
+        self, worker: int, arrivals: Sequence[Block], now: int, task: Task | None = None
+    ) -> list[pa.RecordBatch]:
+        """One step of one worker; its pairs are counted and dropped."""
+        kernel = self.kernel(worker, task)
         began = time.process_time()
-        for batch in kernel.step(arrivals, watermark):
+        for batch in kernel.step(arrivals, now):
             self.found += batch.num_rows
         self.spent[worker] = time.process_time() - began
-        for number in window.dropped:
-            del self.kept[worker, number]
-        for number, (_, block) in window.added.items():
-            self.kept[worker, number] = block
-        self._heads[worker] = window.head()
+        self.store(worker, kernel)
+        return []
+
+    def store(self, worker: int, kernel: Kernel) -> None:
+        """Keep what a step has left, as it is."""
+        slices = kernel.slices
+        for entry in slices.dropped:
+            del self.kept[worker, entry.number]
+        for entry, block in slices.added.values():
+            self.kept[worker, entry.number] = block
+        self.timers[worker] = kernel.due()
+        self.heads[worker] = slices.head()
         self.loads.append(kernel.load)
+
+    def _fetch(self, worker: int, entry: Slice) -> Block:
+        return self.kept[worker, entry.number]
 
 
 def simulate(method: Method, setting: Setting) -> Outcome:
     """Run one method at one setting."""
     forget()
     s = setting
-    plan: Plan = ab.ranges(s.workers, count=s.spans) if method.local else ab.broadcast(s.workers)
+    plan: Plan = ab.ranges(s.workers, count=s.ranges) if method.local else ab.broadcast(s.workers)
     # A chain named on a line runs the solver, as in the paper; ours is the closed form.
     dim = s.left.shape[1] if isinstance(s.ground, str) else None
-    cluster = _Cluster(
+    cluster = InProcess(
+        SCHEMA,
+        SCHEMA,
+        streaming=True,
         where=ab.emd("h", ground=s.ground, dim=dim, filters=method.filters, scores="bound")
         <= s.threshold,
         window=f"{round(s.window * 1000)} ms",
         watermark="0 ms",
         plan=plan,
     )
+    workers = _Workers(CorrelateJob(cluster.correlation))
+    cluster.workers = workers
     feedback = _Feedback(method, s, cluster.plan)
     measured = _Measured(s)
     begin = s.begins - s.warm_up(method)
     for number, (left, right, now) in enumerate(_steps(s, begin)):
         live = feedback.live(_START + int((number + 1) * s.step * _SECOND), cluster.watermark)
-        cluster.spent, before = {}, cluster.found
+        workers.spent, before = {}, workers.found
         loads = cluster.step(left, right, (live, live))
         feedback.hear(loads)
         if now >= s.begins - 1e-9:
-            measured.add(loads, cluster.spent, cluster.found - before)
+            measured.add(loads, workers.spent, workers.found - before)
     return measured.outcome()
 
 
@@ -197,7 +212,7 @@ class _Feedback:
         self.method, self.setting = method, setting
         self.plans: dict[int, Plan] = {0: plan}
         self.last_row = {0: 0}
-        self._work, self._since = np.zeros(setting.spans), 0.0
+        self._work, self._since = np.zeros(setting.ranges), 0.0
 
     def live(self, until: int, watermark: int) -> LivePlans:
         """The plans of the rows up to this time."""
@@ -233,7 +248,7 @@ class _Feedback:
         if now > _UNEVEN and then < now / 2:
             self.plans[epoch + 1] = better
             self.last_row[epoch + 1] = self.last_row[epoch]
-        self._work, self._since = np.zeros(s.spans), 0.0
+        self._work, self._since = np.zeros(s.ranges), 0.0
 
 
 class _Measured:

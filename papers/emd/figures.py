@@ -2,12 +2,12 @@
 
     python -m papers.emd.figures [--quick] [--rate R] [--fresh] [--again METHOD] [--tables]
 
-Workers are simulated (see `emd_cluster`); films are made up (see `emd_streams`), S with SS, its
-darkened copy, and S with M, another film. Thresholds are given as the share of pairs in the window
-that they let match, since the paper's 0.1 to 0.9 have no stated scale. Every point is written to
-``emd-figures.json`` as soon as it is known, and one that is there is not run again: what was
-interrupted goes on where it was. ``--fresh`` starts over, ``--again`` only one method; ``--tables``
-prints the file as markdown and runs nothing.
+Workers are simulated (see `papers.emd.cluster`); films are made up (see `papers.emd.streams`),
+S with SS, its darkened copy, and S with M, another film. Thresholds are given as the share
+of pairs in the window that they let match, since the paper's 0.1 to 0.9 have no stated scale. Every
+point is written to ``emd-figures.json`` as soon as it is known, and one that is there is not run
+again: what was interrupted goes on where it was. ``--fresh`` starts over, ``--again`` only one
+method; ``--tables`` prints the file as markdown and runs nothing.
 """
 
 from __future__ import annotations
@@ -56,28 +56,28 @@ class Point:
     window: float = 5.0
     workers: int = 5
     period: float = 2.5
-    spans: int = 68
+    ranges: int = 68
 
 
 def points(rate: int, quick: bool) -> Iterator[Point]:
     """Everything that the figures show; many figures share the paper's default point."""
     every, cut = list(METHODS), ["EMD-DDSJ", "ours"]
-    few = slice(None, None, 2) if quick else slice(None)
+    step = 2 if quick else 1
     for join in JOINS:
         for stream in STREAMS:
             yield from (Point(join, method, rate, stream) for method in every)
-        for share in SHARES[few]:
+        for share in SHARES[::step]:
             yield from (Point(join, method, rate, share=share) for method in every)
-        for period in PERIODS[few]:
+        for period in PERIODS[::step]:
             yield from (Point(join, method, rate, period=period) for method in cut)
-        for spans in COUNTS[few]:
-            yield from (Point(join, method, rate, spans=spans) for method in cut)
-        for workers in WORKERS[few]:
+        for ranges in COUNTS[::step]:
+            yield from (Point(join, method, rate, ranges=ranges) for method in cut)
+        for workers in WORKERS[::step]:
             yield from (Point(join, method, rate, workers=workers) for method in every)
-        for window in WINDOWS[few]:
+        for window in WINDOWS[::step]:
             yield from (Point(join, method, rate, window=window) for method in every)
         # Ours alone at the paper's own rate, which the others would not finish.
-        for workers in WORKERS[few]:
+        for workers in WORKERS[::step]:
             yield Point(join, "ours", rate if quick else PAPER_RATE, workers=workers)
 
 
@@ -138,7 +138,7 @@ class Films:
         left, right = self.sides(point)
         return Setting(
             left.table, right.table, self.threshold(point), left.ground, point.window,
-            point.workers, point.rate, point.period, point.spans, BEGINS, MEASURED,
+            point.workers, point.rate, point.period, point.ranges, BEGINS, MEASURED,
         )  # fmt: skip
 
 
@@ -161,8 +161,8 @@ def run(wanted: Sequence[Point], result: dict[str, Any], path: Path) -> None:
                 write(result, path)
                 progress.console.print(
                     f"{point.stream} {point.join} {point.method}: share {point.share:g}, window "
-                    f"{point.window:g}, workers {point.workers}, period {point.period:g}, spans "
-                    f"{point.spans}: {outcome.throughput:,.0f} rows/s, {outcome.solved:,} solved, "
+                    f"{point.window:g}, workers {point.workers}, period {point.period:g}, ranges "
+                    f"{point.ranges}: {outcome.throughput:,.0f} rows/s, {outcome.solved:,} solved, "
                     f"imbalance {outcome.imbalance:.2f}"
                 )
             progress.advance(task)
@@ -173,7 +173,7 @@ def _point(row: dict[str, Any]) -> Point:
 
 
 def _agree(row: dict[str, Any], others: Sequence[dict[str, Any]]) -> None:
-    """Methods, workers, periods and spans change the cost, never the pairs."""
+    """Methods, workers, periods and ranges change the cost, never the pairs."""
     same = ("join", "rate", "stream", "share", "window", "threshold")
     for other in others:
         if all(other[name] == row[name] for name in same) and other["pairs"] != row["pairs"]:

@@ -13,7 +13,7 @@ __all__ = ["draw"]
 
 _FIGURES = (
     (6, "period", "imbalance", "feedback period (s)", "imbalance"),
-    (7, "spans", "seconds", "number of spans", "busy seconds"),
+    (7, "ranges", "seconds", "number of ranges", "busy seconds"),
     (8, "share", "imbalance", "share of pairs that match", "imbalance"),
     (9, "share", "solved", "share of pairs that match", "exact solutions"),
     (10, "share", "delay", "share of pairs that match", "delay of a row (s)"),

@@ -96,7 +96,8 @@ def _scene(seed: int, number: int, begin: int, length: int, grain: list[int]) ->
         cover = np.exp(-((x - cx) ** 2 + (y - cy) ** 2) / (2 * size**2))[..., None]
         picture = picture * (1 - cover) + colour * cover
     picture += np.random.default_rng(grain).normal(0, 2, picture.shape)
-    return np.clip(picture, 0, 255).astype(np.uint8)
+    frames: np.ndarray = np.clip(picture, 0, 255).astype(np.uint8)
+    return frames
 
 
 def clips(most: int = 400) -> dict[str, np.ndarray]:
@@ -148,7 +149,8 @@ def colour_position(frames: np.ndarray) -> Histograms:
 
     def codes(part: np.ndarray) -> np.ndarray:
         column = np.arange(part.shape[2]) * 8 // part.shape[2]
-        return (_grey(part) // 32) * 8 + column[None, None, :]
+        found: np.ndarray = (_grey(part) // 32) * 8 + column[None, None, :]
+        return found
 
     table = np.concatenate([_count(codes(part), 64) for part in _in_parts(frames)])
     places = np.stack(np.meshgrid(np.arange(8.0), np.arange(8.0), indexing="ij"), -1)

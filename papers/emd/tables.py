@@ -1,4 +1,4 @@
-"""The tables of `emd_figures.py` as markdown, and what they say about the paper's claims."""
+"""The tables of `papers.emd.figures` as markdown, and what they say about the paper's claims."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["default_point", "select", "tables"]
 
 _METHODS = ("ShuffleJ", "Head-SJ", "EMD-DDSJ", "ours")
 _DEFAULTS: dict[str, Any] = {
-    "stream": "grey-256", "share": 0.01, "window": 5.0, "workers": 5, "period": 2.5, "spans": 68,
+    "stream": "grey-256", "share": 0.01, "window": 5.0, "workers": 5, "period": 2.5, "ranges": 68,
 }  # fmt: skip
 _JOINS = ("S-SS", "S-M")
 
@@ -236,9 +236,9 @@ _FIGURES = (
         (("period", "imbalance", _ratio), ("period", "imbalance_of_solved", _ratio)),
     ),
     (
-        "Figure 7: busy seconds of all workers by number of spans",
+        "Figure 7: busy seconds of all workers by number of ranges",
         "lowest at a span of 15.",
-        (("spans", "seconds", _ratio),),
+        (("ranges", "seconds", _ratio),),
     ),
     (
         "Figure 8: imbalance by share of pairs that match, of processor time and of solutions",

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +105,8 @@ def main() -> None:
             rows += improvement(
                 f"synthetic, 100K users, {2 * len(a) / 1e6:.1f}M edges", a, b, 100_000, model
             )
+    if not rows:
+        sys.exit(f"the Facebook graph of SNAP is not there: {social.FACEBOOK.name}")
     name = "place-improvement" + ("-quick" if options.quick else "")
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")

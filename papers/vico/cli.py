@@ -78,7 +78,7 @@ def vico(
         typer.Option(help="First master: left, right, faster (default; left for 11, 12)."),
     ] = None,
     shares: Annotated[
-        str | None, typer.Option(help="Deal masters by speed (default) or equal.")
+        str | None, typer.Option(help="Assign masters by speed (default) or equal.")
     ] = None,
     staleness: Annotated[
         int | None, typer.Option(help="Age that loads reach in LLF, seconds (default 1).")

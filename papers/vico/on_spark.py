@@ -5,7 +5,7 @@ Run it on a machine that does nothing else::
     python -m papers.vico.on_spark [--quick] [--only SECTION] [--rate FRAMES] [--out FOLDER]
 
 ``prototype`` is the paper's section 4.2 (figures 7 and 8): two news videos, 576-d features of their
-frames, windows of 60 s; one worker against three under ssp, csp, grid and adaptive; throughput over
+frames, windows of 60 s; one worker against three under SSP, CSP, grid and adaptive; throughput over
 time, and routing time per frame. ``steady`` holds an adaptive query against the best fixed plan
 where there is nothing to adapt to; ``swap`` counts copies while rates swap tenfold.
 """
@@ -18,7 +18,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -304,7 +304,8 @@ def run(
     return bench.drain(pairs, every=every)
 
 
-SECTIONS = {"prototype": prototype, "steady": steady, "swap": swap}
+Section = Callable[[Screen, Bench], dict[str, Any]]
+SECTIONS: dict[str, Section] = {"prototype": prototype, "steady": steady, "swap": swap}
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
@@ -344,7 +345,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     call = parser.parse_args(arguments)
     screen = Screen()
     details: dict[str, Any] = {}
-    sections = {**SECTIONS, "prototype": partial(prototype, rate=call.rate)}
+    sections: dict[str, Section] = {**SECTIONS, "prototype": partial(prototype, rate=call.rate)}
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
         bench = Bench(Path(folder), call.quick, screen.step)
         try:

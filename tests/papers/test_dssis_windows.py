@@ -50,7 +50,7 @@ def test_scores_by_counting(drawn: list[tuple[int, int, bool]]) -> None:
             k[owner] = 0 if foreign else len(places)
     degree = {i: truth.count(i) for i in k}
     found = score(np.array(rows), np.array(truth), np.array(kinds))
-    for level, share in zip(LEVELS, found.count_ratio, strict=True):
+    for level, share in zip(LEVELS, found.completeness, strict=True):
         assert share == pytest.approx(np.mean([k[i] / degree[i] >= level for i in k]))
     assert found.events == pytest.approx(sum(k.values()) / len(rows))
     assert found.recall == pytest.approx(len(opened) / len(k))
@@ -72,7 +72,7 @@ def test_table_6(trace: Trace) -> None:
     kinds = trace.service == 0
     found = assemble_arrays(trace.event_ts, keys(trace), ab.close.count(13, "22 seconds"))
     swa = score(rows_of_windows(found), trace.truth, kinds)
-    shares = [100 * x for x in (*swa.count_ratio, swa.events)]
+    shares = [100 * x for x in (*swa.completeness, swa.events)]
     assert shares == pytest.approx([83.2, 98.9, 99.7, 98.2], abs=1.0)
     assert swa.recall > 0.9999 and swa.correct > 0.9999
     for size, want in {
@@ -81,7 +81,7 @@ def test_table_6(trace: Trace) -> None:
         32000: [72.0, 74.9, 78.9, 86.1],
     }.items():
         sliding = score(rows_of_sliding(keys(trace), size), trace.truth, kinds)
-        shares = [100 * x for x in (*sliding.count_ratio, sliding.events)]
+        shares = [100 * x for x in (*sliding.completeness, sliding.events)]
         assert shares == pytest.approx(want, abs=2.0)
 
 
@@ -109,11 +109,11 @@ def log() -> AccessLog:
 
 
 def point(log: AccessLog, closing: Closing) -> tuple[float, float]:
-    """Precise count_ratio, and the mean life of windows in seconds."""
+    """Precise completeness, and the mean life of windows in seconds."""
     made = assemble_arrays(log.t, log.key, closing, kind=log.kind)
     order = np.lexsort((np.arange(len(log.t)), log.t))
     found = score(rows_of_windows(made)[order], log.truth[order], log.is_page[order])
-    return found.count_ratio[0], made.life.mean() / 1e6
+    return found.completeness[0], made.life.mean() / 1e6
 
 
 @pytest.mark.parametrize(
@@ -129,15 +129,15 @@ def point(log: AccessLog, closing: Closing) -> tuple[float, float]:
 def test_learned_closing_is_sooner_and_more_complete(
     log: AccessLog, other: Closing, risk: float
 ) -> None:
-    count_ratio, life = point(log, ab.close.learned("60 seconds", risk=risk))
+    completeness, life = point(log, ab.close.learned("60 seconds", risk=risk))
     rival, rival_life = point(log, other)
-    assert count_ratio > rival and life < rival_life
+    assert completeness > rival and life < rival_life
 
 
 @pytest.mark.parametrize("risk", [0.2, 0.05, 0.01, 0.002])
 def test_no_more_windows_than_allowed_close_too_early(log: AccessLog, risk: float) -> None:
-    count_ratio, _ = point(log, ab.close.learned("60 seconds", risk=risk))
-    assert 1 - count_ratio < risk
+    completeness, _ = point(log, ab.close.learned("60 seconds", risk=risk))
+    assert 1 - completeness < risk
 
 
 def test_the_log_is_what_it_is(log: AccessLog) -> None:

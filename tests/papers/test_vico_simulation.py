@@ -167,12 +167,24 @@ def test_only_pairs_on_one_host_meet_under_diffusion():
     assert 0.5 / plenty.hosts < recall < 2 / plenty.hosts
 
 
+@pytest.mark.parametrize("method", ["SSP", "CSP"])
+def test_the_master_is_spread_and_the_other_stream_copied(method):
+    uneven = replace(SMALL, eras=((2.0, 20.0),), operators=1, shares="equal")
+    copies_by = {
+        master: simulate(replace(uneven, master=master), method).copies_per_frame
+        for master in ("left", "right", "faster")
+    }
+    # Of 22 frames a second 20 are copied if the slower stream is the master, else 2.
+    assert copies_by["faster"] == copies_by["right"] < copies_by["left"] / 2
+
+
 SWAPPING = Settings(eras=((40.0, 4.0), (4.0, 40.0)), redraw=500, seconds=2000, warmup=200, beta=1.0)
 
 
 def test_roles_follow_the_rates():
     run = simulate(SWAPPING, "SSP-roleAdapt")
-    assert [change.plan.master for change in run.changes] == ["right", "left", "right"]
+    # The slower stream is the one that is copied.
+    assert [change.plan.side for change in run.changes] == ["left", "right", "left"]
     for change in run.changes:
         assert change.cause["rule"] == "role"
         figures = change.cause["figures"]

@@ -1,8 +1,8 @@
 """How well rows of events match the true instances: the measures of the DSSIS paper.
 
-A row belongs to the instance of its first event. N is an instance's true degree, K the number
+A row belongs to the instance of its first event. N is an instance's true size, K the number
 of its own events in its *first* row; a row that holds anybody else's scores 0. Approximate
-count_ratio at level g is the share of instances with ``K / N >= g`` (precise: g = 1), and the
+completeness at level g is the share of instances with ``K / N >= g`` (precise: g = 1), and the
 paper's last line, "0 < g <= 1", a share of events: the sum of K over the sum of N.
 """
 
@@ -24,18 +24,19 @@ LEVELS = (1.0, 0.85, 0.75)
 class Score:
     """Shares, 0 to 1.
 
-    `count_ratio` is by the levels of `LEVELS`; `recall` the instances whose kind opened a row;
-    `correct` those that share no row with another; `correct_rows` the rows that hold one instance.
+    `completeness` is by the levels of `LEVELS`; `recall` the instances whose primary event opened a
+    row; `correct` those that share no row with another; `correct_rows` the rows that hold one
+    instance.
     """
 
-    count_ratio: tuple[float, ...]
+    completeness: tuple[float, ...]
     events: float
     recall: float
     correct: float
     correct_rows: float
 
 
-def score(row: np.ndarray, truth: np.ndarray, is_kind: np.ndarray) -> Score:
+def score(row: np.ndarray, truth: np.ndarray, primary: np.ndarray) -> Score:
     """Rate an assignment of events to rows.
 
     Parameters
@@ -45,20 +46,20 @@ def score(row: np.ndarray, truth: np.ndarray, is_kind: np.ndarray) -> Score:
         order they were opened. A negative number is an event that is in no first row.
     truth
         For every event the number of its true instance, from 0.
-    is_kind
+    primary
         Whether it is the instance's primary event.
 
     Examples
     --------
     >>> truth = np.array([0, 0, 1, 0, 1])
     >>> found = score(np.array([0, 0, 1, 2, 1]), truth, np.array([True, False, True, False, False]))
-    >>> found.count_ratio, found.events, found.recall, found.correct
+    >>> found.completeness, found.events, found.recall, found.correct
     ((0.5, 0.5, 0.5), 0.8, 1.0, 1.0)
     """
     instances = int(truth.max()) + 1
-    degree = np.bincount(truth, minlength=instances)
+    sizes = np.bincount(truth, minlength=instances)
     inside = row >= 0
-    rows, who, kinds = row[inside], truth[inside], is_kind[inside]
+    rows, who, leads = row[inside], truth[inside], primary[inside]
     count = int(rows.max()) + 1
     order = np.argsort(rows, kind="stable")
     sorted_rows = rows[order]
@@ -74,12 +75,12 @@ def score(row: np.ndarray, truth: np.ndarray, is_kind: np.ndarray) -> Score:
     first_row[owner[used]] = used
     k = np.where(first_row >= 0, np.where(foreign[first_row], 0, own[first_row]), 0)
     opened = np.zeros(instances, bool)
-    opened[who[order[first]][kinds[order[first]]]] = True
+    opened[who[order[first]][leads[order[first]]]] = True
     mixed = np.zeros(instances, bool)
     mixed[who[foreign[rows]]] = True
     return Score(
-        count_ratio=tuple(float((k >= g * degree).mean()) for g in LEVELS),
-        events=float(k.sum() / degree.sum()),
+        completeness=tuple(float((k >= g * sizes).mean()) for g in LEVELS),
+        events=float(k.sum() / sizes.sum()),
         recall=float(opened.mean()),
         correct=float(1 - mixed.mean()),
         correct_rows=float(1 - foreign[used].mean()),

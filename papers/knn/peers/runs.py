@@ -111,9 +111,9 @@ def _same_queries(settings: PeerSettings) -> PeerSettings:
 
 
 def run(
-    settings: PeerSettings, tick: Tick | None = None, collect: bool = False
+    settings: PeerSettings, tick: Tick | None = None, keep: bool = False
 ) -> tuple[Outcome, np.ndarray]:
-    """Simulate; with `collect`, the reports too, as rows of query and object.
+    """Simulate; with `keep`, the reports too, as rows of query and object.
 
     Examples
     --------
@@ -137,7 +137,7 @@ def run(
                     network.messages[kind] = 0
             network.heard[:] = 0
         reports = network.publish(source.draw(end - begin))
-        if collect and counted:
+        if keep and counted:
             found.append(np.stack(reports, axis=1))
         if end in changes:
             network.join()

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anabranch.plans.arguments import other_side
 from anabranch.plans.costs import choose, weighted
 from anabranch.plans.hashed import Broadcast
 from anabranch.plans.plan import SIDES, Plan
@@ -32,17 +33,17 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method("SSP", "ssp"),
-        Method("CSP", "csp"),
+        Method("SSP", "broadcast"),
+        Method("CSP", "segments"),
         Method("grid", "grid"),
         Method("LLF-Distribution", "distribution"),
         Method("LLF-Diffusion", "diffusion"),
-        Method("SSP-roleAdapt", "ssp", ("role",)),
-        Method("SSP-shapeAdapt", "ssp", ("shape",)),
-        Method("CSP-segmentAdapt", "csp", ("segment",)),
-        Method("CSP-roleAdapt", "csp", ("role",)),
-        Method("CSP-fullAdapt", "csp", ("role", "segment")),
-        Method("CSP-anyPlan", "csp", ("shape", "role", "kind", "weights", "segment")),
+        Method("SSP-roleAdapt", "broadcast", ("role",)),
+        Method("SSP-shapeAdapt", "broadcast", ("shape",)),
+        Method("CSP-segmentAdapt", "segments", ("segment",)),
+        Method("CSP-roleAdapt", "segments", ("role",)),
+        Method("CSP-fullAdapt", "segments", ("role", "segment")),
+        Method("CSP-anyPlan", "segments", ("shape", "role", "kind", "weights", "segment")),
     )
 }
 
@@ -55,17 +56,18 @@ def first_plan(
     Examples
     --------
     >>> speeds = np.array([1000.0, 500.0])
-    >>> first_plan("ssp", Settings(hosts=2, master="faster"), (1.0, 5.0), speeds).weights
-    (1.3, 0.7)
+    >>> first_plan("broadcast", Settings(hosts=2, master="faster"), (1.0, 5.0), speeds)
+    Broadcast(workers=2, weights=(1.3, 0.7), side='left')
     """
+    # The paper's master is the side that is spread; plans name the other one, which is copied.
     k, master = settings.hosts, settings.master
     if master == "faster":
         master = SIDES[int(rates[1] > rates[0])]
     plan: Plan
-    if start == "ssp":
-        plan = Broadcast(k, master)
-    elif start == "csp":
-        plan = Segments(k, settings.segment * SECOND, master)
+    if start == "broadcast":
+        plan = Broadcast(k, side=other_side(master))
+    elif start == "segments":
+        plan = Segments(k, settings.segment * SECOND, other_side(master))
     else:
         plan = choose(k, rates)
     if settings.shares == "speed":

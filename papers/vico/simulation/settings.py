@@ -51,10 +51,11 @@ class Settings:
     segment
         **Open** for figures 9 and 10. Segment length T of CSP.
     master
-        **Open.** Which stream is the master at first: ``left``, ``right`` or ``faster``.
+        **Open.** Which stream is the master at first, whose frames are spread while those of the
+        other are copied: ``left``, ``right`` or ``faster``.
     shares
-        **Open.** Masters are dealt by the hosts' ``speed`` (least loaded first, ahead of time), or
-        ``equal``.
+        **Open.** Masters are assigned by the hosts' ``speed`` (least loaded first, ahead of time),
+        or ``equal``.
     staleness
         **Open.** Age in seconds that the loads seen by the LLF baselines reach; between two looks
         they add up what they have sent themselves.
