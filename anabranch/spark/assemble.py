@@ -49,7 +49,7 @@ _LOG = logging.getLogger("anabranch")
 __all__ = ["assemble"]
 
 
-@renamed(late="watermark", collect="keep", buckets="plan")
+@renamed(late="watermark", collect="keep", buckets="write plan=ab.keyed(8)")
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
