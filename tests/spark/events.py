@@ -83,12 +83,12 @@ def expected(
     for rows, at, end in plan:
         shares = defaultdict(list)
         for side, r in rows:
-            h1, h2, head = hashes[r["page"], r["client"]]
-            home = (head if closing.learns else h1) % (1 << 64)
+            h1, h2, kind = hashes[r["page"], r["client"]]
+            home = (kind if closing.learns else h1) % (1 << 64)
             shares[(home >> 33) % buckets].append(
                 {
                     "key": (h1, h2),
-                    "head": head,
+                    "kind": kind,
                     "t": r["t"],
                     "end": r["t"] + round(r["ms"] * 1000),
                     "stream": side,
@@ -159,8 +159,8 @@ def _hashes(
     keys = {(r["page"], r["client"]) for batch in batches for side in batch for r in side}
     frame = spark.createDataFrame(sorted(keys), "page string, client long")
     h1 = F.xxhash64("page", "client")
-    head = [F.col("page")] + ([F.pmod(h1, F.lit(spread))] if spread > 1 else [])
+    kind = [F.col("page")] + ([F.pmod(h1, F.lit(spread))] if spread > 1 else [])
     found = frame.select(
-        "page", "client", h1, F.xxhash64(F.lit(7), "page", "client"), F.xxhash64(*head)
+        "page", "client", h1, F.xxhash64(F.lit(7), "page", "client"), F.xxhash64(*kind)
     )
     return {(p, c): (a, b, h) for p, c, a, b, h in found.collect()}

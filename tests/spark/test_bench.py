@@ -150,7 +150,7 @@ def test_assemble_by_the_clock_across_restarts(policy: str, restarts: set[int]) 
         run = run.restarted() if number in restarts else run
         run.run([rows], [clock])
         # The twin goes through keys in order, as buckets go through their hashes.
-        given = [{**r, "key": r["page"], "head": 0, "end": r["t"], "stream": 0} for r in rows]
+        given = [{**r, "key": r["page"], "kind": 0, "end": r["t"], "stream": 0} for r in rows]
         for each in book.step([{**r, "tie": n} for n, r in enumerate(given)], clock * 1000):
             items = [item["n"] for item in each["items"]]
             want.append((each["key"], each["closed"], each["reason"], items))

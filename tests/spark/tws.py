@@ -326,7 +326,7 @@ class Assembling(OnBench):
     def _prepared(self, table: pa.Table) -> pa.RecordBatch:
         call, t = self.assembly, table["ts"].cast(pa.int64())
         key = table[call.key[0]].to_numpy()
-        columns = {"t": t, "end": t, "h1": mix(key), "h2": key, "head": mix(key)}
+        columns = {"t": t, "end": t, "h1": mix(key), "h2": key, "kind": mix(key)}
         columns["tie"] = np.arange(len(key))
         columns |= {f"k{n}": table[name] for n, name in enumerate(call.key)}
         columns |= {f"c{n}": table[name] for n, name in enumerate(call.keep)}
