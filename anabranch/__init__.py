@@ -146,10 +146,10 @@ _FORMER = {
     "Prediction": "ab.StateEstimate",
     "recommend": "ab.rank_services",
     "Knowledge": "ab.ServiceStats",
-    "by_head": "a list of columns: key=['page']",
-    "by_head_time": "a list of columns: key=['page', 'started']",
-    "by_head_client": "a list of columns: key=['page', 'client']",
-    "by_head_time_client": "a list of columns: key=['page', 'started', 'client']",
+    "by_head": "no longer there; name the columns: key=['page']",
+    "by_head_time": "no longer there; name the columns: key=['page', 'started']",
+    "by_head_client": "no longer there; name the columns: key=['page', 'client']",
+    "by_head_time_client": "no longer there; name the columns: key=['page', 'started', 'client']",
 }
 
 
@@ -159,7 +159,8 @@ def __getattr__(name: str) -> Any:
     elif name in _MODULE:
         found = getattr(import_module(_MODULE[name]), name)
     elif name in _FORMER:
-        raise AttributeError(f"ab.{name} is now called {_FORMER[name]}")
+        now = _FORMER[name]
+        raise AttributeError(f"ab.{name} is {'now called ' if now.startswith('ab.') else ''}{now}")
     else:
         raise AttributeError(
             f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"

@@ -73,8 +73,10 @@ minutes, seconds, ...)
             raise ValueError(_refusal(duration))
         total += Decimal(part.group(1)) * factor
         end = part.end()
-    if not end or total != total.to_integral_value():
+    if not end:
         raise ValueError(_refusal(duration))
+    if total != total.to_integral_value():
+        raise ValueError(f"{duration!r} is no whole number of microseconds: the shortest is 1us")
     return int(total)
 
 

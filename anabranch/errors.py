@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
-from inspect import signature
+from inspect import Parameter, signature
 from typing import ParamSpec, TypeVar
 
 __all__ = [
@@ -88,40 +88,84 @@ back, or begin a new checkpoint
 
 
 def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Refuse arguments by names that there are not: say the present ones of former ones.
+    """Reject a call whose arguments there are not, or that lacks some, in words of its own.
+
+    `now` says what former names are called, or what to write instead of them.
 
     Examples
     --------
-    >>> @renamed(late="watermark")
-    ... def correlate(*, watermark: str) -> str:
+    >>> @renamed(late="watermark", master="side= names the other side")
+    ... def correlate(left: str, *, watermark: str = "", side: str = "") -> str:
     ...     return watermark
-    >>> correlate(late="10 seconds")
+    >>> correlate("l", late="10 seconds")
     Traceback (most recent call last):
         ...
     anabranch.errors.InvalidCall: correlate cannot start: late= is now called watermark=
+    >>> correlate("l", master="left")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: correlate cannot start: there is no master= any more: side= \
+names the other side
     >>> correlate(water="10 seconds")
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: correlate cannot start: there is no water=; there is watermark=
+    anabranch.errors.InvalidCall: correlate cannot start, 2 problems:
+      1. there is no water=; there is left=, watermark=, side=
+      2. left= is missing
+    >>> correlate("l", "10 seconds")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: correlate cannot start: 2 arguments without a name, and it takes \
+1: name the others; there is left=, watermark=, side=
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         known = signature(function).parameters
-        listed = ", ".join(f"{name}=" for name in known)
+        verb = function.__qualname__.removesuffix(".__init__")
+        if function.__module__.endswith(".close"):
+            verb = f"close.{verb}"
 
         @wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:
-            wrong = [
-                f"{name}= is now called {now[name]}="
-                if name in now
-                else f"there is no {name}=; there is {listed}"
-                for name in kwargs
-                if name not in known
-            ]
-            if wrong:
-                raise InvalidCall(function.__qualname__.removesuffix(".__init__"), wrong)
+            problems = _argument_problems(known, now, args, kwargs)
+            if problems:
+                raise InvalidCall(verb, problems)
             return function(*args, **kwargs)
 
         return checked
 
     return decorate
+
+
+def _argument_problems(
+    known: Mapping[str, Parameter],
+    now: Mapping[str, str],
+    args: Sequence[object],
+    kwargs: Mapping[str, object],
+) -> list[str]:
+    own = [name for name in known if name != "self"]
+    listed = ", ".join(f"{name}=" for name in own)
+    problems = []
+    for name in kwargs:
+        if name in known:
+            continue
+        if name not in now:
+            problems.append(f"there is no {name}=; there is {listed}")
+        elif now[name].isidentifier():
+            problems.append(f"{name}= is now called {now[name]}=")
+        else:
+            problems.append(f"there is no {name}= any more: {now[name]}")
+    plain = [name for name, of in known.items() if of.kind is Parameter.POSITIONAL_OR_KEYWORD]
+    kinds = {name: of.kind for name, of in known.items()}
+    if len(args) > len(plain) and Parameter.VAR_POSITIONAL not in kinds.values():
+        hidden = "self" in known
+        problems.append(
+            f"{len(args) - hidden} arguments without a name, and it takes {len(plain) - hidden}: "
+            f"name the others; there is {listed}"
+        )
+    given = {*plain[: len(args)], *kwargs}
+    twice = [name for name in plain[: len(args)] if name in kwargs]
+    problems += [f"{name}= is given twice, by its place and by its name" for name in twice]
+    needed = [name for name, of in known.items() if of.default is Parameter.empty]
+    missing = [n for n in needed if n not in given and kinds[n] is not Parameter.VAR_POSITIONAL]
+    return problems + [f"{name}= is missing" for name in missing]

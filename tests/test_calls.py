@@ -349,9 +349,7 @@ def test_durations_of_spark_and_polars(text: str, seconds: float) -> None:
     assert microseconds(text) == round(seconds * 1e6)
 
 
-@pytest.mark.parametrize(
-    "text", ["1mo", "2 years", "1q", "5 ds", "1 ns", "interval", "5", "INTERVAL"]
-)
+@pytest.mark.parametrize("text", ["1mo", "2 years", "1q", "5 ds", "interval", "5", "INTERVAL"])
 def test_what_is_no_duration_lists_the_units(text: str) -> None:
     with pytest.raises(ValueError, match="units are w, d, h, m, s, ms, us, ns"):
         microseconds(text)
@@ -365,3 +363,9 @@ def test_or_and_not_are_explained() -> None:
     for wrong in (lambda: one | other, lambda: ~one, lambda: one ^ other):
         with pytest.raises(ab.InvalidCall, match="predicates combine with & alone"):
             wrong()
+
+
+@pytest.mark.parametrize("text", ["1 ns", "0.5us", "1s 1ns"])
+def test_durations_between_microseconds_say_so(text: str) -> None:
+    with pytest.raises(ValueError, match="no whole number of microseconds: the shortest is 1us"):
+        microseconds(text)

@@ -31,10 +31,18 @@ CALLS = [
     (lambda: ab.nearest(None, None, late="1 s"), "late= is now called watermark="),
     (lambda: ab.nearest(None, None, expected=5), "expected= is now called objects_per_window="),
     (lambda: ab.assemble(None, collect="x"), "collect= is now called keep="),
+    (lambda: ab.assemble(None, buckets=8), r"no buckets= any more: write plan=ab.keyed\(8\)"),
+    (lambda: ab.broadcast(4, master="left"), "so side='right' for master='left'"),
+    (lambda: ab.segments(4, master="left"), "so side='right' for master='left'"),
+    (lambda: ab.segments(4, segment="1 s"), "segment= is now called length="),
     (lambda: ab.fit_windows(None, alpha=0.9), "alpha= is now called cover="),
     (lambda: ab.close.gap("1 s", linger="1 s"), "linger= is now called remember="),
-    (lambda: ab.close.learned(head="page"), "head= is now called kind="),
+    (
+        lambda: ab.close.learned(head="page"),
+        "close.learned cannot start: head= is now called kind=",
+    ),
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
+    (lambda: ab.ServiceStats("stats").get("a", tau="1 d"), "tau= is now called half_life="),
 ]
 
 
@@ -47,3 +55,48 @@ def test_a_former_argument_says_the_present_one(call, says):
 def test_an_unknown_name_lists_those_there_are():
     with pytest.raises(AttributeError, match="has no attribute 'corelate'; it has configure"):
         ab.corelate  # noqa: B018
+
+
+FORMER_METHODS = [
+    (lambda: ab.close.wait, "close.wait is now called close.after"),
+    (lambda: ab.close.session, "close.session is now called close.gap"),
+    (lambda: ab.close.count_or_timeout, "close.count_or_timeout is now called close.count"),
+    (lambda: ab.close.sesion, "has no attribute 'sesion'; it has after, count, gap, learned"),
+    (lambda: ab.ServiceStats("stats").absorb, "absorb is now called update"),
+    (lambda: ab.ServiceStats("stats").of, "of is now called get"),
+    (lambda: ab.ServiceStats("stats").put, "put is not there: update, get and table are"),
+    (lambda: ab.by_head, "is no longer there; name the columns"),
+]
+
+
+@pytest.mark.parametrize(("use", "says"), FORMER_METHODS)
+def test_a_former_attribute_says_the_present_one(use, says):
+    with pytest.raises(AttributeError, match=says):
+        use()
+
+
+INCOMPLETE = [
+    (lambda: ab.correlate(None), "right= is missing"),
+    (lambda: ab.correlate(None, None, None), "3 arguments without a name, and it takes 2: name"),
+    (lambda: ab.nearest(None), "queries= is missing"),
+    (lambda: ab.assemble(), "inputs= is missing"),
+    (lambda: ab.sla(None), "promises= is missing"),
+    (
+        lambda: ab.sla(None, "1 s", head="page"),
+        "no head=; there is instances=, promises=, service=",
+    ),
+    (lambda: ab.close.count(3), "close.count cannot start: timeout= is missing"),
+    (lambda: ab.grid(4), "cols= is missing"),
+    (lambda: ab.cosine(), "left= is missing"),
+    (lambda: ab.cosine("v", "w", left="v"), "left= is given twice, by its place and by its name"),
+    (lambda: ab.within(), "left= is missing"),
+    (lambda: ab.emd("v", grund="line"), "no grund=; there is left=, right=, ground="),
+    (lambda: ab.metrics(), "query= is missing"),
+    (lambda: ab.PlanLog("log", 1), "2 arguments without a name, and it takes 1: name"),
+]
+
+
+@pytest.mark.parametrize(("call", "says"), INCOMPLETE)
+def test_a_call_with_too_few_or_too_many_arguments_says_which(call, says):
+    with pytest.raises(ab.InvalidCall, match=says):
+        call()

@@ -15,6 +15,12 @@ from anabranch.errors import InvalidCall, renamed
 
 __all__ = ["after", "count", "gap", "learned"]
 
+# What former policies are called now.
+_FORMER = {
+    "wait": "after",
+    "session": "gap",
+    "count_or_timeout": "count",
+}
 _LONGEST = 30 * 365 * 86_400_000_000  # microseconds; deadlines must not overflow
 
 
@@ -193,3 +199,10 @@ def _whole(name: str, value: Any) -> list[str]:
     if is_whole(value) and value < MOST:
         return []
     return [f"{name} must be a whole number from 1 to 2**40, got {value!r}"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _FORMER:
+        raise AttributeError(f"close.{name} is now called close.{_FORMER[name]}")
+    have = ", ".join(__all__)
+    raise AttributeError(f"module 'anabranch.close' has no attribute {name!r}; it has {have}")

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.graph import CLOUD_NAME
 from anabranch.placement.tables import id_problems, is_cost, listed, numbers
 
@@ -106,6 +106,7 @@ class Materialised:
     sources: pd.DataFrame
 
 
+@renamed()
 def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
     """A logical input with one stream per value of the columns `by`.
 
@@ -136,6 +137,7 @@ def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
     return Feed(name, keys, home)
 
 
+@renamed()
 def template(
     name: str,
     inputs: Mapping[Feed | Template, float | str],

@@ -13,6 +13,7 @@ from anabranch.flow.hashing import MODULUS
 from anabranch.plans.plan import SIDES
 
 __all__ = [
+    "NO_MASTER",
     "is_finite",
     "is_list",
     "is_positive",
@@ -23,6 +24,9 @@ __all__ = [
     "side_problems",
     "worker_problems",
 ]
+
+NO_MASTER = "side= names the side that goes everywhere, so side='right' for master='left'"
+"""What to say of an argument that the papers' plans have and ours have not."""
 
 
 def worker_problems(name: str, value: Any) -> list[str]:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.errors import renamed
 from anabranch.flow.load import Load
 from anabranch.plans.arguments import is_finite, is_list, is_positive, refuse, worker_problems
 from anabranch.plans.costs import Sight, choose
@@ -43,6 +44,7 @@ class Adaptive:
         return self.start or (keyed(self.workers) if by_key else choose(self.workers))
 
 
+@renamed()
 def adaptive(
     workers: int,
     start: Plan | None = None,

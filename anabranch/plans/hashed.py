@@ -8,8 +8,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from anabranch.errors import renamed
 from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import (
+    NO_MASTER,
     is_list,
     other_side,
     refuse,
@@ -110,6 +112,7 @@ class Grid(Plan):
         return f"grid({self.rows}, {self.cols})"
 
 
+@renamed(master=NO_MASTER)
 def broadcast(
     workers: int, side: str = "right", *, weights: Sequence[float] | None = None
 ) -> Broadcast:
@@ -128,6 +131,7 @@ def broadcast(
     return Broadcast(int(workers), side, weights=None if weights is None else shares(weights))
 
 
+@renamed()
 def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None = None) -> Broadcast:
     """The single stream partition of the ViCo paper: `broadcast`, by the side that is spread.
 
@@ -140,6 +144,7 @@ def ssp(workers: int, master: str = "left", *, weights: Sequence[float] | None =
     return broadcast(workers, other_side(master), weights=weights)
 
 
+@renamed()
 def grid(
     rows: int,
     cols: int,
@@ -173,6 +178,7 @@ def grid(
     return Grid(int(rows), int(cols), (shares(weights[0]), shares(weights[1])))
 
 
+@renamed()
 def keyed(workers: int, *, weights: Sequence[float] | None = None) -> Keyed:
     """Send rows to the worker of their key (needs ``same`` in the predicate).
 

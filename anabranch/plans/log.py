@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from anabranch.errors import StateMismatch
+from anabranch.errors import StateMismatch, renamed
 from anabranch.flow.folders import Folder, path_problems
 from anabranch.plans.arguments import refuse
 from anabranch.plans.drawing import draw_story
@@ -148,6 +148,7 @@ class PlanLog:
     ['trying a grid']
     """
 
+    @renamed()
     def __init__(self, path: str | os.PathLike[str]) -> None:
         refuse("PlanLog", path_problems("path", path))
         self._folder = Folder(path)

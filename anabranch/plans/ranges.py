@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.calls import is_whole
+from anabranch.errors import renamed
 from anabranch.plans.arguments import refuse, worker_problems
 from anabranch.plans.plan import LEFT, Plan, Routes, Rows, fingerprint_of, loggable
 
@@ -144,6 +145,7 @@ class Ranges(Plan):
         return f"ranges({', '.join(parts)})"
 
 
+@renamed()
 def ranges(workers: int, *, count: int = COUNT) -> Ranges:
     """Cut the keys of an Earth Mover's Distance into ranges; neighbours share a worker.
 

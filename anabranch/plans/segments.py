@@ -9,7 +9,9 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.calls import LONGEST, Duration, describe, microseconds
+from anabranch.errors import renamed
 from anabranch.plans.arguments import (
+    NO_MASTER,
     other_side,
     refuse,
     share_problems,
@@ -66,6 +68,7 @@ class Segments(Slotted):
         return f"segments({self.workers}, length={describe(self.length)}, side={self.side})"
 
 
+@renamed(segment="length", master=NO_MASTER)
 def segments(
     workers: int,
     length: Duration = "10 seconds",
@@ -97,6 +100,7 @@ def segments(
     return Segments(int(workers), us, side, weights=None if weights is None else shares(weights))
 
 
+@renamed()
 def csp(
     workers: int,
     segment: Duration = "10 seconds",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.predicates.terms import (
     Compared,
     Custom,
@@ -43,6 +43,7 @@ __all__ = [
 ]
 
 
+@renamed()
 def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
     """Cosine of the angle between two vectors, -1 to 1.
 
@@ -56,6 +57,7 @@ def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> Ve
     return VectorMeasure("cosine", left, left if right is None else right, dim)
 
 
+@renamed()
 def dot(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
     """Dot product of two vectors.
 
@@ -67,6 +69,7 @@ def dot(left: str, right: str | None = None, *, dim: int | None = None) -> Vecto
     return VectorMeasure("dot", left, left if right is None else right, dim)
 
 
+@renamed()
 def euclidean(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
     """Euclidean distance of two vectors.
 
@@ -78,6 +81,7 @@ def euclidean(left: str, right: str | None = None, *, dim: int | None = None) ->
     return VectorMeasure("euclidean", left, left if right is None else right, dim)
 
 
+@renamed()
 def manhattan(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
     """Sum of the absolute differences of two vectors.
 
@@ -89,6 +93,7 @@ def manhattan(left: str, right: str | None = None, *, dim: int | None = None) ->
     return VectorMeasure("manhattan", left, left if right is None else right, dim)
 
 
+@renamed()
 def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
     """Number of differing bits (binary, long) or of differing elements (arrays).
 
@@ -100,6 +105,7 @@ def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> V
     return VectorMeasure("hamming", left, left if right is None else right, dim)
 
 
+@renamed()
 def within(left: str, *right_and_limit: Any) -> Within:
     """``|left - right| <= limit``: ``within(column, limit)`` or ``within(left, right, limit)``.
 
@@ -142,6 +148,7 @@ within('amount', 'total', 0.01)
     )
 
 
+@renamed()
 def same(left: str, right: str | None = None) -> Same:
     """Equality of two columns; it lets the join spread by key.
 
@@ -153,6 +160,7 @@ def same(left: str, right: str | None = None) -> Same:
     return Same(left, left if right is None else right)
 
 
+@renamed()
 def custom(
     function: ScoreFunction, left: str | Sequence[str], right: str | Sequence[str]
 ) -> Custom:

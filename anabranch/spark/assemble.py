@@ -49,7 +49,7 @@ _LOG = logging.getLogger("anabranch")
 __all__ = ["assemble"]
 
 
-@renamed(late="watermark", collect="keep", buckets="plan")
+@renamed(late="watermark", collect="keep", buckets="write plan=ab.keyed(8)")
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
@@ -205,7 +205,7 @@ def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], stream
         warnings.warn(
             f"every value of {call.kind!r} was seen once, so ab.close.learned can learn nothing of "
             f"it: {remedy}",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 
@@ -234,7 +234,7 @@ def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
         warnings.warn(
             f"{rejected} rows have no {' or no '.join((call.time, *call.key))}, which belong to no "
             "instance and are left out",
-            stacklevel=4,
+            stacklevel=5,
         )
     return newest or 0
 

@@ -310,7 +310,7 @@ def _raise_levels(
             f"{len(worst)} groups of streams that want the same pairs were not planned to the "
             f"optimum in {time_limit} s: the plan may cost up to {cost - bound:g} too much; raise "
             "time_limit",
-            stacklevel=6,
+            stacklevel=7,
         )
     # A stream's new level is the largest rate that it no longer keeps.
     lost = kept & (graph.home[graph.inputs] != resolved.location[graph.row_view])

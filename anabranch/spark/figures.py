@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import is_frame, kind_of
 from anabranch.spark.metrics import VERBS, batch_metrics, counts_of, reports_of
 from anabranch.spark.totals import since_start
@@ -28,6 +28,7 @@ _HELD = {
 }
 
 
+@renamed()
 def metrics(query: Any) -> dict[str, Any]:
     """The latest figures of a streaming query that correlates, finds neighbours or assembles.
 

@@ -6,7 +6,8 @@ Importing this module does not import Spark: `place` asks here about tables of e
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anabranch.calls import FLOATING, INTEGRAL, Columns
@@ -117,7 +118,8 @@ def opened(
         if not isinstance(value, Column):
             return value
         names = [name for frame in frames if (name := _name_of(frame, value)) is not None]
-        return names[0] if names else value
+        # A Column of no frame is named as Spark prints it, so that the verb finds it missing.
+        return names[0] if names else repr(value).removeprefix("Column<'").removesuffix("'>")
 
     found = []
     for frame in frames:
@@ -165,10 +167,28 @@ def _name_of(frame: DataFrame, column: Column) -> str | None:
     from pyspark.errors import PySparkException
 
     try:
-        found: str = frame.select(column).columns[0]
+        with _quiet():
+            found: str = frame.select(column).columns[0]
     except PySparkException:
         return None
     return found
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep Spark from printing a stack trace of an error that is expected, or said in our words."""
+    from pyspark.logger import PySparkLogger
+
+    names = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+    loggers = [PySparkLogger.getLogger(name) for name in names]
+    before = [logger.disabled for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.disabled = True
+        yield
+    finally:
+        for logger, was in zip(loggers, before, strict=True):
+            logger.disabled = was
 
 
 def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Column:
@@ -204,7 +224,8 @@ def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Col
             found = by_name(found) if found in frame.columns else F.expr(found)
         if not isinstance(found, Column):
             raise ValueError(f"{name} must be {forms}; got {found!r}")
-        kind = frame.select(found.alias("c")).schema["c"].dataType.simpleString()
+        with _quiet():
+            kind = frame.select(found.alias("c")).schema["c"].dataType.simpleString()
     except PySparkException:
         what = repr(given) if isinstance(given, str) else "this"
         have = ", ".join(frame.columns)

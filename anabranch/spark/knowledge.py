@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -21,15 +21,15 @@ from pyspark.sql.types import (
 from anabranch.assembly.knowledge.store import SummaryStore, summarise
 from anabranch.assembly.knowledge.summary import Summary
 from anabranch.calls import Duration, is_whole
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, by_name
 from anabranch.spark.verdicts import (
     PROMISE_COLUMNS,
     Promises,
+    duration_of,
     instance_problems,
     judge,
     promise_problems,
-    span,
 )
 
 __all__ = ["ServiceStats"]
@@ -65,6 +65,7 @@ class ServiceStats:
     In a stream, ``instances.writeStream.foreachBatch(known.update)`` keeps it up to date.
     """
 
+    @renamed()
     def __init__(
         self,
         path: str | os.PathLike[str],
@@ -83,7 +84,7 @@ class ServiceStats:
         ]
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             problems.append(f"path must be a folder or the address of one, got {path!r}")
-        self.period = span("period", period, problems)
+        self.period = duration_of("period", period, problems)
         if promises is not None:
             problems += promise_problems(promises, promise_columns)
         if problems:
@@ -152,10 +153,18 @@ class ServiceStats:
             problems.append(f"service column {self.service!r} is {kind}, which names no service")
         return problems
 
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            now = {"absorb": "update", "of": "get"}.get(name)
+            had = f"is now called {now}" if now else "is not there: update, get and table are"
+            raise AttributeError(f"ServiceStats.{name} {had}")
+
+    @renamed(tau="half_life")
     def get(self, service: Any, *, half_life: Duration | None = None) -> Summary:
         """All periods of a service as one summary; with `half_life`, older ones fade."""
         problems: list[str] = []
-        seconds = None if half_life is None else span("half_life", half_life, problems) / 1e6
+        seconds = None if half_life is None else duration_of("half_life", half_life, problems) / 1e6
         if problems:
             raise InvalidCall("ServiceStats.get", problems)
         return self.store.of(service, half_life=seconds)

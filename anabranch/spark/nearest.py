@@ -342,7 +342,7 @@ def _collected(call: Nearest, queries: DataFrame) -> Block:
     if problems:
         warnings.warn(
             f"nearest leaves out {block.meta['rejected']} of its queries: {'; '.join(problems)}",
-            stacklevel=3,
+            stacklevel=4,
         )
     return block
 

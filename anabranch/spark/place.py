@@ -13,7 +13,7 @@ from anabranch.placement import call
 from anabranch.placement.corenet import CoreNetwork
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, listed
-from anabranch.spark.frames import by_name, is_frame
+from anabranch.spark.frames import by_name, is_frame, kind_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -188,7 +188,7 @@ def place_pairs(
     problems = _stream_problems({"pairs": pairs})
     if not is_frame(pairs):
         problems.append(
-            f"pairs must be a Spark DataFrame, got {type(pairs).__name__}; for tables in memory "
+            f"pairs must be a Spark DataFrame, got {kind_of(pairs)}; for tables in memory "
             "there is ab.place"
         )
     if problems:

@@ -11,7 +11,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from anabranch.calls import is_whole
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import spreads
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan, Routing
@@ -26,6 +26,7 @@ _PARTITIONS = "spark.sql.shuffle.partitions"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
+@renamed()
 def configure(spark: Any, workers: int = 8) -> Any:
     """Set what Anabranch's operators need on a session, or on its builder, and return it.
 

@@ -10,20 +10,21 @@ from pyspark.sql import functions as F
 
 from anabranch.assembly.knowledge.wilson import Z95
 from anabranch.calls import Duration, is_number, is_whole
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition
 from anabranch.spark.verdicts import (
     PROMISE_COLUMNS,
     Promises,
+    duration_of,
     judge,
     preference_problems,
     problems_with,
-    span,
 )
 
 __all__ = ["rank_services", "sla"]
 
 
+@renamed()
 def sla(
     instances: DataFrame,
     promises: Promises,
@@ -85,7 +86,7 @@ def sla(
     Row(instances=5, met=1, violated=3, unknown=1, low=0.2, high=0.4)
     """
     problems = problems_with(instances, promises, service, metric, complete, promise_columns)
-    length = span("period", period, problems)
+    length = duration_of("period", period, problems)
     if problems:
         raise InvalidCall("sla", problems)
     judged = judge(instances, promises, service, metric, complete, columns=promise_columns)
@@ -106,6 +107,7 @@ def sla(
     )
 
 
+@renamed()
 def rank_services(
     instances: DataFrame,
     promises: Promises,
@@ -162,9 +164,9 @@ def rank_services(
         problems.append(f"weight must be a number between 0 and 1, got {weight!r}")
     if not (top is None or is_whole(top)):
         problems.append(f"top must be a whole number of at least 1, got {top!r}")
-    tau = None
+    seconds = None
     if decay is not None:
-        tau = span("decay", decay, problems) / 1e6
+        seconds = duration_of("decay", decay, problems) / 1e6
         if getattr(instances, "isStreaming", False):
             # Weights that were added up cannot be brought down as the newest moves on.
             problems.append(
@@ -175,8 +177,8 @@ def rank_services(
         raise InvalidCall("rank_services", problems)
     judged = judge(instances, promises, service, metric, complete, columns=promise_columns)
     counted = F.lit(1.0)
-    if tau is not None:
-        counted = F.exp((F.unix_micros("closed") - F.lit(_newest(instances))) / 1e6 / tau)
+    if seconds is not None:
+        counted = F.exp((F.unix_micros("closed") - F.lit(_newest(instances))) / 1e6 / seconds)
     sums = [
         F.sum(F.when(F.col("_verdict") == name, counted).otherwise(0.0)).alias(name)
         for name in ("met", "violated", "unknown")

@@ -5,13 +5,14 @@ from __future__ import annotations
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.neighbours.call import QUERY_ID
 from anabranch.spark.frames import by_name, refuse_others
 
 __all__ = ["top"]
 
 
+@renamed()
 def top(frame: DataFrame, id: str = QUERY_ID) -> DataFrame:
     """The current top-k of every query, out of rows of ``nearest(..., output="top")``.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
+from decimal import Decimal
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -20,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch.assembly.call import FIGURES
-from anabranch.calls import LONGEST, Duration, is_names, is_number, microseconds
+from anabranch.calls import EXACT, LONGEST, Duration, is_names, is_number, microseconds
 from anabranch.spark.frames import ASSEMBLY_KEY, Condition, by_name, condition, is_frame, kind_of
 
 __all__ = [
@@ -32,7 +33,7 @@ __all__ = [
     "problems_with",
     "promise_problems",
     "revision_problems",
-    "span",
+    "duration_of",
 ]
 
 Promises = Mapping[Any, Any] | DataFrame | Duration | float
@@ -172,10 +173,11 @@ def instance_problems(
         return problems
     once = instances.isStreaming if once is None else once
     numbers = [metric, *(["revision"] if once else [])]
+    named = {metric: "metric", service: "service"}
     problems = [
         problem
         for name in dict.fromkeys([service, "closed", *numbers])
-        for problem in _column_problems(instances, name, name in numbers)
+        for problem in _column_problems(instances, name, name in numbers, named.get(name))
     ]
     if judged:
         problems += _complete_problems(instances, complete)
@@ -201,10 +203,13 @@ def _complete_problems(instances: DataFrame, complete: Any) -> list[str]:
     return []
 
 
-def _column_problems(instances: DataFrame, name: str, is_number: bool) -> list[str]:
+def _column_problems(
+    instances: DataFrame, name: str, is_number: bool, argument: str | None
+) -> list[str]:
     have = instances.columns
     if name not in have:
-        return [f"there is no column {name!r} in instances; it has {', '.join(have)}"]
+        what = f"there is no column {name!r} in instances; it has {', '.join(have)}"
+        return [f"{what}: name yours with {argument}=" if argument else what]
     if have.count(name) > 1:
         return [f"instances has several columns {name!r}: rename one"]
     found = instances.schema[name].dataType
@@ -230,7 +235,7 @@ def promise_problems(promises: Any, columns: Any = PROMISE_COLUMNS) -> list[str]
         if not promises:
             problems.append("promises is empty: name at least one service and what it promised")
         return problems
-    if isinstance(promises, (str, timedelta, int, float)):
+    if isinstance(promises, (str, timedelta, int, float, Decimal)):
         try:
             _promised(promises)
         except ValueError as error:
@@ -317,7 +322,7 @@ def preference_problems(instances: Any, service: Any, prefer: Any) -> list[str]:
     return problems or _key_problems(instances, service, prefer, "prefer")
 
 
-def span(name: str, duration: Duration | None, problems: list[str]) -> int:
+def duration_of(name: str, duration: Duration | None, problems: list[str]) -> int:
     """Microseconds of a duration that must be longer than nothing; what is wrong is noted."""
     try:
         us = microseconds(duration)  # type: ignore[arg-type]
@@ -350,9 +355,9 @@ def _services(instances: DataFrame, service: str, rows: Iterable[tuple[Any, floa
 
 
 def _promised(value: Any) -> float:
-    if is_number(value):
+    if is_number(value, EXACT):
         return float(value)
-    if isinstance(value, (int, float)):
+    if isinstance(value, (int, float, Decimal)):
         raise ValueError(f"{value!r} is no finite number")
     if (us := microseconds(value)) < 0:
         raise ValueError(f"{value!r} is negative")

@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.live import Live
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.watch_assembly import AssemblyTable, assembles
 from anabranch.spark.watch_batches import BatchTable
 
@@ -20,6 +20,7 @@ __all__ = ["Interrupt", "watch"]
 _POLL_SECONDS = 0.3
 
 
+@renamed()
 def watch(
     query: Any,
     *,

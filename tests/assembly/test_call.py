@@ -91,7 +91,7 @@ def test_the_kind_and_parts_of_a_learned_policy_are_kept() -> None:
     assert changed_settings(one, settings_of(close=ab.close.learned(kind="kind")))
 
 
-def test_what_does_not_touch_stored_invocations_may_change() -> None:
+def test_what_does_not_touch_stored_events_may_change() -> None:
     wider = {**SCHEMA, "more": "int"}
     free = {"close": ab.close.after("1 s"), "watermark": "1 s", "max_open": 5, "response": "ms"}
     assert changed_settings(settings_of(), settings_of(types=wider, **free)) is None

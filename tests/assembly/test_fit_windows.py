@@ -188,7 +188,7 @@ def test_incomplete_instances_bound_from_below():
     assert told.size >= truth.size
 
 
-def test_single_invocations_span_no_time():
+def test_single_events_last_no_time():
     rng = np.random.default_rng(4)
     keys = np.concatenate([np.arange(3000), np.repeat(np.arange(3000, 6000), 2)])
     times = np.concatenate([rng.integers(0, 10**9, 3000), rng.integers(0, 10**9, 3000).repeat(2)])
@@ -289,7 +289,7 @@ def test_lateness_and_triggers_hold_windows_longer(fit):
     )
 
 
-def test_rates_may_be_of_invocations():
+def test_rates_may_be_of_events():
     span = HyperErlang([1.0], [2], [1.0])
     by_rate = ab.estimate_state(10.0, size=3, timeout=5, sizes=[1, 2, 3, 6], duration=span)
     by_calls = ab.estimate_state(

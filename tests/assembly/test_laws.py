@@ -254,7 +254,7 @@ def test_a_story_of_the_small_window_array() -> None:
     ]
 
 
-def test_a_late_invocation_is_a_revision_and_holds_only_what_is_new() -> None:
+def test_a_late_event_is_a_revision_and_holds_only_what_is_new() -> None:
     bucket = Bucket(close.count(2, "5 us", remember="20 us"))
     bucket.step([event(1, 10), event(1, 11)], 0)
     (whole,) = bucket.step([], 12)
@@ -337,8 +337,8 @@ def test_what_is_learned_from_a_long_stream_is_what_the_twin_learns(risk: float,
     rows: list[Row] = []
     for key in range(400):
         t = 12 * key + 1
-        degree = (1, 3, 6)[key % 3] + int(random.random() < 0.1)
-        for n, gap in enumerate(random.choice([0, 0, 1, 2, 4, 9, 14], degree)):
+        size = (1, 3, 6)[key % 3] + int(random.random() < 0.1)
+        for n, gap in enumerate(random.choice([0, 0, 1, 2, 4, 9, 14], size)):
             t += int(gap)
             rows.append(event(key, t, tie=n))
     closing = close.learned("15 us", risk=risk, after=10, remember="20 us")

@@ -77,7 +77,7 @@ def test_silences_are_those_of_the_clock() -> None:
     assert (rows[20:199] == 1).all() and (windows[20:199, Column.COUNT] == 3).all()
 
 
-def test_invocations_of_a_key_in_one_batch_are_taken_together_in_processing_time() -> None:
+def test_events_of_a_key_in_one_batch_are_taken_together_in_processing_time() -> None:
     kernel = AssembleKernel(
         ab.close.count(5, "9 us"), Slices((0, 0), AssembleNotes()), by_arrival=True
     )

@@ -151,14 +151,14 @@ class Twin:
         window["new"] = []
 
     def expected(self, kind: Any) -> int:
-        """The degree that a window of this kind is expected to reach; 0 if unknown."""
+        """The size that a window of this kind is expected to reach; 0 if unknown."""
         policy = self.closing
         if not policy.learns:
             return policy.expects
         seen = self.kinds.get(kind, [])
         if len(seen) < max(policy.after // 4, 1):
             return 0
-        return quantile([degree for degree, _ in seen[-32:]], policy.coverage)
+        return quantile([size for size, _ in seen[-32:]], policy.coverage)
 
     def patience(self, kind: Any, count: int, now: int) -> int | None:
         """How long to wait for another event, or None if nothing says so."""
@@ -167,14 +167,14 @@ class Twin:
             return None
         if len(self.sizes) < policy.after:
             return None
-        known = [degree for degree, _ in self.kinds.get(kind, [])][-32:]
+        known = [size for size, _ in self.kinds.get(kind, [])][-32:]
         p = self.chance(known, count)
         share = policy.risk * (1 - p) / (p * (1 - policy.risk))
         if share >= 1:
             return 0
         if len(self.silences) < policy.after:
             return None
-        own = [silence for degree, silence in self.kinds.get(kind, []) if degree > 1]
+        own = [silence for size, silence in self.kinds.get(kind, []) if size > 1]
         lengths = sorted(own[-32:] if len(own) >= policy.after else self.silences[-512:])
         if p < 0.5 and len(self.rare) >= policy.after:
             lengths = sorted(self.rare[-128:])
@@ -192,22 +192,22 @@ class Twin:
 
     def chance(self, known: Sequence[int], count: int) -> float:
         """How likely it is that an instance with so many events gets more."""
-        reached = [degree for degree in self.sizes if degree >= min(count, 64)]
+        reached = [size for size in self.sizes if size >= min(count, 64)]
         usual = (sum(d > min(count, 64) for d in reached) + 1) / (len(reached) + 2)
         if not known:
             return usual
         if count >= max(known):
             same = [more for s, more in self.met if s == situation(known, count)]
             return (sum(same) + usual) / (len(same) + 1)
-        own = [degree for degree in known if degree >= count]
-        return (usual + sum(degree > count for degree in own)) / (1 + len(own))
+        own = [size for size in known if size >= count]
+        return (usual + sum(size > count for size in own)) / (1 + len(own))
 
     def learn(self, window: Row) -> None:
         if not self.closing.learns or window["reason"] == "late":
             return
         count, silence = len(window["rows"]), max([0, *window["silences"]])
         seen = self.kinds.pop(window["kind"], [])
-        known = [degree for degree, _ in seen[-32:]]
+        known = [size for size, _ in seen[-32:]]
         if count > 1 and self.chance(known, count - 1) < 0.5:
             self.rare.append(window["silences"][-1])
         if known:

@@ -16,12 +16,12 @@ from rich.console import Console
 import anabranch as ab
 from papers.dssis.tracing import generate_trace
 
-KEY = ["head", "instance_ts", "client"]
-SCHEMA = "ts timestamp, head string, instance_ts long, client string, service string"
+KEY = ["kind", "instance_ts", "client"]
+SCHEMA = "ts timestamp, kind string, instance_ts long, client string, service string"
 
 
 def test_an_assembly_holds_what_was_predicted(spark: Any, tmp_path: Path) -> None:
-    trace = generate_trace(seed=8, instances=6_000, heads=5_000)
+    trace = generate_trace(seed=8, instances=6_000, kinds=5_000)
     table = trace.table()
     ts = pc.cast(table["event_ts"], pa.timestamp("us", "UTC"))
     table = table.append_column("ts", ts).select([*KEY, "ts", "service"])

@@ -162,7 +162,7 @@ def test_one_promise_for_all_and_columns_by_their_own_names(spark: Any, tmp_path
     assert ab.rank_services(frame, table, **shape).first()["service"] == "b"
     known = ab.ServiceStats(tmp_path, table, complete="duration < 1.8", **shape)
     known.update(frame)
-    summary = known.of("b")
+    summary = known.get("b")
     assert (summary.met, summary.violated, summary.unknown) == (1, 1, 1)
     assert (summary.low, summary.high, summary.compliance) == (1 / 3, 2 / 3, None)
     (line,) = [r for r in known.table() if r["service"] == "b"]
@@ -171,7 +171,7 @@ def test_one_promise_for_all_and_columns_by_their_own_names(spark: Any, tmp_path
         ab.sla(frame, table)
 
 
-def test_recommendation(spark: Any) -> None:
+def test_ranking(spark: Any) -> None:
     made = [r for r in rows(seed=2) if r[3] == 0]
     frame = spark.createDataFrame(made, SCHEMA)
     tally: dict[str, Counter] = defaultdict(Counter)
@@ -274,26 +274,29 @@ def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
     assert tally(bare) == (6, 6, 0)
 
 
-def test_knowledge_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -> None:
+def test_statistics_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -> None:
     for promises in (None, {"a": "1 second", "b": "1 second"}):
         known = ab.ServiceStats(tmp_path / str(promises is None), promises)
         known.update(revised)
-        first = known.of("a")
+        first = known.get("a")
         assert (first.count, first.mean) == (6.0, pytest.approx(0.75))  # of the last revisions
         known.update(revised.filter("revision = 0").withColumn("kind", F.lit("b")))
         known.update(revised.filter("revision = 0"), 0)  # a stream begins
-        assert (known.of("a").count, known.of("b").count) == (12.0, 6.0)
+        assert (known.get("a").count, known.get("b").count) == (12.0, 6.0)
         known.store.compact()
         known.update(revised.filter("client = 0"))
-        assert known.of("a").count == 13.0
-    assert known.of("a", tau="1 day").violated == 4.0
-    for tau, message in (("0 seconds", "tau must be longer than nothing"), ("x", "tau: 'x' is")):
+        assert known.get("a").count == 13.0
+    assert known.get("a", half_life="1 day").violated == 4.0
+    for half_life, message in (
+        ("0 seconds", "half_life must be longer than nothing"),
+        ("x", "half_life: 'x' is"),
+    ):
         with pytest.raises(InvalidCall, match=message):
-            known.of("a", tau=tau)
+            known.get("a", half_life=half_life)
 
 
 def test_streams(spark: Any, tmp_path: Path) -> None:
-    """Compliance, a standing recommendation and knowledge, straight from `assemble`."""
+    """Compliance, a standing ranking and statistics, straight from `assemble`."""
     batches = events(4, rows=30, pages=3, seed=11)
     closing = ab.close.count(2, "1 second")
     feed = Feed(tmp_path, (CALL, CALL), idle=True).add(batches)
@@ -331,7 +334,7 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
     )
     assert query.awaitTermination(300)
     for page in promises:
-        summary = known.of(page)
+        summary = known.get(page)
         durations = [
             (r["end"] - r["first"]) / 1e6 for r in told if r["key"][0] == page and not r["revision"]
         ]
@@ -367,7 +370,7 @@ def instances_of(spark: Any, service: str = "'a'") -> Any:
         f"""SELECT {service} AS kind, id AS client, 0 AS seq, 0 AS revision,
             timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
             0.4D * (id + 1) AS duration, 1D AS count_ratio, 'complete' AS reason, 1 AS count,
-            1 AS expected FROM range(6)"""
+            1 AS usual_count FROM range(6)"""
     )
 
 
@@ -415,7 +418,7 @@ def test_services_of_any_type(spark: Any, tmp_path: Path, service: str, name: An
     frame = instances_of(spark, service)
     known = ab.ServiceStats(f"file://{tmp_path}/known", {name: "1 second"})
     known.update(frame)
-    assert known.of(name).count == 6 and known.of(name).met == 2
+    assert known.get(name).count == 6 and known.get(name).met == 2
     (best,) = ab.rank_services(frame, {name: "1 second"}, prefer={name: 0.5}, weight=1).collect()
     assert best["preference"] == best["score"] == 0.5
 
@@ -432,7 +435,7 @@ def test_rows_without_a_service_or_an_end_are_left_out(spark: Any, tmp_path: Pat
 
 
 def test_wrong_calls(spark: Any) -> None:
-    said = ("'complete' AS reason", "1 AS count", "1 AS expected")
+    said = ("'complete' AS reason", "1 AS count", "1 AS usual_count")
     frame = spark.createDataFrame(rows(5), SCHEMA).selectExpr("*", *said)
     tick = spark.readStream.format("rate").load()
     live = tick.selectExpr(
@@ -450,6 +453,7 @@ def test_wrong_calls(spark: Any) -> None:
         (lambda: ab.sla(frame, {"a": "soon"}), "promise of 'a': 'soon' is not a duration"),
         (lambda: ab.sla(frame, {"a": True}), "promise of 'a': True is no finite number"),
         (lambda: ab.sla(frame, PROMISES, service="x"), "no column 'x' in instances; it has kind"),
+        (lambda: ab.sla(frame, PROMISES, service="x"), "name yours with service="),
         (lambda: ab.sla(frame, PROMISES, service=None), "service must be the name of a column"),
         (lambda: ab.sla(frame, PROMISES, metric=["a"]), "metric must be the name of a column"),
         (
@@ -524,7 +528,7 @@ def test_wrong_calls(spark: Any) -> None:
             lambda: known.update(frame.withColumn("kind", F.array("kind"))),
             "service column 'kind' is array<string>, which names no service",
         ),
-        (lambda: known.of("a", tau=5), "tau: 5 is not a duration"),
+        (lambda: known.get("a", half_life=5), "half_life: 5 is not a duration"),
     ):
         with pytest.raises(InvalidCall) as error:
             call()

@@ -12,7 +12,7 @@ from typing import Any
 
 from anabranch.correlation.emd.filters import read_filters
 from anabranch.correlation.emd.ground import Ground, read_ground
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.predicates import Compared, VectorMeasure
 
 __all__ = ["EmdMeasure", "emd"]
@@ -45,6 +45,7 @@ class EmdMeasure(VectorMeasure):
         return []
 
 
+@renamed()
 def emd(
     left: str,
     right: str | None = None,

@@ -13,6 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from anabranch.errors import renamed
 from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import refuse, worker_problems
 from anabranch.plans.hashed import Broadcast, broadcast
@@ -41,6 +42,7 @@ class Selective(Routing):
         return f"selective({self.workers})"
 
 
+@renamed()
 def selective(workers: int) -> Selective:
     """For `nearest`: send objects only to workers that have a query to which they may matter.
 
