@@ -77,7 +77,7 @@ __all__ = [
     # instances out of events: the verb, and when its windows close
     "assemble",
     "close",
-    # what instances tell of services
+    # how services keep their promises
     "sla",
     "rank_services",
     "ServiceStats",

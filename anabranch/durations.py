@@ -76,7 +76,7 @@ minutes, seconds, ...)
     if not end:
         raise ValueError(_refusal(duration))
     if total != total.to_integral_value():
-        raise ValueError(f"{duration!r} is no whole number of microseconds: the shortest is 1us")
+        raise ValueError(f"{duration!r} is not a duration of whole microseconds: at least 1us")
     return int(total)
 
 

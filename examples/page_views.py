@@ -41,7 +41,7 @@ def requests(lines: Any) -> Any:
 
 
 def main(path: str) -> None:
-    """Assemble the log and print what it tells."""
+    """Assemble the log and print what it shows."""
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     spark = ab.configure(builder.getOrCreate(), workers=2)
     views = ab.assemble(

@@ -367,5 +367,5 @@ def test_or_and_not_are_explained() -> None:
 
 @pytest.mark.parametrize("text", ["1 ns", "0.5us", "1s 1ns"])
 def test_durations_between_microseconds_say_so(text: str) -> None:
-    with pytest.raises(ValueError, match="no whole number of microseconds: the shortest is 1us"):
+    with pytest.raises(ValueError, match="not a duration of whole microseconds: at least 1us"):
         microseconds(text)

@@ -117,7 +117,7 @@ def learned(
         `usual_count` in the result is the least size that this share of the kind's recent
         instances does not exceed: by default their median.
     after
-        Instances of several events before their silences are believed, of the kind and of all
+        Instances of several events before their silences are used, of the kind and of all
         kinds; a quarter of them before there is an `usual_count`.
     remember
         How long an instance is remembered after its close; events that come meanwhile are

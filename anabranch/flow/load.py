@@ -52,7 +52,7 @@ class Load(Figures):
     that an upper bound showed to match and `solved` those that had to be solved; `ranges` is the
     work by range of the left row's key, under a plan of ranges.
 
-    Of `nearest` under interest routing, `sent_at_once` and `sent_later` count copies sent to owners
+    Of `nearest` under ``selective``, `sent_at_once` and `sent_later` count copies sent to owners
     of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
     `looks` how often an object was held against an owner's merger.
     """

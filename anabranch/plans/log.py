@@ -179,7 +179,7 @@ class PlanLog:
     def append(self, plan: Plan, cause: str = "by hand") -> None:
         """Ask the running query for a plan; it takes effect a few micro-batches later.
 
-        If the query cannot have it, `refused` tells why.
+        If the query cannot have it, `refused` says why.
         """
         if not isinstance(plan, Plan):
             raise TypeError(f"append takes a plan such as ab.grid(2, 2), got {plan!r}")

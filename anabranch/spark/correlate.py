@@ -69,7 +69,7 @@ def correlate(
         Further columns to carry into the result: one list for both sides or a pair of lists.
     watermark
         Streaming: how far a row may lag behind the newest time seen on either side. Leave it out
-        if both inputs have a watermark on their time column, as what an aggregate tells must.
+        if both inputs have a watermark on their time column, as the output of an aggregate must.
     plan
         How the work is split; by default chosen from the number of shuffle partitions and, in
         batch, from row counts and times (one pass over the inputs). ``ab.adaptive(...)`` changes

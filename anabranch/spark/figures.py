@@ -39,8 +39,8 @@ def metrics(query: Any) -> dict[str, Any]:
     ===========  ===================================================================================
     correlate    ``pairs, comparisons, comparisons_per_second, copies_per_row``; ``pruned`` (by
                  filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
-    nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under interest
-                 routing ``sent_at_once, sent_later`` (copies to owners of queries), ``withheld``
+    nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under
+                 ``selective`` ``sent_at_once, sent_later`` (copies to owners), ``withheld``
                  (at first), ``dropped`` (for good)
     assemble     ``instances, revisions, timeouts, evicted, open_windows, remembered, waiting_rows``
     ===========  ===================================================================================

@@ -75,7 +75,7 @@ def control_problems(
     elif routed and control is None:
         problems.append(
             f"plan {plan} needs control=, a directory that driver and workers share, through which "
-            "owners of queries tell homes of objects what cannot matter; or use "
+            "owners of queries publish there what cannot matter; or use "
             "ab.broadcast(workers)"
         )
     if control is None:

@@ -180,7 +180,7 @@ def test_a_routing_of_another_verb_is_refused():
         schema, schema, where=where, window="1 second", plan=ab.selective(4)
     )
     assert problems == [
-        "plan selective(4) is for ab.nearest, whose queries tell what may matter; correlate takes "
+        "plan selective(4) is for ab.nearest, whose queries say what may matter; correlate takes "
         "ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...) or ab.keyed(...)"
     ]
 

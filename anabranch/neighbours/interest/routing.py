@@ -29,10 +29,10 @@ _WORTH_IT = 0.5
 
 @dataclass(frozen=True)
 class Selective(Routing):
-    """Objects at home by hash of their id, queries by zones; see `interest`."""
+    """Objects at home by hash of their id, queries by zones; see `selective`."""
 
     workers: int
-    verb: ClassVar[str] = "ab.nearest, whose queries tell what may matter"
+    verb: ClassVar[str] = "ab.nearest, whose queries say what may matter"
 
     def homes(self, h: np.ndarray) -> np.ndarray:
         """The home of each object, by the hash of its id."""
@@ -47,7 +47,7 @@ def selective(workers: int) -> Selective:
     """For `nearest`: send objects only to workers that have a query to which they may matter.
 
     It needs streaming objects, fixed queries with windows of time, ``method="exact"`` and a
-    ``control=`` directory that all workers see, through which they tell each other thresholds.
+    ``control=`` directory that all workers see, through which they publish thresholds.
 
     Examples
     --------
