@@ -131,7 +131,7 @@ def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:
             f"{_PARTITIONS} is {count}: workers may share tasks, and each partition costs about "
             "65 ms per micro-batch; call ab.configure(spark, workers=...) with about as many as "
             "there are cores",
-            stacklevel=4,
+            stacklevel=5,
         )
     if streaming and (found := spark.conf.get(_PROVIDER, "")) != _ROCKSDB:
         short = (found or "unset").rsplit(".", 1)[-1]

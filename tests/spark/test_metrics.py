@@ -47,7 +47,7 @@ def test_an_empty_timer_batch_is_never_the_newest() -> None:
 
 def test_every_verb_has_the_same_shape() -> None:
     work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3)
-    held = AssembleLoad(0, rows=9, instances=2, watermark=1)
+    held = AssembleLoad(0, rows=9, instances=2, late=1)
     found = {
         verb: ab.metrics(query(progress(0, verb, held if verb == "assemble" else work)))
         for verb in ("correlate", "nearest", "assemble")

@@ -166,9 +166,9 @@ def test_the_verdict_tells_good_from_bad(sent):
 
 def test_the_verdict_checks_comparisons_only_when_lateness_is_certain(sent):
     none = sent.comparisons(SMALL.window, stragglers=False)
-    all_late = streamed(sent, watermark=sent.stragglers, comparisons=none)
+    all_late = streamed(sent, late=sent.stragglers, comparisons=none)
     assert Verdict(sent, SMALL.window, all_late).compared_once is True
-    some_late = Verdict(sent, SMALL.window, streamed(sent, watermark=sent.stragglers + 1))
+    some_late = Verdict(sent, SMALL.window, streamed(sent, late=sent.stragglers + 1))
     assert some_late.compared_once is None and some_late.good
 
 
