@@ -84,7 +84,7 @@ def test_a_table_counts_every_batch_once():
     assert [figures["batch"] for figures in table.update(query)] == [0]
     assert table.update(query) == []
     # The trigger that found nothing had the number of the batch that comes now.
-    query.recentProgress += [progress(1, two_workers(5000, 1, watermark=2))]
+    query.recentProgress += [progress(1, two_workers(5000, 1, late=2))]
     query.recentProgress += [progress(2, [Load(0, rows_left=1, copies_left=1, state_rows=7)])]
     assert [figures["batch"] for figures in table.update(query)] == [1, 2]
     assert [figures["batch"] for figures in table.batches] == [1, 2]
