@@ -71,7 +71,8 @@ def write_figure(
 
 def save(drawing: Any, path: Path, dpi: int) -> Path:
     """Write a drawing as PNG, and forget it."""
-    drawing.tight_layout()
+    if drawing.get_layout_engine() is None:  # a figure may have chosen its own
+        drawing.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
     drawing.savefig(path, dpi=dpi)
     pyplot().close(drawing)

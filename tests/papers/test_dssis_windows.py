@@ -18,7 +18,7 @@ from papers.dssis.tracing.accesslog import AccessLog, read_access_log
 from papers.dssis.tracing.generator import Trace, generate_trace
 from papers.dssis.tracing.scoring import LEVELS, rows_of_sliding, rows_of_windows, score
 
-LOG = Path(__file__).parents[2] / "shared" / "data" / "apache_access.log.gz"
+LOG = Path(__file__).parents[3] / "shared" / "data" / "apache_access.log.gz"
 
 
 @given(

@@ -262,7 +262,7 @@ def test_data_lie_in_the_unit_cube():
     assert points.std() < 0.35
 
 
-SENSORS = Path(__file__).parent.parent.parent / "shared" / "data" / "occupancy.csv.gz"
+SENSORS = Path(__file__).parents[3] / "shared" / "data" / "occupancy.csv.gz"
 
 
 @pytest.mark.skipif(not SENSORS.exists(), reason="the sensor readings are not here")
