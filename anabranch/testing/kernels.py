@@ -63,12 +63,12 @@ def check_kernel(
 
     Examples
     --------
+    >>> from anabranch.assembly import close
     >>> from anabranch.assembly.call import plan_assembly
-    >>> from anabranch.assembly.closing import session
     >>> from anabranch.assembly.job import AssembleJob
     >>> import pyarrow as pa
     >>> schema = {"page": "bigint", "ts": "timestamp"}
-    >>> call, _ = plan_assembly([schema], key="page", close=session("5 us"), watermark="1 us")
+    >>> call, _ = plan_assembly([schema], key="page", close=close.gap("5 us"), watermark="1 us")
     >>> columns = {"w": np.array([[7, 7, 7, 0, 1, 0]] * 3), "k0": pa.array([7] * 3)}
     >>> rows = Block.of([1, 3, 20], columns)
     >>> check_kernel(AssembleJob(call, 1, streaming=True), [([rows], 0)], [(1, 2), (20, 1)],

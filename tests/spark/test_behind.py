@@ -128,6 +128,7 @@ def test_an_aggregate_is_assembled(spark: Any, tmp_path: Path) -> None:
     assert sorted(map(tuple, found.collect())) == sorted(want)
 
 
+@pytest.mark.slow
 def test_pairs_of_aggregates_are_counted_by_window(spark: Any, tmp_path: Path) -> None:
     """The pairs, too, are at or before the watermark; a further operator takes none for late."""
     from pyspark.sql import functions as F

@@ -31,6 +31,7 @@ def feed(tmp_path_factory: pytest.TempPathFactory) -> Feed:
     return Feed(tmp_path_factory.mktemp("composition"), idle=True).add(BATCHES)
 
 
+@pytest.mark.slow
 def test_filter_and_join_with_a_table(spark: Any, feed: Feed) -> None:
     rooms = spark.createDataFrame([("A", "attic"), ("B", "bath")], "room string, label string")
     pairs = ab.correlate(*feed.streams(spark), **CALL, watermark="3 seconds", keep=(["room"], []))

@@ -145,6 +145,7 @@ def test_the_current_top_k(spark: Any, tmp_path: Path) -> None:
     ] == best
 
 
+@pytest.mark.slow
 def test_ids_of_text_counted_windows_and_other_measures(spark: Any) -> None:
     things = spark.sql(
         "SELECT concat('o', id) AS name, timestamp_seconds(1700000000 + id) AS at, "

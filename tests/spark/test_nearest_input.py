@@ -91,6 +91,7 @@ def test_bad_fixed_queries_are_told_and_counted(spark: Any, tmp_path: Path) -> N
     assert {hit[0] for hit in got(feed.output(spark))} == {"a"}
 
 
+@pytest.mark.slow
 def test_time_goes_by_the_objects_where_queries_are_silent(spark: Any, tmp_path: Path) -> None:
     query = adding("a", -1, 0.0, 0.0)
     objects = [*OBJECTS, [closing()]]

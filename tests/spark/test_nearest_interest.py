@@ -24,6 +24,7 @@ from tests.spark.test_nearest_elsewhere import judged
 QUERIES = lasting_queries()
 
 
+@pytest.mark.slow
 def test_stream_equals_brute_force_and_sends_less(spark: Any, tmp_path: Path) -> None:
     objects = [*objects_in_batches(11, rows=60, seed=3, width=40), [closing()]]
     feed = feed_of(tmp_path, objects)
@@ -110,7 +111,7 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(ab.InvalidCall, match=message):
             ab.nearest(objects, asked, **{**call, **change})
-    with pytest.raises(ab.InvalidCall, match=r"interest\(2\) is for ab.nearest"):
+    with pytest.raises(ab.InvalidCall, match=r"selective\(2\) is for ab.nearest"):
         ab.correlate(
             table, table, where=ab.cosine("v") >= 0.9, window="1 second", plan=ab.selective(2)
         )

@@ -61,6 +61,7 @@ def holding() -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 def test_what_comes_late_or_twice_counts_once(spark: Any, tmp_path: Path) -> None:
     objects = steady()
     feed = feed_of(tmp_path, objects, script())

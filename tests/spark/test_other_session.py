@@ -53,6 +53,7 @@ def test_pairs(spark: Any, tmp_path: Path) -> None:
         assert {tuple(each) for each in out.select(*kept).collect()} == {(FAR,) * 4}
 
 
+@pytest.mark.slow
 def test_instances(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 
@@ -73,8 +74,8 @@ def test_instances(spark: Any, tmp_path: Path) -> None:
         out = feed.output(spark)
         each = out.select("reason", "items.id", F.unix_micros("seen"), F.unix_micros("opened"))
         assert sorted(map(tuple, each.collect())) == [
+            ("gap", [1, 2, 3], FAR, at(0)),
             ("late", [5], FAR, at(5)),
-            ("timeout", [1, 2, 3], FAR, at(0)),
         ]
         kept = out.select(F.explode("items.more.z").alias("z")).select(F.unix_micros("z"))
         assert {z for (z,) in kept.collect()} == {FAR}

@@ -295,6 +295,7 @@ def test_statistics_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) 
             known.get("a", half_life=half_life)
 
 
+@pytest.mark.slow
 def test_streams(spark: Any, tmp_path: Path) -> None:
     """Compliance, a standing ranking and statistics, straight from `assemble`."""
     batches = events(4, rows=30, pages=3, seed=11)
