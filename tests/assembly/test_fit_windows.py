@@ -17,6 +17,7 @@ from anabranch.assembly.fitting.reading import read_instances
 from anabranch.errors import InvalidCall
 from papers.dssis.tracing import LITERAL, generate_trace
 from tests.assembly.test_fitting import EQ4, EQ5
+from tests.examples import examples
 from tests.papers.queue_twin import play_windows
 
 KEY = ["kind", "instance_ts", "client"]
@@ -210,7 +211,7 @@ TIMES = st.one_of(
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 12), TIMES, st.booleans()), min_size=1, max_size=40),
     st.sampled_from([{}, {"complete": "whole"}, {"tolerance": 0.1}]),

@@ -25,6 +25,7 @@ from anabranch.assembly.fitting import (
 )
 from anabranch.errors import InvalidCall
 from papers.dssis.acyclic import canonical, fit_acyclic
+from tests.examples import examples
 
 EQ4 = Erlang(100, 8.7963)
 EQ5 = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404, 0.3666])
@@ -125,7 +126,7 @@ def test_hyper_erlang_is_its_phase_type():
     assert EQ5.phase_type().moment(3) == pytest.approx(EQ5.moment(3))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.floats(1e-3, 1e3), st.floats(0.005, 200))
 def test_two_moments_are_met(mean, scv):
     fit = fit_two_moments(mean, scv)
@@ -139,7 +140,7 @@ SHARES = st.one_of(st.floats(0, 1), NEARLY, NEARLY.map(lambda x: 1 - x))
 RATES = st.one_of(st.floats(-12, 12), st.floats(-1e-6, 1e-6)).map(lambda power: 10.0**power)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(250), deadline=None)
 @given(SHARES, RATES, RATES, SHARES, SHARES.map(lambda share: min(share, 0.999)))
 @example(1.0, 1.0, 1.0, 1.0, 0.0)
 @example(0.001953125, 1.0, 1.0, 1.0, 0.0)  # a squared variation of 1 - 8e-6
@@ -259,7 +260,7 @@ def test_acyclic_fit(truth, phases):
     assert ours > best - 2e-3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.lists(st.tuples(st.floats(0.01, 1), st.floats(0.1, 50)), min_size=2, max_size=5))
 def test_canonical_form_is_the_same_distribution(parts):
     alpha = np.array([weight for weight, _ in parts])

@@ -21,6 +21,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.testing import Workers
 from tests.assembly.twin import Row, Twin
+from tests.examples import examples
 
 POLICIES = {
     "count or timeout": close.count(3, "7 us", remember="5 us"),
@@ -159,7 +160,7 @@ def canonical(results: list[Row]) -> list[str]:
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(rows=STREAMS, cuts=CUTS, lag=st.sampled_from([0, 3, 100]), limit=st.sampled_from([None, 2]))
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 def test_the_kernel_is_the_twin_late_rows_and_all(
     name: str, rows: list[Row], cuts: list[int], lag: int, limit: int | None
 ) -> None:
@@ -177,7 +178,7 @@ def test_the_kernel_is_the_twin_late_rows_and_all(
 
 @pytest.mark.parametrize("name", POLICIES)
 @given(rows=STREAMS, cuts=CUTS, other=CUTS, seed=st.randoms(), limit=st.sampled_from([None, 1, 3]))
-@settings(max_examples=100)
+@settings(max_examples=examples(50))
 def test_any_batching_and_any_order_give_the_same_rows(
     name: str, rows: list[Row], cuts: list[int], other: list[int], seed: Any, limit: int | None
 ) -> None:

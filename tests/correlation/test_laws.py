@@ -25,6 +25,7 @@ from anabranch.plans.plan import Plan
 from anabranch.plans.segments import Segments
 from anabranch.testing import InProcess
 from tests.correlation import twin
+from tests.examples import examples
 
 BASE = 1_700_000_000_000_000
 SCHEMA = pa.schema(
@@ -122,7 +123,7 @@ def micros(window: tuple[str, str]) -> tuple[int, int]:
     return tuple(int(part.split()[0]) * 1000 for part in window)  # type: ignore[return-value]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(streams(), plans, windows)
 def test_in_batch_nothing_is_late_and_every_pair_comes_once(batches, plan: Plan, window):
     process = run(batches, where=ab.cosine("v") >= 0.5, window=window, plan=plan)
@@ -136,7 +137,7 @@ def test_in_batch_nothing_is_late_and_every_pair_comes_once(batches, plan: Plan,
         )
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(streams(), plans, windows, st.integers(0, 40))
 def test_streaming_drops_late_rows_counts_them_once_and_loses_nothing_else(
     batches, plan: Plan, window, late
@@ -194,7 +195,7 @@ class Lazy(InProcess):
         return due is not None and due <= watermark
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(own_watermarks(), plans, windows)
 def test_behind_an_operator_late_is_what_the_last_watermark_had_passed(given_, plan: Plan, window):
     batches, marks = given_
@@ -204,7 +205,7 @@ def test_behind_an_operator_late_is_what_the_last_watermark_had_passed(given_, p
     assert sum(load.late for load in process.loads) == dropped
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(own_watermarks(), plans, windows, st.sampled_from([InProcess, Lazy]))
 def test_behind_an_operator_no_row_in_time_misses_a_partner(given_, plan: Plan, window, cls):
     """A worker that was not called before may take in more; of that, too, no pair comes twice."""
@@ -218,7 +219,7 @@ def test_behind_an_operator_no_row_in_time_misses_a_partner(given_, plan: Plan, 
     assert sum(load.late for load in process.loads) <= dropped
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(own_watermarks(), plans, windows)
 def test_behind_an_operator_state_is_freed_by_the_watermark(given_, plan: Plan, window):
     batches, marks = given_
@@ -227,7 +228,7 @@ def test_behind_an_operator_state_is_freed_by_the_watermark(given_, plan: Plan, 
     assert process.state_rows == 0
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(streams(), windows, st.integers(1, 5))
 def test_equality_and_a_band_meet_by_key(batches, window, workers):
     process = run(
@@ -244,7 +245,7 @@ def test_equality_and_a_band_meet_by_key(batches, window, workers):
     assert {(p["left_id"], p["right_id"]): p["score"] for p in process.pairs} == expected
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(streams(), plans, windows)
 def test_comparisons_count_every_joinable_pair_once(batches, plan: Plan, window):
     process = run(batches, where=ab.dot("v") > 100, window=window, plan=plan)

@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 
 from anabranch.neighbours.interest.belated import BelatedLists
 from anabranch.neighbours.lists.algorithm import Queries
+from tests.examples import examples
 from tests.neighbours.test_repair import wanted
 
 
-@settings(max_examples=600)
+@settings(max_examples=examples(300))
 @given(
     seed=st.integers(0, 2**32 - 1),
     few=st.sampled_from([2, 3, 6]),

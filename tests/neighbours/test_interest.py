@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -22,6 +21,7 @@ from anabranch.plans.hashed import broadcast
 from anabranch.plans.log import PlanLog, User
 from anabranch.predicates import VectorMeasure
 from anabranch.testing.workers import LivingWorkers, Workers
+from tests.examples import examples
 from tests.neighbours.interest_runs import InterestRun, KeptControl
 from tests.neighbours.runs import START, call_of, expected
 from tests.neighbours.test_kernel import MS, in_batches
@@ -69,7 +69,7 @@ def asked(n: int, dim: int, random: np.random.Generator) -> list[dict[str, Any]]
     return made
 
 
-@settings(max_examples=int(os.environ.get("ANABRANCH_EXAMPLES", 60)))
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(STREAMS),
@@ -160,7 +160,7 @@ def test_an_object_comes_when_a_nearer_one_leaves() -> None:
     assert hits[1] == START and hits[2] == START + 80 * MS
 
 
-@settings(max_examples=int(os.environ.get("ANABRANCH_EXAMPLES", 60)))
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(STREAMS),

@@ -17,6 +17,7 @@ from anabranch.neighbours.queries import fixed_queries
 from anabranch.plans.plan import RIGHT
 from anabranch.predicates import VectorMeasure
 from anabranch.testing import Workers
+from tests.examples import examples
 from tests.neighbours.runs import (
     START,
     Run,
@@ -66,7 +67,7 @@ def in_batches(objects: list[Any], disorder: int, random: np.random.Generator) -
     return batches
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(60))
 @given(
     seed=st.integers(0, 2**32 - 1),
     metric=st.sampled_from(METRICS),
@@ -99,7 +100,7 @@ def test_any_batching_and_disorder_equals_brute_force(
     assert run.hits() == expected(objects, queries, metric)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32 - 1), workers=st.integers(1, 3))
 def test_queries_that_are_added_and_cancelled(seed: int, workers: int) -> None:
     random = np.random.default_rng(seed)
@@ -134,7 +135,7 @@ def test_queries_that_are_added_and_cancelled(seed: int, workers: int) -> None:
     assert run.hits() == expected(objects, queries)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_workers_join_and_leave(seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -153,7 +154,7 @@ def test_workers_join_and_leave(seed: int) -> None:
     assert run.hits() == expected(objects, queries)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(50))
 @given(seed=st.integers(0, 2**32 - 1), coarse=st.booleans())
 def test_the_table_of_tops_while_workers_join_and_leave(seed: int, coarse: bool) -> None:
     random = np.random.default_rng(seed)

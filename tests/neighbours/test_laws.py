@@ -23,6 +23,7 @@ from anabranch.neighbours.methods import (
     Relaxed,
     reserve,
 )
+from tests.examples import examples
 from tests.neighbours.twin import reports
 
 KINDS = ("uniform", "drifting", "worsening", "improving", "tied", "clustered", "identical")
@@ -105,7 +106,9 @@ def told(algorithm: Algorithm, world: dict[str, Any]) -> list[tuple]:
     return sorted(found, key=lambda report: report[0])
 
 
-LAWS = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+LAWS = settings(
+    max_examples=examples(75), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 
 
 @LAWS

@@ -14,6 +14,7 @@ from anabranch.errors import StateMismatch
 from anabranch.neighbours.lists import repair
 from anabranch.neighbours.lists.algorithm import FOREVER, METRICS, Queries
 from anabranch.neighbours.lists.repair import ListWithRepair
+from tests.examples import examples
 from tests.neighbours import twin as knn_twin
 
 STREAMS = ("uniform", "tied", "worsening", "drifting", "clustered", "identical")
@@ -75,7 +76,7 @@ def wanted(t: np.ndarray, points: np.ndarray, queries: Queries) -> list[knn_twin
     return sorted(knn_twin.reports(objects, asked, queries.counted, queries.metric))
 
 
-@settings(max_examples=400)
+@settings(max_examples=examples(200))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(STREAMS),

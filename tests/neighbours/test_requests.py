@@ -14,6 +14,7 @@ from anabranch.neighbours.call import plan_nearest
 from anabranch.neighbours.methods import ListWithRepair
 from anabranch.neighbours.queries import read_queries
 from anabranch.neighbours.requests import MEMORY
+from tests.examples import examples
 from tests.neighbours.runs import OBJECTS, START, Run, Timed, call_of, expected, table, top_of
 
 MS = 1000
@@ -107,7 +108,7 @@ def scripts(draw: st.DrawFn) -> list[Step]:
     return steps
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(scripts(), st.sampled_from([0, 5]), st.integers(1, 2), st.sampled_from(["exact", "relaxed"]))
 def test_hits_are_those_of_the_model(
     steps: list[Step], late: int, workers: int, method: str
@@ -121,7 +122,7 @@ def test_hits_are_those_of_the_model(
     assert run.hits() == model.hits()
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(150))
 @given(scripts(), st.sampled_from([0, 5]), st.integers(1, 2))
 def test_the_table_of_tops_is_that_of_the_model_after_every_step(
     steps: list[Step], late: int, workers: int
@@ -134,7 +135,7 @@ def test_the_table_of_tops_is_that_of_the_model_after_every_step(
             assert table(run.rows, ident) == model.top(ident)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 @given(scripts(), st.data(), st.sampled_from(["hits", "top"]))
 def test_what_is_delivered_again_has_no_effect(
     steps: list[Step], data: st.DataObject, output: str

@@ -29,6 +29,7 @@ from papers.dssis.queueing.bulk import _Chain
 from papers.dssis.queueing.stationary import gth, sparse_lu, stationary
 from papers.dssis.tracing import generate_trace
 from tests.assembly.test_fitting import EQ4, EQ7, EQ8
+from tests.examples import examples
 from tests.papers.queue_twin import play_bulk, play_join, play_windows
 
 BURSTS = MAP([[-10.0, 0.1], [0.1, -0.3]], [[9.9, 0.0], [0.0, 0.2]])
@@ -38,7 +39,7 @@ BATCH = Erlang(53, 53 / 0.6121)
 # The exact queue
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.floats(0.05, 3.0), st.integers(1, 25))
 def test_poisson_and_exponential_are_the_textbook(load, room):
     """M/M/1/K with K = room + 1 in the system."""

@@ -10,7 +10,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,8 +31,9 @@ from anabranch.plans.segments import Segments
 from anabranch.testing import InProcess
 from tests.correlation import twin
 from tests.correlation.test_laws import SCHEMA, cosine, found, micros, once, streams, table, windows
+from tests.examples import examples
 
-EXAMPLES = int(os.environ.get("ANABRANCH_EXAMPLES", "1000"))
+EXAMPLES = examples(400)
 
 
 @st.composite

@@ -26,6 +26,7 @@ from anabranch.plans.plan import Plan, Rows, plan_from_dict
 from anabranch.plans.ranges import Ranges, balance, even_cuts, imbalance
 from anabranch.testing import InProcess, check_plan
 from tests.correlation import twin
+from tests.examples import examples
 
 BINS = 12
 SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
@@ -46,7 +47,7 @@ def cut_plans(draw: st.DrawFn, count: int | None = None, ranges: int | None = No
     return Ranges(k, u, cuts=cuts, hot=tuple(hot))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(75))
 @given(cut_plans(), st.floats(0, 3), st.floats(-5, 5), st.floats(0, 20), st.integers(0, 1000))
 def test_any_cuts_and_hot_ranges_obey_the_law(plan, reach, low, width, seed):
     check_plan(replace(plan, low=low, high=low + width, reach=reach), rows=60, seed=seed)
@@ -184,7 +185,7 @@ def found(process: InProcess) -> list[tuple[int, int]]:
     return sorted((pair["left_id"], pair["right_id"]) for pair in process.pairs)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.integers(0, 2**32),
     cut_plans(),
