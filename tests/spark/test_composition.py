@@ -45,6 +45,7 @@ def test_filter_and_join_with_a_table(spark: Any, feed: Feed) -> None:
         assert label == labels[BY_ID[ident]["room"]]
 
 
+@pytest.mark.slow
 def test_count_by_window(spark: Any, feed: Feed) -> None:
     """Spark's own aggregation closes a window once the watermark passes its end."""
     from pyspark.sql import functions as F

@@ -102,6 +102,7 @@ def test_metrics_of_what_is_no_query(spark: Any) -> None:
         ab.correlate(pd.DataFrame(), spark.range(1))
 
 
+@pytest.mark.slow
 def test_a_restart_under_another_window_is_named(spark: Any, tmp_path: Path, caplog: Any) -> None:
     rows = spark.sql(
         "SELECT id, timestamp_seconds(1700000000 + id) AS ts, id % 3 AS k FROM range(9)"

@@ -36,6 +36,7 @@ def asked(op: dict[str, Any]) -> dict[str, Any]:
     return {"id": op["query_id"], "v": op["v"], "k": 1, "span": 60 * SECOND, "t": op["t"]}
 
 
+@pytest.mark.slow
 def test_a_query_of_wrong_length_is_dropped_and_the_stream_goes_on(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_the_controller_follows_the_rates_by_itself(spark: Any, tmp_path: Path) 
     assert sent[-2] == pytest.approx((30 + 4 * 3) / 33, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_foreign_log_is_refused(spark: Any, tmp_path: Path) -> None:
     batches = scripted(4, rows=(6, 6))
     call = {**CALL, "plan": ab.grid(1, 2)}
