@@ -66,10 +66,9 @@ def run_loop(held, known, rows, do, clock, flush):
     for i in range(n + 1):
         late = i < n and rows[i, I.LATE] != 0
         now = clock if i == n or do.by_arrival or late else rows[i, I.T]
-        # Entries that are out of date count too.
+        # Entries that are out of date count too: one would hide those behind it.
         while (c[C.HEAP] > 0 and heap[0, 1] <= now) or (
-            c[C.FIRST_OUT] < c[C.LAST_IN]
-            and meta[queue[c[C.FIRST_OUT], 0], W.CLOSED] + do.remember <= now
+            c[C.FIRST_OUT] < c[C.LAST_IN] and _may_leave(meta, queue, c[C.FIRST_OUT], do, now)
         ):
             deadline = settle(meta, c, heap)
             leaves, slot = _leaving(meta, c, queue, do.remember)
@@ -182,6 +181,14 @@ def _slot_of(meta, table, c, h1, h2):
 
 
 # Timers
+
+
+@njit(inline="always")
+def _may_leave(meta, queue, at, do, now):
+    """Whether an entry of the queue is due, or is out of date since its key has another window."""
+    slot = queue[at, 0]
+    current = meta[slot, W.ORDER] == queue[at, 1] and meta[slot, W.STATE] == REMEMBERED
+    return not current or meta[slot, W.CLOSED] + do.remember <= now
 
 
 @njit(inline="always")
