@@ -365,3 +365,14 @@ def test_behind_an_operator_late_is_what_the_last_clock_had_passed() -> None:
         ("late", 1),
     ]
     assert [load.late for load in bucket.loads] == [0, 0, 1, 0]
+
+
+def test_a_second_window_of_a_key_does_not_keep_others_remembered() -> None:
+    """Key 1 closes again before key 2 is forgotten: what was queued of it first is out of date."""
+    closing = close.count(1, "5 us", remember="10 us")
+    rows = [event(1, 1), event(2, 2), event(1, 9), event(2, 13)]
+    twin, bucket = Twin(closing), Bucket(closing)
+    assert bucket.step(rows, 0) == twin.step(rows, 0) == []
+    found = bucket.step([], 14)
+    assert found == twin.step([], 14)
+    assert [row["seq"] for row in found] == [0, 0, 1, 0]
