@@ -19,7 +19,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from anabranch.spark.metrics import counts_of, verbs_of
 
-__all__ = ["follow", "since_start"]
+__all__ = ["follow", "plain_line", "since_start"]
 
 _LOG = logging.getLogger("anabranch")
 _RUNS = 64  # that a session remembers
@@ -79,8 +79,8 @@ def plain_line(trace: str | None) -> str | None:
     >>> plain_line("java.lang.Error") is None
     True
     """
-    found = _OURS.search(trace or "")
-    return f"{found[1]}: {found[2]}" if found else None
+    found = _OURS.findall(trace or "")
+    return ": ".join(found[-1]) if found else None
 
 
 _LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from anabranch.calls import count
 from anabranch.spark.metrics import State, batch_metrics, loads_of, observes
+from anabranch.spark.totals import plain_line
 
 __all__ = ["STARTING", "BatchTable", "brief"]
 
@@ -189,6 +190,5 @@ def _correlates(progress: Any) -> bool:
 def brief(error: Any) -> str:
     """One line of the many of a Spark error: our own error if it is one of ours, else the first."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    ours = [line for line in lines if line.startswith("anabranch.errors.")]
-    chosen = ours[-1].removeprefix("anabranch.errors.") if ours else (lines or ["unknown"])[0]
+    chosen = plain_line(str(error)) or (lines or ["unknown"])[0]
     return chosen if len(chosen) <= 300 else chosen[:297] + "..."
