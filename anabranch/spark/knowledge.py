@@ -100,7 +100,7 @@ class ServiceStats:
         """Take in instances: a table, or micro-batch number `batch` of a stream.
 
         The same number again replaces what it brought before; a table adds to what is there, so
-        update it once. In a stream the first row of an instance counts, since later revisions may
+        give it once. In a stream the first row of an instance counts, since later revisions may
         come in other batches; in a table the last does, as in ``ab.sla``. Rows without a service
         or without a time of closing are left out.
         """
