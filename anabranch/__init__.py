@@ -1,5 +1,15 @@
 """Anabranch: correlate distributed data streams over sliding windows, on PySpark.
 
+Verbs, predicates and plans are here; what goes with them is in namespaces:
+
+================  ==================================================================
+`ab.close`        when the windows of `assemble` close
+`ab.assembly`     ``ServiceStats``, ``WindowFit``, ``StateEstimate``
+`ab.placement`    ``Placement, CoreNetwork, Switcher, template, feed``
+`ab.plans`        ``PlanLog``
+`ab.errors`       ``AnabranchError, InvalidCall, BadRow, StateMismatch``
+================  ==================================================================
+
 Every public name is loaded when it is first asked for: a predicate brings no Spark along, and a
 plan no compiler.
 """
@@ -10,16 +20,25 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from anabranch import assembly, errors, placement, plans
     from anabranch.assembly import close
-    from anabranch.assembly.fitting import WindowFit
-    from anabranch.assembly.predicting import StateEstimate, estimate_state
+    from anabranch.assembly.fitting import WindowFit as WindowFit
+    from anabranch.assembly.predicting import StateEstimate as StateEstimate
+    from anabranch.assembly.predicting import estimate_state
     from anabranch.correlation.emd.measure import emd
-    from anabranch.errors import AnabranchError, BadRow, InvalidCall, StateMismatch
+    from anabranch.errors import AnabranchError as AnabranchError
+    from anabranch.errors import BadRow as BadRow
+    from anabranch.errors import InvalidCall as InvalidCall
+    from anabranch.errors import StateMismatch as StateMismatch
     from anabranch.neighbours.interest.routing import selective
-    from anabranch.placement import CoreNetwork, Placement, Switcher, feed, template
+    from anabranch.placement import CoreNetwork as CoreNetwork
+    from anabranch.placement import Placement as Placement
+    from anabranch.placement import Switcher as Switcher
+    from anabranch.placement import feed as feed
+    from anabranch.placement import template as template
     from anabranch.plans.controller import adaptive
     from anabranch.plans.hashed import broadcast, grid, keyed, ssp
-    from anabranch.plans.log import PlanLog
+    from anabranch.plans.log import PlanLog as PlanLog
     from anabranch.plans.ranges import ranges
     from anabranch.plans.segments import csp, segments
     from anabranch.predicates import (
@@ -36,7 +55,7 @@ if TYPE_CHECKING:
     from anabranch.spark.correlate import correlate
     from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
-    from anabranch.spark.knowledge import ServiceStats
+    from anabranch.spark.knowledge import ServiceStats as ServiceStats
     from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place, place_pairs
     from anabranch.spark.settings import configure
@@ -74,38 +93,28 @@ __all__ = [
     "correlate",
     "nearest",
     "top",
-    # instances out of events: the verb, and when its windows close
     "assemble",
-    "close",
     # how services keep their promises
     "sla",
     "rank_services",
-    "ServiceStats",
     # where views run, between edge devices and the cloud
     "place",
     "place_pairs",
-    "template",
-    "feed",
-    "Placement",
-    "CoreNetwork",
-    "Switcher",
     # window sizes from data, and what they will cost
     "fit_windows",
-    "WindowFit",
     "estimate_state",
-    "StateEstimate",
     # what it does while it runs
     "metrics",
     "watch",
-    "PlanLog",
-    # what can go wrong
-    "AnabranchError",
-    "InvalidCall",
-    "BadRow",
-    "StateMismatch",
+    # namespaces: closing policies, and the classes that go with verbs, plans and errors
+    "close",
+    "assembly",
+    "placement",
+    "plans",
+    "errors",
 ]
 
-# Where each public name lives.
+# Where each public name lives. Those of a namespace are found here too, but not listed.
 _HOME = {
     "anabranch.assembly.fitting": "WindowFit",
     "anabranch.assembly.predicting": "StateEstimate estimate_state",
@@ -133,7 +142,13 @@ _HOME = {
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 # Public names that are modules themselves.
-_NAMESPACES = {"close": "anabranch.assembly.close"}
+_NAMESPACES = {
+    "close": "anabranch.assembly.close",
+    "assembly": "anabranch.assembly",
+    "placement": "anabranch.placement",
+    "plans": "anabranch.plans",
+    "errors": "anabranch.errors",
+}
 # What former names are called now.
 _FORMER = {
     "spans": "ab.ranges",
@@ -143,9 +158,9 @@ _FORMER = {
     "learned": "ab.close.learned",
     "count_or_timeout": "ab.close.count",
     "predict": "ab.estimate_state",
-    "Prediction": "ab.StateEstimate",
+    "Prediction": "ab.assembly.StateEstimate",
     "recommend": "ab.rank_services",
-    "Knowledge": "ab.ServiceStats",
+    "Knowledge": "ab.assembly.ServiceStats",
     "by_head": "no longer there; name the columns: key=['page']",
     "by_head_time": "no longer there; name the columns: key=['page', 'started']",
     "by_head_client": "no longer there; name the columns: key=['page', 'client']",
@@ -170,4 +185,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *__all__])
+    return sorted([*__all__, *(name for name in globals() if name.startswith("__"))])

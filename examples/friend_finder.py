@@ -17,13 +17,13 @@ import pandas as pd
 
 import anabranch as ab
 
-me = ab.feed("gps", by="user")
-them = ab.feed("gps", by="friend")
-network = ab.feed("friends", by="user", home="cloud")
+me = ab.placement.feed("gps", by="user")
+them = ab.placement.feed("gps", by="friend")
+network = ab.placement.feed("friends", by="user", home="cloud")
 
 # Locations joined with the social network, once a user; then with the location of each friend.
-located = ab.template("located", {me: "user_rate", network: 0.01})
-nearby = ab.template("nearby", {located: "rate", them: "rate_back"}, where="distance < 100 m")
+located = ab.placement.template("located", {me: "user_rate", network: 0.01})
+nearby = ab.placement.template("nearby", {located: "rate", them: "rate_back"}, where="distance < 100 m")
 
 
 def friendships(path: Path) -> pd.DataFrame:
@@ -38,7 +38,7 @@ def friendships(path: Path) -> pd.DataFrame:
     return table
 
 
-def main(path: Path) -> ab.Placement:
+def main(path: Path) -> ab.placement.Placement:
     plan = ab.place(nearby.over(friendships(path)), upload_cost=1.0, download_cost=0.5)
     print(plan.summary())
     on_phones = [view for view, place in plan.location.items() if place != "cloud"]

@@ -15,7 +15,7 @@ NAMES = {
     "count_or_timeout": "ab.close.count",
     "predict": "ab.estimate_state",
     "recommend": "ab.rank_services",
-    "Knowledge": "ab.ServiceStats",
+    "Knowledge": "ab.assembly.ServiceStats",
     "by_head_client": r"key=\['page', 'client'\]",
 }
 
@@ -42,6 +42,7 @@ CALLS = [
         "close.learned cannot start: head= is now called kind=",
     ),
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
+    (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay= any more: half_life= says at"),
     (lambda: ab.ServiceStats("stats").get("a", tau="1 d"), "tau= is now called half_life="),
 ]
 
@@ -92,6 +93,8 @@ INCOMPLETE = [
     (lambda: ab.within(), "left= is missing"),
     (lambda: ab.emd("v", grund="line"), "no grund=; there is left=, right=, ground="),
     (lambda: ab.metrics(), "query= is missing"),
+    (lambda: ab.placement.CoreNetwork(), "CoreNetwork cannot start, 2 problems"),
+    (lambda: ab.placement.CoreNetwork([], {}, site={}), "no site=; there is links=, attached=, si"),
     (lambda: ab.PlanLog("log", 1), "2 arguments without a name, and it takes 1: name"),
 ]
 

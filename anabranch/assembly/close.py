@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from anabranch.assembly.closing import MOST, After, Closing, Count, Gap, Learned
-from anabranch.calls import Duration, is_number, is_whole, microseconds
+from anabranch.calls import Check, Duration, is_number
 from anabranch.errors import InvalidCall, renamed
 
 __all__ = ["after", "count", "gap", "learned"]
@@ -46,8 +46,9 @@ def count(n: int, timeout: Duration, *, remember: Duration | None = None) -> Clo
     >>> print(count(13, "22 seconds"))
     ab.close.count(13, '22 seconds')
     """
-    problems = _whole("n", n)
-    us, remembered = _times("close.count", "timeout", timeout, remember, problems)
+    check = Check()
+    check.whole("n", n, 1, MOST - 1)
+    us, remembered = _times(check, "close.count", "timeout", timeout, remember)
     return Count(us, remembered, n=int(n))
 
 
@@ -60,7 +61,7 @@ def gap(duration: Duration, *, remember: Duration | None = None) -> Closing:
     >>> print(gap("8 seconds"))
     ab.close.gap('8 seconds')
     """
-    us, remembered = _times("close.gap", "duration", duration, remember, [])
+    us, remembered = _times(Check(), "close.gap", "duration", duration, remember)
     return Gap(us, remembered)
 
 
@@ -76,7 +77,7 @@ def after(duration: Duration, *, remember: Duration | None = None) -> Closing:
     >>> print(after("30 seconds"))
     ab.close.after('30 seconds')
     """
-    us, remembered = _times("close.after", "duration", duration, remember, [])
+    us, remembered = _times(Check(), "close.after", "duration", duration, remember)
     return After(us, remembered)
 
 
@@ -139,23 +140,19 @@ def learned(
     anabranch.errors.InvalidCall: close.learned cannot start: risk must lie between 1e-9 and 1, \
 got 0; 0.01 is usual
     """
-    problems: list[str] = []
-    for name, value in (
-        ("cap", cap),
-        ("after", after),
-        ("spread", spread),
-        ("max_kinds", max_kinds),
-    ):
-        problems += _whole(name, value)
+    check = Check()
+    sizes = [("cap", cap), ("after", after), ("spread", spread), ("max_kinds", max_kinds)]
+    for name, value in sizes:
+        check.whole(name, value, 1, MOST - 1)
     if not is_number(coverage) or not 0 < coverage <= 1:
-        problems.append(f"coverage must be above 0 and at most 1, got {coverage!r}")
+        check.say(f"coverage must be above 0 and at most 1, got {coverage!r}")
     if not is_number(risk) or not 1e-9 <= risk < 1:
-        problems.append(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
+        check.say(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
     if kind is not None and not isinstance(kind, str):
-        problems.append(f"kind must be the name of a column, got {kind!r}")
-    us, remembered = _times("close.learned", "timeout", timeout, remember, problems)
+        check.say(f"kind must be the name of a column, got {kind!r}")
+    us, remembered = _times(check, "close.learned", "timeout", timeout, remember)
     if not remembered:
-        what = "remember must be longer than nothing, or what a close cuts off is never learned"
+        what = "remember must be longer than 0 seconds, or what a close cuts off is never learned"
         raise InvalidCall("close.learned", [f"{what}; got {remember!r}"])
     return Learned(
         us,
@@ -170,35 +167,12 @@ got 0; 0.01 is usual
     )
 
 
-def _times(
-    verb: str, name: str, timeout: Any, remember: Any, problems: list[str]
-) -> tuple[int, int]:
+def _times(check: Check, verb: str, name: str, timeout: Any, remember: Any) -> tuple[int, int]:
     """Both durations in microseconds; raises with all problems."""
-    us = _microseconds(name, timeout, 1, problems)
-    remembered = us if remember is None else _microseconds("remember", remember, 0, problems)
-    if problems:
-        raise InvalidCall(verb, problems)
+    us = check.duration(name, timeout, 1, _LONGEST)
+    remembered = us if remember is None else check.duration("remember", remember, 0, _LONGEST)
+    check.refuse(verb)
     return us, remembered
-
-
-def _microseconds(name: str, value: Any, least: int, problems: list[str]) -> int:
-    try:
-        us = microseconds(value)
-    except ValueError as error:
-        problems.append(f"{name}: {error}")
-        return least
-    if us < least:
-        limit = "be longer than nothing" if least else "not be negative"
-        problems.append(f"{name} must {limit}, got {value!r}")
-    elif us > _LONGEST:
-        problems.append(f"{name} must be at most 30 years, got {value!r}")
-    return us
-
-
-def _whole(name: str, value: Any) -> list[str]:
-    if is_whole(value) and value < MOST:
-        return []
-    return [f"{name} must be a whole number from 1 to 2**40, got {value!r}"]
 
 
 def __getattr__(name: str) -> Any:

@@ -27,6 +27,7 @@ from anabranch.flow.arguments import plain
 from anabranch.flow.blocks import Block, take
 from anabranch.plans.routing import owned
 from anabranch.predicates import Compared, Custom, Same, Term, VectorMeasure, Within
+from anabranch.predicates.columns import Named
 
 __all__ = ["Matcher", "Matches"]
 
@@ -270,11 +271,11 @@ def _call(
 
 
 def _arguments(
-    slot: str, names: tuple[str, ...], block: Block, rows: np.ndarray
+    slot: str, names: tuple[Named, ...], block: Block, rows: np.ndarray
 ) -> Mapping[str, Any]:
     arrays = {}
     for place, name in enumerate(names):
         column = f"{slot}_{place}"
         whole = block.derive(("argument", column), lambda of, c=column: plain(of.columns[c]))  # type: ignore[misc]
-        arrays[name] = whole[rows]
+        arrays[str(name)] = whole[rows]
     return arrays

@@ -21,9 +21,10 @@ from anabranch.calls import (
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.flow.sides import Slot, slot_column
 from anabranch.plans.plan import SIDES
-from anabranch.predicates import Compared, Custom, Predicate, Same, Term, VectorMeasure, Within
+from anabranch.predicates import Compared, Custom, Predicate, Term, VectorMeasure, Within
+from anabranch.predicates.naming import columns_of
 
-__all__ = ["Slots", "columns_of"]
+__all__ = ["Slots"]
 
 _DAY = 86_400_000_000
 
@@ -41,8 +42,8 @@ class Slots:
         """The slots of every term whose columns are there and can be compared."""
         for number, term in enumerate(where.terms):
             columns = [
-                [self.check.column(label, name, repr(term)) for name in names]
-                for label, names in zip(SIDES, _columns_of(term), strict=True)
+                [self.check.column(label, str(name), repr(term)) for name in names]
+                for label, names in zip(SIDES, columns_of(term), strict=True)
             ]
             if not all(name for names in columns for name in names) or not all(columns):
                 continue
@@ -164,24 +165,3 @@ class Slots:
         self.scales[name] = scale
         self.limits[name] = int(term.limit_as_written * 10**scale // 1)
         return "decimal"
-
-
-def columns_of(where: Predicate) -> list[str]:
-    """The columns that a predicate names, of either side.
-
-    Examples
-    --------
-    >>> from anabranch.predicates import same, within
-    >>> columns_of(within("bid", "ask", 1) & same("room"))
-    ['bid', 'ask', 'room']
-    """
-    named = [name for term in where.terms for names in _columns_of(term) for name in names]
-    return list(dict.fromkeys(named))
-
-
-def _columns_of(term: Term) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    measure = term.measure if isinstance(term, Compared) else term
-    if isinstance(measure, Custom):
-        return measure.left, measure.right
-    assert isinstance(measure, (VectorMeasure, Within, Same))
-    return (measure.left,), (measure.right,)

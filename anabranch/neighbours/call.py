@@ -200,13 +200,14 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     if check.problems or measure is None:
         return None, check.problems
     types = check.inputs["objects"]
-    slot = Slot("v", measure.left, "vector", types[measure.left], measure.dim, measure.kind)
+    left, right = str(measure.left), str(measure.right)
+    slot = Slot("v", left, "vector", types[left], measure.dim, measure.kind)
     carried = (tuple(kept), tuple(types[name] for name in kept))
     side = Side("object", instant, ident, types[ident] == "string", (slot,), *carried)
     found = Nearest(
         measure.kind,
         side,
-        measure.right,
+        right,
         query_id,
         columns,
         *numbers,
@@ -241,8 +242,8 @@ def _measure(check: Check, by: Any, drops: bool) -> VectorMeasure | None:
             f"bad_rows='drop' needs the length of {found.left!r}, by=ab.{found.kind}(..., "
             "dim=64), or it would depend on what arrives first which rows are dropped"
         )
-    left = check.column("objects", found.left, repr(found), VECTORS)
-    right = check.column("queries", found.right, repr(found), VECTORS)
+    left = check.column("objects", str(found.left), repr(found), VECTORS)
+    right = check.column("queries", str(found.right), repr(found), VECTORS)
     return VectorMeasure(found.kind, left, right, found.dim) if left and right else None
 
 
@@ -280,6 +281,13 @@ def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> d
 
 def _check_plan(check: Check, plan: Any, method: str, has_ops: bool, counts: bool) -> None:
     if plan is None or (isinstance(plan, Broadcast) and plan.side == "right"):
+        return
+    if isinstance(plan, Broadcast):
+        check.say(
+            f"plan={plan} has side={plan.side!r}, and nearest has one way to broadcast: every "
+            "object goes to all workers, and queries are spread over them; write "
+            f"ab.broadcast({plan.workers})"
+        )
         return
     if not isinstance(plan, Selective):
         check.say(

@@ -20,7 +20,7 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.devices.mincut import Network
 from anabranch.placement.graph import ViewGraph
 from anabranch.placement.tables import is_cost, is_id, listed
@@ -81,6 +81,10 @@ class CoreNetwork:
         joined = coo_array((np.ones(len(ends[0])), ends), shape=(size, size))
         parts: int = connected_components(joined, directed=False)[0]
         return parts == 1 and len(self.links) == size - 1
+
+
+# Arguments that are missing or that there are not, in our words as in every call.
+CoreNetwork.__init__ = renamed()(CoreNetwork.__init__)  # type: ignore[method-assign]
 
 
 def _link_problems(links: Any) -> list[str]:

@@ -53,7 +53,7 @@ class Switcher:
     --------
     >>> import anabranch as ab
     >>> plan = ab.place([("w", "p", 10), ("w", "q", 2)], {"p": "P", "q": "Q"}, download_cost=1.0)
-    >>> follower = ab.Switcher(plan, move_cost=5)
+    >>> follower = ab.placement.Switcher(plan, move_cost=5)
     >>> follower.observe([("w", "p", 1)])   # Q at 2, P at 1: one unit lost on P's link
     []
     >>> print(follower.explain())

@@ -89,9 +89,8 @@ def read_table(
     return None
 
 
-def column_problems(own: Any) -> list[str]:
-    """What is wrong with the names of a caller's columns."""
-    known = (*COLUMNS, *SOURCES)
+def column_problems(own: Any, known: Sequence[str] = (*COLUMNS, *SOURCES)) -> list[str]:
+    """What is wrong with the names of a caller's columns; `known` are ours."""
     if own is None:
         return []
     if not isinstance(own, Mapping) or not all(isinstance(v, str) for v in own.values()):

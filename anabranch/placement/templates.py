@@ -181,7 +181,9 @@ def template(
         problems.append(f"symmetric must be True or False, got {symmetric!r}")
     for part, rate in inputs.items() if isinstance(inputs, Mapping) else ():
         if not isinstance(part, (Feed, Template)):
-            problems.append(f"inputs must be made by ab.feed or ab.template, got {part!r}")
+            problems.append(
+                f"inputs must be made by ab.placement.feed or ab.placement.template, got {part!r}"
+            )
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str)):
             problems.append(f"the rate of {part!r} must be a number or a column name, got {rate!r}")
         elif not isinstance(rate, str) and not is_cost(rate):

@@ -89,7 +89,7 @@ def draw_story(
     Parameters
     ----------
     entries
-        Those of ``ab.PlanLog(path).entries()``.
+        Those of ``ab.plans.PlanLog(path).entries()``.
     path
         The file to write, .svg, .png or .pdf; None only returns the figure.
     dark

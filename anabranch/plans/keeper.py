@@ -165,7 +165,7 @@ def warn_of_other_plan(control: str, plan: Plan, bind: Callable[[Plan], Plan] = 
         warnings.warn(
             f"the plan log in {control} was begun with {entries[0].plan}, so plan={plan} has no "
             f"effect and {entries[-1].plan} holds: ask for another with "
-            "ab.PlanLog(control).append(...), or name a new directory for a new checkpoint",
+            "ab.plans.PlanLog(control).append(...), or name a new directory for a new checkpoint",
             stacklevel=6,
         )
 

@@ -2,6 +2,9 @@
 
 A *measure* gives a number for a pair of rows; compared with a threshold it becomes a *term*; terms
 combined with ``&`` are a *predicate*. Nothing here computes.
+
+A column is given by name, ``"v"``, inside a struct, ``"payload.v"``, or as a Column of Spark,
+``F.col("v").cast("array<float>")``. Without a second one it stands for both inputs.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from anabranch.errors import InvalidCall, renamed
+from anabranch.predicates.columns import Named, column_of
 from anabranch.predicates.terms import (
     Compared,
     Custom,
@@ -20,7 +24,6 @@ from anabranch.predicates.terms import (
     Term,
     VectorMeasure,
     Within,
-    refuse_unnamed,
 )
 
 __all__ = [
@@ -44,7 +47,7 @@ __all__ = [
 
 
 @renamed()
-def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+def cosine(left: Any, right: Any = None, *, dim: int | None = None) -> VectorMeasure:
     """Cosine of the angle between two vectors, -1 to 1.
 
     Examples
@@ -58,7 +61,7 @@ def cosine(left: str, right: str | None = None, *, dim: int | None = None) -> Ve
 
 
 @renamed()
-def dot(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+def dot(left: Any, right: Any = None, *, dim: int | None = None) -> VectorMeasure:
     """Dot product of two vectors.
 
     Examples
@@ -70,7 +73,7 @@ def dot(left: str, right: str | None = None, *, dim: int | None = None) -> Vecto
 
 
 @renamed()
-def euclidean(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+def euclidean(left: Any, right: Any = None, *, dim: int | None = None) -> VectorMeasure:
     """Euclidean distance of two vectors.
 
     Examples
@@ -82,7 +85,7 @@ def euclidean(left: str, right: str | None = None, *, dim: int | None = None) ->
 
 
 @renamed()
-def manhattan(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+def manhattan(left: Any, right: Any = None, *, dim: int | None = None) -> VectorMeasure:
     """Sum of the absolute differences of two vectors.
 
     Examples
@@ -94,7 +97,7 @@ def manhattan(left: str, right: str | None = None, *, dim: int | None = None) ->
 
 
 @renamed()
-def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> VectorMeasure:
+def hamming(left: Any, right: Any = None, *, dim: int | None = None) -> VectorMeasure:
     """Number of differing bits (binary, long) or of differing elements (arrays).
 
     Examples
@@ -106,7 +109,7 @@ def hamming(left: str, right: str | None = None, *, dim: int | None = None) -> V
 
 
 @renamed()
-def within(left: str, *right_and_limit: Any) -> Within:
+def within(left: Any, *right_and_limit: Any) -> Within:
     """``|left - right| <= limit``: ``within(column, limit)`` or ``within(left, right, limit)``.
 
     One name stands for the column on both sides; with two, the first is the left input's and the
@@ -130,9 +133,9 @@ def within(left: str, *right_and_limit: Any) -> Within:
     anabranch.errors.InvalidCall: within cannot start: the limit comes last: write \
 within('amount', 'total', 0.01)
     """
-    if len(right_and_limit) == 2 and not isinstance(right_and_limit[0], str):
+    if len(right_and_limit) == 2 and _is_column(right_and_limit[1]):
         limit, right = right_and_limit
-        if isinstance(right, str):
+        if not _is_column(limit):
             what = f"within({left!r}, {right!r}, {limit!r})"
             raise InvalidCall("within", [f"the limit comes last: write {what}"])
     if len(right_and_limit) == 1:
@@ -149,7 +152,7 @@ within('amount', 'total', 0.01)
 
 
 @renamed()
-def same(left: str, right: str | None = None) -> Same:
+def same(left: Any, right: Any = None) -> Same:
     """Equality of two columns; it lets the join spread by key.
 
     Examples
@@ -162,7 +165,7 @@ def same(left: str, right: str | None = None) -> Same:
 
 @renamed()
 def custom(
-    function: ScoreFunction, left: str | Sequence[str], right: str | Sequence[str]
+    function: ScoreFunction, left: Any | Sequence[Any], right: Any | Sequence[Any]
 ) -> Custom:
     """Any vectorised function of two column batches.
 
@@ -184,8 +187,15 @@ def custom(
     return Custom(function, _names(left), _names(right))
 
 
-def _names(columns: Any) -> tuple[str, ...]:
+def _names(columns: Any) -> tuple[Named, ...]:
     """Columns of a custom function; one may be given by its name alone."""
     names = (columns,) if not isinstance(columns, (list, tuple)) else tuple(columns)
-    refuse_unnamed("custom", *names)
-    return names
+    return tuple(column_of("custom", name) for name in names)
+
+
+def _is_column(value: Any) -> bool:
+    try:
+        column_of("within", value)
+    except InvalidCall:
+        return False
+    return True

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
@@ -19,6 +19,7 @@ import numpy as np
 
 from anabranch.calls import EXACT, Duration, is_number, is_whole, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.predicates.columns import Named, column_of
 
 __all__ = [
     "Compared",
@@ -30,7 +31,7 @@ __all__ = [
     "Term",
     "VectorMeasure",
     "Within",
-    "refuse_unnamed",
+    "together",
 ]
 
 ScoreFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
@@ -187,12 +188,12 @@ class VectorMeasure(Measure):
     """A similarity or distance of two vectors; `dim` fixes their length if given."""
 
     kind: str
-    left: str
-    right: str
+    left: Named
+    right: Named
     dim: int | None = None
 
     def __post_init__(self) -> None:
-        refuse_unnamed(self.kind, self.left, self.right)
+        _read(self, self.kind)
         if is_whole(self.dim):
             object.__setattr__(self, "dim", int(self.dim))  # type: ignore[arg-type]
 
@@ -261,12 +262,12 @@ class Compared(Term):
 class Within(Term):
     """``|left - right| <= limit`` on numbers, dates or timestamps."""
 
-    left: str
-    right: str
+    left: Named
+    right: Named
     limit: float | Decimal | Duration
 
     def __post_init__(self) -> None:
-        refuse_unnamed("within", self.left, self.right)
+        _read(self, "within")
         limit: Any = self.limit
         if isinstance(limit, str) and _NUMBER.fullmatch(limit.strip()):
             object.__setattr__(self, "limit", Decimal(limit.strip()))
@@ -305,11 +306,11 @@ class Within(Term):
 class Same(Term):
     """Equality of two columns."""
 
-    left: str
-    right: str
+    left: Named
+    right: Named
 
     def __post_init__(self) -> None:
-        refuse_unnamed("same", self.left, self.right)
+        _read(self, "same")
 
     def __repr__(self) -> str:
         return f"same({_columns(self.left, self.right)})"
@@ -320,8 +321,8 @@ class Custom(Measure, Term):
     """A user's function of two column batches; a term by itself if it returns booleans."""
 
     function: ScoreFunction
-    left: tuple[str, ...]
-    right: tuple[str, ...]
+    left: tuple[Named, ...]
+    right: tuple[Named, ...]
 
     __and__ = Predicate.__and__
     __rand__ = Predicate.__rand__
@@ -338,21 +339,19 @@ class Custom(Measure, Term):
         return []
 
 
-def _columns(left: str, right: str) -> str:
+def together(terms: Sequence[Term]) -> Predicate:
+    """A predicate of terms, all of which must hold."""
+    return _All(tuple(terms))
+
+
+def _columns(left: Named, right: Named) -> str:
     return repr(left) if left == right else f"{left!r}, {right!r}"
 
 
-def refuse_unnamed(verb: str, *columns: Any) -> None:
-    """Raise if one of these is no name of a column."""
-    wrong = [column for column in columns if not (isinstance(column, str) and column)]
-    if wrong:
-        raise InvalidCall(
-            verb,
-            [
-                f"columns are given by name, for example ab.{verb}('v', ...), got {wrong[0]!r}; "
-                "make an expression a column first, with withColumn"
-            ],
-        )
+def _read(term: VectorMeasure | Within | Same, verb: str) -> None:
+    """Let a term hold its columns as they are read."""
+    for side in ("left", "right"):
+        object.__setattr__(term, side, column_of(verb, getattr(term, side)))
 
 
 def _uncompared(measure: Measure) -> str:

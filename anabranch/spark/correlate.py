@@ -13,7 +13,6 @@ from anabranch.calls import INTEGRAL, MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
-from anabranch.correlation.slots import columns_of
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute
 from anabranch.flow.sides import Side, Slot, hash_column, keep_column
@@ -59,7 +58,8 @@ def correlate(
     left, right
         Two streaming or two batch DataFrames.
     where
-        For example ``ab.cosine("v") >= 0.9``, or several of them combined with ``&``.
+        For example ``ab.cosine("v") >= 0.9``, or several of them combined with ``&``. A column is
+        a name, also inside a struct (``"payload.v"``), or a Column of Spark.
     window
         One duration, or ``(W_left, W_right)``: how long a row of each side waits for partners.
     time, id
@@ -76,7 +76,7 @@ def correlate(
         it while the query runs.
     control
         Streaming: a directory for the plan log, which lets plans change while the query runs, by
-        ``ab.adaptive`` or by hand (``ab.PlanLog(control).append(...)``). It belongs to one
+        ``ab.adaptive`` or by hand (``ab.plans.PlanLog(control).append(...)``). It belongs to one
         checkpoint.
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
@@ -104,8 +104,7 @@ def correlate(
     10
     """
     refuse_others("correlate", {"left": left, "right": right})
-    compared = columns_of(where) if isinstance(where, Predicate) else ()
-    (left, right), (time, id, keep) = opened((left, right), (time, id, keep), compared)
+    (left, right), (time, id, keep, where) = opened((left, right), (time, id, keep), where)
     spark = left.sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan

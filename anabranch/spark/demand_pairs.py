@@ -35,7 +35,8 @@ from anabranch.placement.conflicts.resolution import resolve
 from anabranch.placement.devices.optima import LocalOptima
 from anabranch.placement.devices.prefix import prefix_rule
 from anabranch.placement.graph import pair_graph
-from anabranch.placement.tables import is_cost, listed
+from anabranch.placement.tables import column_problems, is_cost, listed
+from anabranch.spark.frames import by_name
 
 __all__ = ["pair_cost", "plan_pairs", "row_problems"]
 
@@ -47,19 +48,50 @@ _OWN = "_anabranch_"
 _KEPT = tuple(f"{_OWN}{name}" for name in ("a", "b", "first"))
 
 
-def plan_pairs(frame: DataFrame, sources: Any, up: Any, down: Any, time_limit: Any) -> DataFrame:
+def plan_pairs(
+    frame: DataFrame, sources: Any, costs: tuple[Any, Any], columns: Any, time_limit: Any
+) -> DataFrame:
     """See `ab.place_pairs`."""
-    problems = []
-    if not set(_PAIRS) <= set(frame.columns):
-        problems.append(f"pairs needs columns {', '.join(_PAIRS)}; it has {listed(frame.columns)}")
+    up, down = costs
+    problems = column_problems(columns, _PAIRS)
+    own = {name: name for name in _PAIRS} | ({} if problems else dict(columns or {}))
+    problems = problems or _name_problems(frame, own)
     problems += _option_problems(sources, up, down) + time_limit_problems(time_limit)
     if not problems:
-        problems = _column_problems(frame, sources)
-    if not problems:
-        problems = row_problems(frame)
+        problems = _column_problems(frame, sources, own)
     if problems:
         raise InvalidCall("place_pairs", problems)
-    return _placed(frame, dict(sources or {}), float(up), float(down), time_limit)
+    pairs = _renamed(frame, {theirs: ours for ours, theirs in own.items()})
+    problems = row_problems(pairs)
+    if problems:
+        raise InvalidCall("place_pairs", problems)
+    placed = _placed(pairs, dict(sources or {}), float(up), float(down), time_limit)
+    return _renamed(placed, own)
+
+
+def _renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:
+    """The frame with other names of some columns; two may change places."""
+    return frame.select(*(by_name(name).alias(names.get(name, name)) for name in frame.columns))
+
+
+def _name_problems(frame: DataFrame, own: Mapping[str, str]) -> list[str]:
+    """Which of the columns, by the names that the caller gives them, are not there or twice."""
+    theirs = list(own.values())
+    lacking = [name for name in theirs if name not in frame.columns]
+    if lacking:
+        return [
+            f"pairs needs columns {', '.join(theirs)}; it has {listed(frame.columns)}: name yours "
+            "with columns="
+        ]
+    if len(set(theirs)) < len(theirs):
+        return [f"columns gives one name to two columns: {', '.join(theirs)}"]
+    known = {name.lower() for name in theirs}
+    beside = [name for name in frame.columns if name.lower() in own and name.lower() not in known]
+    return [
+        f"pairs has a column {name!r} beside {own[name.lower()]!r}, which columns= gives that "
+        "meaning: rename or drop it"
+        for name in beside
+    ]
 
 
 def pair_cost(placed: DataFrame, up: float, down: float) -> float:
@@ -117,20 +149,23 @@ def _option_problems(homes: Any, up: Any, down: Any) -> list[str]:
     return problems
 
 
-def _column_problems(frame: DataFrame, homes: Mapping[Any, str] | None) -> list[str]:
+def _column_problems(
+    frame: DataFrame, homes: Mapping[Any, str] | None, own: Mapping[str, str]
+) -> list[str]:
     problems = []
-    streams, others = frame.schema["a"].dataType, frame.schema["b"].dataType
+    a, b = own["a"], own["b"]
+    streams, others = frame.schema[a].dataType, frame.schema[b].dataType
     if streams != others:
         problems.append(
-            "columns a and b must have the same type, as they name streams of one kind: a is "
-            f"{streams.simpleString()}, b {others.simpleString()}"
+            f"columns {a} and {b} must have the same type, as they name streams of one kind: {a} "
+            f"is {streams.simpleString()}, {b} {others.simpleString()}"
         )
     if isinstance(streams, (ArrayType, MapType, StructType, VariantType)):
         problems.append(
-            "columns a and b name streams, by text or numbers for instance, not by "
+            f"columns {a} and {b} name streams, by text or numbers for instance, not by "
             f"{streams.simpleString()}"
         )
-    for rate in ("rate_a", "rate_b"):
+    for rate in (own["rate_a"], own["rate_b"]):
         kind = frame.schema[rate].dataType
         if not isinstance(kind, (NumericType, StringType)):
             problems.append(f"column {rate} must hold numbers, got {kind.simpleString()}")
@@ -142,7 +177,7 @@ def _column_problems(frame: DataFrame, homes: Mapping[Any, str] | None) -> list[
     strange = [key for key in homes or () if not isinstance(key, allowed) or key is True]
     if strange:
         problems.append(
-            f"sources names streams that cannot be in columns a and b, which are "
+            f"sources names streams that cannot be in columns {a} and {b}, which are "
             f"{streams.simpleString()}: {listed(strange)}"
         )
     for field in frame.schema.fields:

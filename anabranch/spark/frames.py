@@ -5,6 +5,7 @@ Importing this module does not import Spark: `place` asks here about tables of e
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.calls import FLOATING, INTEGRAL, Columns
 from anabranch.errors import InvalidCall
+from anabranch.predicates import Predicate, VectorMeasure
+from anabranch.predicates.columns import Expression, Named
+from anabranch.predicates.naming import with_names
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -31,6 +35,9 @@ __all__ = [
 
 Condition = Any
 """What is true of some rows: a Column, SQL text, a function of the DataFrame, True or False."""
+
+# Functions whose values, and the seeds in their names, are others after a restart.
+_DRAWN = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle)\(")
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
@@ -94,13 +101,13 @@ def by_name(name: str) -> Column:
 
 
 def opened(
-    frames: Sequence[DataFrame], given: Sequence[Any], compared: Iterable[Any] = ()
+    frames: Sequence[DataFrame], given: Sequence[Any], *compared: Any
 ) -> tuple[list[DataFrame], list[Any]]:
     """Frames in which every column that arguments name is one of their own, and the arguments.
 
     A column may be named inside a struct, ``"payload.v"``, or be a Column of Spark; it then becomes
     a column of that name, and the argument its name. What is no column is left for the verb's own
-    checks. `compared` are names only.
+    checks. `compared`, predicates or measures of two frames, come last with such names.
 
     Examples
     --------
@@ -112,6 +119,8 @@ def opened(
     """
     from pyspark.sql import Column
 
+    sides = [_Opening(frame) for frame in frames]
+
     def renamed(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
             return type(value)(map(renamed, value))
@@ -119,14 +128,17 @@ def opened(
             return value
         names = [name for frame in frames if (name := _name_of(frame, value)) is not None]
         # A Column of no frame is named as Spark prints it, so that the verb finds it missing.
-        return names[0] if names else repr(value).removeprefix("Column<'").removesuffix("'>")
+        return names[0] if names else Expression.of(value).text
 
-    found = []
-    for frame in frames:
-        for value in [*_flat(given), *_flat(compared)]:
-            frame = _with(frame, value)
-        found.append(frame)
-    return found, [renamed(value) for value in given]
+    for side in sides:
+        for value in _flat(given):
+            side.add(value)
+    found = [renamed(value) for value in given]
+    for one in compared:
+        if isinstance(one, (Predicate, VectorMeasure)):
+            one = with_names(one, lambda side, column: sides[side].compared(column))
+        found.append(one)
+    return [side.frame for side in sides], found
 
 
 def _flat(values: Any) -> Iterable[Any]:
@@ -137,29 +149,82 @@ def _flat(values: Any) -> Iterable[Any]:
             yield value
 
 
-def _with(frame: DataFrame, value: Any) -> DataFrame:
-    """The frame with a column more, if `value` is a nested name or a Column."""
-    from pyspark.sql import Column
-    from pyspark.sql import functions as F
+class _Opening:
+    """A frame that gets a column more for each that is named inside a struct or is a Column."""
 
-    if isinstance(value, str):
-        head = value.partition(".")[0]
-        if head == value or value in frame.columns or head not in frame.columns:
-            return frame
-        column = F.col(value)
-    elif isinstance(value, Column):
-        column = value
-    else:
-        return frame
-    name = value if isinstance(value, str) else _name_of(frame, column)
-    if name is None or (isinstance(value, str) and _name_of(frame, column) is None):
-        return frame
-    if name in frame.columns:
-        if repr(column) != repr(F.col(name)):
-            problem = f"{column!r} would take the place of column {name!r}: give it another alias"
-            raise InvalidCall("a column", [problem])
-        return frame
-    return frame.withColumn(name, column)
+    def __init__(self, frame: DataFrame) -> None:
+        self.frame = frame
+        self._added: dict[str, Column] = {}
+
+    def add(self, value: Any) -> None:
+        """Make it a column, under its own name, if it is none yet."""
+        from pyspark.sql import Column
+
+        if isinstance(value, str):
+            self._nested(value)
+        elif isinstance(value, Column):
+            name = _name_of(self.frame, value)
+            if name is not None and not self._put(name, value):
+                problem = (
+                    f"{value!r} would take the place of column {name!r}: give it another alias"
+                )
+                raise InvalidCall("a column", [problem])
+
+    def compared(self, column: Named) -> str:
+        """Make it a column, under a name that is free, and return that."""
+        if isinstance(column, str):
+            self._nested(column)
+            return column
+        name = _name_of(self.frame, column.column)
+        if name is None:
+            return column.text  # so that the verb finds it missing
+        # A cast is named as what it casts, and the field of a struct without the struct: the text
+        # tells them apart, but not one function of Python from another.
+        for free in (name, *[column.text] * ("Origin(" not in column.text)):
+            if self._put(free, column.column):
+                return free
+        raise InvalidCall(
+            "a column",
+            [
+                f"{column} has the name of another column of the call, and which is which could "
+                "not be told after a restart: give it a name with .alias('name')"
+            ],
+        )
+
+    def _nested(self, name: str) -> None:
+        from pyspark.sql import functions as F
+
+        head = name.partition(".")[0]
+        known = self.frame.columns
+        if head == name or name in known or head not in known:
+            return
+        if _name_of(self.frame, F.col(name)) is not None:
+            self.frame = self.frame.withColumn(name, F.col(name))
+
+    def _put(self, name: str, column: Column) -> bool:
+        """Whether the frame now has this column by this name."""
+        if _DRAWN.search(name):
+            raise InvalidCall(
+                "a column",
+                [
+                    f"{name} is drawn anew, and so named anew, whenever the query is started: make "
+                    "it a column where the rows come from, or give it a name with .alias('name')"
+                ],
+            )
+        if column_types(self.frame).named(name):
+            return self._is(name, column)
+        self.frame = self.frame.withColumn(name, column)
+        self._added[name] = column
+        return True
+
+    def _is(self, name: str, column: Column) -> bool:
+        from pyspark.sql import functions as F
+
+        if name not in self._added:
+            return repr(column) == repr(F.col(name))
+        # By its text alone one lambda is not told from another.
+        both = [self.frame.select(one) for one in (column, self._added[name])]
+        return both[0].sameSemantics(both[1])
 
 
 def _name_of(frame: DataFrame, column: Column) -> str | None:

@@ -33,7 +33,7 @@ from anabranch.neighbours.queries import fixed_queries
 from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
-from anabranch.predicates import VectorMeasure
+from anabranch.predicates import VectorMeasure, euclidean
 from anabranch.spark.carriage import carry, carry_problems, names_of
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
@@ -56,7 +56,7 @@ def nearest(
     objects: DataFrame,
     queries: DataFrame,
     *,
-    by: str | VectorMeasure = MISSING,
+    by: str | Column | VectorMeasure = MISSING,
     time: str | tuple[str, str] = "ts",
     id: str | tuple[str, str] = ("id", QUERY_ID),
     keep: str | Sequence[str] = (),
@@ -121,7 +121,7 @@ def nearest(
     control
         Streaming, with fixed queries and windows of time: a directory that driver and workers
         share. Under ``broadcast`` for the plan log, through which workers join and leave
-        (``ab.PlanLog(control).append(ab.broadcast(4))``); under ``selective`` for thresholds.
+        (``ab.plans.PlanLog(control).append(ab.broadcast(4))``); under ``selective`` for thresholds.
     objects_per_window
         About how many objects a window holds, if you know it, to choose between ``broadcast`` and
         ``selective`` by. That choice needs ``control=``, fixed queries and the exact method; where
@@ -155,10 +155,9 @@ def nearest(
     [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
     """
     refuse_others("nearest", {"objects": objects, "queries": queries})
-    compared = (getattr(by, "left", by), getattr(by, "right", by))
-    (objects, queries), (time, id, keep, by) = opened(
-        (objects, queries), (time, id, keep, by), compared
-    )
+    if isinstance(by, Column) or (isinstance(by, str) and by):
+        by = euclidean(by)
+    (objects, queries), (time, id, keep, by) = opened((objects, queries), (time, id, keep), by)
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]
     found, problems = plan_nearest(

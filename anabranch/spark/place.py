@@ -49,7 +49,7 @@ def place(
         One row per input of a view: ``view, input, rate``, as a pandas, Arrow or Spark table, a
         list of tuples, or the path of a file (.csv, .parquet, .feather, .arrow). An input is a
         source or another view; the rate is how much of it the view needs. Also what a template
-        makes (`ab.template`), which brings its sources along.
+        makes (`ab.placement.template`), which brings its sources along.
     sources
         The device of each source, "cloud" for data that lives there: a dict, a table ``source,
         device`` or the path of one. ``"own"``: each source is on a device of its own name.
@@ -150,6 +150,7 @@ def place_pairs(
     upload_cost: float = 1.0,
     download_cost: float = 0.5,
     *,
+    columns: Mapping[str, str] | None = None,
     time_limit: float = 30.0,
 ) -> DataFrame:
     """Place views over two streams each, planned by Spark: as many as there are.
@@ -166,6 +167,8 @@ def place_pairs(
         The streams that live in the cloud, ``{"news": "cloud"}``; None if there are none.
     upload_cost, download_cost
         Cost per unit sent from and to a device, one for all devices.
+    columns
+        Names that columns have in your table: ``{"a": "user", "b": "friend"}``.
     time_limit
         Seconds for each integer program.
 
@@ -195,7 +198,8 @@ def place_pairs(
         raise InvalidCall("place_pairs", problems)
     from anabranch.spark.demand_pairs import plan_pairs  # with all of pyspark
 
-    return plan_pairs(pairs, sources, upload_cost, download_cost, time_limit)
+    costs = (upload_cost, download_cost)
+    return plan_pairs(pairs, sources, costs, columns, time_limit)
 
 
 def _stream_problems(tables: Mapping[str, Any]) -> list[str]:

@@ -107,7 +107,7 @@ def sla(
     )
 
 
-@renamed()
+@renamed(decay="half_life= says at which age an instance counts half, 0.69 of what decay= was")
 def rank_services(
     instances: DataFrame,
     promises: Promises,
@@ -118,7 +118,7 @@ def rank_services(
     promise_columns: Sequence[str] = PROMISE_COLUMNS,
     prefer: Mapping[Any, float] | None = None,
     weight: float = 0.3,
-    decay: Duration | None = None,
+    half_life: Duration | None = None,
     top: int | None = None,
 ) -> DataFrame:
     """Services in the order in which to prefer them.
@@ -135,10 +135,10 @@ def rank_services(
         A user's preference for services, 0 to 1; services not named have 0.
     weight
         How much preference counts against compliance, 0 to 1.
-    decay
-        Instances count ``exp(-age / decay)``, by how much earlier than the newest of all they
-        closed. For tables; what a stream has to say fades in ``ServiceStats.get(service,
-        half_life=)``.
+    half_life
+        Instances count ``0.5 ** (age / half_life)``, by how much earlier than the newest of all
+        they closed. For tables; what a stream has to say fades in ``ServiceStats.get(service,
+        half_life=)``, by the same rule.
     top
         Only so many.
 
@@ -165,20 +165,21 @@ def rank_services(
     if not (top is None or is_whole(top)):
         problems.append(f"top must be a whole number of at least 1, got {top!r}")
     seconds = None
-    if decay is not None:
-        seconds = duration_of("decay", decay, problems) / 1e6
+    if half_life is not None:
+        seconds = duration_of("half_life", half_life, problems) / 1e6
         if getattr(instances, "isStreaming", False):
             # Weights that were added up cannot be brought down as the newest moves on.
             problems.append(
-                "decay= is for tables: for a stream keep ab.ServiceStats by foreachBatch, whose "
-                "get(service, half_life=...) lets old periods fade"
+                "half_life= is for tables: for a stream keep ab.assembly.ServiceStats by "
+                "foreachBatch, whose get(service, half_life=...) lets old periods fade"
             )
     if problems:
         raise InvalidCall("rank_services", problems)
     judged = judge(instances, promises, service, metric, complete, columns=promise_columns)
     counted = F.lit(1.0)
     if seconds is not None:
-        counted = F.exp((F.unix_micros("closed") - F.lit(_newest(instances))) / 1e6 / seconds)
+        age = (F.lit(_newest(instances)) - F.unix_micros("closed")) / 1e6
+        counted = F.pow(F.lit(0.5), age / seconds)
     sums = [
         F.sum(F.when(F.col("_verdict") == name, counted).otherwise(0.0)).alias(name)
         for name in ("met", "violated", "unknown")

@@ -21,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch.assembly.call import FIGURES
-from anabranch.calls import EXACT, LONGEST, Duration, is_names, is_number, microseconds
+from anabranch.calls import EXACT, Check, Duration, is_names, is_number, microseconds
 from anabranch.spark.frames import ASSEMBLY_KEY, Condition, by_name, condition, is_frame, kind_of
 
 __all__ = [
@@ -323,16 +323,10 @@ def preference_problems(instances: Any, service: Any, prefer: Any) -> list[str]:
 
 
 def duration_of(name: str, duration: Duration | None, problems: list[str]) -> int:
-    """Microseconds of a duration that must be longer than nothing; what is wrong is noted."""
-    try:
-        us = microseconds(duration)  # type: ignore[arg-type]
-    except ValueError as error:
-        problems.append(f"{name}: {error}")
-        return 1
-    if not 0 < us <= LONGEST:
-        problems.append(
-            f"{name} must be longer than nothing and at most 10,000 years, got {duration!r}"
-        )
+    """Microseconds of a duration that must be longer than 0 seconds; what is wrong is noted."""
+    check = Check()
+    us = check.duration(name, duration, 1)
+    problems += check.problems
     return us
 
 

@@ -115,7 +115,7 @@ def prototype(screen: Screen, bench: Bench, rate: int = _RATE) -> dict[str, Any]
         control = None if isinstance(plan, Plan) else bench.room("prototype")
         batches = run(bench, feed, plan, "60 seconds", 3, control)
         if control is not None:
-            told = story(ab.PlanLog(str(control)).entries())
+            told = story(ab.plans.PlanLog(str(control)).entries())
         curves[name] = cumulative(batches)
         compared, spent = curves[name][-1][1], curves[name][-1][0]
         screen.add(Row("figure 7", name, compared / spent, "comparisons/s"))
@@ -186,7 +186,7 @@ def swap(screen: Screen, bench: Bench) -> dict[str, Any]:
     every = "" if bench.quick else "1 second"
     batches = run(bench, feed, settings, "2 seconds", 4, control, every)
     got = copies_per_row(batches)
-    entries = ab.PlanLog(str(control)).entries()
+    entries = ab.plans.PlanLog(str(control)).entries()
     rates = [(fast, slow) if n // regime % 2 == 0 else (slow, fast) for n in range(len(batches))]
     predicted = expected_copies(entries, rates)
     window = (2 * _SECOND, 2 * _SECOND)

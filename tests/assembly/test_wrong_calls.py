@@ -126,7 +126,7 @@ def test_wrong_arguments_are_named(call: str, name: str) -> None:
         (lambda: ab.close.learned(None), "timeout: None is not a duration"),
         (
             lambda: ab.close.count(None, 5),
-            "n must be a whole number from 1 to 2**40, got None",
+            "n must be a whole number of at least 1, got None",
         ),
         (lambda: ab.fit_windows(None), "sample must be a Spark DataFrame, a pandas DataFrame or"),
         (lambda: ab.fit_windows(SAMPLE, key=5), "key must be a column or a list of columns, got 5"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
+from anabranch.spark.frames import opened
 
 ROWS = """SELECT named_struct('nr', id, 'v', array(float(id), 1F), 'x', id % 4) AS payload,
           timestamp_seconds(1700000000 + id) AS at, id FROM range(12)"""
@@ -41,6 +43,102 @@ def test_nested_names_and_columns_in_every_verb(spark: Any) -> None:
     wanted = spark.sql("SELECT 'q' AS query_id, named_struct('v', array(0F, 1F)) AS payload")
     hits = ab.nearest(rows, wanted, by="payload.v", time="at", id="id", k=1, window="1 hour")
     assert hits.count() > 0
+
+
+def test_every_predicate_takes_columns(spark: Any) -> None:
+    """As names do: one for both sides or one for each."""
+    rows = spark.sql(ROWS)
+    flat = rows.selectExpr("payload.v AS v", "payload.x AS x", "at AS ts", "id")
+    other = flat.withColumnRenamed("x", "y")
+    v = F.col("v")
+
+    def apart(left: Any, right: Any) -> Any:
+        return left["n"][:, None] - right["m"][None, :]
+
+    said = (
+        (ab.cosine(v, other["v"]) >= 0.5)
+        & (ab.euclidean(v.cast("array<double>")) <= 4)
+        & (ab.manhattan(F.transform(v, lambda e: e * 1)) <= 4)
+        & (ab.dot(v) >= 2)
+        & (ab.hamming(F.col("id")) <= 3)
+        & (ab.emd(v.cast("array<double>")) <= 0.5)
+        & ab.within(F.col("id") * 2, F.col("id") * 2, 8)
+        & ab.within(F.col("ts"), "9 seconds")
+        & ab.same(F.col("x"), F.col("y"))
+        & (ab.custom(apart, [F.col("id").alias("n")], F.col("id").alias("m")) <= 1)
+    )
+    meant = ab.within("id", 4) & ab.same("x", "y")
+    pairs = []
+    for where in (said, meant):
+        found = ab.correlate(flat, other, where=where, window="1m", plan=ab.keyed(1))
+        pairs.append({tuple(row) for row in found.select("left_id", "right_id").collect()})
+    twin = {(a, b) for a, b in pairs[1] if a * b + 1 >= 2 and a - b <= 1 and hamming(a, b) <= 3}
+    twin = {(a, b) for a, b in twin if turned(a, b) >= 0.5 and moved(a, b) <= 0.5}
+    assert pairs[0] == twin and len(twin) > 10
+    wanted = spark.sql("SELECT 'q' AS query_id, array(0D, 1D) AS w")
+    for by, asked in (
+        (F.col("v"), wanted.withColumnRenamed("w", "v")),
+        (ab.euclidean(v.cast("array<double>"), F.col("w")), wanted),
+    ):
+        hits = ab.nearest(flat, asked, by=by, id="id", k=1, window="1 hour", plan=ab.broadcast(1))
+        assert hits.columns[0] == "query_id"
+
+
+def hamming(a: int, b: int) -> int:
+    return (a ^ b).bit_count()
+
+
+def turned(a: int, b: int) -> float:
+    return (a * b + 1) / math.sqrt((a * a + 1) * (b * b + 1))
+
+
+def moved(a: int, b: int) -> float:
+    """The Earth Mover's Distance of two bins."""
+    return abs(a / (a + 1) - b / (b + 1))
+
+
+def test_a_column_in_a_predicate_has_a_name_that_stays(spark: Any) -> None:
+    """It is the same after a restart: of the text in a repr, and of what the state is told by."""
+    rows = spark.sql(ROWS)
+    frames = [rows, rows]
+
+    def named() -> list[str]:
+        plus = F.udf(lambda x: x + 1, "bigint")
+        where = [
+            ab.within(F.col("id").cast("double"), 1),
+            ab.same(plus("id")),
+            ab.cosine(F.transform("payload.v", lambda e: e + 1)) >= 0.5,
+            ab.same(F.col("id") % 2, (F.col("id") + 1).alias("next")),
+        ]
+        assert where[2].measure == ab.cosine(F.transform("payload.v", lambda e: e + 1))
+        return [repr(one) for one in (*where, *opened(frames, [], *where)[1])]
+
+    first = named()
+    assert first == named() and "@" not in "".join(first)
+    assert first[4:] == [
+        "within('CAST(id AS DOUBLE)', 1)",
+        "same('<lambda>(id)')",
+        "cosine('transform(payload.v, lambdafunction((namedlambdavariable() + 1), "
+        "namedlambdavariable()))') >= 0.5",
+        "same('(id % 2)', 'next')",
+    ]
+
+
+def test_columns_that_cannot_be_named_are_rejected(spark: Any) -> None:
+    rows = spark.sql(ROWS)
+    call = {"window": "1 second", "time": "at"}
+    with pytest.raises(InvalidCall, match=r"rand\(.*is drawn anew.*\.alias\('name'\)"):
+        ab.correlate(rows, rows, where=ab.within(F.rand(), 1), **call)
+    one, two = (F.udf(lambda x, n=n: x + n, "bigint")("id") for n in (1, 2))
+    with pytest.raises(InvalidCall, match=r"has the name of another column of the call"):
+        ab.correlate(rows, rows, where=ab.same(one) & ab.within(two, 1), **call)
+    twice = ab.correlate(rows, rows, where=ab.same(one) & ab.within(one, 1), **call)
+    assert twice.columns[0] == "left_id"
+    with pytest.raises(InvalidCall, match=r"left has no column 'nothing' \(needed by same"):
+        ab.correlate(rows, rows, where=ab.same(F.col("nothing")), **call)
+    for wrong in (5, None, ""):
+        with pytest.raises(InvalidCall, match=r"a column is a name, .*or a Column of Spark.*got"):
+            ab.same(wrong)
 
 
 def test_columns_that_are_none_are_named(spark: Any) -> None:

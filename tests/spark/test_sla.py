@@ -190,11 +190,11 @@ def test_ranking(spark: Any) -> None:
     now = max(micros(r[5]) for r in made) / SECOND
     fading = {
         r["service"]: r
-        for r in ab.rank_services(frame, PROMISES, **BY_SHARE, decay="1 hour").collect()
+        for r in ab.rank_services(frame, PROMISES, **BY_SHARE, half_life="1 hour").collect()
     }
     for name in LIMITS:
         of = [r for r in made if r[0] == name and verdict(r) == "met"]
-        weight = sum(np.exp((micros(r[5]) / SECOND - now) / 3600) for r in of)
+        weight = sum(0.5 ** ((now - micros(r[5]) / SECOND) / 3600) for r in of)
         assert fading[name]["met"] == pytest.approx(weight)
 
 
@@ -207,14 +207,14 @@ def test_what_is_old_fades_beside_what_others_did_since(spark: Any) -> None:
     frame = spark.createDataFrame(made, SCHEMA)
     found = {
         r["service"]: r
-        for r in ab.rank_services(frame, PROMISES, **BY_SHARE, decay="12 hours").collect()
+        for r in ab.rank_services(frame, PROMISES, **BY_SHARE, half_life="12 hours").collect()
     }
-    assert found["a"]["met"] == pytest.approx(5 * np.exp(-2)) and found["b"]["met"] == 5
-    assert found["a"]["score"] == pytest.approx(wilson_lower(5 * np.exp(-2), 5 * np.exp(-2)))
-    for decay in ("1 minute", "2 minutes 5 seconds", "1 microsecond"):  # nothing, next to nothing
+    assert found["a"]["met"] == pytest.approx(5 / 4) and found["b"]["met"] == 5
+    assert found["a"]["score"] == pytest.approx(wilson_lower(5 / 4, 5 / 4))
+    for life in ("1 minute", "2 minutes 5 seconds", "1 microsecond"):  # nothing, next to nothing
         found = {
             r["service"]: r
-            for r in ab.rank_services(frame, PROMISES, **BY_SHARE, decay=decay).collect()
+            for r in ab.rank_services(frame, PROMISES, **BY_SHARE, half_life=life).collect()
         }
         assert found["a"]["met"] < 1e-200 and found["a"]["score"] == pytest.approx(0, abs=1e-9)
         assert found["b"]["met"] == 5
@@ -288,7 +288,7 @@ def test_statistics_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) 
         assert known.get("a").count == 13.0
     assert known.get("a", half_life="1 day").violated == 4.0
     for half_life, message in (
-        ("0 seconds", "half_life must be longer than nothing"),
+        ("0 seconds", "half_life must be longer than 0 seconds"),
         ("x", "half_life: 'x' is"),
     ):
         with pytest.raises(InvalidCall, match=message):
@@ -467,7 +467,7 @@ def test_wrong_calls(spark: Any) -> None:
         (lambda: ab.sla(frame.drop("reason"), PROMISES), "instances has no reason; say it with"),
         (lambda: ab.sla(frame, "soon"), "promises: 'soon' is not a duration"),
         (lambda: ab.sla(frame, frame, promise_columns="x"), "must be the names of two columns"),
-        (lambda: ab.sla(frame, PROMISES, period="0 s"), "period must be longer than nothing"),
+        (lambda: ab.sla(frame, PROMISES, period="0 s"), "period must be longer than 0 seconds"),
         (lambda: ab.sla(frame, PROMISES, period=None), "period: None is not a duration"),
         (lambda: ab.sla(dated, PROMISES), "promises names 'a', but column 'kind' is date"),
         (lambda: ab.sla(frame, {None: 1.0}), "promises names None, but column 'kind' is string"),
@@ -488,10 +488,13 @@ def test_wrong_calls(spark: Any) -> None:
             lambda: ab.rank_services(frame, PROMISES, weight="x"),
             "weight must be a number between 0",
         ),
-        (lambda: ab.rank_services(frame, PROMISES, decay="x"), "decay: 'x' is not a duration"),
         (
-            lambda: ab.rank_services(live, PROMISES, decay="1 day"),
-            "for a stream keep ab.ServiceStats",
+            lambda: ab.rank_services(frame, PROMISES, half_life="x"),
+            "half_life: 'x' is not a duration",
+        ),
+        (
+            lambda: ab.rank_services(live, PROMISES, half_life="1 day"),
+            "for a stream keep ab.assembly.ServiceStats",
         ),
         (
             lambda: ab.rank_services(frame, PROMISES, prefer={"a": 7}),
@@ -514,7 +517,7 @@ def test_wrong_calls(spark: Any) -> None:
             lambda: ab.rank_services(frame, PROMISES, top=0),
             "top must be a whole number of at least 1",
         ),
-        (lambda: ab.ServiceStats("x", period="0 s"), "period must be longer than nothing"),
+        (lambda: ab.ServiceStats("x", period="0 s"), "period must be longer than 0 seconds"),
         (lambda: ab.ServiceStats("x", period=None), "period: None is not a duration"),
         (lambda: ab.ServiceStats(None), "path must be a folder or the address of one, got None"),
         (lambda: ab.ServiceStats("x", [1]), "promises must be {service: promised}, a DataFrame"),

@@ -47,8 +47,8 @@ class EmdMeasure(VectorMeasure):
 
 @renamed()
 def emd(
-    left: str,
-    right: str | None = None,
+    left: Any,
+    right: Any = None,
     *,
     ground: Any = "line",
     metric: str | None = None,

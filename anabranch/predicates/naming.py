@@ -1,0 +1,86 @@
+"""Which columns a predicate compares on either side, and the same predicate by other names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from anabranch.predicates.columns import Named
+from anabranch.predicates.terms import (
+    Compared,
+    Custom,
+    Measure,
+    Predicate,
+    Same,
+    Term,
+    VectorMeasure,
+    Within,
+    together,
+)
+
+__all__ = ["columns_of", "with_names"]
+
+Sides = tuple[tuple[Named, ...], tuple[Named, ...]]
+
+
+def columns_of(compared: Predicate | Measure) -> Sides:
+    """The columns of the left and of the right side, each once.
+
+    Examples
+    --------
+    >>> from anabranch.predicates import same, within
+    >>> columns_of(within("bid", "ask", 1) & same("room"))
+    (('bid', 'room'), ('ask', 'room'))
+    """
+    if isinstance(compared, Compared):
+        return columns_of(compared.measure)
+    if isinstance(compared, Custom):
+        return compared.left, compared.right
+    if isinstance(compared, (VectorMeasure, Within, Same)):
+        return (compared.left,), (compared.right,)
+    assert isinstance(compared, Predicate)
+    each = [columns_of(term) for term in compared.terms]
+    left, right = (dict.fromkeys(name for term in each for name in term[n]) for n in (0, 1))
+    return tuple(left), tuple(right)
+
+
+def with_names(
+    compared: Predicate | VectorMeasure, name: Callable[[int, Named], Named]
+) -> Predicate | VectorMeasure:
+    """The same comparison of other columns; `name` gives that of a side, 0 or 1.
+
+    Examples
+    --------
+    >>> from anabranch.predicates import cosine, same
+    >>> with_names((cosine("v") > 0.5) & same("a", "b"), lambda side, name: f"{name}{side}")
+    (cosine('v0', 'v1') > 0.5) & same('a0', 'b1')
+    """
+    if isinstance(compared, VectorMeasure):
+        return _vectors(compared, name)
+    terms = [_term(term, name) for term in compared.terms]
+    return terms[0] if len(terms) == 1 else together(terms)
+
+
+def _term(term: Term, name: Callable[[int, Named], Named]) -> Term:
+    if isinstance(term, Compared):
+        measure = term.measure
+        if isinstance(measure, Custom):
+            return replace(term, measure=_custom(measure, name))
+        assert isinstance(measure, VectorMeasure)
+        return replace(term, measure=_vectors(measure, name))
+    if isinstance(term, Custom):
+        return _custom(term, name)
+    assert isinstance(term, (Within, Same))
+    return replace(term, left=name(0, term.left), right=name(1, term.right))
+
+
+def _vectors(measure: VectorMeasure, name: Callable[[int, Named], Named]) -> VectorMeasure:
+    return replace(measure, left=name(0, measure.left), right=name(1, measure.right))
+
+
+def _custom(measure: Custom, name: Callable[[int, Named], Named]) -> Custom:
+    left, right = (
+        tuple(name(side, column) for column in columns)
+        for side, columns in enumerate((measure.left, measure.right))
+    )
+    return replace(measure, left=left, right=right)

@@ -1,0 +1,52 @@
+"""What `ab.` offers: verbs, predicates, plans and namespaces; the rest is in the namespaces."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import anabranch as ab
+
+NAMESPACES = {
+    "assembly": ("ServiceStats", "StateEstimate", "WindowFit"),
+    "close": ("after", "count", "gap", "learned"),
+    "errors": ("AnabranchError", "BadRow", "InvalidCall", "StateMismatch"),
+    "placement": ("CoreNetwork", "Placement", "Switcher", "feed", "template"),
+    "plans": ("PlanLog",),
+}
+VERBS = (
+    *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
+    *("place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
+)
+PREDICATES = (
+    *("cosine", "dot", "euclidean", "manhattan", "hamming", "emd"),
+    *("within", "same", "custom"),
+)
+PLANS = ("broadcast", "segments", "grid", "ranges", "keyed", "selective", "adaptive", "ssp", "csp")
+
+
+def test_the_top_level_lists_verbs_predicates_plans_and_namespaces() -> None:
+    for _ in ("before they are loaded", "and after"):
+        listed = {name for name in dir(ab) if not name.startswith("_")}
+        assert listed == set(ab.__all__) == {*VERBS, *PREDICATES, *PLANS, *NAMESPACES}
+        assert all(hasattr(ab, name) for name in listed)
+
+
+@pytest.mark.parametrize("space", NAMESPACES)
+def test_what_a_namespace_holds_is_what_the_flat_name_means(space: str) -> None:
+    home = getattr(ab, space)
+    assert home is import_module("anabranch.assembly.close" if space == "close" else home.__name__)
+    for name in NAMESPACES[space]:
+        assert name in home.__all__
+        assert space == "close" or getattr(home, name) is getattr(ab, name)
+    with pytest.raises(AttributeError, match="'nothing'"):
+        home.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize("use", ["ab.errors.BadRow", "ab.plans.PlanLog", "ab.assembly.WindowFit"])
+def test_a_namespace_brings_no_spark_along(use: str) -> None:
+    code = f"import sys, anabranch as ab; {use}; assert 'pyspark' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True)
