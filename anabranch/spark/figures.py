@@ -3,29 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from typing import Any
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import is_frame, kind_of
-from anabranch.spark.metrics import VERBS, batch_metrics, counts_of, reports_of
+from anabranch.spark.metrics import (
+    VERBS,
+    counts_of,
+    held_by,
+    rates_of,
+    reports_of,
+    seconds_of,
+    worker_figures,
+)
 from anabranch.spark.totals import since_start
 
 __all__ = ["metrics"]
-
-_RATES = (
-    "comparisons_per_second",
-    "copies_per_row",
-    "pruned",
-    "slowest_worker_seconds",
-    "mean_worker_seconds",
-)
-_STATE = ("state_rows", "state_bytes")
-_HELD = {
-    "correlate": _STATE,
-    "nearest": _STATE,
-    "assemble": ("open_windows", "remembered", "waiting_rows", *_STATE),
-}
 
 
 @renamed()
@@ -33,8 +26,8 @@ def metrics(query: Any) -> dict[str, Any]:
     """The latest figures of a streaming query that correlates, finds neighbours or assembles.
 
     Every verb has ``verb, batch, seconds, rows_in, late_rows, rejected_rows, state_rows,
-    state_bytes, watermark`` (as Spark writes it), ``workers`` (all figures of each worker) and
-    ``total``, and what is its own:
+    state_bytes, slowest_worker_seconds, mean_worker_seconds, watermark`` (as Spark writes it),
+    ``workers`` and ``total``, and what is its own:
 
     ===========  ===================================================================================
     correlate    ``pairs, comparisons, comparisons_per_second, copies_per_row``; ``pruned`` (by
@@ -44,6 +37,9 @@ def metrics(query: Any) -> dict[str, Any]:
                  (at first), ``dropped`` (for good)
     assemble     ``instances, revisions, timeouts, evicted, open_windows, remembered, waiting_rows``
     ===========  ===================================================================================
+
+    Each of ``workers`` has the same counts and state under the same names, its number ``worker``
+    and its ``busy_seconds``. ``rows_in`` includes rows that were rejected.
 
     Counts are those of the newest micro-batch that did work: batches in which only timers fire are
     passed over. State is that of now. ``total`` counts since this run of the query was started; a
@@ -84,23 +80,18 @@ def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict
             continue
         # A worker may report twice in a batch: for its rows, then for its timer.
         state.update(((load.operator, load.worker), load) for load in loads)
-        counts = counts_of(progress, verb)
+        counts, seconds = counts_of(loads, verb), seconds_of(progress)
         seen = {
             "verb": verb,
             "batch": progress.batchId,
-            "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
+            "seconds": seconds,
             **counts,
-            **({} if verb == "assemble" else _rates(progress, loads)),
-            "workers": [asdict(load) for load in loads],
+            **rates_of(loads, verb, seconds),
+            "workers": [worker_figures(load, verb) for load in loads],
         }
         if any(counts.values()):
             latest = seen
     if not seen:
         return {}
-    held = {name: sum(getattr(load, name) for load in state.values()) for name in _HELD[verb]}
+    held = held_by(state.values(), verb)
     return {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
-
-
-def _rates(progress: Any, loads: list[Any]) -> dict[str, Any]:
-    figures = batch_metrics(progress, loads, {})
-    return {name: figures[name] for name in _RATES}

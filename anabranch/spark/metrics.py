@@ -5,50 +5,67 @@ from __future__ import annotations
 import secrets
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.flow.load import Load
 
 __all__ = [
+    "HELD",
     "VERBS",
     "batch_metrics",
     "counts_of",
+    "held_by",
     "loads_of",
     "metrics_name",
     "observes",
+    "rates_of",
     "reports_of",
+    "seconds_of",
     "verb_of",
     "verbs_of",
+    "worker_figures",
 ]
 
 VERBS = ("correlate", "nearest", "assemble")
 _AT_ONCE = "now_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
-_ALWAYS = {"rows_in": "rows_in", "late_rows": "late_rows", "rejected_rows": "rejected_rows"}
+# What a worker did, by the names that `ab.metrics` has for it: sums of these attributes of its
+# report. `rows_in` counts every row of the input once, also those that were rejected.
+_ALWAYS = {"late_rows": ("late",), "rejected_rows": ("rejected",)}
+_COMPARED = {
+    "rows_in": ("rows_left", "rows_right", "rejected"),
+    **_ALWAYS,
+    "comparisons": ("comparisons",),
+}
 _ROUTED = ("sent_at_once", "sent_later", "withheld", "dropped")
-_COUNTED = {
+_COUNTED: dict[str, dict[str, tuple[str, ...]]] = {
     "correlate": {
-        **_ALWAYS,
-        "pairs": "pairs",
-        "comparisons": "comparisons",
-        "accepted_by_bound": "accepted_by_bound",
-        "solved": "solved",
+        **_COMPARED,
+        "pairs": ("pairs",),
+        "accepted_by_bound": ("accepted",),
+        "solved": ("solved",),
     },
-    "nearest": {
+    "nearest": {**_COMPARED, "hits": ("pairs",), **{name: (name,) for name in _ROUTED}},
+    "assemble": {
+        "rows_in": ("rows", "rejected"),
         **_ALWAYS,
-        "hits": "pairs",
-        "comparisons": "comparisons",
-        **{name: name for name in _ROUTED},
+        **{name: (name,) for name in ("instances", "revisions", "timeouts", "evicted")},
     },
 }
-_ASSEMBLED = {
-    "rows_in": "rows",
-    "late_rows": "late",
-    "rejected_rows": "rejected",
-    **{name: name for name in ("instances", "revisions", "timeouts", "evicted")},
+_STATE = ("state_rows", "state_bytes")
+HELD = {
+    "correlate": _STATE,
+    "nearest": _STATE,
+    "assemble": ("open_windows", "remembered", "waiting_rows", *_STATE),
+}
+"""What workers of a verb hold now."""
+_OF_A_WORKER = {
+    "correlate": ("bytes_in", "compare_seconds", "pruned", "ranges"),
+    "nearest": ("bytes_in", "compare_seconds"),
+    "assemble": ("peak_windows",),
 }
 
 
@@ -100,13 +117,75 @@ def verbs_of(progress: Any) -> list[str]:
     return [verb for verb in VERBS if any(name.startswith(_prefix(verb)) for name in names)]
 
 
-def counts_of(progress: Any, verb: str) -> dict[str, int]:
-    """What a micro-batch of a verb did, under the names that `metrics` has for it."""
-    loads = reports_of(progress, verb)
+def counts_of(loads: Iterable[Any], verb: str) -> dict[str, int]:
+    """What workers of a verb did, under the names that `ab.metrics` has for it.
+
+    Examples
+    --------
+    >>> counts_of([AssembleLoad(0, rows=3, late=1), AssembleLoad(1, rejected=2)], "assemble")
+    {'rows_in': 5, 'late_rows': 1, 'rejected_rows': 2, 'instances': 0, 'revisions': 0, \
+'timeouts': 0, 'evicted': 0}
+    """
+    loads = list(loads)
+    return {
+        name: sum(getattr(load, part) for load in loads for part in parts)
+        for name, parts in _COUNTED[verb].items()
+    }
+
+
+def held_by(loads: Iterable[Any], verb: str) -> dict[str, int]:
+    """What workers of a verb hold, by their last reports."""
+    loads = list(loads)
+    return {name: sum(getattr(load, name) for load in loads) for name in HELD[verb]}
+
+
+def rates_of(loads: Iterable[Any], verb: str, seconds: float) -> dict[str, Any]:
+    """What follows from the counts of a micro-batch that took so long."""
+    loads = list(loads)
+    busy = [load.busy_seconds for load in loads]
+    times = {
+        "slowest_worker_seconds": max(busy, default=0.0),
+        "mean_worker_seconds": sum(busy) / len(busy) if busy else 0.0,
+    }
     if verb == "assemble":
-        return {name: sum(getattr(load, of) for load in loads) for name, of in _ASSEMBLED.items()}
-    figures = batch_metrics(progress, loads, {})
-    return {name: figures[of] for name, of in _COUNTED[verb].items()}
+        return times
+    rows = sum(load.rows_left + load.rows_right for load in loads)
+    compared = sum(load.comparisons for load in loads)
+    found = {
+        "comparisons_per_second": compared / seconds if seconds else 0.0,
+        "copies_per_row": sum(map(_copies, loads)) / rows if rows else 0.0,
+    }
+    if verb == "correlate":
+        found["pruned"] = dict(sum((Counter(load.pruned) for load in loads), Counter()))
+    return {**found, **times}
+
+
+def worker_figures(load: Any, verb: str) -> dict[str, Any]:
+    """One worker's report, in the words of the whole.
+
+    Examples
+    --------
+    >>> worker_figures(AssembleLoad(3, rows=9, open_windows=2), "assemble")["rows_in"]
+    9
+    """
+    copies = {} if verb == "assemble" else {"copies": _copies(load)}
+    return {
+        "worker": load.worker,
+        "busy_seconds": load.busy_seconds,
+        **counts_of([load], verb),
+        **held_by([load], verb),
+        **copies,
+        **{name: getattr(load, name) for name in _OF_A_WORKER[verb]},
+    }
+
+
+def seconds_of(progress: Any) -> float:
+    """How long a micro-batch took."""
+    return float(dict(progress.durationMs).get("triggerExecution", 0) / 1000)
+
+
+def _copies(load: Load) -> int:
+    return load.copies_left + load.copies_right
 
 
 def reports_of(progress: Any, verb: str) -> list[Any]:
@@ -141,32 +220,17 @@ def _texts(row: Any) -> Iterable[str]:
 
 
 def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[str, Any]:
-    """Figures of one micro-batch; `state` remembers each worker's last report."""
+    """Figures of one micro-batch that compares; `state` remembers each worker's last report."""
     loads = list(loads)
     state.update(((load.operator, load.worker), load) for load in loads)
-    rows = sum(load.rows_left + load.rows_right for load in loads)
-    copies = sum(load.copies_left + load.copies_right for load in loads)
-    seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
-    compared = sum(load.comparisons for load in loads)
-    busy = [load.busy_seconds for load in loads]
+    seconds = seconds_of(progress)
     return {
         "batch": progress.batchId,
         "seconds": seconds,
-        "rows_in": rows + sum(load.rejected for load in loads),
-        "comparisons": compared,
-        "pairs": sum(load.pairs for load in loads),
-        "comparisons_per_second": compared / seconds if seconds else 0.0,
-        "copies_per_row": copies / rows if rows else 0.0,
-        "late_rows": sum(load.late for load in loads),
-        "rejected_rows": sum(load.rejected for load in loads),
-        "pruned": dict(sum((Counter(load.pruned) for load in loads), Counter())),
-        "accepted_by_bound": sum(load.accepted for load in loads),
-        "solved": sum(load.solved for load in loads),
-        **{name: sum(getattr(load, name) for load in loads) for name in _ROUTED},
-        "state_rows": sum(load.state_rows for load in state.values()),
-        "state_bytes": sum(load.state_bytes for load in state.values()),
-        "slowest_worker_seconds": max(busy, default=0.0),
-        "mean_worker_seconds": sum(busy) / len(busy) if busy else 0.0,
+        **counts_of(loads, "nearest"),
+        **counts_of(loads, "correlate"),
+        **rates_of(loads, "correlate", seconds),
+        **held_by(state.values(), "correlate"),
         "watermark": max((load.watermark for load in loads), default=0),
-        "workers": [asdict(load) for load in loads],
+        "workers": [worker_figures(load, "correlate") for load in loads],
     }

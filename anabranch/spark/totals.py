@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from anabranch.spark.metrics import counts_of, verbs_of
+from anabranch.spark.metrics import counts_of, reports_of, verbs_of
 
 __all__ = ["follow", "plain_line", "since_start"]
 
@@ -40,7 +40,9 @@ class _Run:
             return
         self.last = int(progress.batchId)
         for verb in verbs:
-            self.totals.setdefault(verb, Counter()).update(counts_of(progress, verb))
+            self.totals.setdefault(verb, Counter()).update(
+                counts_of(reports_of(progress, verb), verb)
+            )
 
 
 class _Listener(StreamingQueryListener):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from rich import box
@@ -12,13 +11,10 @@ from rich.text import Text
 
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.calls import count
-from anabranch.spark.metrics import _texts, observes
+from anabranch.spark.metrics import counts_of, held_by, observes, reports_of, seconds_of
 from anabranch.spark.watch_batches import BatchTable
 
 __all__ = ["AssemblyTable", "assembles"]
-
-_SUMS = ("rows", "instances", "revisions", "timeouts", "evicted", "late", "rejected")
-_HELD = ("open_windows", "remembered", "state_rows", "state_bytes")
 
 
 def assembles(query: Any) -> bool:
@@ -32,7 +28,7 @@ class AssemblyTable(BatchTable):
 
     def __init__(self, keep: int = 12, prediction: Any = None) -> None:
         super().__init__(keep, prediction)
-        self.total = dict.fromkeys((*_SUMS, "seconds"), 0)
+        self.total = dict.fromkeys((*counts_of([], "assemble"), "seconds"), 0)
         self._buckets: dict[tuple[str, int], AssembleLoad] = {}
 
     @property
@@ -42,13 +38,13 @@ class AssemblyTable(BatchTable):
             return self.status
         total, latest = self.total, self.batches[-1]
         text = (
-            f"{self.count} batches: {count(total['rows'])} events, "
+            f"{self.count} batches: {count(total['rows_in'])} events, "
             f"{count(total['instances'])} instances ({count(total['timeouts'])} by timeout), "
-            f"{count(total['revisions'])} revised, {count(total['late'])} late"
+            f"{count(total['revisions'])} revised, {count(total['late_rows'])} late"
         )
-        for name in ("evicted", "rejected"):
+        for name, word in (("evicted", "evicted"), ("rejected_rows", "rejected")):
             if total[name]:
-                text += f", {count(total[name])} {name}"
+                text += f", {count(total[name])} {word}"
         text = f"{text}; {self.status}"
         if self.prediction is not None:
             text += f"\n{self.prediction.beside(latest)}"
@@ -65,7 +61,10 @@ class AssemblyTable(BatchTable):
         for figures in list(self.batches):
             table.add_row(
                 str(figures["batch"]),
-                *(count(figures[name]) for name in ("rows", "instances", "timeouts", "revisions")),
+                *(
+                    count(figures[name])
+                    for name in ("rows_in", "instances", "timeouts", "revisions")
+                ),
                 count(figures["open_windows"]),
                 count(figures["state_rows"]),
                 f"{figures['state_bytes'] / 1e6:.1f}",
@@ -74,26 +73,20 @@ class AssemblyTable(BatchTable):
         return Group(table, Text(self.caption))
 
     def _loads(self, progress: Any) -> list[Any]:
-        return [
-            replace(AssembleLoad.from_json(text), operator=name)
-            for name, row in (progress.observedMetrics or {}).items()
-            if observes([name], "assemble")
-            for text in _texts(row)
-        ]
+        return reports_of(progress, "assemble")
 
     def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
         self._buckets.update(((load.operator, load.worker), load) for load in loads)
-        held = self._buckets.values()
         return {
             "batch": progress.batchId,
-            "seconds": dict(progress.durationMs).get("triggerExecution", 0) / 1000,
-            **{name: sum(getattr(load, name) for load in loads) for name in _SUMS},
-            **{name: sum(getattr(load, name) for load in held) for name in _HELD},
+            "seconds": seconds_of(progress),
+            **counts_of(loads, "assemble"),
+            **held_by(self._buckets.values(), "assemble"),
         }
 
     def _text(self, figures: dict[str, Any]) -> str:
         return (
-            f"batch {figures['batch']}: {count(figures['rows'])} events in, "
+            f"batch {figures['batch']}: {count(figures['rows_in'])} events in, "
             f"{count(figures['instances'])} instances out, "
             f"{count(figures['timeouts'])} by timeout, {count(figures['revisions'])} revised, "
             f"{count(figures['open_windows'])} windows open, "

@@ -237,7 +237,7 @@ def test_rows_without_key_or_time_are_counted(spark: Any, tmp_path: Path) -> Non
     close = ab.close.gap("1 second")
     query = feed.run(ab.assemble(feed.streams(spark), **SHAPE, close=close, watermark="9 seconds"))
     assert ab.metrics(query)["total"]["rejected_rows"] == 4
-    assert ab.metrics(query)["total"]["rows_in"] == 36
+    assert ab.metrics(query)["total"]["rows_in"] == 40
     with pytest.warns(UserWarning, match="4 rows have no"):
         ab.assemble(feed.tables(spark), **SHAPE, close=close)
     refused = ab.assemble(feed.tables(spark), **SHAPE, close=close, bad_rows="fail")

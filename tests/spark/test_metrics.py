@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,10 +17,7 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
 from anabranch.spark.totals import _Listener, plain_line
 
-ALWAYS = {
-    *("verb", "batch", "seconds", "rows_in", "late_rows", "rejected_rows"),
-    *("state_rows", "state_bytes", "watermark", "workers", "total"),
-}
+ROOT = Path(__file__).parent.parent.parent
 
 
 def progress(batch: int, verb: str, load: Any) -> Any:
@@ -45,18 +43,39 @@ def test_an_empty_timer_batch_is_never_the_newest() -> None:
     assert found["watermark"] == "2024-01-01T00:00:00.000Z"
 
 
-def test_every_verb_has_the_same_shape() -> None:
-    work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3)
-    held = AssembleLoad(0, rows=9, instances=2, late=1)
+def documented(verb: str, where: str) -> set[str]:
+    """The keys that the documentation lists for a verb: in the batch, its totals or its workers."""
+    text = (ROOT / "docs" / "spark.md").read_text().partition("\n## Metrics\n")[2]
+    table = re.search(r"(?:^\|.*\n)+", text, re.M)
+    assert table is not None
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[0].splitlines()[2:]]
+    return {
+        key
+        for keys, verbs, places, _ in rows
+        if (verbs == "all" or verb in verbs) and where in places.split(", ")
+        for key in re.findall(r"`(\w+)`", keys)
+    }
+
+
+def test_every_verb_delivers_the_documented_keys() -> None:
+    work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3, rejected=2, late=1)
+    held = AssembleLoad(0, rows=9, instances=2, late=1, rejected=3)
     found = {
         verb: ab.metrics(query(progress(0, verb, held if verb == "assemble" else work)))
         for verb in ("correlate", "nearest", "assemble")
     }
     for verb, figures in found.items():
-        assert figures.keys() >= ALWAYS and figures["verb"] == verb
-        assert figures["total"].keys() <= figures.keys()
+        assert figures["verb"] == verb
+        assert figures.keys() == documented(verb, "batch")
+        assert figures["total"].keys() == documented(verb, "total")
+        (worker,) = figures["workers"]
+        assert worker.keys() == documented(verb, "workers")
+        shared = worker.keys() & figures.keys()
+        assert shared >= figures["total"].keys()
+        assert {name: worker[name] for name in shared} == {name: figures[name] for name in shared}
+        assert figures["rows_in"] == (12 if verb == "assemble" else 9)
     assert found["nearest"]["hits"] == 3 and "pairs" not in found["nearest"]
-    assert (found["assemble"]["rows_in"], found["assemble"]["late_rows"]) == (9, 1)
+    assert (found["assemble"]["late_rows"], found["assemble"]["rejected_rows"]) == (1, 3)
     both = progress(0, "correlate", work)
     both.observedMetrics |= progress(0, "assemble", held).observedMetrics
     several = ab.metrics(query(both))
