@@ -66,6 +66,19 @@ def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading:
     assert parameters(page, heading) == taken(getattr(ab, verb))
 
 
+@pytest.mark.parametrize(
+    "page", ["correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"]
+)
+def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
+    text = (ROOT / "docs" / page).read_text().partition("\n## Parameters\n")[2]
+    table = re.search(r"(?:^\|.*\n)+", text, re.M)
+    assert table is not None
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[0].splitlines()]
+    assert rows[0] == ["name", "type", "default", "streaming / batch", "meaning"]
+    words = {row[3].partition(";")[0] for row in rows[2:]}
+    assert words <= {"both", "streaming", "batch", "neither"}
+
+
 def test_the_policy_that_learns_has_a_table_of_its_own() -> None:
     assert parameters("assemble.md", "### Learned windows") == taken(ab.close.learned)
 

@@ -36,6 +36,15 @@ def test_the_example_runs(spark, capfd):
         query.stop()
 
 
+def test_what_comes_before_installing_fits_on_a_screen():
+    before, _, after = (ROOT / "README.md").read_text().partition("\n## Install\n")
+    unseen = ("|---", "```", "<img")
+    lines = [line for line in before.splitlines() if line and not line.startswith(unseen)]
+    assert after and sum(-(-len(line) // 115) for line in lines) <= 60
+    for needed in ("Spark 4.3", "left_id|right_id", "## Which verb?", "**Speed.**", "demo.svg"):
+        assert needed in before
+
+
 def test_links_lead_somewhere():
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), ROOT / "CONTRIBUTING.md"]
     assert len(pages) > 4

@@ -63,6 +63,7 @@ def assemble(
     clock: str = "event",
     idle: Duration | None = None,
     plan: Keyed | None = None,
+    control: None = None,
     bad_rows: str = "drop",
 ) -> DataFrame:
     """Instances: the events of each key, gathered in windows that close by a policy.
@@ -99,7 +100,10 @@ def assemble(
         close while all inputs are silent. For live data only.
     plan
         ``ab.keyed(workers)``: into how many parts the keys are split; by default as many as there
-        are shuffle partitions.
+        are shuffle partitions. The checkpoint remembers the number, and rejects another.
+    control
+        Not for this verb, whose plan never changes while a checkpoint lives: keys stay where their
+        windows are open.
     bad_rows
         Rows without a key or a usable time: ``"drop"`` leaves them out, warns of those of a table
         and counts those of a stream; ``"fail"`` stops at the first and names it.
@@ -154,7 +158,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         problems += lateness_problems(named, dict.fromkeys(named, time), watermark)
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
-    problems += _plan_problems(plan)
+    problems += _plan_problems(plan, control)
     if call is not None:
         problems += carry_problems("column", frames[0], [*call.key, *call.keep])
     if problems or call is None:
@@ -209,13 +213,21 @@ def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], stream
         )
 
 
-def _plan_problems(plan: Any) -> list[str]:
+def _plan_problems(plan: Any, control: Any) -> list[str]:
     """What is wrong with a plan: keys go to one worker each, and to all workers alike."""
-    if plan is None or (isinstance(plan, Keyed) and plan.weights is None):
-        return []
-    if isinstance(plan, Keyed):
-        return ["plan: assemble spreads keys evenly: leave weights out"]
-    return [f"plan must be ab.keyed(workers), which sends a key to one worker, got {plan!r}"]
+    problems = []
+    if control is not None:
+        problems.append(
+            f"control={control!r} would have no effect: a plan log lets plans change while a query "
+            "runs, and the keys of assemble stay with the worker that holds their windows; leave "
+            "control= out. The checkpoint remembers plan=ab.keyed(workers) and rejects another"
+        )
+    if isinstance(plan, Keyed) and plan.weights is not None:
+        problems.append("plan: assemble spreads keys evenly: leave weights out")
+    if not (plan is None or isinstance(plan, Keyed)):
+        what = "plan must be ab.keyed(workers), which sends a key to one worker"
+        problems.append(f"{what}, got {plan!r}")
+    return problems
 
 
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:

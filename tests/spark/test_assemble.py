@@ -302,6 +302,7 @@ WRONG = {
     "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "watermark": "1 second"},
     "time must be a column name, got ['ts']": {"time": ["ts"]},
     "plan must be ab.keyed(workers)": {"plan": ab.grid(2, 2), "watermark": "1 second"},
+    "control='log' would have no effect": {"control": "log", "watermark": "1 second"},
     "leave weights out": {"plan": ab.keyed(2, weights=[1, 2]), "watermark": "1 second"},
     "bad_rows must be": {"bad_rows": "keep", "watermark": "1 second"},
     "close must be a policy": {"close": 5, "watermark": "1 second"},

@@ -188,6 +188,10 @@ WRONG = [
     ({"by": "v", "output": "changes"}, "output must be 'hits' or 'top'"),
     ({"by": "v", "plan": ab.grid(2, 2)}, "plan must be ab.broadcast"),
     ({"by": "v", "plan": ab.broadcast(500)}, "has 500 workers"),
+    (
+        {"by": "v", "plan": ab.broadcast(3, side="left")},
+        r"has side='left', and nearest has one way .* write ab.broadcast\(3\)",
+    ),
     ({"by": "v", "control": "x"}, "control= is for streaming"),
     ({"by": "v", "watermark": "soon"}, "is not a duration"),
     ({"by": "v", "bad_rows": "drop"}, "needs the length"),

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.placement import plan_graph
@@ -89,6 +90,34 @@ def test_columns_of_any_name_are_kept(spark: Any, down: float) -> None:
     placed = ab.place_pairs(spark.createDataFrame(rows, names), download_cost=down)
     assert placed.columns == [*names, "location"]
     assert [tuple(row)[:-1] for row in placed.orderBy("a").collect()] == rows
+
+
+def test_pairs_with_columns_of_their_own_names(spark: Any) -> None:
+    rows = [("ann", "bob", 10.0, 2.0), ("bob", "cy", 1.0, 1.0)]
+    plain = spark.createDataFrame(rows, PAIRS)
+    own = {"a": "user", "b": "a", "rate_b": "mbit"}  # one of them by a name that is ours
+    named = plain.select(*(F.col(name).alias(own.get(name, name)) for name in plain.columns))
+    found = ab.place_pairs(named, download_cost=1.0, columns=own)
+    assert found.columns == ["user", "a", "rate_a", "mbit", "location"]
+    assert [tuple(row) for row in found.orderBy("user").collect()] == [
+        (*rows[0], "ann"),
+        (*rows[1], "cloud"),
+    ]
+    for columns, says in (
+        ({"a": "usr", "b": "a"}, "pairs needs columns usr, a, rate_a, rate_b; it has 'user', 'a'"),
+        ({"view": "user"}, "columns names unknown columns 'view': there are 'a', 'b'"),
+        ({"a": "user", "b": "user", "rate_b": "mbit"}, "one name to two columns: user, user"),
+        ({"a": "user", "b": "mbit", "rate_b": "rate_a"}, "gives one name to two columns"),
+        ({**own, "b": "user"}, "gives one name to two columns"),
+        ("user", "columns must be a dict such as"),
+    ):
+        with pytest.raises(ab.InvalidCall, match=says):
+            ab.place_pairs(named, columns=columns)
+    beside = named.withColumn("b", F.lit(1))
+    with pytest.raises(ab.InvalidCall, match="pairs has a column 'b' beside 'a', which columns="):
+        ab.place_pairs(beside, columns=own)
+    with pytest.raises(ab.InvalidCall, match="columns user and mbit must have the same type"):
+        ab.place_pairs(named, columns={"a": "user", "b": "mbit", "rate_b": "a"})
 
 
 def test_columns_that_would_be_lost_are_refused(spark: Any) -> None:
