@@ -1,59 +1,54 @@
 """Lets keepers of plan logs hear of the queries of a session.
 
-A session has one listener for all its keepers: Spark tells every listener of every micro-batch of
-every query, one after the other, and keepers that lag decide late. It is there from the first call
-with ``control=`` on, and remembers of every call only what its query would need.
+A session listens once for all its keepers, since keepers that lag decide late; of every call with
+``control=`` it remembers only what its query would need.
 """
 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from anabranch.flow.folders import path_problems
 from anabranch.plans.controller import Report
 from anabranch.plans.keeper import Keeping, PlanKeeper
-from anabranch.spark.metrics import loads_of
+from anabranch.spark.listening import hearer_of
+from anabranch.spark.metrics import loads_of, seconds_of
 
-__all__ = ["attach", "shared_path_problems"]
+__all__ = ["Keepers", "attach", "shared_path_problems"]
 
 _WAITING = 32  # calls whose query is not running that a session remembers
 
 
-class _Listener(StreamingQueryListener):
+class Keepers:
     """Tells keepers, by the names of their metrics, of the micro-batches of their queries."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._session = weakref.ref(spark)
+    def __init__(self) -> None:
+        self._session: Callable[[], SparkSession | None] = lambda: None
         self._keepers: dict[str, PlanKeeper] = {}
         self._running: dict[str, str] = {}  # the query of each of them that has one
 
-    def attach(self, name: str, keeper: PlanKeeper) -> None:
+    def attach(self, spark: SparkSession, name: str, keeper: PlanKeeper) -> None:
         """Remember a keeper; of those that wait for a query, the oldest is forgotten for it."""
+        self._session = weakref.ref(spark)
         self._keepers[name] = keeper
         waiting = [other for other in self._keepers if other not in self._running]
         for other in waiting[:-_WAITING]:
             del self._keepers[other]
 
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do: a query shows whose it is by its first metrics."""
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing to do."""
-
-    def onQueryTerminated(self, event: Any) -> None:
+    def ended(self, event: Any) -> None:
         """Let its keepers forget it; the same DataFrame may be started again."""
         for name in [name for name, query in self._running.items() if query == str(event.id)]:
             del self._running[name]
             if name in self._keepers:
                 self._keepers[name].rest()
 
-    def onQueryProgress(self, event: Any) -> None:
+    def progressed(self, progress: Any) -> None:
         """Tell every keeper concerned; if one fails the others hear of it all the same."""
-        progress, failed = event.progress, None
+        failed = None
         for name in progress.observedMetrics or {}:
             if name in self._keepers:
                 self._running[name] = str(progress.id)
@@ -66,7 +61,7 @@ class _Listener(StreamingQueryListener):
 
     def _tell(self, keeper: PlanKeeper, name: str, progress: Any) -> None:
         loads = tuple(loads_of(progress, name))
-        seconds = dict(progress.durationMs).get("triggerExecution", 0) / 1000
+        seconds = seconds_of(progress)
         watermark = max((load.watermark for load in loads), default=0)
         report = Report(int(progress.batchId), seconds, watermark, loads)
         keeper.hear(str(progress.id), report, lambda: self._newest(progress))
@@ -79,16 +74,9 @@ class _Listener(StreamingQueryListener):
         return int(latest.batchId if latest is not None else progress.batchId)
 
 
-_LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
-
-
 def attach(spark: SparkSession, name: str, keeping: Keeping) -> None:
     """Have a log kept once a query runs whose metrics have this name; writes nothing."""
-    if spark not in _LISTENERS:
-        listener = _Listener(spark)
-        spark.streams.addListener(listener)
-        _LISTENERS[spark] = listener
-    _LISTENERS[spark].attach(name, PlanKeeper(keeping))
+    hearer_of(spark, Keepers).attach(spark, name, PlanKeeper(keeping))
 
 
 def shared_path_problems(spark: SparkSession, control: Any) -> list[str]:

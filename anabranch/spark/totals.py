@@ -1,25 +1,24 @@
 """Counts of a query since it was started, and one plain line when it stops on an error of ours.
 
-Spark remembers the last 100 reports of a query and no more, so sums over them fall. A session has
-one listener that adds up what its queries report.
+Spark remembers the last 100 reports of a query and no more, so sums over them fall. What a
+session's queries report is added up as it comes.
 """
 
 from __future__ import annotations
 
 import logging
 import re
-import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from pyspark.sql import SparkSession
-from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from anabranch.spark.listening import hearer_of, hearers
 from anabranch.spark.metrics import counts_of, reports_of, verbs_of
 
-__all__ = ["follow", "plain_line", "since_start"]
+__all__ = ["Counting", "follow", "plain_line", "since_start"]
 
 _LOG = logging.getLogger("anabranch")
 _RUNS = 64  # that a session remembers
@@ -45,27 +44,20 @@ class _Run:
             )
 
 
-class _Listener(StreamingQueryListener):
+class Counting:
     """Counts the micro-batches of all queries of a session."""
 
     def __init__(self) -> None:
         self.runs: OrderedDict[str, _Run] = OrderedDict()
 
-    def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do: a query shows what it is by its first metrics."""
-
-    def onQueryIdle(self, event: Any) -> None:
-        """Nothing to do."""
-
-    def onQueryProgress(self, event: Any) -> None:
+    def progressed(self, progress: Any) -> None:
         """Add up what the micro-batch did."""
-        progress = event.progress
         if verbs_of(progress):
             self.runs.setdefault(str(progress.runId), _Run()).add(progress)
             while len(self.runs) > _RUNS:
                 self.runs.popitem(last=False)
 
-    def onQueryTerminated(self, event: Any) -> None:
+    def ended(self, event: Any) -> None:
         """Say in one line what stopped it, if that was an error of ours."""
         if line := plain_line(event.exception):
             _LOG.error("query %s stopped: %s", event.id, line)
@@ -85,15 +77,9 @@ def plain_line(trace: str | None) -> str | None:
     return ": ".join(found[-1]) if found else None
 
 
-_LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
-
-
 def follow(spark: SparkSession) -> None:
     """Have the queries of a session counted from now on."""
-    if spark not in _LISTENERS:
-        listener = _Listener()
-        spark.streams.addListener(listener)
-        _LISTENERS[spark] = listener
+    hearer_of(spark, Counting)
 
 
 def since_start(query: Any, recent: Iterable[Any]) -> Mapping[str, Mapping[str, int]]:
@@ -101,7 +87,7 @@ def since_start(query: Any, recent: Iterable[Any]) -> Mapping[str, Mapping[str, 
 
     Listeners hear a little later: what they have not heard of yet is among the recent ones.
     """
-    known = [heard.runs.get(str(query.runId)) for heard in list(_LISTENERS.values())]
+    known = [heard.runs.get(str(query.runId)) for heard in hearers(Counting)]
     run = _Run()
     for found in known:
         if found is not None and found.last > run.last:

@@ -19,6 +19,8 @@ from anabranch.plans.keeper import LEAD, Keeping, PlanKeeper, warn_of_other_plan
 from anabranch.plans.log import PlanLog, User
 from anabranch.plans.routing import MAX_LIVE
 from anabranch.spark import keeper as listening
+from anabranch.spark.listening import hearers
+from anabranch.spark.totals import Counting, follow
 from anabranch.testing import InProcess
 from tests.correlation.test_laws import SCHEMA
 
@@ -222,7 +224,7 @@ def test_a_cell_run_many_times_leaves_nothing(tmp_path):
     for number in range(500):
         listening.attach(session, f"call {number}", keeping(tmp_path / "control"))
     (listener,) = session.listeners
-    assert len(listener._keepers) <= 32
+    assert len(listener.hearers[listening.Keepers]._keepers) <= 32
     assert not (tmp_path / "control").exists()
     listener.onQueryProgress(progress(0, "call 499"))
     assert len(PlanLog(str(tmp_path / "control")).entries()) == 1
@@ -247,24 +249,39 @@ def test_a_query_that_has_ended_is_forgotten_and_may_be_started_again(tmp_path):
     listening.attach(session, NAME, keeping(log.path))
     (listener,) = session.listeners
     listener.onQueryProgress(progress(0, NAME))
-    (keeper,) = listener._keepers.values()
+    keepers = listener.hearers[listening.Keepers]
+    (keeper,) = keepers._keepers.values()
     assert keeper._open is not None
     listener.onQueryTerminated(SimpleNamespace(id="another"))
     assert keeper._open is not None
     listener.onQueryTerminated(SimpleNamespace(id="query"))
-    assert keeper._open is None and listener._running == {}
+    assert keeper._open is None and keepers._running == {}
     log.append(ab.broadcast(3))
     listener.onQueryProgress(progress(1, NAME))
     assert log.current().plan == ab.broadcast(3)
 
 
+def test_counting_and_keeping_listen_together(tmp_path):
+    """Spark tells each listener in turn: a session has one for both."""
+    session, log = Session(), PlanLog(str(tmp_path))
+    follow(session)
+    listening.attach(session, "anabranch_correlate_1", keeping(log.path))
+    follow(session)
+    (listener,) = session.listeners
+    event = progress(0, "anabranch_correlate_1")
+    event.progress.runId = "run"
+    listener.onQueryProgress(event)
+    assert len(log.entries()) == 1
+    assert listener.hearers[Counting].runs["run"].totals["correlate"]["rows_in"] == 1
+
+
 def test_a_session_that_is_gone_takes_its_listener_along(tmp_path):
     session = Session()
     listening.attach(session, NAME, keeping(tmp_path))
-    count = len(listening._LISTENERS)
+    count = len(hearers(listening.Keepers))
     del session
     gc.collect()
-    assert len(listening._LISTENERS) == count - 1
+    assert len(hearers(listening.Keepers)) == count - 1
 
 
 def test_a_keeper_that_fails_keeps_nothing_from_the_others(tmp_path):

@@ -15,7 +15,8 @@ import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
-from anabranch.spark.totals import _Listener, plain_line
+from anabranch.spark.listening import hearer_of
+from anabranch.spark.totals import Counting, plain_line
 
 ROOT = Path(__file__).parent.parent.parent
 
@@ -84,13 +85,17 @@ def test_every_verb_delivers_the_documented_keys() -> None:
 
 def test_totals_outlive_what_spark_remembers() -> None:
     """Spark forgets; the listener has counted, and what it has not heard of yet is added once."""
-    import anabranch.spark.totals as totals
 
     class Session:
-        """Anything that can be referred to weakly."""
+        """What can be listened to, and referred to weakly."""
 
-    session, listener = Session(), _Listener()
-    totals._LISTENERS[session] = listener
+        def __init__(self) -> None:
+            self.listeners: list[Any] = []
+            self.streams = SimpleNamespace(addListener=self.listeners.append)
+
+    session: Any = Session()
+    assert hearer_of(session, Counting) is hearer_of(session, Counting)
+    (listener,) = session.listeners
     reports = [progress(n, "correlate", Load(0, rows_left=1, pairs=2)) for n in range(250)]
     for report in reports[:240]:
         listener.onQueryProgress(SimpleNamespace(progress=report))
@@ -108,8 +113,8 @@ def test_what_stopped_a_query_is_said_on_one_line(caplog: Any) -> None:
     line = plain_line(trace)
     assert line is not None and line.startswith("StateMismatch: this checkpoint was begun with win")
     with caplog.at_level(logging.ERROR, "anabranch"):
-        _Listener().onQueryTerminated(SimpleNamespace(id="7", exception=trace))
-        _Listener().onQueryTerminated(SimpleNamespace(id="8", exception=None))
+        Counting().ended(SimpleNamespace(id="7", exception=trace))
+        Counting().ended(SimpleNamespace(id="8", exception=None))
     assert [r.getMessage() for r in caplog.records] == [f"query 7 stopped: {line}"]
 
 

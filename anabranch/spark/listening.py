@@ -1,0 +1,82 @@
+"""One listener per session, for all of ours that follow its queries.
+
+Spark tells every listener of every micro-batch of every query, one after the other, so a session
+has one of ours, whatever number of parts wants to hear of its queries.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+__all__ = ["Hearer", "hearer_of", "hearers"]
+
+
+class Hearer(Protocol):
+    """What wants to hear of queries."""
+
+    def progressed(self, progress: Any) -> None:
+        """A micro-batch of a query has ended."""
+
+    def ended(self, event: Any) -> None:
+        """A query has ended."""
+
+
+H = TypeVar("H", bound=Hearer)
+
+
+class _Listener(StreamingQueryListener):
+    """Tells the hearers of a session; if one fails the others hear of it all the same."""
+
+    def __init__(self) -> None:
+        self.hearers: dict[type, Any] = {}
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Nothing to do: a query shows what it is by its first metrics."""
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Nothing to do."""
+
+    def onQueryProgress(self, event: Any) -> None:
+        """A micro-batch has ended."""
+        self._tell(lambda hearer: hearer.progressed(event.progress))
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """A query has ended."""
+        self._tell(lambda hearer: hearer.ended(event))
+
+    def _tell(self, what: Callable[[Hearer], None]) -> None:
+        failed = None
+        for hearer in list(self.hearers.values()):
+            try:
+                what(hearer)
+            except Exception as error:
+                failed = failed or error
+        if failed is not None:
+            raise failed  # Spark logs it
+
+
+_LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
+
+
+def hearer_of(spark: SparkSession, kind: type[H]) -> H:
+    """The session's one hearer of a kind, which hears of its queries from now on."""
+    if spark not in _LISTENERS:
+        listener = _Listener()
+        spark.streams.addListener(listener)
+        _LISTENERS[spark] = listener
+    found = _LISTENERS[spark].hearers
+    if kind not in found:
+        found[kind] = kind()
+    hearer: H = found[kind]
+    return hearer
+
+
+def hearers(kind: type[H]) -> list[H]:
+    """Those of a kind, of all sessions."""
+    every = list(_LISTENERS.values())
+    return [listener.hearers[kind] for listener in every if kind in listener.hearers]
