@@ -23,7 +23,9 @@ network = ab.placement.feed("friends", by="user", home="cloud")
 
 # Locations joined with the social network, once a user; then with the location of each friend.
 located = ab.placement.template("located", {me: "user_rate", network: 0.01})
-nearby = ab.placement.template("nearby", {located: "rate", them: "rate_back"}, where="distance < 100 m")
+nearby = ab.placement.template(
+    "nearby", {located: "rate", them: "rate_back"}, where="distance < 100 m"
+)
 
 
 def friendships(path: Path) -> pd.DataFrame:
