@@ -353,7 +353,7 @@ def test_a_hundred_thousand_open_windows(spark: Any, tmp_path: Path) -> None:
         stream, key=["page", "client"], close=closing, keep="client", watermark="0 seconds"
     )
     with settings(spark, streaming__numRecentProgressUpdates=100):
-        query = Feed(tmp_path).run(result)
+        query = Feed(tmp_path, idle=True).run(result)
     frame = Feed(tmp_path).output(spark)
     assert frame.count() == n
     assert frame.filter("count = 2 AND reason = 'timeout' AND size(items) = 2").count() == n
