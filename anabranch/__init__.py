@@ -41,9 +41,11 @@ if TYPE_CHECKING:
     from anabranch.plans.log import PlanLog as PlanLog
     from anabranch.plans.ranges import ranges
     from anabranch.plans.segments import csp, segments
+    from anabranch.plans.triangle import triangle
     from anabranch.predicates import (
         cosine,
         custom,
+        differs,
         dot,
         euclidean,
         hamming,
@@ -53,6 +55,7 @@ if TYPE_CHECKING:
     )
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.dedupe import dedupe
     from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
     from anabranch.spark.knowledge import ServiceStats as ServiceStats
@@ -77,6 +80,7 @@ __all__ = [
     "emd",
     "within",
     "same",
+    "differs",
     "custom",
     # how to split the work
     "broadcast",
@@ -84,6 +88,7 @@ __all__ = [
     "grid",
     "ranges",
     "keyed",
+    "triangle",
     "selective",
     "adaptive",
     # the same by the names of the ViCo paper
@@ -91,6 +96,7 @@ __all__ = [
     "csp",
     # the verbs
     "correlate",
+    "dedupe",
     "nearest",
     "top",
     "assemble",
@@ -127,9 +133,11 @@ _HOME = {
     "anabranch.plans.log": "PlanLog",
     "anabranch.plans.segments": "csp segments",
     "anabranch.plans.ranges": "ranges",
-    "anabranch.predicates": "cosine custom dot euclidean hamming manhattan same within",
+    "anabranch.plans.triangle": "triangle",
+    "anabranch.predicates": "cosine custom differs dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",
+    "anabranch.spark.dedupe": "dedupe",
     "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.knowledge": "ServiceStats",
     "anabranch.spark.figures": "metrics",

@@ -19,13 +19,16 @@ NAMESPACES = {
 }
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
-    *("place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
+    *("dedupe", "place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "emd"),
-    *("within", "same", "custom"),
+    *("within", "same", "differs", "custom"),
 )
-PLANS = ("broadcast", "segments", "grid", "ranges", "keyed", "selective", "adaptive", "ssp", "csp")
+PLANS = (
+    *("broadcast", "segments", "grid", "ranges", "keyed", "triangle", "selective", "adaptive"),
+    *("ssp", "csp"),
+)
 
 
 def test_the_top_level_lists_verbs_predicates_plans_and_namespaces() -> None:

@@ -27,11 +27,26 @@ from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.slots import Slots
 from anabranch.flow.blocks import Block
 from anabranch.flow.sides import Side, Slot, slot_column
-from anabranch.plans.plan import SIDES, Plan, Routing
+from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan, Routing
 from anabranch.plans.ranges import Ranges
+from anabranch.plans.triangle import Triangle
 from anabranch.predicates import Compared, Custom, Measure, Predicate, Same
+from anabranch.predicates.naming import columns_of
 
 __all__ = ["Correlation", "Side", "Slot", "plan_correlation"]
+
+HOW: Mapping[str, tuple[int, ...]] = {
+    "inner": (),
+    "left": (LEFT,),
+    "right": (RIGHT,),
+    "full": (LEFT, RIGHT),
+    "anti": (LEFT,),
+    "dedupe": (RIGHT,),
+}
+"""What is emitted, and the sides whose rows are if they find no partner."""
+
+STREAM = "stream"
+"""What the input is called in messages if there is only one."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +61,23 @@ class Correlation:
     drop_bad_rows: bool = False
     delay: int | None = None
     limits: Mapping[str, float] = field(default_factory=dict)
+    one_stream: bool = False
+    how: str = "inner"
+
+    @property
+    def unmatched(self) -> tuple[int, ...]:
+        """The sides whose rows are emitted if they find no partner."""
+        return HOW[self.how]
+
+    @property
+    def shown(self) -> tuple[int, ...]:
+        """The sides whose columns the result has."""
+        return (LEFT, RIGHT) if self.emits_pairs else self.unmatched
+
+    @property
+    def emits_pairs(self) -> bool:
+        """Whether pairs are emitted, and not only rows without a partner."""
+        return self.how not in ("anti", "dedupe")
 
     @property
     def sides(self) -> tuple[Side, Side]:
@@ -68,7 +100,7 @@ class Correlation:
 
     def bound(self, plan: Plan) -> Plan:
         """The plan with the range of keys if it needs it; `ValueError` if it does not fit."""
-        problem = _misfit(plan, self.where)
+        problem = _misfit(plan, self.where, self.one_stream)
         if problem:
             raise ValueError(problem)
         if not isinstance(plan, Ranges):
@@ -92,6 +124,8 @@ class Correlation:
         >>> call, _ = plan_correlation(types, types, where=where, window=("1 s", "2 s"), keep=["n"])
         >>> for name, text in call.settings.items():
         ...     print(name, "=", text)
+        streams = two
+        how = inner
         window = 1 second, 2 seconds
         where[0] = cosine: v array<float>, v array<float>
         where[1] = same: n bigint, n bigint
@@ -103,14 +137,16 @@ class Correlation:
         right.keep = n int
         """
         left, right = self.window
-        spans = describe(left) + ("" if left == right else f", {describe(right)}")
-        found = {"window": spans}
+        spans = describe(left)
+        if not self.one_stream and left != right:
+            spans += f", {describe(right)}"
+        found = {"streams": "one" if self.one_stream else "two", "how": self.how, "window": spans}
         for number, term in enumerate(self.where.terms):
             slots = [slot for side in self.sides for slot in side.slots if slot.term == number]
             kind = slots[0].measure or type(term).__name__.lower()
             columns = ", ".join(f"{slot.column} {slot.stored_type}" for slot in slots)
             found[f"where[{number}]"] = f"{kind}: {columns}"
-        for side in self.sides:
+        for side in self.sides[: 1 if self.one_stream else 2]:
             found |= {f"{side.label}.{name}": text for name, text in side.settings.items()}
         return found
 
@@ -127,12 +163,16 @@ class _Given:
     watermark: Any = None
     plan: Any = None
     bad_rows: Any = "fail"
+    how: Any = "inner"
 
 
 def plan_correlation(
-    left: Schema, right: Schema, **options: Any
+    left: Schema, right: Schema | None, **options: Any
 ) -> tuple[Correlation | None, list[str]]:
     """The correlation and the problems that stand in its way; one of them is empty.
+
+    Without a right schema it is that of one stream with itself: a pair's left row is the earlier
+    one, by time and id.
 
     Examples
     --------
@@ -148,23 +188,31 @@ def plan_correlation(
 (needed by cosine('w') >= 0.9); it has id, ts, v"]
     """
     given = _Given(**options)
-    check = Check(left=left, right=right)
-    spans = _window(check, given.window)
+    one = right is None
+    labels = (STREAM, STREAM) if one else SIDES
+    check = Check(stream=left) if right is None else Check(left=left, right=right)
+    spans = _window(check, given.window, one)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
+    how = _how(check, given.how, one)
     predicate = _predicate(check, given.where)
-    _check_plan(check, given.plan, predicate)
-    slots = Slots(check)
+    _check_plan(check, given.plan, predicate, one)
+    slots = Slots(check, labels)
     if predicate is not None:
+        _check_symmetry(check, predicate, one)
         slots.read(predicate)
     if drops:
         slots.demand_lengths()
     times, ids = check.pair("time", given.time), check.pair("id", given.id)
     kept = _kept(check, given.keep)
+    if one:
+        for name, both in (("time", times), ("id", ids), ("keep", kept)):
+            if both is not None and both[0] != both[1]:
+                check.say(f"{name}: one stream has one, and not a pair, got {both!r}")
     sides = [
         _side(
             check,
-            n,
+            (SIDES[n], labels[n]),
             times[n] if times is not None else "",
             ids[n] if ids is not None else "",
             kept[n],
@@ -173,7 +221,7 @@ def plan_correlation(
         for n in (0, 1)
     ]
     if check.problems or predicate is None:
-        return None, check.problems
+        return None, list(dict.fromkeys(check.problems))
     found = Correlation(
         predicate,
         spans,
@@ -183,6 +231,8 @@ def plan_correlation(
         drops,
         delay,
         slots.limits,
+        one,
+        how,
     )
     if given.plan is None:
         return found, []
@@ -192,13 +242,32 @@ def plan_correlation(
         return None, [str(error)]
 
 
-def _window(check: Check, window: Any) -> tuple[int, int]:
+def _window(check: Check, window: Any, one: bool) -> tuple[int, int]:
     if not check.given("window", window, "window='1 minute', how far apart two times may be"):
         return (0, 0)
     both = check.pair("window", window, "a duration")
     if both is None:
         return (0, 0)
+    if one:
+        if both[0] != both[1]:
+            check.say(
+                f"window: one stream has one window, a duration such as '1 minute', got {window!r}"
+            )
+        # The left row is the earlier one, so it alone waits.
+        return (check.duration("window", both[0]), 0)
     return (check.duration("window", both[0]), check.duration("window", both[1]))
+
+
+def _how(check: Check, how: Any, one: bool) -> str:
+    if how == "dedupe" and one:
+        return "dedupe"
+    found = check.choice("how", how, [name for name in HOW if name != "dedupe"])
+    if one and found != "inner":
+        check.say(
+            f"how={how!r} needs two streams; for rows of one stream without an earlier alike one "
+            "use ab.dedupe(stream, ...)"
+        )
+    return found
 
 
 def _predicate(check: Check, where: Any) -> Predicate | None:
@@ -217,25 +286,41 @@ def _predicate(check: Check, where: Any) -> Predicate | None:
     return where
 
 
-def _check_plan(check: Check, plan: Any, where: Predicate | None) -> None:
+def _check_symmetry(check: Check, where: Predicate, one: bool) -> None:
+    """One stream has pairs without order, so a term must be the same either way round."""
+    for term in where.terms if one else ():
+        left, right = columns_of(term)
+        if left != right:
+            check.say(
+                f"{term!r} compares two different columns, and the rows of a pair of one stream "
+                "have no order: name one column, or pass the stream twice, ab.correlate(s, s, ...)"
+            )
+
+
+def _check_plan(check: Check, plan: Any, where: Predicate | None, one: bool) -> None:
     if plan is None:
         return
     if isinstance(plan, Routing):
         check.say(
             f"plan {plan} is for {plan.verb}; correlate takes ab.broadcast(...), ab.segments(...), "
-            "ab.grid(...), ab.ranges(...) or ab.keyed(...)"
+            "ab.grid(...), ab.ranges(...), ab.keyed(...) or, of one stream, ab.triangle(...)"
         )
     elif not isinstance(plan, Plan):
         check.say(
             "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
-            f"ab.ranges(...), ab.keyed(...), got {plan!r}"
+            f"ab.ranges(...), ab.keyed(...), ab.triangle(...), got {plan!r}"
         )
-    elif where is not None and not where.problems() and (problem := _misfit(plan, where)):
+    elif where is not None and not where.problems() and (problem := _misfit(plan, where, one)):
         check.say(problem)
 
 
-def _misfit(plan: Plan, where: Predicate) -> str:
+def _misfit(plan: Plan, where: Predicate, one: bool) -> str:
     """Why rows of this predicate cannot be routed by a plan; "" if they can."""
+    if isinstance(plan, Triangle) and not one:
+        return (
+            f"plan {plan} is for one stream against itself, ab.correlate(stream, ...); for two "
+            "take for example ab.grid(2, 2)"
+        )
     if plan.needs == "key" and not _has_key(where):
         return f"plan {plan} spreads by key: add ab.same(...) to the predicate"
     if isinstance(plan, Ranges) and _locality(where) is None:
@@ -274,13 +359,18 @@ def _kept(check: Check, keep: Any) -> tuple[Sequence[str], Sequence[str]]:
 
 
 def _side(
-    check: Check, n: int, time: str, ident: str, keep: Sequence[str], slots: Sequence[Slot]
+    check: Check,
+    labels: tuple[str, str],
+    time: str,
+    ident: str,
+    keep: Sequence[str],
+    slots: Sequence[Slot],
 ) -> Side:
-    label = SIDES[n]
-    types = check.inputs[label]
-    time = check.column(label, time, "time", TIMESTAMP)
-    ident = check.column(label, ident, "id", IDS)
-    kept = [name for name in (check.column(label, name, "keep") for name in keep) if name]
+    label, source = labels
+    types = check.inputs[source]
+    time = check.column(source, time, "time", TIMESTAMP)
+    ident = check.column(source, ident, "id", IDS)
+    kept = [name for name in (check.column(source, name, "keep") for name in keep) if name]
     outputs = [name for name in (ident, time, *kept) if name]
     twice = sorted({name for name in outputs if outputs.count(name) > 1})
     if twice:

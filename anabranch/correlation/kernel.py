@@ -22,9 +22,9 @@ import pyarrow as pa
 
 from anabranch.correlation.call import Correlation, Slot
 from anabranch.correlation.emd.tally import Tally
-from anabranch.correlation.filters.tiles import Pair, comparisons
+from anabranch.correlation.filters.tiles import Pair, comparisons, may_meet
 from anabranch.correlation.gathering import Gathering
-from anabranch.correlation.matching import Matcher
+from anabranch.correlation.matching import Matcher, Matches
 from anabranch.errors import BadRow, StateMismatch
 from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.kernel import Task, fingerprint_of
@@ -32,8 +32,12 @@ from anabranch.flow.load import Load
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT, SIDES
+from anabranch.plans.routing import OTHER
 
 __all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes"]
+
+
+_PARTS = 3  # see `_parts`
 
 
 @dataclass
@@ -76,8 +80,9 @@ class CorrelateJob:
 
     @property
     def stays(self) -> tuple[int, ...]:
-        """How long rows of either side wait for partners."""
-        return self.correlation.window
+        """How long rows of either side wait for partners, or of each part of one stream."""
+        ahead, _ = self.correlation.window
+        return (ahead,) * _PARTS if self.correlation.one_stream else self.correlation.window
 
     @property
     def notes(self) -> type[CorrelateNotes]:
@@ -119,10 +124,15 @@ class CorrelateKernel:
         for search in self._matcher.searches:
             search.tally = Tally(ranges=_measured(self.correlation, search.slot, arrivals))
         fresh = [self._take_in(side, arrivals, limit) for side in (LEFT, RIGHT)]
-        for pair in self._pairings(fresh[LEFT], fresh[RIGHT]):
+        pairings = self._pairings(fresh[LEFT], fresh[RIGHT])
+        if self.correlation.one_stream:
+            fresh = _parts(fresh[LEFT])
+            pairings = self._pairings_of_one([block for part in fresh for block in part])
+        for pair in pairings:
             compared = clock()
             load.comparisons += comparisons(pair)
             for found in self._matcher.matches(pair):
+                self._matched(pair.left, pair.right, found)
                 for batch in self._gathering.add(pair.left, pair.right, found):
                     load.pairs += batch.num_rows
                     load.compare_seconds += clock() - compared
@@ -135,8 +145,8 @@ class CorrelateKernel:
             load.busy_seconds += clock() - began
             yield batch
             began = clock()
-        for side in (LEFT, RIGHT):
-            for block in fresh[side]:
+        for side, blocks in enumerate(fresh):
+            for block in blocks:
                 self.slices.append(side, block)
         self.slices.expire(now)
         self.slices.merge_small()
@@ -160,6 +170,12 @@ class CorrelateKernel:
 
     def renew(self, fresh: Any) -> None:
         """Nothing is kept from one batch to the next."""
+
+    def _admitted(self, side: int, block: Block, lead: np.ndarray) -> None:
+        """Told of rows that are in time, and which of them lead."""
+
+    def _matched(self, left: Block, right: Block, found: Matches) -> None:
+        """Told of matches before they are sent."""
 
     def _lateness(self, watermark: int) -> int:
         """The time up to which rows are late."""
@@ -193,6 +209,20 @@ class CorrelateKernel:
         for left, right in product(lefts, rights):
             yield Pair(left, right, self.correlation.window)
 
+    def _pairings_of_one(self, fresh: Sequence[Block]) -> Iterator[Pair]:
+        """The same of one stream: any block may hold the earlier rows and take the left's place."""
+        window, ahead = self.correlation.window, self.correlation.window[0]
+        found = list(product(fresh, fresh))
+        for block in fresh:
+            first, last = int(block.t[0]), int(block.t[-1])
+            for part in range(_PARTS):
+                found += [(b, block) for b in self.slices.reach(part, first - ahead, last)]
+                found += [(block, b) for b in self.slices.reach(part, first, last + ahead)]
+        for left, right in found:
+            pair = Pair(left, right, window)
+            if may_meet(pair):
+                yield pair
+
     def _take_in(self, side: int, arrivals: Sequence[Block], limit: int) -> list[Block]:
         """This side's rows later than a limit, in time order; the others are counted.
 
@@ -215,9 +245,10 @@ class CorrelateKernel:
             if int(block.t.min()) <= limit:
                 in_time = block.t > limit
                 load.late += int((lead & ~in_time).sum())
-                block = block.take(np.flatnonzero(in_time))
+                block, lead = block.take(np.flatnonzero(in_time)), lead[in_time]
             if len(block):
                 good.append(block)
+                self._admitted(side, block, lead)
         if side == LEFT:
             load.rows_left, load.copies_left = rows, copies
         else:
@@ -269,6 +300,25 @@ class CorrelateKernel:
         for block in arrivals:
             memory.observe(block.meta)
         notes.plans = memory.to_dict()
+
+
+def _parts(blocks: Sequence[Block]) -> list[list[Block]]:
+    """Rows of one stream by whom they meet here under the newest plan: all, or all but their like.
+
+    Rows of the second part meet those of the third and none of their own. Stored apart, they are
+    not compared in vain.
+    """
+    parts: list[list[Block]] = [[] for _ in range(_PARTS)]
+    for block in blocks:
+        left, right = block.mask & 3, block.columns[OTHER] & 3
+        which = np.where(left & right, 0, np.where((left == 2) | (right == 0), 1, 2))
+        for number, part in enumerate(parts):
+            rows = which == number
+            if rows.all():
+                part.append(block)
+            elif rows.any():
+                part.append(block.take(np.flatnonzero(rows)))
+    return parts
 
 
 def _measured(

@@ -25,8 +25,16 @@ from anabranch.correlation.filters.tiles import Candidates, Pair, comparisons, t
 from anabranch.errors import InvalidCall
 from anabranch.flow.arguments import plain
 from anabranch.flow.blocks import Block, take
-from anabranch.plans.routing import owned
-from anabranch.predicates import Compared, Custom, Same, Term, VectorMeasure, Within
+from anabranch.plans.routing import OTHER, owned
+from anabranch.predicates import (
+    Compared,
+    Custom,
+    Differs,
+    Same,
+    Term,
+    VectorMeasure,
+    Within,
+)
 from anabranch.predicates.columns import Named
 
 __all__ = ["Matcher", "Matches"]
@@ -74,11 +82,14 @@ class Matcher:
         # A matrix product is the cheapest look at a pair of vectors, so it goes first.
         vectors.sort(key=lambda found: found[2].kind not in _PRODUCTS)
         self._vector = vectors[0] if vectors else None
+        self._differing = [slot for slot, term in self._terms if isinstance(term, Differs)]
         self._key = next((slot for slot, term in self._terms if isinstance(term, Same)), None)
 
     def matches(self, pair: Pair) -> Iterator[Matches]:
         """The pairs of the two blocks that join here."""
         for candidates in self._propose(pair):
+            if OTHER in pair.left.columns:
+                candidates = _in_order(pair, candidates)
             if isinstance(candidates, Found):
                 found = self._decide(pair.left, pair.right, candidates[:2], candidates.value)
             else:
@@ -92,6 +103,8 @@ class Matcher:
         return list(self._emd.values())
 
     def _propose(self, pair: Pair) -> Iterator[Candidates | Found]:
+        if any(_all_alike(pair, slot) for slot in self._differing):
+            return
         if self._key is not None:
             yield from self._by_key(pair)
         elif self._bands and self._prefer_band(pair):
@@ -140,7 +153,12 @@ class Matcher:
             rows, cols = np.arange(top, bottom), np.arange(start, stop)
             i, j = np.nonzero(_accepted(term, _call(slot, term, left, right, rows, cols)))
             i, j = rows[i], cols[j]
-            good = owned(left.epoch[i], left.mask[i], right.epoch[j], right.mask[j])
+            good = owned(
+                stamps.left_epoch[i],
+                stamps.left_mask[i],
+                stamps.right_epoch[j],
+                stamps.right_mask[j],
+            )
             good &= (right.t[j] >= stamps.earliest[i]) & (right.t[j] <= stamps.latest[i])
             if good.any():
                 yield Candidates(i[good], j[good])
@@ -185,13 +203,44 @@ class Matcher:
             # Whole numbers are compared with a whole limit: as floats they might seem equal.
             score = value.astype(np.float64) / self._units.get(slot, 1.0)
             return score, value <= self._limits[slot]
-        if isinstance(term, Same):
+        if isinstance(term, (Same, Differs)):
             if slot in self._text:
                 texts = take(left.columns[slot], i), take(right.columns[slot], j)
-                return None, pc.equal(*texts).to_numpy(zero_copy_only=False)
-            return None, left.columns[slot][i] == right.columns[slot][j]
+                same = pc.equal(*texts).to_numpy(zero_copy_only=False)
+            else:
+                same = left.columns[slot][i] == right.columns[slot][j]
+            return None, same if isinstance(term, Same) else ~same
         value = _cells(slot, term, left, right, i, j)
         return value, _accepted(term, value)
+
+
+def _all_alike(pair: Pair, slot: str) -> bool:
+    """Whether all rows of both blocks have one and the same value."""
+
+    def only_value(of: Block) -> Any:
+        column = of.columns[slot]
+        if isinstance(column, np.ndarray):
+            values = np.unique(column)
+            return values[0] if len(values) == 1 else None
+        texts = pc.unique(column)
+        return texts[0].as_py() if len(texts) == 1 else None
+
+    left, right = (
+        block.derive(("only value", slot), only_value) for block in (pair.left, pair.right)
+    )
+    return left is not None and bool(left == right)
+
+
+def _in_order(pair: Pair, candidates: Candidates | Found) -> Candidates | Found:
+    """Of rows of one stream, those pairs whose left row is the earlier one, by time and id."""
+    i, j = candidates[:2]
+    later = pair.left.t[i] < pair.right.t[j]
+    tied = np.flatnonzero(~later)  # the window lets no left row be later
+    if len(tied):
+        ids = take(pair.left.columns["id"], i[tied]), take(pair.right.columns["id"], j[tied])
+        less = ids[0] < ids[1] if isinstance(ids[0], np.ndarray) else pc.less(*ids).to_numpy(False)
+        later[tied[less]] = True
+    return type(candidates)(*(column[later] for column in candidates))
 
 
 def _search(slot: str, term: Compared, measure: EmdMeasure) -> EmdSearch:

@@ -16,8 +16,9 @@ from anabranch.correlation.call import Correlation
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.flow.kernel import Packed
+from anabranch.flow.sides import HASH
 from anabranch.plans.plan import Rows
-from anabranch.plans.routing import LivePlans, branch, route
+from anabranch.plans.routing import LivePlans, branch, route, route_both
 
 __all__ = ["SidePacking"]
 
@@ -38,7 +39,13 @@ class SidePacking:
         admitted = Intake(call.sides[side], call.drop_bad_rows, self.streaming).admit(batch)
         block, h, key = admitted.block, admitted.h, admitted.key
         value = call.values(block) if live.need("value") else None
-        copies = route(live, side, Rows(block.t, h, key, value), call.window)
+        rows = Rows(block.t, h, key, value)
+        if call.unmatched:  # the hash is also that of a row's home
+            block = Block(block.t, block.epoch, block.mask, {**block.columns, HASH: h}, block.meta)
+        if call.one_stream:
+            copies = route_both(live, rows, call.window)
+        else:
+            copies = route(live, side, rows, call.window)
         parts = dict(branch(block, copies, live.epoch))
         for worker in self._hearing(live):
             parts.setdefault(worker, _NOTHING)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from anabranch.calls import (
@@ -32,8 +33,8 @@ _DAY = 86_400_000_000
 class Slots:
     """Compared columns of both sides, with the limits of ``within`` in their columns' units."""
 
-    def __init__(self, check: Check) -> None:
-        self.check = check
+    def __init__(self, check: Check, labels: Sequence[str] = SIDES) -> None:
+        self.check, self.labels = check, labels
         self.found: tuple[list[Slot], list[Slot]] = ([], [])
         self.limits: dict[str, float] = {}
         self.scales: dict[str, int] = {}
@@ -43,18 +44,18 @@ class Slots:
         for number, term in enumerate(where.terms):
             columns = [
                 [self.check.column(label, str(name), repr(term)) for name in names]
-                for label, names in zip(SIDES, columns_of(term), strict=True)
+                for label, names in zip(self.labels, columns_of(term), strict=True)
             ]
             if not all(name for names in columns for name in names) or not all(columns):
                 continue
             types = [
                 [self.check.inputs[label][name] for name in names]
-                for label, names in zip(SIDES, columns, strict=True)
+                for label, names in zip(self.labels, columns, strict=True)
             ]
             kind = self._kind(slot_column(number), term, types[0][0], types[1][0])
             if kind is None:
                 continue
-            measure = getattr(term, "measure", None)
+            measure = getattr(term, "measure", term)
             dim, label = getattr(measure, "dim", None), getattr(measure, "label", "")
             scale = self.scales.get(slot_column(number), 0)
             for n in (0, 1):
@@ -74,7 +75,7 @@ class Slots:
                 )
 
     def _kind(self, name: str, term: Term, a: str, b: str) -> str | None:
-        got = f"left is {a}, right is {b}"
+        got = f"left is {a}, right is {b}" if len(set(self.labels)) == 2 else f"it is {a}"
         measure = term.measure if isinstance(term, Compared) else term
         if isinstance(measure, Custom):
             return "raw"

@@ -52,6 +52,8 @@ class Load(Figures):
     that an upper bound showed to match and `solved` those that had to be solved; `ranges` is the
     work by range of the left row's key, under a plan of ranges.
 
+    `unmatched` counts rows that were emitted without a partner.
+
     Of `nearest` under ``selective``, `sent_at_once` and `sent_later` count copies sent to owners
     of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
     `looks` how often an object was held against an owner's merger.
@@ -63,6 +65,7 @@ class Load(Figures):
     copies_right: int = 0
     comparisons: int = 0
     pairs: int = 0
+    unmatched: int = 0
     bytes_in: int = 0
     compare_seconds: float = 0.0
     newest: dict[str, int] = field(default_factory=dict)

@@ -66,6 +66,11 @@ class Slot:
     scale: int = 0
 
     @property
+    def is_key(self) -> bool:
+        """Whether rows of a pair agree in it, so that it can route them."""
+        return self.kind in ("code", "text") and self.measure != "differs"
+
+    @property
     def term(self) -> int:
         """The number of the term that compares it."""
         return int(self.name[1:].partition("_")[0])

@@ -6,12 +6,12 @@ As `ab.plans` it holds what goes with plans: ``PlanLog``, the log of a running q
 from typing import TYPE_CHECKING, Any
 
 # Every kind of plan that a log may hold is known as soon as anything of this folder is.
-from anabranch.plans import hashed, ranges, segments
+from anabranch.plans import hashed, ranges, segments, triangle
 
 if TYPE_CHECKING:
     from anabranch.plans.log import PlanLog
 
-__all__ = ["PlanLog", "hashed", "ranges", "segments"]
+__all__ = ["PlanLog", "hashed", "ranges", "segments", "triangle"]
 
 
 def __getattr__(name: str) -> Any:

@@ -39,9 +39,11 @@ class Adaptive:
     memory: float = float(1 << 30)
     bandwidth: float = 1e8
 
-    def first_plan(self, by_key: bool = False) -> Plan:
+    def first_plan(self, by_key: bool = False, one_stream: bool = False) -> Plan:
         """The plan to begin with."""
-        return self.start or (keyed(self.workers) if by_key else choose(self.workers))
+        if self.start is not None or by_key:
+            return self.start or keyed(self.workers)
+        return choose(self.workers, one_stream=one_stream)
 
 
 @renamed()
@@ -148,6 +150,8 @@ class Controller:
         What may be adapted; None keeps the plan and only retires what requests replaced.
     policies
         The policies themselves, where they are not those that `settings` names as they come.
+    one_stream
+        Whether a stream is correlated with itself.
     """
 
     def __init__(
@@ -157,6 +161,7 @@ class Controller:
         delay: int,
         settings: Adaptive | None = None,
         policies: Sequence[Policy] | None = None,
+        one_stream: bool = False,
     ) -> None:
         if not entries:
             raise ValueError("the plan log has no entry yet")
@@ -167,7 +172,7 @@ class Controller:
         )
         if policies is not None:
             self._policies = list(policies)
-        self._seen = _Seen()
+        self._seen = _Seen(one_stream=one_stream)
         self._since: int | None = None  # watermark when the present plan first held
         self._reports = 0
 
@@ -291,6 +296,7 @@ class _Seen:
     speeds: dict[int, float] = field(default_factory=dict)
     watermark: int = 0
     ranges: tuple[float, ...] = ()
+    one_stream: bool = False
 
     def take_in(self, report: Report, plan: Plan, settings: Adaptive | None) -> None:
         """Add one report."""
@@ -298,6 +304,8 @@ class _Seen:
             return
         loads = report.loads
         left, right = sum(x.rows_left for x in loads), sum(x.rows_right for x in loads)
+        if self.one_stream:
+            right = left
         if left + right == 0:
             return
         if self.rates is None:
@@ -359,6 +367,7 @@ class _Seen:
             dict(self.speeds),
             settings.workers,
             self.ranges,
+            self.one_stream,
         )
 
 

@@ -11,6 +11,7 @@ from anabranch.flow.hashing import SLOTS_PER_WORKER
 from anabranch.plans.hashed import Broadcast, Grid, Keyed
 from anabranch.plans.plan import Plan
 from anabranch.plans.segments import Segments
+from anabranch.plans.triangle import Triangle, groups_of
 
 __all__ = [
     "Sight",
@@ -33,7 +34,8 @@ class Sight:
 
     `rates` are left and right rows per micro-batch, `span` the event time a batch covers
     (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
-    and comparisons per busy second; `ranges` is the work by range of a plan of ranges.
+    and comparisons per busy second; `ranges` is the work by range of a plan of ranges. Rows of one
+    stream count as left and as right ones.
     """
 
     plan: Plan
@@ -48,6 +50,7 @@ class Sight:
     speeds: Mapping[int, float] = field(default_factory=dict)
     most_workers: int = 1
     ranges: tuple[float, ...] = ()
+    one_stream: bool = False
 
 
 def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> float:
@@ -59,6 +62,8 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
     (14, 22)
     """
     left, right = rates
+    if isinstance(plan, Triangle):  # each row of one stream counts as a left and as a right one
+        return plan.groups * (left + right) / 2
     if isinstance(plan, Grid):
         return plan.cols * left + plan.rows * right
     if isinstance(plan, (Broadcast, Segments)):
@@ -69,14 +74,16 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
     return left + right
 
 
-def best_grid(workers: int, rates: tuple[float, float]) -> Plan:
-    """The grid, or single line of one, that makes the fewest copies.
+def best_grid(workers: int, rates: tuple[float, float], one_stream: bool = False) -> Plan:
+    """The grid, or single line of one, that makes the fewest copies; of one stream the triangle.
 
     Examples
     --------
     >>> print(best_grid(4, (1, 1)), best_grid(4, (9, 1)), best_grid(4, (1, 9)))
     grid(2, 2) broadcast(4, side=right) broadcast(4, side=left)
     """
+    if one_stream:
+        return Triangle(groups_of(workers))
     # Of equals the one with more rows comes first: two workers get a copy of every right row.
     shapes = [(a, workers // a) for a in range(workers, 0, -1) if workers % a == 0]
     a, b = min(shapes, key=lambda shape: shape[1] * rates[0] + shape[0] * rates[1])
@@ -90,6 +97,7 @@ def choose(
     rows: tuple[float, float] = (1, 1),
     span: int = 0,
     window: tuple[int, int] = (0, 0),
+    one_stream: bool = False,
 ) -> Plan:
     """The plan of `workers` workers that copies least, for so many left and right rows.
 
@@ -104,7 +112,7 @@ def choose(
     >>> print(choose(4, span=24 * hour, window=(hour // 60, hour // 60)))
     segments(4, length=1350 seconds, side=right)
     """
-    best = best_grid(workers, rows)
+    best = best_grid(workers, rows, one_stream)
     segment = span // (workers * SLOTS_PER_WORKER)
     if workers > 1 and segment > 0:
         segments = Segments(workers, segment, _slower(rows))
@@ -169,7 +177,7 @@ def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
     """A plan of the same kind with another number of workers."""
     if isinstance(plan, (Segments, Keyed)):
         return replace(plan, workers=workers, weights=None)
-    return best_grid(workers, rates)
+    return best_grid(workers, rates, isinstance(plan, Triangle))
 
 
 def typical_span(quantiles: Sequence[int]) -> int:
@@ -204,6 +212,10 @@ def predicted_seconds(plan: Plan, sight: Sight) -> float:
         copies_each = min(1.0, (1 + sum(sight.window) / plan.length) / plan.workers * 1.5)
         received = most_spread * spread + copies_each * copied
         return received * per_copy + most_compared * sight.comparisons * per_comparison
+    if isinstance(plan, Triangle):  # the worker of two groups has twice the work of that of one
+        g, rows = plan.groups, sum(sight.rates) / 2
+        compared = sight.comparisons * min(1.0, 2 / g**2)
+        return min(1.0, 2 / g) * rows * per_copy + compared * per_comparison
     received = copies(plan, sight.rates, sight.window) / plan.workers
     return received * per_copy + sight.comparisons / plan.workers * per_comparison
 

@@ -45,6 +45,8 @@ class Keeping:
         What may be adapted; None if nothing is.
     bind
         Tells a plan what it must know of the call; raises `ValueError` if it does not fit.
+    one_stream
+        Whether a stream is correlated with itself.
     """
 
     control: str
@@ -55,6 +57,7 @@ class Keeping:
     operator: str = ""
     settings: Adaptive | None = None
     bind: Callable[[Plan], Plan] = _as_it_is
+    one_stream: bool = False
 
     def __post_init__(self) -> None:
         refuse_unloggable(self.plan)
@@ -107,7 +110,13 @@ class PlanKeeper:
         if self._open is None:
             if not log.entries():
                 log.begin(keeping.plan)
-            controller = Controller(log.entries(), keeping.window, keeping.delay, keeping.settings)
+            controller = Controller(
+                log.entries(),
+                keeping.window,
+                keeping.delay,
+                keeping.settings,
+                one_stream=keeping.one_stream,
+            )
             self._open = log, controller
         return self._open
 

@@ -12,6 +12,7 @@ plan                     left row goes to              right row goes to
 ``segments(k, length)``  the worker of its segment     workers of segments its window touches
 ``keyed(k)``             the worker of its key         the same
 ``ranges(k)``            the owner of its value        owners of all values within reach
+``triangle(g)``          workers of its group          the same, in other roles
 =======================  ============================  =====================================
 
 ``broadcast`` and ``segments`` are the single and the coupled stream partition of ViCo (sections 2
@@ -64,10 +65,15 @@ class Rows(NamedTuple):
 
 
 class Routes(NamedTuple):
-    """Row i goes to ``workers[offsets[i]:offsets[i + 1]]``, each worker at most once."""
+    """Row i goes to ``workers[offsets[i]:offsets[i + 1]]``, each worker at most once.
+
+    A copy may have *roles* in its worker, two bits; two rows meet there iff they share one. Without
+    roles all have the same.
+    """
 
     offsets: np.ndarray
     workers: np.ndarray
+    roles: np.ndarray | None = None
 
 
 class Plan(ABC):

@@ -91,7 +91,7 @@ class ShapePolicy(Policy):
         plan = sight.plan
         if not isinstance(plan, (Broadcast, Grid)) or sum(sight.rates) <= 0:
             return None
-        best = best_grid(plan.workers, sight.rates)
+        best = best_grid(plan.workers, sight.rates, sight.one_stream)
         now, then = copies(plan, sight.rates, sight.window), copies(best, sight.rates, sight.window)
         # It must pay even if either rate comes back by a third: rates that sway by a fifth against
         # each other reach a ratio of 1.5 and are back again soon.
@@ -160,7 +160,7 @@ class KindPolicy(Policy):
         plan = sight.plan
         if isinstance(plan, Keyed) or plan.workers < 2 or sum(sight.rates) <= 0 or sight.span <= 0:
             return None
-        grid = best_grid(plan.workers, sight.rates)
+        grid = best_grid(plan.workers, sight.rates, sight.one_stream)
         segments = plan if isinstance(plan, Segments) else best_segments(plan.workers, sight)
         grid_time, segment_time = predicted_seconds(grid, sight), predicted_seconds(segments, sight)
         wish: Plan | None = None

@@ -1,10 +1,14 @@
 """From rows and live plans to copies, each stamped so that a pair is compared exactly once.
 
 Plans are numbered. A row is stamped with the newest plan its router knows (its *epoch*) and sent
-wherever *any live plan* sends it; the copy's *mask* says which of them did: bit i stands for plan
-``epoch - i``. A pair belongs to the older epoch of its two rows, and a worker compares it iff both
-copies hold that plan's bit. Under that plan the two maps meet in one worker, and both rows were
-routed under it, so exactly one worker owns the pair, however often plans change.
+wherever *any live plan* sends it; the copy's *mask* says which of them did, and in which roles:
+bits ``2 * i`` and ``2 * i + 1`` stand for plan ``epoch - i``. A pair belongs to the older epoch of
+its two rows, and a worker compares it iff both copies share a bit of that plan. Under that plan the
+two maps meet in one worker, and both rows were routed under it, so exactly one worker owns the
+pair, however often plans change.
+
+Rows of one stream that is correlated with itself go through both maps. A copy then has two masks,
+and of two rows the earlier one, by time and id, takes the left map's.
 """
 
 from __future__ import annotations
@@ -17,12 +21,24 @@ import numpy as np
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
-from anabranch.plans.plan import Plan, Rows
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows
 
-__all__ = ["MAX_LIVE", "Copies", "LivePlans", "branch", "owned", "owns", "route"]
+__all__ = [
+    "MAX_LIVE",
+    "OTHER",
+    "Copies",
+    "LivePlans",
+    "branch",
+    "owned",
+    "owns",
+    "route",
+    "route_both",
+]
 
-# A mask is a signed 64-bit integer whose sign bit stays clear.
-MAX_LIVE = 63
+# A mask is a signed 64-bit integer whose sign bit stays clear, and a plan has two bits of it.
+MAX_LIVE = 31
+OTHER = "other"
+"""The column of the right map's masks, in blocks of a stream that is correlated with itself."""
 
 
 @dataclass(frozen=True)
@@ -69,11 +85,36 @@ class LivePlans:
 
 
 class Copies(NamedTuple):
-    """Row i has copies ``offsets[i]:offsets[i + 1]``; each has a worker and a mask."""
+    """Row i has copies ``offsets[i]:offsets[i + 1]``; each has a worker and a mask.
+
+    `others` are the masks of the right map, of one stream that goes through both.
+    """
 
     offsets: np.ndarray
     workers: np.ndarray
     masks: np.ndarray
+    others: np.ndarray | None = None
+
+
+def route_both(live: LivePlans, rows: Rows, window: tuple[int, int]) -> Copies:
+    """Where each row of a stream that is correlated with itself goes under every live plan.
+
+    Examples
+    --------
+    >>> from anabranch.flow.hashing import mix
+    >>> from anabranch.plans.hashed import broadcast
+    >>> live = LivePlans({0: broadcast(2)})
+    >>> copies = route_both(live, Rows(np.array([10]), mix(np.array([1]))), (5, 0))
+    >>> copies.workers.tolist(), copies.masks.tolist(), copies.others.tolist()
+    ([0, 1], [1, 0], [1, 1])
+    """
+    left, right = (route(live, side, rows, window) for side in (LEFT, RIGHT))
+    nothing = [np.zeros_like(copies.masks) for copies in (right, left)]
+    (offsets, workers, masks), (_, _, others) = (
+        _merge(live.workers, *left[:2], mine, *right[:2], more)
+        for mine, more in ((left.masks, nothing[0]), (nothing[1], right.masks))
+    )
+    return Copies(offsets, workers, masks, others)
 
 
 def route(live: LivePlans, side: int, rows: Rows, window: tuple[int, int]) -> Copies:
@@ -86,11 +127,11 @@ def route(live: LivePlans, side: int, rows: Rows, window: tuple[int, int]) -> Co
     >>> live = LivePlans({0: broadcast(2, "right"), 1: broadcast(2, "left")})
     >>> copies = route(live, 0, Rows(np.array([10]), mix(np.array([1]))), (5, 5))
     >>> copies.workers.tolist(), copies.masks.tolist()
-    ([0, 1], [3, 1])
+    ([0, 1], [5, 1])
     """
     epoch = live.epoch
-    offsets, workers = live.plans[epoch].route(side, rows, window)
-    masks = np.ones(len(workers), np.int64)
+    first = live.plans[epoch].route(side, rows, window)
+    offsets, workers, masks = first.offsets, first.workers, _bits(first, 0)
     for number, plan in sorted(live.plans.items()):
         if number != epoch:
             more = plan.route(side, rows, window)
@@ -101,9 +142,15 @@ def route(live: LivePlans, side: int, rows: Rows, window: tuple[int, int]) -> Co
                 masks,
                 more.offsets,
                 more.workers,
-                np.int64(1 << (epoch - number)),
+                _bits(more, epoch - number),
             )
     return Copies(offsets, workers, masks)
+
+
+def _bits(routes: Routes, age: int) -> np.ndarray:
+    """What copies that one plan makes have in their masks."""
+    roles = np.ones(len(routes.workers), np.int64) if routes.roles is None else routes.roles
+    return roles.astype(np.int64) << 2 * age
 
 
 def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Block]]:
@@ -124,6 +171,8 @@ def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Bloc
         # Copies are in row order, so a worker that gets every row gets the block as it is.
         part = block if len(mine) == len(block) else block.take(rows[mine])
         columns = {**part.columns, "lead": lead[mine]}
+        if copies.others is not None:
+            columns[OTHER] = copies.others[mine]
         stamps = np.full(len(mine), epoch, np.int64)
         yield int(worker), Block(part.t, stamps, copies.masks[mine], columns)
 
@@ -138,20 +187,20 @@ def owned(
     Examples
     --------
     >>> one = np.array([1])
-    >>> owned(np.array([4]), np.array([0b10]), np.array([3]), one).tolist()
+    >>> owned(np.array([4]), np.array([0b100]), np.array([3]), one).tolist()
     [True]
     """
     older = np.minimum(left_epoch, right_epoch)
-    bits = (left_mask >> (left_epoch - older)) & (right_mask >> (right_epoch - older)) & 1
-    return bits == 1  # type: ignore[no-any-return]
+    left, right = left_mask >> 2 * (left_epoch - older), right_mask >> 2 * (right_epoch - older)
+    return (left & right & 3) != 0  # type: ignore[no-any-return]
 
 
 owns = njit(inline="always")(owned)
 
 
 @njit
-def _merge(k, offsets, workers, masks, more_offsets, more_workers, bit):  # type: ignore[no-untyped-def]  # pragma: no cover
-    """Add the copies of one more plan: a new copy, or one more bit on a copy that is there."""
+def _merge(k, offsets, workers, masks, more_offsets, more_workers, bits):  # type: ignore[no-untyped-def]  # pragma: no cover
+    """Add the copies of one more plan: a new copy, or more bits on a copy that is there."""
     n = len(offsets) - 1
     at = np.full(k, -1, np.int64)
     out_offsets = np.empty(n + 1, np.int64)
@@ -169,11 +218,11 @@ def _merge(k, offsets, workers, masks, more_offsets, more_workers, bit):  # type
         for c in range(more_offsets[row], more_offsets[row + 1]):
             w = more_workers[c]
             if at[w] >= start:
-                out_masks[at[w]] |= bit
+                out_masks[at[w]] |= bits[c]
             else:
                 at[w] = out
                 out_workers[out] = w
-                out_masks[out] = bit
+                out_masks[out] = bits[c]
                 out += 1
     out_offsets[n] = out
     return out_offsets, out_workers[:out], out_masks[:out]

@@ -17,6 +17,7 @@ from anabranch.predicates.columns import Named, column_of
 from anabranch.predicates.terms import (
     Compared,
     Custom,
+    Differs,
     Measure,
     Predicate,
     Same,
@@ -29,6 +30,7 @@ from anabranch.predicates.terms import (
 __all__ = [
     "Compared",
     "Custom",
+    "Differs",
     "Measure",
     "Predicate",
     "Same",
@@ -37,6 +39,7 @@ __all__ = [
     "Within",
     "cosine",
     "custom",
+    "differs",
     "dot",
     "euclidean",
     "hamming",
@@ -161,6 +164,18 @@ def same(left: Any, right: Any = None) -> Same:
     (same('room'), same('host', 'server'))
     """
     return Same(left, left if right is None else right)
+
+
+@renamed()
+def differs(left: Any, right: Any = None) -> Differs:
+    """Two columns are not the same: many channels in one stream, each against all others.
+
+    Examples
+    --------
+    >>> (cosine("v") >= 0.9) & differs("channel")
+    (cosine('v') >= 0.9) & differs('channel')
+    """
+    return Differs(left, left if right is None else right)
 
 
 @renamed()

@@ -9,6 +9,7 @@ from anabranch.predicates.columns import Named
 from anabranch.predicates.terms import (
     Compared,
     Custom,
+    Differs,
     Measure,
     Predicate,
     Same,
@@ -36,7 +37,7 @@ def columns_of(compared: Predicate | Measure) -> Sides:
         return columns_of(compared.measure)
     if isinstance(compared, Custom):
         return compared.left, compared.right
-    if isinstance(compared, (VectorMeasure, Within, Same)):
+    if isinstance(compared, (VectorMeasure, Within, Same, Differs)):
         return (compared.left,), (compared.right,)
     assert isinstance(compared, Predicate)
     each = [columns_of(term) for term in compared.terms]
@@ -70,7 +71,7 @@ def _term(term: Term, name: Callable[[int, Named], Named]) -> Term:
         return replace(term, measure=_vectors(measure, name))
     if isinstance(term, Custom):
         return _custom(term, name)
-    assert isinstance(term, (Within, Same))
+    assert isinstance(term, (Within, Same, Differs))
     return replace(term, left=name(0, term.left), right=name(1, term.right))
 
 

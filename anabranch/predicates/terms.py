@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from numbers import Integral, Number
-from typing import Any, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from anabranch.predicates.columns import Named, column_of
 __all__ = [
     "Compared",
     "Custom",
+    "Differs",
     "Measure",
     "Predicate",
     "Same",
@@ -317,6 +318,21 @@ class Same(Term):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
+class Differs(Term):
+    """Inequality of two columns."""
+
+    left: Named
+    right: Named
+    label: ClassVar[str] = "differs"
+
+    def __post_init__(self) -> None:
+        _read(self, "differs")
+
+    def __repr__(self) -> str:
+        return f"differs({_columns(self.left, self.right)})"
+
+
+@dataclass(frozen=True, repr=False, eq=False)
 class Custom(Measure, Term):
     """A user's function of two column batches; a term by itself if it returns booleans."""
 
@@ -348,7 +364,7 @@ def _columns(left: Named, right: Named) -> str:
     return repr(left) if left == right else f"{left!r}, {right!r}"
 
 
-def _read(term: VectorMeasure | Within | Same, verb: str) -> None:
+def _read(term: VectorMeasure | Within | Same | Differs, verb: str) -> None:
     """Let a term hold its columns as they are read."""
     for side in ("left", "right"):
         object.__setattr__(term, side, column_of(verb, getattr(term, side)))

@@ -11,6 +11,8 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
 from anabranch.calls import INTEGRAL, MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
+from anabranch.correlation.forwarding import ForwardingJob
+from anabranch.correlation.homes import HomesJob
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
@@ -25,17 +27,17 @@ from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
-from anabranch.spark.metrics import metrics_name
-from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.metrics import metrics_name, waiting_name
+from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
-__all__ = ["correlate"]
+__all__ = ["correlate", "run"]
 
 
 @renamed(late="watermark")
 def correlate(
     left: DataFrame,
-    right: DataFrame,
+    right: DataFrame | None = None,
     *,
     where: Predicate = MISSING,
     window: Duration | tuple[Duration, Duration] = MISSING,
@@ -46,6 +48,7 @@ def correlate(
     plan: Plan | Adaptive | None = None,
     control: str | None = None,
     bad_rows: str = "fail",
+    how: str = "inner",
 ) -> DataFrame:
     """Pairs of rows of two streams (or tables) that are close in time and satisfy a predicate.
 
@@ -53,15 +56,19 @@ def correlate(
     included, and the predicate holds. Every such pair of rows that are not late comes out exactly
     once, whatever the plan, the batching and the arrival order, and across restarts.
 
+    Without `right` it is one stream against itself: every two rows that are at most the window
+    apart and satisfy the predicate come out once, the earlier one, by time and id, on the left.
+
     Parameters
     ----------
     left, right
-        Two streaming or two batch DataFrames.
+        Two streaming or two batch DataFrames, or one.
     where
         For example ``ab.cosine("v") >= 0.9``, or several of them combined with ``&``. A column is
         a name, also inside a struct (``"payload.v"``), or a Column of Spark.
     window
-        One duration, or ``(W_left, W_right)``: how long a row of each side waits for partners.
+        One duration, or ``(W_left, W_right)``: how long a row of each side waits for partners. One
+        stream has one.
     time, id
         Column names, one for both sides or a pair. Times are timestamps; ids are long, int or
         string and unique within a side.
@@ -81,13 +88,19 @@ def correlate(
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out; a stream counts them.
+    how
+        ``"inner"`` gives pairs. ``"left"``, ``"right"`` and ``"full"`` add rows of that side, or
+        of both, that found no partner, with nulls for the other: in a stream once the watermark
+        rules a partner out. ``"anti"`` gives only the left rows that found none.
 
     Returns
     -------
     DataFrame
         ``left_<id>, right_<id>, left_<time>, right_<time>, ts, score``, then ``left_<c>`` and
         ``right_<c>`` for the kept columns. `ts` is the younger of the two times and carries the
-        watermark, so the result can be fed to further stateful operators.
+        watermark, so the result can be fed to further stateful operators; with rows that found no
+        partner it does not, since those come when the watermark has passed them. Of ``"anti"`` only
+        the columns of the left.
 
     Raises
     ------
@@ -102,16 +115,20 @@ def correlate(
     >>> pairs = ab.correlate(table, table, where=ab.euclidean("v") <= 1, window="1 second")
     >>> pairs.count()
     10
+    >>> ab.correlate(table, where=ab.euclidean("v") <= 1, window="1 second").count()
+    3
     """
-    refuse_others("correlate", {"left": left, "right": right})
-    (left, right), (time, id, keep, where) = opened((left, right), (time, id, keep), where)
-    spark = left.sparkSession
+    inputs = {"stream": left} if right is None else {"left": left, "right": right}
+    refuse_others("correlate", inputs)
+    frames, (time, id, keep, where) = opened(tuple(inputs.values()), (time, id, keep), where)
+    inputs = dict(zip(inputs, frames, strict=True))
+    spark = frames[0].sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
     fixed = settings.start if settings is not None else plan
-    streaming = left.isStreaming and right.isStreaming
+    streaming = all(frame.isStreaming for frame in frames)
     found, problems = plan_correlation(
-        column_types(left),
-        column_types(right),
+        column_types(frames[0]),
+        None if right is None else column_types(frames[1]),
         where=where,
         window=window,
         time=time,
@@ -120,14 +137,14 @@ def correlate(
         watermark=watermark,
         plan=fixed,
         bad_rows=bad_rows,
+        how=how,
     )
-    inputs = {"left": left, "right": right}
     times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
     problems += setting_problems(spark, streaming)
-    for (label, frame), names in zip(inputs.items(), _kept(keep), strict=True):
+    for (label, frame), names in zip(inputs.items(), _kept(keep), strict=False):
         problems += carry_problems(f"keep: {label} column", frame, names)
     problems += mixed_problems(inputs) or lateness_problems(
-        inputs, dict(zip(inputs, times, strict=True)), watermark
+        inputs, dict(zip(inputs, times, strict=False)), watermark
     )
     problems += _control_problems(settings, control, streaming, watermark)
     problems += [] if control is None else shared_path_problems(spark, control)
@@ -136,24 +153,27 @@ def correlate(
     if problems or found is None:
         raise InvalidCall("correlate", problems)
     if settings is not None:
-        chosen = found.plan or settings.first_plan(found.has_key)
+        chosen = found.plan or settings.first_plan(found.has_key, found.one_stream)
     else:
-        chosen = found.plan or default_plan(found, left, right, partitions(spark))
+        chosen = found.plan or default_plan(found, frames, partitions(spark))
     path = None if control is None else absolute(control)
-    return _run(found, chosen, (left, right), streaming, path, settings)
+    return run(found, chosen, frames, path, settings)
 
 
-def _run(
+def run(
     correlation: Correlation,
     plan: Plan,
-    frames: tuple[DataFrame, DataFrame],
-    streaming: bool,
-    control: str | None,
-    settings: Adaptive | None,
+    frames: Sequence[DataFrame],
+    control: str | None = None,
+    settings: Adaptive | None = None,
 ) -> DataFrame:
-    job = CorrelateJob(correlation)
+    """The result of a checked call."""
     spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
-    carried = [carry(f, side.keep) for f, side in zip(frames, correlation.sides, strict=True)]
+    streaming, homes = frames[LEFT].isStreaming, partitions(spark)
+    alone = bool(correlation.unmatched)
+    job = ForwardingJob(correlation, homes) if alone else CorrelateJob(correlation)
+    of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
+    carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
     operator = operator_of(job)
     packed = [
         frame.select(*_prepared(side, kept)).mapInArrow(
@@ -161,19 +181,26 @@ def _run(
             PACKED,
         )
         for number, (frame, side, kept) in enumerate(
-            zip(frames, correlation.sides, carried, strict=True)
+            zip(frames, correlation.sides, carried, strict=False)
         )
     ]
-    blocks = packed[LEFT].union(packed[RIGHT])
+    blocks = packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
     fields = _fields(correlation, carried)
+    first = CELLS if alone else fields
     if streaming:
         if control is not None:
             _keep_log(control, plan, settings, job, spark, name)
         blocks = with_watermark(blocks, correlation.delay)
-        pairs = over_stream(job, blocks, fields, name)
+        pairs = over_stream(job, blocks, first, name, carries=not alone)
     else:
-        pairs = over_batch(job, blocks, fields)
-    return pairs.select(*_result(correlation, carried, frames))
+        pairs = over_batch(job, blocks, first)
+    if alone:
+        at_home = HomesJob(correlation, homes)
+        if streaming:
+            pairs = over_stream(at_home, pairs, fields, waiting_name(name), carries=False)
+        else:
+            pairs = over_batch(at_home, pairs, fields)
+    return pairs.select(*_result(correlation, carried, of_side))
 
 
 def _fields(correlation: Correlation, carried: Sequence[Sequence[Carried]]) -> StructType:
@@ -210,6 +237,7 @@ def _keep_log(
         operator=operator_of(job),
         settings=settings,
         bind=correlation.bound,
+        one_stream=correlation.one_stream,
     )
     attach(spark, name, keeping)
 
@@ -224,7 +252,7 @@ def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
         columns.append(value.alias(slot.name))
         if slot.kind == "text":
             columns.append(F.xxhash64(value).alias(hash_column(slot)))
-        if slot.kind in ("code", "text"):
+        if slot.is_key:
             keys.append(value)
     columns.append(F.xxhash64(ident).alias("h"))
     columns.append((F.xxhash64(*keys) if keys else F.lit(0).cast("bigint")).alias("key"))
@@ -252,17 +280,22 @@ def _slot_value(slot: Slot) -> Column:
 def _result(
     correlation: Correlation, carried: Sequence[Sequence[Carried]], frames: Sequence[DataFrame]
 ) -> list[Column]:
+    shown = correlation.shown
+    sides = [side for number, side in enumerate(correlation.sides) if number in shown]
+    frames, carried = [frames[n] for n in shown], [carried[n] for n in shown]
     columns = []
-    for side, frame in zip(correlation.sides, frames, strict=True):
+    for side, frame in zip(sides, frames, strict=True):
         type_ = frame.schema[side.id].dataType
         columns.append(F.col(f"{side.label}_id").cast(type_).alias(f"{side.label}_{side.id}"))
-    for side in correlation.sides:
+    for side in sides:
         columns.append(F.timestamp_micros(f"{side.label}_t").alias(f"{side.label}_{side.time}"))
     younger = F.timestamp_micros(F.greatest("left_t", "right_t"))
-    # The watermark goes on through the pairs: neither row is late.
-    mark = {WATERMARK: 0} if frames[LEFT].isStreaming else {}
-    columns += [younger.alias("ts", metadata=mark), F.col("score")]
-    for side, kept in zip(correlation.sides, carried, strict=True):
+    # The watermark goes on through the pairs: neither row is late. Rows without a partner are.
+    mark = {WATERMARK: 0} if frames[0].isStreaming and not correlation.unmatched else {}
+    columns.append(younger.alias("ts", metadata=mark))
+    if correlation.emits_pairs:
+        columns.append(F.col("score"))
+    for side, kept in zip(sides, carried, strict=True):
         columns += [
             c.inward(F.col(f"{side.label}_{keep_column(n)}")).alias(f"{side.label}_{c.name}")
             for n, c in enumerate(kept)

@@ -30,7 +30,7 @@ def metrics(query: Any) -> dict[str, Any]:
     ``workers`` and ``total``, and what is its own:
 
     ===========  ===================================================================================
-    correlate    ``pairs, comparisons, comparisons_per_second, copies_per_row``; ``pruned`` (by
+    correlate    ``pairs, unmatched_rows, comparisons``, rates per second and row; ``pruned`` (by
                  filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
     nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under
                  ``selective`` ``sent_at_once, sent_later`` (copies to owners), ``withheld``

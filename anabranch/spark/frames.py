@@ -120,6 +120,7 @@ def opened(
     from pyspark.sql import Column
 
     sides = [_Opening(frame) for frame in frames]
+    last = len(sides) - 1  # one frame stands for both sides
 
     def renamed(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -136,7 +137,7 @@ def opened(
     found = [renamed(value) for value in given]
     for one in compared:
         if isinstance(one, (Predicate, VectorMeasure)):
-            one = with_names(one, lambda side, column: sides[side].compared(column))
+            one = with_names(one, lambda side, column: sides[min(side, last)].compared(column))
         found.append(one)
     return [side.frame for side in sides], found
 

@@ -25,11 +25,12 @@ __all__ = [
     "seconds_of",
     "verb_of",
     "verbs_of",
+    "waiting_name",
     "worker_figures",
 ]
 
 VERBS = ("correlate", "nearest", "assemble")
-_AT_ONCE = "now_"
+_AT_ONCE, _WAITS = "now_", "waits_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
 # What a worker did, by the names that `ab.metrics` has for it: sums of these attributes of its
@@ -45,6 +46,7 @@ _COUNTED: dict[str, dict[str, tuple[str, ...]]] = {
     "correlate": {
         **_COMPARED,
         "pairs": ("pairs",),
+        "unmatched_rows": ("unmatched",),
         "accepted_by_bound": ("accepted",),
         "solved": ("solved",),
     },
@@ -82,6 +84,15 @@ def metrics_name(verb: str, at_once: bool = False) -> str:
     return f"{_prefix(verb)}{_AT_ONCE if at_once else ''}{secrets.token_hex(4)}"
 
 
+def waiting_name(name: str) -> str:
+    """The name of the metrics of the step of `correlate` in which rows wait for the watermark.
+
+    It does not begin with that of the first step, whose figures plans are made from.
+    """
+    prefix = _prefix("correlate")
+    return f"{prefix}{_WAITS}{name.removeprefix(prefix)}"
+
+
 def verb_of(name: str) -> str | None:
     """The verb whose metrics these are, if results of it wait for the watermark or may do so.
 
@@ -89,7 +100,11 @@ def verb_of(name: str) -> str | None:
     --------
     >>> verb_of("anabranch_assemble_1a2b"), verb_of("anabranch_assemble_now_1a2b"), verb_of("other")
     ('assemble', None, None)
+    >>> verb_of(waiting_name("anabranch_correlate_1a2b"))
+    'correlate_waits'
     """
+    if name.startswith(_prefix("correlate") + _WAITS):
+        return "correlate_waits"
     for verb in VERBS:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb

@@ -9,7 +9,6 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
-    BinaryType,
     DataType,
     DoubleType,
     IntegerType,
@@ -45,7 +44,7 @@ from anabranch.spark.nearest_checks import (
     kind_problems,
     watermark_problems,
 )
-from anabranch.spark.operator import PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["nearest"]
@@ -292,7 +291,7 @@ def _through_homes(
     name: str,
 ) -> DataFrame:
     """Packed objects through two operators: homes of objects, then owners of queries."""
-    cells = StructType().add("worker", IntegerType()).add("block", BinaryType())
+    cells = CELLS
     homes = HomeJob(call, table, workers, control, name)
     blocks = with_watermark(packed, call.delay)
     sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)

@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import StructType
+from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, decode_batch, encode_batch
@@ -42,10 +42,21 @@ from anabranch.plans.routing import LivePlans
 from anabranch.spark.settings import has_large_types, partitions
 from anabranch.spark.totals import follow
 
-__all__ = ["PACKED", "Packer", "Processor", "Unpacker", "operator_of", "over_batch", "over_stream"]
+__all__ = [
+    "CELLS",
+    "PACKED",
+    "Packer",
+    "Processor",
+    "Unpacker",
+    "operator_of",
+    "over_batch",
+    "over_stream",
+]
 
 # worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
 PACKED = "worker int, newest long, block binary"
+# What an operator sends to another one that follows it.
+CELLS = StructType().add("worker", IntegerType()).add("block", BinaryType())
 # An Arrow array of bytes holds 2 GB, and every batch is held twice on its way to Spark.
 BYTES_AT_ONCE = 256 << 20
 # What one cell of a result holds at most: enough to be fast, little enough to be no burden.

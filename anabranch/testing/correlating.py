@@ -10,10 +10,13 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation, plan_correlation
+from anabranch.correlation.forwarding import ForwardingJob
+from anabranch.correlation.homes import HomesJob
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import worker_of
 from anabranch.flow.load import Load
 from anabranch.flow.sides import Side, hash_column, keep_column
 from anabranch.flow.slices import BEGINNING
@@ -29,7 +32,8 @@ __all__ = ["InProcess", "prepare", "simple_types"]
 class InProcess:
     """A correlation in one process.
 
-    Takes what `correlate` takes, with Arrow schemas in place of DataFrames.
+    Takes what `correlate` takes, with Arrow schemas in place of DataFrames; without a right one it
+    is one stream against itself.
 
     Examples
     --------
@@ -46,19 +50,24 @@ class InProcess:
     def __init__(
         self,
         left: pa.Schema,
-        right: pa.Schema,
+        right: pa.Schema | None,
         workers: int = 4,
         streaming: bool = False,
         **call: Any,
     ) -> None:
-        found, problems = plan_correlation(simple_types(left), simple_types(right), **call)
+        types = None if right is None else simple_types(right)
+        found, problems = plan_correlation(simple_types(left), types, **call)
         if found is None:
             raise InvalidCall("correlate", problems)
         self.correlation: Correlation = found
-        self.plan = found.plan or (keyed(workers) if found.has_key else choose(workers))
+        chosen = keyed(workers) if found.has_key else choose(workers, one_stream=right is None)
+        self.plan = found.plan or chosen
         self.streaming = streaming
         self.pairs: list[dict[str, Any]] = []
-        self.workers = Workers(CorrelateJob(found))
+        homes = 3
+        alone = bool(found.unmatched)
+        self.workers = Workers(ForwardingJob(found, homes) if alone else CorrelateJob(found))
+        self.homes = Workers(HomesJob(found, homes))
         self._newest = BEGINNING
 
     @property
@@ -71,7 +80,7 @@ class InProcess:
     def step(
         self,
         left: pa.Table | None,
-        right: pa.Table | None,
+        right: pa.Table | None = None,
         live: tuple[LivePlans, LivePlans] | None = None,
         watermark: int | None = None,
     ) -> list[Load]:
@@ -93,19 +102,33 @@ class InProcess:
                 inbox.setdefault(worker, []).append(Block.decode(cell))
         watermark = self.watermark if watermark is None else watermark
         before = len(self.workers.loads)
+        posted: dict[int, list[Block]] = {}
         for worker in sorted(set(self.workers.heads) | set(inbox)):
             # As in Spark: a worker runs if it has rows, or if its timer is due.
             if worker in inbox or self.workers.is_due(worker, watermark):
                 for found in self.workers.step(worker, inbox.get(worker, []), watermark):
+                    if self.correlation.unmatched:
+                        _post(found, posted)
+                    else:
+                        self.pairs += found.to_pylist()
+        for home in sorted(set(self.homes.heads) | set(posted)):
+            if home in posted or self.homes.is_due(home, watermark):
+                for found in self.homes.step(home, posted.get(home, []), watermark):
                     self.pairs += found.to_pylist()
         self._newest = newest
         return self.workers.loads[before:]
 
+    def finish(self) -> None:
+        """The end of tables: rows that still wait for a partner get none."""
+        for home in self.homes.heads:
+            for found in self.homes.kernel(home).step([], self.watermark, last=True):
+                self.pairs += found.to_pylist()
+
     def take_up(self, other: InProcess) -> None:
         """Go on with the state of another run, as a restarted query does."""
-        found = other.workers.copy()
-        found.job = self.workers.job
-        self.workers = found
+        found, homes = other.workers.copy(), other.homes.copy()
+        found.job, homes.job = self.workers.job, self.homes.job
+        self.workers, self.homes = found, homes
 
     @property
     def loads(self) -> list[Load]:
@@ -118,6 +141,11 @@ class InProcess:
         return self.workers.state_rows
 
 
+def _post(cells: pa.RecordBatch, posted: dict[int, list[Block]]) -> None:
+    for key, cell in zip(*cells.to_pydict().values(), strict=True):
+        posted.setdefault(worker_of(key), []).append(Block.decode(cell))
+
+
 def prepare(side: Side, table: pa.Table) -> pa.RecordBatch:
     """The columns that `Intake` reads, as Spark would prepare them."""
     columns: dict[str, Any] = {"t": table[side.time], "id": table[side.id]}
@@ -127,7 +155,7 @@ def prepare(side: Side, table: pa.Table) -> pa.RecordBatch:
         if slot.kind == "text":
             columns[slot.name] = table[slot.column].cast(pa.string())
             columns[hash_column(slot)] = _text_hash(columns[slot.name].to_pylist())
-        if slot.kind in ("code", "text"):
+        if slot.is_key:
             keys.append([str(value) for value in table[slot.column].to_pylist()])
     ids = [str(value) for value in table[side.id].to_pylist()]
     columns["h"] = _text_hash(ids)

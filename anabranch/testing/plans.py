@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 
 from anabranch.flow.hashing import mix
-from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows, read_back
+from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, read_back
 from anabranch.plans.ranges import Ranges
 
 __all__ = ["check_plan"]
@@ -34,7 +34,7 @@ def check_plan(
     homes = [_homes(plan, side, of, window) for side, of in ((LEFT, left), (RIGHT, right))]
     apart = left.t[:, None] - right.t[None, :]
     due = (apart >= -window[0]) & (apart <= window[1]) & plan.may_match(left, right)
-    meetings = homes[LEFT].astype(np.int64) @ homes[RIGHT].T.astype(np.int64)
+    meetings = _meetings(*homes)
     wrong = np.argwhere(due & (meetings != 1))
     if len(wrong):
         i, j = wrong[0]
@@ -68,15 +68,29 @@ def _drawn(plan: Plan, window: tuple[int, int], rows: int, random: np.random.Gen
     return Rows(t, mix(ids), mix(keys), value)
 
 
+def _meetings(left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """In how many workers each left row shares a role with each right row."""
+    one, two, both = (
+        (left & bits == bits).astype(np.int64) @ (right & bits == bits).T.astype(np.int64)
+        for bits in (1, 2, 3)
+    )
+    total: np.ndarray = one + two - both
+    return total
+
+
 def _homes(plan: Plan, side: int, rows: Rows, window: tuple[int, int]) -> np.ndarray:
-    """A row by worker matrix of how many copies go there."""
-    offsets, workers = plan.route(side, rows, window)
+    """A row by worker matrix of the roles that its copy has there, 0 where none goes."""
+    offsets, workers, roles = Routes(*plan.route(side, rows, window))
     n = len(rows.t)
     assert len(offsets) == n + 1 and offsets[-1] == len(workers), f"{plan}: offsets do not fit"
     if len(workers):
         found = workers.min(), workers.max()
         assert found[0] >= 0 and found[1] < plan.workers, f"{plan}: worker out of range, {found}"
-    homes = np.zeros((n, plan.workers), np.int8)
-    np.add.at(homes, (np.repeat(np.arange(n), np.diff(offsets)), workers), 1)
-    assert homes.max(initial=0) <= 1, f"{plan}: a row goes to the same worker twice"
-    return homes
+    copies, at = np.zeros((n, plan.workers), np.int8), np.repeat(np.arange(n), np.diff(offsets))
+    np.add.at(copies, (at, workers), 1)
+    assert copies.max(initial=0) <= 1, f"{plan}: a row goes to the same worker twice"
+    if roles is None:
+        return copies
+    assert np.isin(roles, (1, 2, 3)).all(), f"{plan}: roles are 1, 2 or 3, got {set(roles)}"
+    copies[at, workers] = roles
+    return copies

@@ -127,7 +127,7 @@ def problems(**changes):
             {"plan": "grid"},
             [
                 "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
-                "ab.ranges(...), ab.keyed(...), "
+                "ab.ranges(...), ab.keyed(...), ab.triangle(...), "
                 "got 'grid'"
             ],
         ),
@@ -181,7 +181,8 @@ def test_a_routing_of_another_verb_is_refused():
     )
     assert problems == [
         "plan selective(4) is for ab.nearest, whose queries say what may matter; correlate takes "
-        "ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...) or ab.keyed(...)"
+        "ab.broadcast(...), ab.segments(...), ab.grid(...), ab.ranges(...), ab.keyed(...) or, "
+        "of one stream, ab.triangle(...)"
     ]
 
 

@@ -193,9 +193,10 @@ class TestMutations:
     def test_a_dropped_mask_bit(self, monkeypatch: pytest.MonkeyPatch):
         real = routing._merge
 
-        def forgetful(k, offsets, workers, masks, more_offsets, more_workers, bit):
-            merged = real(k, offsets, workers, masks, more_offsets, more_workers, bit)
-            return merged[0], merged[1], np.where(merged[2] == (bit | 1), 1, merged[2])
+        def forgetful(k, offsets, workers, masks, more_offsets, more_workers, bits):
+            merged = real(k, offsets, workers, masks, more_offsets, more_workers, bits)
+            both = int(bits.max(initial=0)) | 1
+            return merged[0], merged[1], np.where(merged[2] == both, 1, merged[2])
 
         monkeypatch.setattr(routing, "_merge", forgetful)
         got, due = self.run()

@@ -67,9 +67,9 @@ class Moody(Grid):
     """Sends a row elsewhere when it comes in other company."""
 
     def route(self, side, rows, window):
-        offsets, workers = super().route(side, rows, window)
-        moved = (workers + (len(rows.t) < 100)) % self.workers
-        return Routes(offsets, moved)
+        routes = super().route(side, rows, window)
+        moved = (routes.workers + (len(rows.t) < 100)) % self.workers
+        return Routes(routes.offsets, moved)
 
 
 @pytest.mark.parametrize(

@@ -49,10 +49,10 @@ def test_each_pair_is_owned_once_across_plan_changes(sequence, window, seed):
     assert (owners[due] == 1).all()
 
 
-def test_a_mask_holds_63_plans():
-    LivePlans({0: broadcast(1), 62: broadcast(1)})
+def test_a_mask_holds_31_plans():
+    LivePlans({0: broadcast(1), 30: broadcast(1)})
     with pytest.raises(ValueError, match="retire the oldest"):
-        LivePlans({0: broadcast(1), 63: broadcast(1)})
+        LivePlans({0: broadcast(1), 31: broadcast(1)})
     with pytest.raises(ValueError, match="at least one plan"):
         LivePlans({})
 

@@ -21,9 +21,9 @@ import numpy as np
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
-from anabranch.plans.routing import owned, owns
+from anabranch.plans.routing import OTHER, owned, owns
 
-__all__ = ["Candidates", "Pair", "Stamps", "Tile", "comparisons", "scratch", "tiles"]
+__all__ = ["Candidates", "Pair", "Stamps", "Tile", "comparisons", "may_meet", "scratch", "tiles"]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -73,7 +73,7 @@ class Pair:
             earliest = np.maximum(a.t, _ENDS.min + back) - back
         if ahead <= _ENDS.max:
             latest = np.minimum(a.t, _ENDS.max - ahead) + ahead
-        return Stamps(earliest, latest, b.t, a.epoch, a.mask, b.epoch, b.mask)
+        return Stamps(earliest, latest, b.t, a.epoch, a.mask, b.epoch, _mask(b, True))
 
     @cached_property
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
@@ -134,20 +134,24 @@ def scratch() -> tuple[np.ndarray, Candidates]:
 
 def comparisons(pair: Pair) -> int:
     """How many pairs of the two blocks the window lets join and this worker owns."""
-    left, right = pair.left, pair.right
-    if len(left) == 0 or len(right) == 0:
+    if len(pair.left) == 0 or len(pair.right) == 0:
         return 0
-    if _uniform(left) and _uniform(right):
+    if _uniform(pair.left) and _uniform(pair.right, True):
         low, high = pair.reach
-        return int((high - low).sum()) if _owned(left, right, 0, 0) else 0
+        return int((high - low).sum()) if _owned(pair, 0, 0) else 0
     stamps, total = pair.stamps, 0
-    for rows in _classes(left):
-        for others in _classes(right):
-            if _owned(left, right, rows[0], others[0]):
-                times = stamps.times[others]
-                low, high = _reach(times, stamps.earliest[rows], stamps.latest[rows])
-                total += int((high - low).sum())
+    for rows, others in _owned_classes(pair):
+        times = stamps.times[others]
+        low, high = _reach(times, stamps.earliest[rows], stamps.latest[rows])
+        total += int((high - low).sum())
     return total
+
+
+def may_meet(pair: Pair) -> bool:
+    """Whether this worker owns any pair of rows of the two blocks, whatever their times."""
+    if len(pair.left) == 0 or len(pair.right) == 0:
+        return False
+    return next(_owned_classes(pair), None) is not None
 
 
 def _reach(
@@ -156,28 +160,42 @@ def _reach(
     return np.searchsorted(times, earliest, "left"), np.searchsorted(times, latest, "right")
 
 
-def _uniform(block: Block) -> bool:
+def _mask(block: Block, right: bool = False) -> np.ndarray:
+    """The masks by which a block's rows are taken for left rows, or for right ones."""
+    return block.columns.get(OTHER, block.mask) if right else block.mask
+
+
+def _uniform(block: Block, right: bool = False) -> bool:
     def make(of: Block) -> bool:
-        alike = (of.epoch[1:] == of.epoch[:-1]) & (of.mask[1:] == of.mask[:-1])
-        return bool(alike.all())
+        mask = _mask(of, right)
+        return bool(((of.epoch[1:] == of.epoch[:-1]) & (mask[1:] == mask[:-1])).all())
 
-    return block.derive("uniform stamps", make)
+    return block.derive(("uniform stamps", right), make)
 
 
-def _classes(block: Block) -> list[np.ndarray]:
+def _classes(block: Block, right: bool = False) -> list[np.ndarray]:
     """Positions of the rows that share both stamps, in time order."""
 
     def make(of: Block) -> list[np.ndarray]:
         _, epochs = np.unique(of.epoch, return_inverse=True)
-        masks, which = np.unique(of.mask, return_inverse=True)
+        masks, which = np.unique(_mask(of, right), return_inverse=True)
         _, classes = np.unique(epochs * len(masks) + which, return_inverse=True)
         return [np.flatnonzero(classes == c) for c in range(classes.max(initial=-1) + 1)]
 
-    return block.derive("stamp classes", make)
+    return block.derive(("stamp classes", right), make)
 
 
-def _owned(left: Block, right: Block, i: int, j: int) -> bool:
-    return bool(owned(left.epoch[i], left.mask[i], right.epoch[j], right.mask[j]))
+def _owned_classes(pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    for rows in _classes(pair.left):
+        for others in _classes(pair.right, True):
+            if _owned(pair, rows[0], others[0]):
+                yield rows, others
+
+
+def _owned(pair: Pair, i: int, j: int) -> bool:
+    stamps = pair.stamps
+    left, right = (stamps.left_epoch[i], stamps.left_mask[i]), stamps.right_epoch[j]
+    return bool(owned(*left, right, stamps.right_mask[j]))
 
 
 @njit(inline="always")

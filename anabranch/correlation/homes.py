@@ -1,0 +1,156 @@
+"""The second step of a correlation that also emits rows without a partner: the homes of rows.
+
+A home emits a row once the watermark has passed every time at which a partner might be, and no
+notice has come. A partner that is not there by then is late when it comes. Notices of a micro-batch
+are taken in before its rows are decided, so none comes after its row.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from anabranch.correlation.call import Correlation
+from anabranch.correlation.forwarding import MET, PAIRS
+from anabranch.flow.blocks import Block, concat
+from anabranch.flow.kernel import Task
+from anabranch.flow.load import Load
+from anabranch.flow.sides import ID, keep_column
+from anabranch.flow.slices import Notes, Slices
+from anabranch.plans.plan import SIDES
+
+__all__ = ["HomeKernel", "HomesJob"]
+
+_ENDLESS = 1 << 62
+
+
+@dataclass(frozen=True)
+class HomesJob:
+    """A call of `correlate` as the homes of its rows run it."""
+
+    correlation: Correlation
+    homes: int = 1
+    verb: ClassVar[str] = "correlate homes"
+    small: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What must stay the same for stored rows to keep their meaning, and their homes."""
+        return {**self.correlation.settings, "homes": str(self.homes)}
+
+    @property
+    def stays(self) -> tuple[int, ...]:
+        """How long rows of either side wait for partners, and notices of either side for them."""
+        return self.correlation.window * 2
+
+    @property
+    def notes(self) -> type[Notes]:
+        """What workers remember."""
+        return Notes
+
+    def kernel(self, slices: Slices[Notes], task: Task) -> HomeKernel:
+        """One worker."""
+        return HomeKernel(self, slices, task.worker)
+
+
+class HomeKernel:
+    """One worker of the second step. It yields pairs, and rows that lack the other side."""
+
+    nbytes = 0
+
+    def __init__(self, job: HomesJob, slices: Slices[Notes], worker: int = 0) -> None:
+        self.correlation = job.correlation
+        self.slices = slices
+        self.load = Load(worker)
+
+    def step(
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Let pairs through, and emit the rows that nobody can meet any more."""
+        began = time.perf_counter()
+        self.load.watermark = now
+        for block in arrivals:
+            if block.meta["what"] == PAIRS:
+                yield pa.RecordBatch.from_pydict(dict(block.columns))
+            else:
+                side = int(block.meta["side"]) + 2 * (block.meta["what"] == MET)
+                self.slices.append(side, block.in_time_order())
+        for side in self.correlation.unmatched:
+            alone = self._alone(side, _ENDLESS if last else now - self.correlation.window[side])
+            if alone is not None and len(alone):
+                self.load.unmatched += len(alone)
+                yield self._as_pairs(side, alone)
+        self.slices.merge_small()
+        self.slices.notes.reached = now
+        self.load.state_rows, self.load.state_bytes = self.slices.rows, self.slices.nbytes
+        self.load.busy_seconds += time.perf_counter() - began
+
+    def due(self) -> int | None:
+        """When the first row that waits can be decided."""
+        stays = self.correlation.window
+        waiting = (
+            entry.first + stays[side]
+            for side in self.correlation.unmatched
+            for entry in self.slices.of(side)
+        )
+        return min(waiting, default=None)
+
+    def snapshot(self) -> None:
+        """There is nothing beside the slices."""
+
+    def restore(self, data: Any) -> None:
+        """There is nothing to restore."""
+
+    def renew(self, fresh: Any) -> None:
+        """Nothing is kept from one batch to the next."""
+
+    def _alone(self, side: int, limit: int) -> Block | None:
+        """The rows up to a limit of which no notice has come; they and their notices go."""
+        rows, met = (self._taken_out(part, limit) for part in (side, side + 2))
+        if rows is None or met is None:
+            return rows
+        known = _is_in(rows.columns[ID], met.columns[ID])
+        return rows.take(np.flatnonzero(~known))
+
+    def _taken_out(self, part: int, limit: int) -> Block | None:
+        """The stored rows of a part up to a limit."""
+        blocks = []
+        for block in self.slices.withdraw(part, limit):
+            cut = int(np.searchsorted(block.t, limit, "right"))
+            blocks.append(block.slice(0, cut))
+            self.slices.append(part, block.slice(cut, len(block)))
+        return concat(blocks) if blocks else None
+
+    def _as_pairs(self, side: int, rows: Block) -> pa.RecordBatch:
+        """Rows as pairs whose other side is null."""
+        mine, nothing = SIDES[side], pa.nulls(len(rows))
+        other = SIDES[1 - side]
+        columns: dict[str, Any] = {
+            f"{mine}_id": pa.array(rows.columns[ID]),
+            f"{other}_id": nothing,
+            f"{mine}_t": pa.array(rows.t),
+            f"{other}_t": nothing,
+            "score": nothing,
+        }
+        for number, of in enumerate(self.correlation.sides):
+            for place in range(len(of.keep)):
+                name = keep_column(place)
+                here = number == side
+                column = pa.array(rows.columns[name]) if here else nothing
+                columns[f"{of.label}_{name}"] = column
+        return pa.RecordBatch.from_pydict(columns)
+
+
+def _is_in(ids: Any, known: Any) -> np.ndarray:
+    """Which of some ids are among others."""
+    if isinstance(ids, np.ndarray):
+        found: np.ndarray = np.isin(ids, known)
+        return found
+    found = pc.is_in(ids, value_set=known).to_numpy(zero_copy_only=False)
+    return found

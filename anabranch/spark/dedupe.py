@@ -1,0 +1,107 @@
+"""The verb `dedupe`: the rows of a stream without an earlier one that is alike."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+
+from anabranch.calls import MISSING, Duration
+from anabranch.correlation.call import plan_correlation
+from anabranch.errors import InvalidCall, renamed
+from anabranch.plans.plan import Plan
+from anabranch.predicates import Predicate
+from anabranch.spark.carriage import carry_problems
+from anabranch.spark.correlate import run
+from anabranch.spark.default_plan import default_plan
+from anabranch.spark.frames import by_name, column_types, opened, refuse_others
+from anabranch.spark.lateness import lateness_problems
+from anabranch.spark.settings import partitions, room_problems, setting_problems
+
+__all__ = ["dedupe"]
+
+
+@renamed()
+def dedupe(
+    stream: DataFrame,
+    *,
+    where: Predicate = MISSING,
+    window: Duration = MISSING,
+    time: str = "ts",
+    id: str = "id",
+    watermark: Duration | None = None,
+    plan: Plan | None = None,
+    bad_rows: str = "fail",
+) -> DataFrame:
+    """The rows of a stream (or table) that have no earlier row within `window` that is alike.
+
+    Rows are alike if `where` holds of them; earlier is by time, and at one time by id. It does not
+    matter whether the earlier row was itself emitted: of a chain of rows, each alike the one
+    before, only the first comes out. So the result depends on the rows alone, and not on plan,
+    batching or order of arrival. In a stream a row comes once the watermark has passed it.
+
+    Parameters
+    ----------
+    stream
+        A streaming or batch DataFrame.
+    where
+        What makes two rows alike, for example ``ab.cosine("v") >= 0.95``.
+    window
+        How far back to look: a duration.
+    time, id
+        Column names. Times are timestamps; ids are long, int or string and unique.
+    watermark
+        Streaming: how far a row may lag behind the newest time seen. Leave it out if the input has
+        a watermark on its time column.
+    plan, bad_rows
+        As in `correlate`.
+
+    Returns
+    -------
+    DataFrame
+        The rows that come out, with all their columns.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> table = spark.sql('''SELECT id, timestamp_seconds(1700000000 + id) AS ts,
+    ...                             floor(id / 3) AS x FROM range(9)''')
+    >>> ab.dedupe(table, where=ab.same("x"), window="1 minute").orderBy("id").show()
+    +---+-------------------+---+
+    | id|                 ts|  x|
+    +---+-------------------+---+
+    |  0|2023-11-14 22:13:20|  0|
+    |  3|2023-11-14 22:13:23|  1|
+    |  6|2023-11-14 22:13:26|  2|
+    +---+-------------------+---+
+    """
+    refuse_others("dedupe", {"stream": stream})
+    columns = stream.columns
+    (frame,), (time, id, where) = opened((stream,), (time, id), where)
+    spark = frame.sparkSession
+    kept = [name for name in columns if name not in (time, id)]
+    found, problems = plan_correlation(
+        column_types(frame),
+        None,
+        where=where,
+        window=window,
+        time=time,
+        id=id,
+        keep=kept,
+        watermark=watermark,
+        plan=plan,
+        bad_rows=bad_rows,
+        how="dedupe",
+    )
+    problems += setting_problems(spark, frame.isStreaming)
+    problems += carry_problems("column", frame, kept)
+    problems += lateness_problems({"stream": frame}, {"stream": time}, watermark)
+    problems += room_problems(spark, plan)
+    if problems or found is None:
+        raise InvalidCall("dedupe", problems)
+    chosen = found.plan or default_plan(found, (frame,), partitions(spark))
+    rows = run(found, chosen, (frame,))
+    return rows.select(*(by_name(f"right_{name}").alias(name) for name in columns))

@@ -1,0 +1,160 @@
+"""One stream against itself: every two rows once, the earlier on the left, whatever happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import combinations
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from anabranch.plans.plan import Plan
+from anabranch.plans.routing import LivePlans
+from anabranch.plans.segments import Segments
+from anabranch.testing import InProcess, check_plan
+from tests.correlation.test_laws import SCHEMA, cosine, streams, table
+from tests.examples import examples
+
+WHERE = ab.cosine("v") >= 0.5
+Row = dict[str, Any]
+
+plans = st.one_of(
+    st.builds(ab.triangle, st.integers(1, 4)),
+    st.builds(ab.broadcast, st.integers(1, 5), st.sampled_from(["left", "right"])),
+    st.builds(ab.grid, st.integers(1, 3), st.integers(1, 3)),
+    st.builds(
+        Segments, st.integers(1, 4), st.integers(1000, 50_000), st.sampled_from(["left", "right"])
+    ),
+)
+
+
+def rows_of(batch: Any) -> list[Row]:
+    return [*batch[0], *batch[1]]
+
+
+def pairs(rows: list[Row], window: int, good: Any = cosine) -> Counter[tuple[int, int]]:
+    """The twin: every two rows, in order."""
+    ordered = sorted(rows, key=lambda row: (row["t"], row["id"]))
+    return Counter(
+        (a["id"], b["id"])
+        for a, b in combinations(ordered, 2)
+        if b["t"] - a["t"] <= window and good(a, b) is not None
+    )
+
+
+def found(process: InProcess) -> Counter[tuple[int, int]]:
+    return Counter((pair["left_id"], pair["right_id"]) for pair in process.pairs)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(streams(), plans, st.integers(0, 60))
+def test_in_batch_every_two_rows_come_once(batches, plan: Plan, window: int) -> None:
+    process = InProcess(SCHEMA, None, where=WHERE, window=f"{window} ms", plan=plan)
+    for batch in batches:
+        process.step(table(rows_of(batch)))
+    rows = [row for batch in batches for row in rows_of(batch)]
+    assert found(process) == pairs(rows, window * 1000)
+    for pair in process.pairs:
+        assert pair["left_t"] <= pair["right_t"]
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(streams(), st.data(), st.integers(0, 60), st.integers(0, 40))
+def test_plans_change_in_a_stream_with_late_rows(batches, data, window: int, late: int) -> None:
+    process = InProcess(
+        SCHEMA, None, where=WHERE, window=f"{window} ms", watermark=f"{late} ms", streaming=True
+    )
+    live: dict[int, Plan] = {0: data.draw(plans)}
+    taken: list[Row] = []
+    for batch in batches:
+        if data.draw(st.booleans()):
+            live[max(live) + 1] = data.draw(plans)
+        mark = process.watermark
+        taken += [row for row in rows_of(batch) if row["t"] > mark]
+        process.step(table(rows_of(batch)), live=(LivePlans(dict(live)),) * 2)
+    assert found(process) == pairs(taken, window * 1000)
+    given_rows = sum(len(rows_of(batch)) for batch in batches)
+    assert sum(load.late for load in process.loads) == given_rows - len(taken)
+    assert sum(load.rows_left for load in process.loads) == given_rows
+
+
+@settings(max_examples=examples(80), deadline=None)
+@given(streams(), st.integers(0, 60), st.sampled_from(["x", "k"]), st.booleans())
+def test_differs_and_same_and_bands(batches, window: int, column: str, by_key: bool) -> None:
+    where = ab.within("x", 3) & ab.differs(column)
+    if by_key:
+        where = where & ab.same("k" if column == "x" else "x")
+    process = InProcess(SCHEMA, None, where=where, window=f"{window} ms")
+
+    def good(a: Row, b: Row) -> float | None:
+        other = "k" if column == "x" else "x"
+        alike = not by_key or a[other] == b[other]
+        return 1.0 if abs(a["x"] - b["x"]) <= 3 and a[column] != b[column] and alike else None
+
+    for batch in batches:
+        process.step(table(rows_of(batch)))
+    rows = [row for batch in batches for row in rows_of(batch)]
+    assert found(process) == pairs(rows, window * 1000, good)
+
+
+@pytest.mark.parametrize("groups", [1, 2, 3, 5])
+def test_the_triangle_is_a_plan(groups: int) -> None:
+    check_plan(ab.triangle(groups))
+    check_plan(ab.triangle(groups, weights=[1 + n for n in range(groups)]))
+
+
+def test_it_costs_half_of_the_stream_joined_with_itself() -> None:
+    rows = [
+        {"id": n, "t": 1_700_000_000_000_000 + n * 1000, "v": [1, n, 0], "x": n, "k": "k"}
+        for n in range(600)
+    ]
+    cuts = [table(rows[start : start + 60]) for start in range(0, 600, 60)]
+    call = {"where": WHERE, "window": "200 ms", "watermark": "0 s", "streaming": True}
+    one = InProcess(SCHEMA, None, plan=ab.triangle(3), **call)
+    two = InProcess(SCHEMA, SCHEMA, plan=ab.grid(3, 2), **call)
+    for cut in cuts:
+        one.step(cut)
+        two.step(cut, cut)
+    compared = [sum(load.comparisons for load in run.loads) for run in (one, two)]
+    assert compared[0] < 0.52 * compared[1]
+    assert one.state_rows < 0.61 * two.state_rows
+    twice = found(two)
+    assert found(one) == Counter({p: 1 for p in twice if p[0] < p[1]})
+
+
+def test_texts_order_ids_of_one_time() -> None:
+    import pyarrow as pa
+
+    schema = SCHEMA.set(0, pa.field("id", pa.string()))
+    rows = [
+        {"id": 0, "t": 1_700_000_000_000_000, "v": [1, 0, 0], "x": 0, "k": "k"} for _ in range(3)
+    ]
+    names = pa.array(["b", "c", "a"])
+    process = InProcess(schema, None, where=WHERE, window="1 s", plan=ab.triangle(2))
+    process.step(table(rows).set_column(0, "id", names))
+    assert found(process) == Counter([("a", "b"), ("a", "c"), ("b", "c")])
+
+
+@pytest.mark.parametrize(
+    ("message", "call"),
+    [
+        ("stream has no column 'w'", {"where": ab.cosine("w") >= 0.5}),
+        ("compares two different columns", {"where": ab.within("x", "id", 1)}),
+        ("one stream has one window", {"window": ("1 s", "2 s")}),
+        ("time: one stream has one", {"time": ("ts", "at")}),
+        ("keep: one stream has one", {"keep": (["x"], ["k"])}),
+    ],
+)
+def test_wrong_calls(message: str, call: dict[str, Any]) -> None:
+    with pytest.raises(InvalidCall) as error:
+        InProcess(SCHEMA, None, **{"where": WHERE, "window": "1 s", **call})
+    assert str(error.value).count(message) == 1
+
+
+def test_a_triangle_is_not_for_two_streams() -> None:
+    with pytest.raises(InvalidCall, match="is for one stream against itself"):
+        InProcess(SCHEMA, SCHEMA, where=WHERE, window="1 s", plan=ab.triangle(2))

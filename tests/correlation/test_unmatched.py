@@ -1,0 +1,153 @@
+"""What found no partner: each such row once, and no other, whatever the plan and the batching."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from anabranch.plans.plan import Plan
+from anabranch.plans.routing import LivePlans
+from anabranch.testing import InProcess
+from tests.correlation import twin
+from tests.correlation.test_laws import SCHEMA, cosine, micros, plans, streams, table, windows
+from tests.correlation.test_one_stream import plans as plans_of_one
+from tests.correlation.test_one_stream import rows_of
+from tests.examples import examples
+
+WHERE = ab.cosine("v") >= 0.5
+HOW = ["left", "right", "full", "anti"]
+Found = Counter[tuple[Any, Any]]
+
+
+def found(process: InProcess) -> Found:
+    return Counter((pair["left_id"], pair["right_id"]) for pair in process.pairs)
+
+
+def expected(left: Any, right: Any, window: tuple[int, int], how: str) -> Found:
+    """The twin: all pairs, and the rows that are in none."""
+    pairs = twin.pairs(left, right, window, cosine)
+    want: Found = Counter() if how == "anti" else Counter(pairs.keys())
+    if how in ("left", "full", "anti"):
+        want += Counter((row["id"], None) for row in left if row["id"] not in {a for a, _ in pairs})
+    if how in ("right", "full"):
+        want += Counter(
+            (None, row["id"]) for row in right if row["id"] not in {b for _, b in pairs}
+        )
+    return want
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(streams(), plans, windows, st.sampled_from(HOW))
+def test_in_batch(batches, plan: Plan, window, how: str) -> None:
+    process = InProcess(SCHEMA, SCHEMA, where=WHERE, window=window, plan=plan, how=how)
+    for left, right in batches:
+        process.step(table(list(left)), table(list(right)))
+    process.finish()
+    left, right = ([row for batch in batches for row in batch[side]] for side in (0, 1))
+    assert found(process) == expected(left, right, micros(window), how)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(streams(), st.data(), windows, st.integers(0, 40), st.sampled_from(HOW))
+def test_plans_change_in_streams_with_late_rows(batches, data, window, late: int, how: str) -> None:
+    """After the last row the watermark goes on until every row is decided."""
+    call = {"where": WHERE, "window": window, "watermark": f"{late} ms", "how": how}
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, **call)
+    live: dict[int, Plan] = {0: data.draw(plans)}
+    left: list[twin.Row] = []
+    right: list[twin.Row] = []
+    for lefts, rights in batches:
+        if data.draw(st.booleans()):
+            live[max(live) + 1] = data.draw(plans)
+        mark = process.watermark
+        left += [row for row in lefts if row["t"] > mark]
+        right += [row for row in rights if row["t"] > mark]
+        tables = table(list(lefts)), table(list(rights))
+        process.step(*tables, live=(LivePlans(dict(live)),) * 2)
+        if data.draw(st.booleans()):  # as a new process would
+            again = InProcess(SCHEMA, SCHEMA, streaming=True, **call)
+            again.take_up(process)
+            again.pairs, again._newest = process.pairs, process._newest
+            process = again
+    for mark in range(0, 500_000, 20_000):
+        process.step(None, None, watermark=1_700_000_000_000_000 + mark)
+    assert found(process) == expected(left, right, micros(window), how)
+    assert process.homes.state_rows == 0
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(streams(), plans_of_one, st.integers(0, 60), st.integers(0, 40))
+def test_rows_without_an_earlier_alike_one(batches, plan: Plan, window: int, late: int) -> None:
+    process = InProcess(
+        SCHEMA,
+        None,
+        where=WHERE,
+        window=f"{window} ms",
+        watermark=f"{late} ms",
+        plan=plan,
+        how="dedupe",
+        streaming=True,
+    )
+    rows: list[twin.Row] = []
+    for batch in batches:
+        mark = process.watermark
+        rows += [row for row in rows_of(batch) if row["t"] > mark]
+        process.step(table(rows_of(batch)))
+    process.step(None, watermark=1_700_000_001_000_000)
+
+    def alike(a: twin.Row, b: twin.Row) -> bool:
+        earlier = (a["t"], a["id"]) < (b["t"], b["id"]) and b["t"] - a["t"] <= window * 1000
+        return earlier and cosine(a, b) is not None
+
+    first = [b["id"] for b in rows if not any(alike(a, b) for a in rows)]
+    assert found(process) == Counter((None, ident) for ident in first)
+
+
+def test_kept_columns_and_texts_as_ids() -> None:
+    schema = SCHEMA.set(0, pa.field("id", pa.string()))
+    base = 1_700_000_000_000_000
+    rows = [{"id": 0, "t": base + n * 1000, "v": [1, 0, 0], "x": n, "k": f"k{n}"} for n in range(4)]
+    sides = [
+        table(rows[:3]).set_column(0, "id", pa.array(["a", "b", "c"])),
+        table(rows[3:]).set_column(0, "id", pa.array(["a"])),
+    ]
+    process = InProcess(schema, schema, where=WHERE, window="1 ms", keep=["x", "k"], how="full")
+    process.step(*sides)
+    process.finish()
+    lines = sorted(
+        (
+            (p["left_id"], p["right_id"], p["left_k0"], p["left_k1"], p["right_k1"])
+            for p in process.pairs
+        ),
+        key=str,
+    )
+    assert lines == [
+        ("a", None, 0, "k0", None),
+        ("b", None, 1, "k1", None),
+        ("c", "a", 2, "k2", "k3"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("right", "how", "message"),
+    [
+        (
+            SCHEMA,
+            "outer",
+            "how must be 'inner' or 'left' or 'right' or 'full' or 'anti', got 'outer'",
+        ),
+        (SCHEMA, "dedupe", "how must be"),
+        (None, "left", "needs two streams; for rows of one stream"),
+    ],
+)
+def test_wrong_calls(right: Any, how: str, message: str) -> None:
+    with pytest.raises(InvalidCall) as error:
+        InProcess(SCHEMA, right, where=WHERE, window="1 s", how=how)
+    assert message in str(error.value)
