@@ -6,7 +6,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from inspect import Parameter, signature
 from typing import ParamSpec, TypeVar
@@ -17,6 +18,7 @@ __all__ = [
     "InvalidCall",
     "StateMismatch",
     "changed_settings",
+    "extra",
     "renamed",
 ]
 
@@ -85,6 +87,31 @@ back, or begin a new checkpoint
         f"this checkpoint was begun with {before}, and the call now says {now}: put {them} back, "
         "or begin a new checkpoint"
     )
+
+
+@contextmanager
+def extra(name: str, what: str, package: str) -> Iterator[None]:
+    """Import inside the block what an extra of Anabranch brings, or say how to get it.
+
+    `package` is the name that is imported; the absence of any other module is reported as it is.
+
+    Examples
+    --------
+    >>> with extra("emd", "a ground of points", "no_such_package"):
+    ...     import no_such_package
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.AnabranchError: a ground of points needs the package no_such_package: \
+pip install 'anabranch[emd]'
+    """
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != package:
+            raise
+        raise AnabranchError(
+            f"{what} needs the package {package}: pip install 'anabranch[{name}]'"
+        ) from error
 
 
 def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

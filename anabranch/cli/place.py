@@ -292,7 +292,7 @@ def _check_paths(out: Path | None, plot: Path | None) -> None:
         try:
             import matplotlib  # noqa: F401
         except ImportError:
-            problems.append("--plot needs matplotlib: pip install matplotlib")
+            problems.append("--plot needs matplotlib: pip install 'anabranch[plots]'")
     if problems:
         raise InvalidCall("place", problems)
 

@@ -10,7 +10,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from anabranch.errors import AnabranchError, InvalidCall
+from anabranch.errors import InvalidCall, extra
 
 __all__ = ["COLOURS", "PAGE", "Paper", "paper", "plain_number", "pyplot"]
 
@@ -101,12 +101,8 @@ def pyplot() -> Any:
 
 
 def _matplotlib() -> None:
-    try:
+    with extra("plots", "a picture", "matplotlib"):
         import matplotlib
-    except ImportError as error:
-        raise AnabranchError(
-            "a picture needs matplotlib: pip install 'anabranch[plots]', or pip install matplotlib"
-        ) from error
     # Text as outlines looks alike everywhere; a fixed salt makes the same picture the same file.
     matplotlib.rcParams["svg.hashsalt"] = "anabranch"
 

@@ -24,7 +24,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -75,15 +75,18 @@ def freeze_imports() -> None:
 @contextmanager
 def single_threaded() -> Iterator[None]:
     """Keep BLAS to one thread inside the block: a Spark task has one core."""
-    with _controller().limit(limits=1, user_api="blas"):
+    found = _controller()
+    with found.limit(limits=1, user_api="blas") if found is not None else nullcontext():
         yield
 
 
 @functools.cache
 def _controller() -> Any:
     # Looking for the loaded BLAS libraries takes milliseconds, so once per process.
-    from threadpoolctl import ThreadpoolController
-
+    try:
+        from threadpoolctl import ThreadpoolController
+    except ModuleNotFoundError:  # an executor, whose OMP_NUM_THREADS Spark has set
+        return None
     return ThreadpoolController()
 
 

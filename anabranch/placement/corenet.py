@@ -17,8 +17,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.devices.mincut import Network
@@ -78,6 +76,9 @@ class CoreNetwork:
         number = {name: k for k, name in enumerate(self.nodes)}
         ends = [number[a] for a, _, _ in self.links], [number[b] for _, b, _ in self.links]
         size = len(number)
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         joined = coo_array((np.ones(len(ends[0])), ends), shape=(size, size))
         parts: int = connected_components(joined, directed=False)[0]
         return parts == 1 and len(self.links) == size - 1

@@ -14,8 +14,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from anabranch.calls import MISSING
 from anabranch.errors import InvalidCall, renamed
@@ -160,6 +158,9 @@ class Switcher:
 
     def _groups(self, target: np.ndarray) -> np.ndarray:
         """Devices between which a view would move have to switch together."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
         crosses = (self.places != target) & (self.places >= 0) & (target >= 0)
         devices = self.best.graph.devices
         links = coo_array(

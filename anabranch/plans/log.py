@@ -17,7 +17,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from anabranch.errors import StateMismatch, renamed
@@ -186,7 +186,7 @@ class PlanLog:
         if not isinstance(cause, str):
             raise TypeError(f"cause must be a text, got {cause!r}")
         refuse_unloggable(plan)
-        stamp = datetime.now(timezone.utc).strftime("%Y%m%dT%H%M%S%f")
+        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
         form = {"plan": plan.to_dict(), "cause": cause}
         self._write(f"requests/{stamp}-{uuid.uuid4().hex[:8]}.json", form)
 
@@ -379,7 +379,7 @@ def _entry_name(number: int) -> str:
 
 
 def _now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _words(error: Exception) -> str:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import DataType, StringType
 
 from anabranch.spark.frames import by_name
+from anabranch.spark.versions import arrow_type
 
 __all__ = ["Carried", "carry", "carry_problems", "names_of"]
 
@@ -68,7 +68,7 @@ def _can_travel(data_type: DataType) -> bool:
     if "void" in data_type.simpleString() or "variant" in data_type.simpleString():
         return False
     try:
-        to_arrow_type(data_type, timezone="UTC")
+        arrow_type(data_type)
     except Exception:
         return False
     return True

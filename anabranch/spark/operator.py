@@ -24,7 +24,6 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
@@ -39,8 +38,10 @@ from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.log import User, reader
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
+from anabranch.spark.quiet import hush_server, hush_trial
 from anabranch.spark.settings import has_large_types, partitions
 from anabranch.spark.totals import follow
+from anabranch.spark.versions import arrow_schema
 
 __all__ = [
     "CELLS",
@@ -136,6 +137,10 @@ class Processor(StatefulProcessor):
     def __init__(self, job: Job, by_clock: bool = False) -> None:
         self.job = job
         self.by_clock = by_clock
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        hush_trial()  # here, for Spark prints as soon as it has unpickled a processor
+        self.__dict__.update(state)
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._handle = handle
@@ -298,6 +303,7 @@ def over_stream(
     `carries` says that results are no older than the watermark, which may go on through them.
     """
     follow(blocks.sparkSession)
+    hush_server(blocks.sparkSession)
     timing: dict[str, Any] = {"timeMode": "ProcessingTime" if by_clock else "EventTime"}
     if carries and not by_clock:
         timing["eventTimeColumnName"] = "t"
@@ -335,8 +341,7 @@ def over_batch(job: Job, blocks: DataFrame, fields: StructType, now: int = BEGIN
 
 
 def _arrow(fields: StructType, frame: DataFrame) -> pa.Schema:
-    large = has_large_types(frame.sparkSession)
-    return to_arrow_schema(fields, timezone="UTC", prefers_large_types=large)
+    return arrow_schema(fields, has_large_types(frame.sparkSession))
 
 
 def _cells(batch: pa.RecordBatch) -> Iterator[bytes]:

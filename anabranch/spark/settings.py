@@ -16,6 +16,8 @@ from anabranch.flow.hashing import spreads
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan, Routing
 from anabranch.spark.frames import kind_of
+from anabranch.spark.quiet import QUIET
+from anabranch.spark.versions import version_problems
 
 __all__ = ["configure", "has_large_types", "partitions", "room_problems", "setting_problems"]
 
@@ -23,6 +25,7 @@ _LOG = logging.getLogger("anabranch")
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
+_PROGRESS = "spark.ui.showConsoleProgress"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
@@ -32,8 +35,10 @@ def configure(spark: Any, workers: int = 8) -> Any:
 
     Sets the number of shuffle partitions *of every query of the session* to the least number,
     `workers` or a little more, over which workers spread one per task; the RocksDB state store,
-    which Python state needs; and its changelog checkpoints, which make commits cheap. What was set
-    is logged (logger ``anabranch``). A running checkpoint keeps the number of partitions that it
+    which Python state needs; and its changelog checkpoints, which make commits cheap. With a local
+    master it keeps the chatter of Spark's Python workers off the terminal, and on a builder also
+    Spark's progress bars, unless the builder asks for them. What was set is logged (logger
+    ``anabranch``). A running checkpoint keeps the number of partitions that it
     was begun with. With a local master, and unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python``
     says otherwise, Python workers are this interpreter.
 
@@ -67,7 +72,7 @@ def configure(spark: Any, workers: int = 8) -> Any:
         raise InvalidCall("configure", problems)
     workers = int(workers)
     count = next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
-    chosen = {_PARTITIONS: str(count), _PROVIDER: _ROCKSDB, _CHANGELOG: "true"}
+    chosen = {_PARTITIONS: str(count), _PROVIDER: _ROCKSDB, _CHANGELOG: "true", QUIET: "true"}
     for name, value in chosen.items():
         if is_builder:
             spark.config(name, value)
@@ -95,8 +100,10 @@ def _use_this_python(spark: SparkSession) -> None:
 
 
 def _start_this_python(builder: Any) -> None:
-    """The same for a session that is yet to be started, which asks the environment."""
+    """The same for a session that is yet to be started, which asks the environment; no bars."""
     options = getattr(builder, "_options", {})
+    if _PROGRESS not in options:
+        builder.config(_PROGRESS, "false")
     local = str(options.get("spark.master", "local")).startswith("local")
     if local and "spark.pyspark.python" not in options and "spark.remote" not in options:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -125,6 +132,8 @@ def room_problems(spark: SparkSession, plan: Any) -> list[str]:
 
 def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:
     """What stands in the way of running an operator on this session."""
+    if found := version_problems():
+        return found
     count = partitions(spark)
     if streaming and not spreads(count):
         warnings.warn(
@@ -133,8 +142,8 @@ def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:
             "there are cores",
             stacklevel=5,
         )
-    if streaming and (found := spark.conf.get(_PROVIDER, "")) != _ROCKSDB:
-        short = (found or "unset").rsplit(".", 1)[-1]
+    if streaming and (provider := spark.conf.get(_PROVIDER, "")) != _ROCKSDB:
+        short = (provider or "unset").rsplit(".", 1)[-1]
         return [
             f"{_PROVIDER} is {short}, but Python state needs RocksDBStateStoreProvider: call "
             "ab.configure(spark, workers=8) once after making the session"

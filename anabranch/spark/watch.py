@@ -8,12 +8,14 @@ import time
 from types import FrameType
 from typing import Any
 
-from rich.console import Console
-from rich.live import Live
+from anabranch.errors import InvalidCall, extra, renamed
 
-from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.watch_assembly import AssemblyTable, assembles
-from anabranch.spark.watch_batches import BatchTable
+with extra("cli", "ab.watch", "rich"):
+    from rich.console import Console
+    from rich.live import Live
+
+    from anabranch.spark.watch_assembly import AssemblyTable, assembles
+    from anabranch.spark.watch_batches import BatchTable
 
 __all__ = ["Interrupt", "watch"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from datetime import date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -144,7 +144,7 @@ def test_batches_of_a_new_checkpoint_are_refused(tmp_path: Path) -> None:
 NAMES = [
     date(2024, 5, 1),
     datetime(2024, 5, 1, 12, 0, 0, 7),
-    datetime(2024, 5, 1, tzinfo=timezone.utc),
+    datetime(2024, 5, 1, tzinfo=UTC),
     timedelta(days=-1, microseconds=3),
     Decimal("1.50"),
     b"\x00\xff",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, timezone
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
@@ -14,7 +14,7 @@ import anabranch as ab
 from anabranch.flow.arguments import null_elements, plain
 from anabranch.testing import InProcess
 
-STAMP = datetime(2024, 5, 1, tzinfo=timezone.utc)
+STAMP = datetime(2024, 5, 1, tzinfo=UTC)
 BIG = 1_700_000_000_000_000_000
 FORMS: dict[str, tuple[Any, list[Any], str]] = {
     "bigint": (pa.int64(), [BIG, BIG + 1, 3], "int64"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,7 @@ TYPES = {
 SCHEMA = pa.schema(list(TYPES.items()))
 GOOD = {
     "id": 1,
-    "ts": datetime(2024, 5, 1, tzinfo=timezone.utc),
+    "ts": datetime(2024, 5, 1, tzinfo=UTC),
     "v": [1.0, 2.0],
     "w": [1.0, 2.0],
     "x": 0.5,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 from anabranch.correlation.emd.filters import read_filters
@@ -104,6 +105,11 @@ the bins or a matrix of distances, got 'ring'
         wrong.append(f"normalize must be 'mass' or None, got {normalize!r}")
     if not (isinstance(scores, str) and scores in ("bound", "exact")):
         wrong.append(f"scores must be 'bound' or 'exact', got {scores!r}")
+    if not wrong and found.kind in ("points", "matrix") and find_spec("ot") is None:
+        wrong.append(
+            "a ground of positions or distances needs the package POT, here and on the executors: "
+            "pip install 'anabranch[emd]'"
+        )
     if wrong:
         raise InvalidCall("emd", wrong)
     bins = found.bins if dim is None else dim

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.correlation.emd.bounds import compact
+from anabranch.errors import extra
 
 __all__ = ["Solution", "solve"]
 
@@ -60,7 +61,8 @@ def solve(p: np.ndarray, q: np.ndarray, costs: np.ndarray) -> Solution:
     """
     global _entry
     if _entry is None:
-        from ot.lp.emd_wrap import emd_c
+        with extra("emd", "the Earth Mover's Distance of points or a matrix", "ot"):
+            from ot.lp.emd_wrap import emd_c
 
         _entry = emd_c
     _, a, targets, b, matrix = compact(p, q, costs)

@@ -14,16 +14,16 @@ usually nothing, goes to HiGHS as an integer program.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.optimize import LinearConstraint, linprog
-from scipy.sparse import coo_array, csr_array
-from scipy.sparse.csgraph import connected_components
 
 from anabranch.flow.process import njit
 from anabranch.placement.conflicts.trees import Conflicts, cover_trees
 from anabranch.placement.devices.program import solve_binary
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_array
 
 __all__ = ["Cover", "Ladder", "ladders", "levelled_cover"]
 
@@ -99,6 +99,9 @@ def levelled_cover(ladder: Ladder, a: np.ndarray, b: np.ndarray, time_limit: flo
     units = len(ladder.offsets) - 1
     owner = np.repeat(np.arange(units), np.diff(ladder.offsets))
     ends = owner[a], owner[b]
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     links = coo_array((np.ones(len(a)), ends), shape=(units, units))
     count, component = connected_components(links, directed=False)
     edges = np.bincount(component[ends[0]], minlength=count)
@@ -155,6 +158,8 @@ def _choices(ladder: Ladder, owner: np.ndarray, a: np.ndarray, b: np.ndarray) ->
     rows = np.concatenate([row[: len(a)], row[: len(a)], row[len(a) :], row[len(a) :]])
     columns = np.concatenate([a, b, inner - 1, inner])
     values = np.concatenate([np.ones(2 * len(a) + len(inner)), -np.ones(len(inner))])
+    from scipy.sparse import coo_array, csr_array
+
     matrix = csr_array(coo_array((values, (rows, columns)), shape=(len(row), len(owner))))
     return _Choices(step, matrix, np.concatenate([np.ones(len(a)), np.zeros(len(inner))]))
 
@@ -168,6 +173,8 @@ def _kernel(
     count: int,
     time_limit: float,
 ) -> _Kernel:
+    from scipy.optimize import LinearConstraint
+
     choices = _choices(ladder, owner, a, b)
     reached = _relaxation(choices)
     half = np.flatnonzero((reached > 0) & (reached < 1))
@@ -204,6 +211,8 @@ def _relaxation(choices: _Choices) -> np.ndarray:
     """An optimal vertex of the linear program: every entry is 0, 1 or one half."""
     used = np.unique(choices.matrix.indices)
     scale = 1.0 / max(float(choices.step.max()), 1e-300)
+    from scipy.optimize import linprog
+
     solved = linprog(
         choices.step[used] * scale,
         A_ub=-choices.matrix[:, used],
@@ -223,6 +232,8 @@ def _connected(part: _Choices, entries: np.ndarray) -> list[np.ndarray]:
     """Entries that conditions tie together, group by group."""
     if not len(entries):
         return []
+    from scipy.sparse.csgraph import connected_components
+
     _, label = connected_components(abs(part.matrix).T @ abs(part.matrix), directed=False)
     order = np.argsort(label, kind="stable")
     return np.split(entries[order], np.flatnonzero(np.diff(label[order])) + 1)

@@ -11,8 +11,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from anabranch.flow.process import njit
 from anabranch.placement.conflicts.cover import ladders, levelled_cover
@@ -118,6 +116,9 @@ def _kept_rows(graph: ViewGraph, sources: np.ndarray, threshold: np.ndarray) -> 
 
 def _groups(graph: ViewGraph, local: LocalOptima, contested: np.ndarray) -> list[np.ndarray]:
     """Devices whose conflicts have to be resolved together."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
+
     rows = graph.rows_of(contested)
     inputs = graph.inputs[rows]
     keeps = np.zeros(len(rows), bool)

@@ -9,15 +9,16 @@ reached says how far off it can be.
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import coo_array
 
 from anabranch.placement.cost import link_costs, rate_steps
 from anabranch.placement.devices.candidates import Seats, pinned_seats, seat_externals
 from anabranch.placement.graph import CLOUD, FREE, ViewGraph
+
+if TYPE_CHECKING:
+    from scipy.optimize import LinearConstraint
 
 __all__ = ["Solution", "seat_program", "solve_binary"]
 
@@ -87,6 +88,9 @@ class _Program:
 
     def solve(self, time_limit: float) -> tuple[np.ndarray | None, float, bool]:
         row, column, value = (np.concatenate(part) for part in zip(*self.parts, strict=True))
+        from scipy.optimize import LinearConstraint
+        from scipy.sparse import coo_array
+
         matrix = coo_array((value, (row, column)), shape=(self.rows, self.columns)).tocsr()
         limits = LinearConstraint(matrix, np.concatenate(self.low), np.inf)
         return solve_binary(np.concatenate(self.cost), limits, self.binary, time_limit)
@@ -201,6 +205,8 @@ def solve_binary(
     upper[:binary] = 1
     integrality = np.zeros(len(cost))
     integrality[:binary] = 1
+    from scipy.optimize import Bounds, milp
+
     found = milp(
         cost * scale,
         constraints=constraint,

@@ -34,7 +34,7 @@ __all__ = [
 CHANNELS = ("North", "South")
 DIMENSIONS = 64
 SECOND = 1_000_000
-BEGIN = int(dt.datetime(2025, 1, 6, 6, tzinfo=dt.timezone.utc).timestamp()) * SECOND
+BEGIN = int(dt.datetime(2025, 1, 6, 6, tzinfo=dt.UTC).timestamp()) * SECOND
 # Out of every five planted stories one is told too far apart and one is too unlike.
 _TRAP_EVERY = 5
 _STRAGGLERS = 0.001

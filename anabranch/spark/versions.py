@@ -1,0 +1,69 @@
+"""All that differs between the Spark versions that Anabranch runs on: 4.1 to 4.3.
+
+Nothing else asks which version there is. Where a difference can be seen in Spark itself, it is
+looked for there: vendors take changes from later versions into earlier ones.
+"""
+
+from __future__ import annotations
+
+from inspect import signature
+from typing import Any
+
+import pyarrow as pa
+from pyspark import __version__
+from pyspark.sql.pandas import types
+from pyspark.sql.types import DataType, StructType
+
+__all__ = ["MINIMUM", "arrow_schema", "arrow_type", "version_problems"]
+
+MINIMUM = (4, 1)
+"""The oldest version that is tested."""
+
+# Spark 4.1 knows no time zone here and always writes UTC, which is what later ones are told.
+_ZONE: dict[str, Any] = (
+    {"timezone": "UTC"} if "timezone" in signature(types.to_arrow_schema).parameters else {}
+)
+
+
+def arrow_schema(fields: StructType, large: bool) -> pa.Schema:
+    """The Arrow schema in which Spark hands these columns to Python and takes them back.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import StringType, TimestampType
+    >>> fields = StructType().add("ts", TimestampType()).add("name", StringType())
+    >>> [str(field.type) for field in arrow_schema(fields, large=False)]
+    ['timestamp[us, tz=UTC]', 'string']
+    """
+    return types.to_arrow_schema(fields, prefers_large_types=large, **_ZONE)
+
+
+def arrow_type(data_type: DataType) -> pa.DataType:
+    """The Arrow type in which Spark hands a column to Python.
+
+    Examples
+    --------
+    >>> from pyspark.sql.types import LongType
+    >>> arrow_type(LongType())
+    DataType(int64)
+    """
+    return types.to_arrow_type(data_type, **_ZONE)
+
+
+def version_problems(found: str = __version__) -> list[str]:
+    """What to say of a Spark that is too old, or newer than any that exists today.
+
+    Examples
+    --------
+    >>> version_problems("4.1.4"), version_problems("4.2.0.dev1")
+    ([], [])
+    >>> version_problems("4.0.2")
+    ["Spark is 4.0.2, and Anabranch needs 4.1 or newer, below 5: pip install 'pyspark>=4.1,<5'"]
+    """
+    numbers = tuple(int(part) for part in found.split(".")[:2])
+    if MINIMUM <= numbers < (5,):
+        return []
+    return [
+        f"Spark is {found}, and Anabranch needs {MINIMUM[0]}.{MINIMUM[1]} or newer, below 5: "
+        "pip install 'pyspark>=4.1,<5'"
+    ]

@@ -1,0 +1,141 @@
+"""Run the compatibility suite on every Spark version, and write down what was run.
+
+Makes an environment per version under ``.compat`` (kept from run to run), runs ``tests/compat`` in
+each, and writes the table of docs/compatibility.md. ``python scripts/compat.py 4.1`` runs one
+version and leaves the rows of the others as they are.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/compatibility.md"
+SUITE = "tests/compat"
+VERSIONS = ("4.1", "4.2", "4.3")
+# Spark 4.1 leaves sockets of its own to the garbage collector; that is not for this suite to judge.
+LENIENT = (
+    "-Wdefault::ResourceWarning",
+    "-Wdefault::pytest.PytestUnraisableExceptionWarning",
+)
+HEADINGS = ("Spark", "Python", "Java", "pandas", "pyarrow", "numpy", "numba", "passed", "day")
+PACKAGES = ("pyspark", "pandas", "pyarrow", "numpy", "numba")
+PRINT = f"""
+import json, platform, importlib.metadata as m
+print(json.dumps([platform.python_version(), *[m.version(p) for p in {PACKAGES!r}]]))
+"""
+
+
+def environment(version: str) -> Path:
+    """The Python of an environment with the newest patch of a Spark version."""
+    folder = ROOT / ".compat" / f"spark-{version}"
+    python = folder / "bin/python"
+    wanted = (ROOT / "pyproject.toml").read_text() + (ROOT / "constraints.txt").read_text()
+    stamp = folder / ".ready"
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    folder.parent.mkdir(exist_ok=True)
+    if not python.exists():
+        subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pins = [
+        line
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if not re.match(r"(pyspark|py4j)==", line)
+    ]
+    limits = folder / "constraints.txt"
+    limits.write_text("\n".join(pins) + "\n")
+    print(f"Spark {version}: installing into {folder.relative_to(ROOT)} ...", flush=True)
+    install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    spark = f"pyspark[sql,connect]=={version}.*"
+    own = f"{ROOT}[emd,cli,connect]"
+    tests = ["pytest>=8", "hypothesis>=6.100"]
+    subprocess.run([*install, "--upgrade", "-c", limits, spark, *tests, "-e", own], check=True)
+    stamp.write_text(wanted)
+    return python
+
+
+def java() -> str:
+    """The version of the Java that Spark starts here."""
+    home = os.environ.get("JAVA_HOME")
+    command = f"{home}/bin/java" if home else "java"
+    said = subprocess.run([command, "-version"], capture_output=True, text=True, check=True).stderr
+    found = re.search(r'version "([^"]+)"', said)
+    return found.group(1) if found else "unknown"
+
+
+def run(version: str) -> tuple[bool, list[str]]:
+    """Whether the suite passes on a version, and the row of the table."""
+    python = environment(version)
+    began = time.monotonic()
+    made = subprocess.run(
+        [python, "-m", "pytest", SUITE, "-m", "slow", "-p", "no:cacheprovider", "-rfE", *LENIENT],
+        cwd=ROOT,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "PYSPARK_PYTHON": str(python),
+            "PYSPARK_DRIVER_PYTHON": str(python),
+            "SPARK_HOME": "",
+        },
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    print(made.stdout[-6000:])
+    words = dict(
+        (word, number) for number, word in re.findall(r"(\d+) (passed|failed|error)", made.stdout)
+    )
+    passed, failed = (
+        int(words.get("passed", 0)),
+        int(words.get("failed", 0)) + int(words.get("error", 0)),
+    )
+    whole = made.returncode == 0 and passed > 0
+    shown = f"{passed} of {passed + failed}"
+    said = subprocess.run([python, "-c", PRINT], capture_output=True, text=True, check=True)
+    ours, spark, *packages = json.loads(said.stdout)
+    day = datetime.now(UTC).date().isoformat()
+    print(f"Spark {spark}: {shown} in {time.monotonic() - began:.0f} s", flush=True)
+    return whole, [spark, ours, java(), *packages, shown, day]
+
+
+def write(rows: dict[str, list[str]]) -> None:
+    """Put the rows into the page, in place of those of the same Spark version."""
+    text = PAGE.read_text()
+    begin, end = "<!-- made by make compat -->\n", "<!-- end -->"
+    head, _, rest = text.partition(begin)
+    table, _, tail = rest.partition(end)
+    kept = {
+        ".".join(cells[0].split(".")[:2]): cells
+        for line in table.splitlines()[2:]
+        if len(cells := [cell.strip() for cell in line.strip("|").split("|")]) == len(HEADINGS)
+    }
+    lines = [HEADINGS, ["---"] * len(HEADINGS), *(v for _, v in sorted((kept | rows).items()))]
+    made = "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    PAGE.write_text(f"{head}{begin}{made}{end}{tail}")
+
+
+def main() -> int:
+    """Run the versions that are asked for, all by default."""
+    asked = sys.argv[1:] or list(VERSIONS)
+    unknown = [version for version in asked if version not in VERSIONS]
+    if unknown:
+        print(f"there is no Spark {', '.join(unknown)} here; there is {', '.join(VERSIONS)}")
+        return 2
+    failed = []
+    for version in asked:
+        whole, row = run(version)
+        write({version: row})
+        failed += [] if whole else [version]
+    if failed:
+        print(f"the suite fails on Spark {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,176 @@
+"""Every verb on the Spark that is installed, as stream, as batch, across a restart, by Connect.
+
+`make compat` runs this file once for each Spark version. The answers are those of the twins, so
+they are the same on all of them.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from tests.correlation import twin
+from tests.spark import emd_driver, nearest_feed
+from tests.spark.driver import LATE, SPANS, score
+from tests.spark.events import CALL, alike, collected, events, expected
+from tests.spark.feeds import SECOND, Feed, agree, found, scripted
+from tests.spark.processes import driver
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
+
+JOIN = {"where": ab.cosine("v") >= 0.6, "window": ("3 seconds", "2 seconds")}
+SHAPE = {"key": ["page", "client"], "keep": ["service", "ms"], "response": "ms"}
+COUNTED = ab.close.count(3, "2500 ms")
+LEARNED = ab.close.learned("300 ms", risk=0.4, after=4, remember="900 ms")
+
+
+def restarted(feed: Feed, script: list[Any], result: Any) -> Any:
+    """Run a query over the first files, and again from its checkpoint over all of them."""
+    half = len(script) // 2
+    idle, feed.idle = feed.idle, False  # a batch without rows in between would be one too many
+    feed.run(result(feed.add(script[:half])))
+    feed.idle = idle
+    return feed.run(result(feed.add(script[half:])))
+
+
+def test_correlate(spark: Any, tmp_path: Path) -> None:
+    script = scripted(4, rows=(10, 12), seed=5)
+    feed = Feed(tmp_path)
+
+    def result(feed: Feed) -> Any:
+        call = {**JOIN, "plan": ab.grid(1, 2), "keep": (["name"], [])}
+        return ab.correlate(*feed.streams(spark), **call, watermark="3 seconds")
+
+    query = restarted(feed, script, result)
+    agree(found(feed.output(spark)), twin.pairs_in_time(script, SPANS, score, LATE))
+    assert ab.metrics(query)["total"]["rows_in"] == 2 * 22
+    batch = ab.correlate(*feed.tables(spark), **JOIN, plan=ab.broadcast(2))
+    sides = [[row for rows in script for row in rows[side]] for side in (0, 1)]
+    agree(found(batch), twin.pairs(*sides, SPANS, score))
+
+
+def test_emd(spark: Any, tmp_path: Path) -> None:
+    script = emd_driver.batches(4, rows=10, seed=8)
+    feed = Feed(tmp_path, (emd_driver.SCHEMA, emd_driver.SCHEMA))
+    where = ab.emd("h", scores="exact") <= emd_driver.THRESHOLD
+    call = {"where": where, "window": ("3 seconds", "2 seconds"), "plan": ab.ranges(2)}
+
+    def rounded(frame: Any) -> dict[Any, float]:
+        return {pair: round(value, 9) for pair, value in found(frame).items()}
+
+    restarted(
+        feed,
+        script,
+        lambda feed: ab.correlate(*feed.streams(spark), **call, watermark="3 seconds"),
+    )
+    want = twin.pairs_in_time(script, SPANS, emd_driver.score, LATE)
+    agree(rounded(feed.output(spark)), want)
+    sides = [[row for rows in script for row in rows[side]] for side in (0, 1)]
+    everything = twin.pairs(*sides, SPANS, emd_driver.score)
+    agree(rounded(ab.correlate(*feed.tables(spark), **call)), everything)
+
+
+def test_nearest_and_top(spark: Any, tmp_path: Path) -> None:
+    asked = nearest_feed.fixed_queries()
+    objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
+    script = [([], made) for made in objects]
+    feed = Feed(tmp_path, (nearest_feed.OP, nearest_feed.OBJECT), idle=True)
+
+    def result(feed: Feed) -> Any:
+        queries = nearest_feed.query_frame(spark, asked)
+        call = {"by": "v", "watermark": "3 seconds", "plan": ab.broadcast(2)}
+        return ab.nearest(feed.streams(spark)[1], queries, **call)
+
+    restarted(feed, script, result)
+    want = nearest_feed.want(objects, asked)
+    assert nearest_feed.got(feed.output(spark)) == want
+    table = feed.tables(spark)[1]
+    queries = nearest_feed.query_frame(spark, asked)
+    hits = ab.nearest(table, queries, by="v", plan=ab.broadcast(2))
+    assert [hit for hit in nearest_feed.got(hits) if hit[1] < 10**9] == want
+    lists = ab.nearest(table, queries, by="v", output="top", plan=ab.broadcast(2))
+    assert 0 < ab.top(lists).count() <= sum(query["k"] for query in asked)
+
+
+def test_assemble_and_compliance(spark: Any, tmp_path: Path) -> None:
+    script = events(4, rows=20, seed=3)
+    feed = Feed(tmp_path, (CALL, CALL), idle=True)
+    restarted(
+        feed,
+        script,
+        lambda feed: ab.assemble(feed.streams(spark), **SHAPE, close=LEARNED, watermark="1 second"),
+    )
+    alike(collected(feed.output(spark)), expected(spark, script, LEARNED, SECOND))
+    instances = ab.assemble(feed.tables(spark), **SHAPE, close=COUNTED)
+    alike(collected(instances), expected(spark, script, COUNTED, 0, flush=True))
+    verdicts = ab.sla(instances, "2 seconds", service="page").collect()
+    assert len(verdicts) == len({row["page"] for row in instances.collect()})
+    assert ab.rank_services(instances, "2 seconds", service="page").count() == len(verdicts)
+    made = ab.fit_windows(feed.tables(spark)[0], key=["page", "client"], settle="3 seconds")
+    assert made.instances > 0
+
+
+def test_place(spark: Any) -> None:
+    rows = [("news", "p", 9.0, 1.0), ("p", "q", 5.0, 1.0)]
+    frame = spark.createDataFrame(rows, "a string, b string, rate_a double, rate_b double")
+    call = {"upload_cost": 1.0, "download_cost": 1.0}
+    placed = ab.place_pairs(frame, {"news": "cloud"}, **call).orderBy("a").collect()
+    assert [row["location"] for row in placed] == ["cloud", "p"]
+    inputs = spark.createDataFrame(
+        [("v", "s", 3.0), ("v", "t", 1.0)], "view string, input string, rate double"
+    )
+    assert ab.place(inputs, {"s": "phone", "t": "watch"}).optimal
+
+
+def test_times_and_types_come_out_as_they_went_in(spark: Any) -> None:
+    """Kept columns of the types that Spark versions hand to Python in different ways."""
+    noon = datetime(2024, 3, 31, 12, 0, 0, 123456)
+    kinds = "id long, ts timestamp, x long, n timestamp_ntz, s string, d decimal(20,5), b binary"
+    rows = [
+        (1, noon, 1, noon, "é", None, b"\0"),
+        (2, noon + timedelta(seconds=1), 1, noon, "", None, b""),
+    ]
+    frame = spark.createDataFrame(rows, kinds)
+    pairs = ab.correlate(
+        frame, frame, where=ab.within("x", 0), window="2 seconds", keep=(["n", "s", "d", "b"], [])
+    )
+    got = {(row["left_id"], row["right_id"]): row for row in pairs.collect()}
+    assert len(got) == 4
+    first = got[1, 2]
+    assert (first["left_ts"], first["left_n"]) == (noon, noon)
+    assert (first["left_s"], bytes(first["left_b"]), first["left_d"]) == ("é", b"\0", None)
+
+
+def test_connect(spark: Any, tmp_path: Path) -> None:
+    """`correlate` as stream and batch, then the other streaming verbs, through a server."""
+    folder = tmp_path / "correlate"
+    folder.mkdir()
+    script = scripted(3, rows=(10, 10), seed=14)
+    feed = Feed(folder).add(script)
+    with driver(folder, "--remote", "local[2]", "--batch") as run:
+        assert run.finish()["total"]["rows_in"] == 60
+    agree(found(feed.output(spark)), twin.pairs_in_time(script, SPANS, score, LATE))
+    sides = [[row for rows in script for row in rows[side]] for side in (0, 1)]
+    agree(found(feed.output(spark, "batch")), twin.pairs(*sides, SPANS, score))
+
+
+def test_connect_nearest_and_assemble(spark: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "nearest"
+    folder.mkdir()
+    objects = [*nearest_feed.objects_in_batches(2, seed=7), [nearest_feed.closing()]]
+    feed = nearest_feed.feed_of(folder, objects)
+    with driver(folder, "--remote", "local[2]", "--nearest") as run:
+        run.finish()
+    want = nearest_feed.want(objects, nearest_feed.fixed_queries())
+    assert nearest_feed.got(feed.output(spark)) == want
+    folder = tmp_path / "assemble"
+    folder.mkdir()
+    script = events(3, rows=20, seed=3)
+    feed = Feed(folder, (CALL, CALL), idle=True).add(script)
+    with driver(folder, "--remote", "local[2]", "--assemble") as run:
+        run.finish()
+    alike(collected(feed.output(spark)), expected(spark, script, LEARNED, SECOND))
