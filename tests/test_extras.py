@@ -48,7 +48,7 @@ def test_an_executor_needs_nothing_of_the_drivers() -> None:
 
 
 MISSING = {
-    "ot": ("import anabranch as ab; ab.emd('h', ground=[[0, 0], [1, 1]])", "emd"),
+    "ot": ("import anabranch as ab; ab.emd('h', ground=[[0, 0], [0, 1], [1, 0]])", "emd"),
     "typer": ("from anabranch.cli import run; run()", "cli"),
     "rich": ("import anabranch as ab; ab.watch", "cli"),
     "matplotlib": ("from anabranch.flow.pictures import pyplot; pyplot()", "plots"),

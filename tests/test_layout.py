@@ -26,7 +26,7 @@ ALLOWED = {
     **{verb: BASE | {"plans", "predicates"} for verb in VERBS},
     "testing": BASE | VERBS | {"plans", "predicates"},
     "spark": BASE | VERBS | {"plans", "predicates"},
-    "cli": BASE | VERBS | {"plans", "predicates", "spark"},
+    "cli": BASE | VERBS | {"plans", "predicates", "spark", "testing"},
     "__init__": set(),  # loads public names from one table, when they are asked for
 }
 

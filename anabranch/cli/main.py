@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from anabranch import __version__
-from anabranch.cli import place
+from anabranch.cli import doctor, place, warm
 from anabranch.errors import AnabranchError
 
 __all__ = ["main"]
@@ -129,6 +129,8 @@ def tell_story(
 
 
 place.register(app)
+doctor.register(app)
+warm.register(app)
 
 
 def main() -> None:

@@ -28,11 +28,14 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["freeze_imports", "njit", "single_threaded"]
+__all__ = ["KERNELS", "cache_folder", "freeze_imports", "njit", "single_threaded"]
 
 _PACKAGE = Path(__file__).parents[1]
 _LOCK = threading.Lock()  # numba's setting below is one for the whole process
 _UNUSED_SECONDS = 30 * 86_400
+
+KERNELS: list[Any] = []
+"""Every function of this process that numba compiles, whether it has done so or not."""
 
 
 def njit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
@@ -55,14 +58,24 @@ def njit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
 
     folder = _folder(function.__code__.co_filename)
     if folder is None:
-        return numba.njit(**options)(function)
+        return _kept(numba.njit(**options)(function))
     config: Any = numba.config
     with _LOCK:
         before, config.CACHE_DIR = config.CACHE_DIR, folder
         try:
-            return numba.njit(cache=True, **options)(function)
+            return _kept(numba.njit(cache=True, **options)(function))
         finally:
             config.CACHE_DIR = before
+
+
+def _kept(kernel: Any) -> Any:
+    KERNELS.append(kernel)
+    return kernel
+
+
+def cache_folder() -> Path | None:
+    """Where this process keeps compiled code; None if no folder for it can be written."""
+    return _root()
 
 
 @functools.cache

@@ -1,0 +1,49 @@
+"""``anabranch warm``: compile ahead, so that no task has to."""
+
+from __future__ import annotations
+
+import time
+from typing import Annotated
+
+import typer
+
+__all__ = ["register"]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(warm)
+
+
+def warm(
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False,
+) -> None:
+    """Compile all kernels ahead and keep the code, for example while an image is built.
+
+    Runs every verb over a few rows in this process, without Spark. The code is kept in
+    `NUMBA_CACHE_DIR`, else beside the package; it holds for this Python, numba and kind of CPU.
+
+    Exit code: 0 if everything is compiled and kept, 1 if no folder for it can be written.
+    """
+    from anabranch.flow.process import KERNELS, cache_folder
+    from anabranch.testing.rehearsal import rehearse
+
+    folder = cache_folder()
+    if folder is None:
+        typer.echo(
+            "compiled code cannot be kept: neither the package's folder nor the user's cache or "
+            "temporary folder can be written; set NUMBA_CACHE_DIR to one that can",
+            err=True,
+        )
+        raise typer.Exit(1)
+    began = time.perf_counter()
+    for name in rehearse():
+        if not quiet:
+            typer.echo(f"{time.perf_counter() - began:6.1f} s  {name}")
+    used = [kernel for kernel in KERNELS if kernel.signatures]
+    made = sum(sum(kernel.stats.cache_misses.values()) for kernel in used)
+    found = sum(sum(kernel.stats.cache_hits.values()) for kernel in used)
+    typer.echo(
+        f"{len(used)} of {len(KERNELS)} kernels are compiled: {made} forms now, {found} before; "
+        f"in {folder}"
+    )
