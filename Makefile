@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow laws bench pictures cast words clean
+.PHONY: help setup demo test check slow laws compat wheel docs bench pictures cast words clean
 
 help:
 	@echo "make demo    set up and watch two streams being correlated"
@@ -15,6 +15,9 @@ help:
 	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
+	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
+	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
+	@echo "make docs    the documentation as a site, with the API reference, under site/"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
 	@echo "make pictures  the pictures of the documentation; make cast: that of the demo"
 	@echo "make words   length of sentences and words to avoid in the documentation"
@@ -24,8 +27,8 @@ setup: $(VENV)/.ready
 	@sh scripts/ensure-java.sh
 
 $(VENV)/.ready: pyproject.toml constraints.txt
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-		{ echo "anabranch needs Python 3.10 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "anabranch needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Try: make PYTHON=python3.12 $(MAKECMDGOALS)"; exit 1; }
 	@$(PYTHON) -m venv $(VENV) || \
 		{ echo "could not make a virtual environment; on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
 	@echo "installing dependencies into $(VENV) (a minute or two, once) ..."
@@ -56,6 +59,21 @@ slow: setup
 laws: setup
 	ANABRANCH_PROFILE=laws $(PYTEST) -m "hypothesis and not slow"
 
+compat: setup
+	$(BIN)/python scripts/compat.py $(SPARK)
+
+wheel: setup
+	$(BIN)/python -m pytest tests/test_wheel.py
+
+# In an environment of its own: nothing of it is needed to run, test or install Anabranch.
+docs: .docs/.ready
+	.docs/bin/python scripts/site.py
+
+.docs/.ready: pyproject.toml
+	@$(PYTHON) -m venv .docs
+	@.docs/bin/pip install --quiet --disable-pip-version-check $(shell $(PYTHON) -c 'import tomllib; print(*["\"%s\"" % p for p in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"]])')
+	@touch $@
+
 bench: setup
 	$(BIN)/python -m benchmarks.correlate
 	$(BIN)/python -m benchmarks.place
@@ -77,5 +95,5 @@ words: setup
 	$(BIN)/python scripts/sentences.py
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .compat .docs site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

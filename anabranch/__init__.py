@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from anabranch.spark.top import top
     from anabranch.spark.watch import watch
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     # set up

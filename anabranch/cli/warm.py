@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -40,10 +41,11 @@ def warm(
     for name in rehearse():
         if not quiet:
             typer.echo(f"{time.perf_counter() - began:6.1f} s  {name}")
-    used = [kernel for kernel in KERNELS if kernel.signatures]
-    made = sum(sum(kernel.stats.cache_misses.values()) for kernel in used)
-    found = sum(sum(kernel.stats.cache_hits.values()) for kernel in used)
+    made = sum(sum(kernel.stats.cache_misses.values()) for kernel in KERNELS)
+    places = {Path(kernel.stats.cache_path) for kernel in KERNELS if kernel.stats.cache_path}
+    kernels = sum(len(list(place.glob("*.nbi"))) for place in places)
+    forms = sum(len(list(place.glob("*.nbc"))) for place in places)
     typer.echo(
-        f"{len(used)} of {len(KERNELS)} kernels are compiled: {made} forms now, {found} before; "
-        f"in {folder}"
+        f"{kernels} of {len(KERNELS)} kernels are compiled, in {forms} forms, {made} of them now; "
+        f"they are kept in {folder}"
     )

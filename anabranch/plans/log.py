@@ -71,15 +71,23 @@ class Entry:
 
     @classmethod
     def from_dict(cls, form: Mapping[str, Any]) -> Entry:
-        """The entry that `to_dict` wrote."""
+        """The entry that `to_dict` wrote; whoever else wrote it, its fields are what they are."""
+        live, marks = form["live"], {int(epoch): mark for epoch, mark in form["marks"].items()}
+        numbers = {"number": form["number"], "epoch": form["epoch"], "first": form["first"]}
+        numbers |= {"live": live, "marks": list(marks.values())}
+        for name, found in numbers.items():
+            if not all(type(one) is int for one in (found if isinstance(found, list) else [found])):
+                raise ValueError(f"{name} must be whole numbers, got {found!r}")
+        if not isinstance(live, list) or form["epoch"] not in live:
+            raise ValueError(f"live must be a list that holds {form['epoch']}, got {live!r}")
         return cls(
             form["number"],
             form["epoch"],
             plan_from_dict(form["plan"]),
             form["first"],
-            tuple(form["live"]),
+            tuple(live),
             form["cause"],
-            {int(epoch): mark for epoch, mark in form["marks"].items()},
+            marks,
             form["written"],
         )
 

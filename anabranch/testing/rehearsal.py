@@ -56,9 +56,9 @@ def rehearse() -> Iterator[str]:
             yield name
 
 
-def _table(step: int, real: pa.DataType, rows: int = 24) -> pa.Table:
+def _table(step: int, real: pa.DataType, side: int = 0, rows: int = 24) -> pa.Table:
     """Rows of a second, with a column for every measure."""
-    random = np.random.default_rng(step)
+    random = np.random.default_rng([step, side])
     ids = np.arange(rows) + 1000 * step
     counts = random.integers(1, 9, (rows, _BINS)).astype(float)
     return pa.table(
@@ -111,7 +111,7 @@ def _correlate(real: pa.DataType) -> None:
             first.schema, first.schema, 2, True, window="3 seconds", watermark="1 second", **call
         )
         for step in range(5):
-            run.step(_table(step, real), _table(step + 50, real))
+            run.step(_table(step, real), _table(step, real, side=1))
 
 
 _PLANS = (grid(2, 2), broadcast(2, weights=[1, 3]), segments(2, "2 seconds"))
@@ -131,7 +131,8 @@ def _nearest(real: pa.DataType) -> None:
     for measure in (euclidean("v"), manhattan("v"), cosine("v")):
         _search(real, {"by": measure})
     for method in METHODS[1:]:
-        _search(real, {"by": "v", "method": method, "error": 0.1})
+        error = {"error": 0.1} if method == "probabilistic" else {}
+        _search(real, {"by": "v", "method": method, **error}, rows=5)
     _search(real, {"by": "v", "output": "top"})
     _search(real, {"by": "v"}, rows=5)
     with tempfile.TemporaryDirectory() as control:
@@ -145,8 +146,6 @@ def _search(
     things = {"id": "bigint", "ts": "timestamp", "v": kind}
     asked = {"query_id": "bigint", "v": "array<double>", "k": "bigint"}
     asked |= {"rows": "bigint"} if rows else {"window": "interval day to second"}
-    if options.get("method", "exact") not in ("probabilistic", "relaxed"):
-        options = {name: value for name, value in options.items() if name != "error"}
     call, problems = plan_nearest(things, asked, watermark="1 second", streaming=True, **options)
     if call is None:
         raise InvalidCall("nearest", problems)
@@ -271,7 +270,13 @@ def _place() -> None:
     for down in (1.0, 0.05):
         place(views, sources, 1.0, down)
         place(views[:-2], {name: name for name in sources}, 1.0, down)
-        place(views[:-2], sources, 1.0, down, capacity=8.0)
+        place(
+            views[:-2],
+            sources,
+            1.0,
+            down,
+            capacity=dict.fromkeys(("d0", "d1", "d2", "d3", "d4"), 4.0),
+        )
 
 
 _PARTS: dict[str, Any] = {

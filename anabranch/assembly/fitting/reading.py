@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
+from anabranch.assembly.fitting.conditions import evaluate
 from anabranch.assembly.fitting.sample import Floats
 from anabranch.errors import InvalidCall
 
@@ -201,7 +202,7 @@ def _judged(sample: Any, complete: Any) -> Any:
         raise InvalidCall("fit_windows", [f"complete must be {forms}, got {complete!r}"])
     try:
         found = complete(sample) if callable(complete) else complete
-        found = frame.eval(found) if isinstance(found, str) else found
+        found = evaluate(frame, found) if isinstance(found, str) else found
         truth = np.broadcast_to(np.asarray(found), len(frame))
     except InvalidCall:
         raise
