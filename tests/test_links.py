@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
     page
-    for folder in (".", "docs", "papers", "examples", "benchmarks")
+    for folder in (".", ".github", "docs", "papers", "examples", "benchmarks")
     for page in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")
 ]
 
@@ -39,6 +40,19 @@ def anchors(page: Path) -> set[str]:
         for found in re.findall(r"^#+ (.*)$", text, re.M)
     )
     return {re.sub(r"[^\w\- ]", "", name.lower()).strip().replace(" ", "-") for name in names}
+
+
+def test_the_description_of_the_package_has_no_link_into_the_repository(monkeypatch):
+    """A package index shows the page alone; with an address, every file is named below it."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    described = importlib.import_module("setup").described
+    text = (ROOT / "README.md").read_text()
+    plain = described(text, None)
+    assert re.findall(r"\]\((?!https?:)[^)]+\)", plain) == [] and "<img" not in plain
+    placed = described(text, "https://example.org/a/b")
+    targets = re.findall(r"\]\(([^)\s]+)\)", placed) + re.findall(r'src="([^"]+)"', placed)
+    assert len(targets) > 20
+    assert all(target.startswith(("https://example.org/a/b/", "http")) for target in targets)
 
 
 def test_links_into_pages_find_their_headings():
