@@ -41,11 +41,12 @@ def warm(
     for name in rehearse():
         if not quiet:
             typer.echo(f"{time.perf_counter() - began:6.1f} s  {name}")
+    alone = [kernel for kernel in KERNELS if kernel.targetoptions.get("inline") != "always"]
     made = sum(sum(kernel.stats.cache_misses.values()) for kernel in KERNELS)
     places = {Path(kernel.stats.cache_path) for kernel in KERNELS if kernel.stats.cache_path}
     kernels = sum(len(list(place.glob("*.nbi"))) for place in places)
     forms = sum(len(list(place.glob("*.nbc"))) for place in places)
     typer.echo(
-        f"{kernels} of {len(KERNELS)} kernels are compiled, in {forms} forms, {made} of them now; "
+        f"{kernels} of {len(alone)} kernels are compiled, in {forms} forms, {made} of them now; "
         f"they are kept in {folder}"
     )

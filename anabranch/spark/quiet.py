@@ -34,7 +34,8 @@ def hush_server(spark: SparkSession) -> None:
     with suppress(Exception):  # Connect has no JVM here, and a Spark without log4j2 no such class
         jvm: Any = spark.sparkContext._jvm
         logs = jvm.org.apache.logging.log4j
-        if str(logs.LogManager.getLogger(_SERVER).getLevel()) == "WARN":
+        # Spark's own settings give INFO; whoever asks for more than that shall have it.
+        if str(logs.LogManager.getLogger(_SERVER).getLevel()) in ("INFO", "WARN"):
             logs.core.config.Configurator.setLevel(_SERVER, logs.Level.ERROR)
 
 

@@ -90,10 +90,15 @@ def _correlate(real: pa.DataType) -> None:
         manhattan("v") <= 6,
         manhattan("v") >= 6,
         hamming("x") <= 2,
+        hamming("v") <= 7,
         hamming("x") >= 2,
         within("x", 3),
         within("y", 0.5),
+        within("x", 3) & within("y", 0.5),
         within("x", 3) & same("room"),
+        (hamming("x") <= 2) & (cosine("v") >= 0.2),
+        (emd("h") <= 0.6) & within("x", 20),
+        (emd("h", ground="circle") <= 0.6) & within("x", 20),
         same("x") & (cosine("v") >= 0.2),
         (euclidean("v") <= 4) & within("x", 10),
         emd("h") <= 0.6,
@@ -112,8 +117,17 @@ def _correlate(real: pa.DataType) -> None:
         )
         for step in range(5):
             run.step(_table(step, real), _table(step, real, side=1))
+    run = InProcess(first.schema, first.schema, 2, True, **_CHANGING)
+    both = LivePlans({0: grid(1, 2), 1: broadcast(2)})
+    run.step(first, _table(0, real, side=1), (both, both))
 
 
+_CHANGING: dict[str, Any] = {
+    "where": cosine("v") >= 0.5,
+    "plan": grid(1, 2),
+    "window": "3 seconds",
+    "watermark": "1 second",
+}
 _PLANS = (grid(2, 2), broadcast(2, weights=[1, 3]), segments(2, "2 seconds"))
 
 
@@ -277,6 +291,15 @@ def _place() -> None:
             down,
             capacity=dict.fromkeys(("d0", "d1", "d2", "d3", "d4"), 4.0),
         )
+
+
+def _shared_wishes() -> list[tuple[str, str, float]]:
+    """Views that both of their sources want to hold."""
+    return [
+        (f"pair{a}{b}", f"s{end}", rate)
+        for a, b in ((0, 1), (1, 2), (2, 3), (4, 5))
+        for end, rate in ((a, 3.0), (b, 2.0))
+    ]
 
 
 _PARTS: dict[str, Any] = {

@@ -25,6 +25,6 @@ def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
         return int(found[1]), int(found[2]), int(found[3])
 
     kernels, forms, made = warm()
-    assert kernels > 150
+    assert kernels > 130
     assert made > 100
     assert warm() == (kernels, forms, 0)

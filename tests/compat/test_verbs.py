@@ -56,7 +56,7 @@ def test_correlate(spark: Any, tmp_path: Path) -> None:
 def test_emd(spark: Any, tmp_path: Path) -> None:
     script = emd_driver.batches(4, rows=10, seed=8)
     feed = Feed(tmp_path, (emd_driver.SCHEMA, emd_driver.SCHEMA))
-    where = ab.emd("h", scores="exact") <= emd_driver.THRESHOLD
+    where = ab.emd("h", dim=emd_driver.BINS) <= emd_driver.THRESHOLD
     call = {"where": where, "window": ("3 seconds", "2 seconds"), "plan": ab.ranges(2)}
 
     def rounded(frame: Any) -> dict[Any, float]:
