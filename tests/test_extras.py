@@ -49,7 +49,7 @@ def test_an_executor_needs_nothing_of_the_drivers() -> None:
 
 MISSING = {
     "ot": ("import anabranch as ab; ab.emd('h', ground=[[0, 0], [0, 1], [1, 0]])", "emd"),
-    "typer": ("from anabranch.cli import run; run()", "cli"),
+    "typer": ("from anabranch.cli.entry import run; run()", "cli"),
     "rich": ("import anabranch as ab; ab.watch", "cli"),
     "matplotlib": ("from anabranch.flow.pictures import pyplot; pyplot()", "plots"),
 }
