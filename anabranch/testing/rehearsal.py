@@ -117,6 +117,10 @@ def _correlate(real: pa.DataType) -> None:
         )
         for step in range(5):
             run.step(_table(step, real), _table(step, real, side=1))
+    for how in ("inner", "dedupe"):
+        one = InProcess(first.schema, None, 3, True, **{**_CHANGING, "plan": None, "how": how})
+        for step in range(5):
+            one.step(_table(step, real))
     run = InProcess(first.schema, first.schema, 2, True, **_CHANGING)
     both = LivePlans({0: grid(1, 2), 1: broadcast(2)})
     run.step(first, _table(0, real, side=1), (both, both))
@@ -291,15 +295,6 @@ def _place() -> None:
             down,
             capacity=dict.fromkeys(("d0", "d1", "d2", "d3", "d4"), 4.0),
         )
-
-
-def _shared_wishes() -> list[tuple[str, str, float]]:
-    """Views that both of their sources want to hold."""
-    return [
-        (f"pair{a}{b}", f"s{end}", rate)
-        for a, b in ((0, 1), (1, 2), (2, 3), (4, 5))
-        for end, rate in ((a, 3.0), (b, 2.0))
-    ]
 
 
 _PARTS: dict[str, Any] = {

@@ -14,7 +14,7 @@ import pytest
 
 import anabranch as ab
 from tests.correlation import twin
-from tests.spark import emd_driver, nearest_feed
+from tests.spark import emd_driver, nearest_feed, test_one_stream, test_unmatched
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import CALL, alike, collected, events, expected
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted
@@ -72,6 +72,12 @@ def test_emd(spark: Any, tmp_path: Path) -> None:
     sides = [[row for rows in script for row in rows[side]] for side in (0, 1)]
     everything = twin.pairs(*sides, SPANS, emd_driver.score)
     agree(rounded(ab.correlate(*feed.tables(spark), **call)), everything)
+
+
+def test_one_stream_and_rows_without_a_partner(spark: Any, tmp_path: Path) -> None:
+    test_unmatched.test_in_a_stream_that_is_restarted_under_another_plan(spark, tmp_path / "alone")
+    test_one_stream.test_in_a_stream_that_is_restarted_under_other_plans(spark, tmp_path / "one")
+    test_one_stream.test_rows_without_an_earlier_alike_one(spark, tmp_path / "first")
 
 
 def test_nearest_and_top(spark: Any, tmp_path: Path) -> None:
