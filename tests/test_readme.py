@@ -41,7 +41,13 @@ def test_what_comes_before_installing_fits_on_a_screen():
     unseen = ("|---", "```", "<img")
     lines = [line for line in before.splitlines() if line and not line.startswith(unseen)]
     assert after and sum(-(-len(line) // 115) for line in lines) <= 60
-    for needed in ("Spark 4.1 to 4.3", "left_id|right_id", "## Which verb?", "**Speed.**", "demo.svg"):
+    for needed in (
+        "Spark 4.1 to 4.3",
+        "left_id|right_id",
+        "## Which verb?",
+        "**Speed.**",
+        "demo.svg",
+    ):
         assert needed in before
 
 
