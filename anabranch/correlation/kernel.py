@@ -303,15 +303,17 @@ class CorrelateKernel:
 
 
 def _parts(blocks: Sequence[Block]) -> list[list[Block]]:
-    """Rows of one stream by whom they meet here under the newest plan: all, or all but their like.
+    """Rows of one stream in parts, such that under the newest plan whole parts meet or do not.
 
-    Rows of the second part meet those of the third and none of their own. Stored apart, they are
-    not compared in vain.
+    Under a plan of two maps rows of the first part meet all, those of the second only such as come
+    later and those of the third only such as came earlier. Under a triangle two parts hold two
+    groups, which meet each other or each itself. Stored apart, they are not compared in vain.
     """
     parts: list[list[Block]] = [[] for _ in range(_PARTS)]
     for block in blocks:
         left, right = block.mask & 3, block.columns[OTHER] & 3
-        which = np.where(left & right, 0, np.where((left == 2) | (right == 0), 1, 2))
+        third = (right == 2) | (left == 0)
+        which = np.where((left == 2) | (right == 0), 1, np.where(third, 2, 0))
         for number, part in enumerate(parts):
             rows = which == number
             if rows.all():

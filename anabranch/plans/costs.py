@@ -75,7 +75,9 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
 
 
 def best_grid(workers: int, rates: tuple[float, float], one_stream: bool = False) -> Plan:
-    """The grid, or single line of one, that makes the fewest copies; of one stream the triangle.
+    """The grid, or single line of one, that makes the fewest copies.
+
+    Of one stream the triangle, or a grid where that leaves too many workers without work.
 
     Examples
     --------
@@ -83,13 +85,28 @@ def best_grid(workers: int, rates: tuple[float, float], one_stream: bool = False
     grid(2, 2) broadcast(4, side=right) broadcast(4, side=left)
     """
     if one_stream:
-        return Triangle(groups_of(workers))
+        return _best_of_one(workers)
     # Of equals the one with more rows comes first: two workers get a copy of every right row.
     shapes = [(a, workers // a) for a in range(workers, 0, -1) if workers % a == 0]
     a, b = min(shapes, key=lambda shape: shape[1] * rates[0] + shape[0] * rates[1])
     if a == workers:
         return Broadcast(workers, "right")
     return Broadcast(workers, "left") if b == workers else Grid(a, b)
+
+
+def _best_of_one(workers: int) -> Plan:
+    """The plan of one stream that is even and copies little: a copy weighs a twentieth of a share.
+
+    Examples
+    --------
+    >>> print(*(str(_best_of_one(workers)) for workers in (1, 2, 4, 5, 8, 11, 18)))
+    triangle(1) triangle(2) grid(2, 2) triangle(3) triangle(4) grid(2, 5) triangle(6)
+    """
+    groups = groups_of(workers)
+    options: list[tuple[Plan, int]] = [(Triangle(groups), groups)]
+    for a in range(2, workers + 1):
+        options += [(Grid(a, b), a + b - 1) for b in range(a, workers // a + 1)]
+    return min(options, key=lambda one: (1 + one[1] / 20) / one[0].workers)[0]
 
 
 def choose(
@@ -212,7 +229,7 @@ def predicted_seconds(plan: Plan, sight: Sight) -> float:
         copies_each = min(1.0, (1 + sum(sight.window) / plan.length) / plan.workers * 1.5)
         received = most_spread * spread + copies_each * copied
         return received * per_copy + most_compared * sight.comparisons * per_comparison
-    if isinstance(plan, Triangle):  # the worker of two groups has twice the work of that of one
+    if isinstance(plan, Triangle):  # a worker has the rows of two groups
         g, rows = plan.groups, sum(sight.rates) / 2
         compared = sight.comparisons * min(1.0, 2 / g**2)
         return min(1.0, 2 / g) * rows * per_copy + compared * per_comparison

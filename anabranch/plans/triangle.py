@@ -14,11 +14,13 @@ from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import refuse, share_problems, shares, worker_problems
 from anabranch.plans.plan import Plan, Routes, Rows, loggable
 
-__all__ = ["Triangle", "groups_of", "triangle"]
+__all__ = ["Triangle", "groups_of", "triangle", "workers_of"]
 
-# Roles in the worker of two groups: a row of the first meets rows of the second and none of its
-# own, whichever of the two is taken for the left one. In the worker of one group all meet.
-_ROLES = {"first": (2, 1), "second": (1, 2), "only": (1, 1)}
+# Roles of left and right rows in the worker where two groups meet: a row of the first meets rows of
+# the second and none of its own, whichever of the two is taken for the left one.
+_FIRST, _SECOND = (2, 1), (1, 2)
+# Roles where two groups are compared each with itself: a row meets its own and none of the other's.
+_EVEN, _ODD = (1, 1), (2, 2)
 
 
 @loggable
@@ -26,7 +28,9 @@ _ROLES = {"first": (2, 1), "second": (1, 2), "only": (1, 1)}
 class Triangle(Plan):
     """Rows in `groups` groups by hash; two rows meet in the worker of their two groups.
 
-    Worker numbers go through the triangle line by line: (0, 0), (0, 1), ... (1, 1), (1, 2), ...
+    Worker numbers go through the triangle line by line: (0, 1), (0, 2), ... (1, 2), (1, 3), ... A
+    group against itself is half the work of two groups against each other, so one worker does it
+    for two groups; those come last.
     """
 
     groups: int
@@ -40,18 +44,15 @@ class Triangle(Plan):
     def __post_init__(self) -> None:
         g = self.groups
         number = np.zeros((g, g), np.int32)
-        first, second = np.triu_indices(g)
+        first, second = np.triu_indices(g, 1)
         number[first, second] = number[second, first] = np.arange(len(first))
+        number[np.diag_indices(g)] = len(first) + np.arange(g) // 2
         mine, other = np.indices((g, g))
         roles = np.empty((2, g, g), np.int64)
-        for name, where in (
-            ("first", mine < other),
-            ("second", mine > other),
-            ("only", mine == other),
-        ):
-            for side in (0, 1):
-                roles[side][where] = _ROLES[name][side]
-        object.__setattr__(self, "workers", len(first))
+        for side in (0, 1):
+            roles[side] = np.where(mine < other, _FIRST[side], _SECOND[side])
+            roles[side][np.diag_indices(g)] = [(_EVEN, _ODD)[n % 2][side] for n in range(g)]
+        object.__setattr__(self, "workers", workers_of(g))
         object.__setattr__(self, "_table", slot_table(g, self.weights))
         object.__setattr__(self, "_homes", number)
         object.__setattr__(self, "_roles", roles)
@@ -65,33 +66,45 @@ class Triangle(Plan):
         return f"triangle({self.groups})"
 
 
+def workers_of(groups: int) -> int:
+    """How many workers so many groups have.
+
+    Examples
+    --------
+    >>> [workers_of(groups) for groups in (1, 2, 3, 4, 5, 6)]
+    [1, 2, 5, 8, 13, 18]
+    """
+    return groups * (groups - 1) // 2 + -(-groups // 2)
+
+
 def groups_of(workers: int) -> int:
     """The most groups that so many workers can hold.
 
     Examples
     --------
-    >>> [groups_of(workers) for workers in (1, 2, 3, 5, 6, 10, 200)]
-    [1, 1, 2, 2, 3, 4, 19]
+    >>> [groups_of(workers) for workers in (1, 2, 4, 5, 8, 12, 200)]
+    [1, 2, 2, 3, 4, 4, 20]
     """
-    return (isqrt(8 * workers + 1) - 1) // 2
+    groups = isqrt(2 * workers)
+    return groups if workers_of(groups) <= workers else groups - 1
 
 
 @renamed()
 def triangle(groups: int, *, weights: Sequence[float] | None = None) -> Triangle:
     """Spread one stream that is correlated with itself over a triangle of workers.
 
-    Rows are put in `groups` groups by hash, and every two groups have a worker, so ``groups *
-    (groups + 1) / 2`` in all. A row is copied `groups` times and every two rows are compared once:
-    half the comparisons, and half the state, of a stream joined with a second copy of itself.
-    `weights` are the shares of the groups.
+    Rows are put in `groups` groups by hash, and every two groups have a worker: half the square of
+    `groups` in all. A row is copied `groups` times and every two rows are compared once: half the
+    comparisons, and half the state, of a stream joined with a second copy of itself. All workers
+    have the same work if `groups` is even. `weights` are the shares of the groups.
 
     Examples
     --------
-    >>> print(triangle(3), triangle(3).workers)
-    triangle(3) 6
+    >>> print(triangle(4), triangle(4).workers)
+    triangle(4) 8
     """
     problems = worker_problems("groups", groups)
     if not problems:
-        problems = worker_problems("groups * (groups + 1) / 2", groups * (groups + 1) // 2)
+        problems = worker_problems("the square of groups, halved,", workers_of(int(groups)))
     refuse("triangle", problems + share_problems("weights", weights, groups))
     return Triangle(int(groups), None if weights is None else shares(weights))
