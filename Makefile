@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow laws compat wheel docs bench pictures cast words clean
+.PHONY: help setup demo test check slow services laws compat wheel docs bench pictures cast words clean
 
 help:
 	@echo "make demo    set up and watch two streams being correlated"
@@ -14,6 +14,7 @@ help:
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
 	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
+	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, killed at each step"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
@@ -44,20 +45,25 @@ JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
 test: setup
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not services"
 
 check: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_layout.py
-	$(PYTEST) -m "not slow"
+	$(PYTEST) -m "not slow and not services"
 
 slow: setup
-	$(PYTEST) -m slow
+	$(PYTEST) -m "slow and not services"
+
+# Brokers, servers and jars are fetched into .services and torn down after the tests.
+services: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka]"
+	$(BIN)/python -m pytest -m services
 
 laws: setup
-	ANABRANCH_PROFILE=laws $(PYTEST) -m "hypothesis and not slow"
+	ANABRANCH_PROFILE=laws $(PYTEST) -m "hypothesis and not slow and not services"
 
 compat: setup
 	$(BIN)/python scripts/compat.py $(SPARK)

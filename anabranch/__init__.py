@@ -7,6 +7,7 @@ Verbs, predicates and plans are here; what goes with them is in namespaces:
 `ab.assembly`     ``ServiceStats``, ``WindowFit``, ``StateEstimate``
 `ab.placement`    ``Placement, CoreNetwork, Switcher, template, feed``
 `ab.plans`        ``PlanLog``
+`ab.sinks`        exactly once into Delta, Iceberg, PostgreSQL, Kafka and Parquet
 `ab.errors`       ``AnabranchError, InvalidCall, BadRow, StateMismatch``
 ================  ==================================================================
 
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         same,
         within,
     )
+    from anabranch.spark import sinks
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
     from anabranch.spark.dedupe import dedupe
@@ -117,6 +119,7 @@ __all__ = [
     "assembly",
     "placement",
     "plans",
+    "sinks",
     "errors",
 ]
 
@@ -156,6 +159,7 @@ _NAMESPACES = {
     "placement": "anabranch.placement",
     "plans": "anabranch.plans",
     "errors": "anabranch.errors",
+    "sinks": "anabranch.spark.sinks",
 }
 # What former names are called now.
 _FORMER = {

@@ -149,8 +149,9 @@ names the other side
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
         known = signature(function).parameters
         verb = function.__qualname__.removesuffix(".__init__")
-        if function.__module__.endswith(".close"):
-            verb = f"close.{verb}"
+        inside = function.__module__.rpartition(".")[2]
+        if inside in ("close", "sinks"):  # the namespaces of the package
+            verb = f"{inside}.{verb}"
 
         @wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:

@@ -83,6 +83,15 @@ def test_the_policy_that_learns_has_a_table_of_its_own() -> None:
     assert parameters("assemble.md", "### Learned windows") == taken(ab.close.learned)
 
 
+def test_sinks_have_a_table_of_their_own() -> None:
+    named = parameters("connect.md", "### Parameters")
+    sinks = [getattr(ab.sinks, name) for name in ab.sinks.__all__]
+    common = set.intersection(*map(taken, sinks))
+    own = {"path", "table", "dsn", "servers", "topic"}  # in the table of sinks
+    assert named == set.union(*map(taken, sinks)) - own
+    assert common == {"app", "via", "small"}
+
+
 def test_compliance_has_a_table_of_its_own() -> None:
     heading = "## Compliance: `ab.sla`, `ab.rank_services`"
     assert parameters("assemble.md", heading) == taken(ab.sla)

@@ -16,6 +16,7 @@ NAMESPACES = {
     "errors": ("AnabranchError", "BadRow", "InvalidCall", "StateMismatch"),
     "placement": ("CoreNetwork", "Placement", "Switcher", "feed", "template"),
     "plans": ("PlanLog",),
+    "sinks": ("delta", "iceberg", "kafka", "parquet", "postgres"),
 }
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),

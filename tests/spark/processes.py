@@ -23,22 +23,26 @@ ROOT = Path(__file__).resolve().parents[2]
 class Driver:
     """One run of `driver.py`, in a process group of its own."""
 
-    def __init__(self, folder: Path, *options: str, script: str = "driver.py") -> None:
+    def __init__(
+        self, folder: Path, *options: str, script: str = "driver.py", python: str = sys.executable
+    ) -> None:
         self.folder = folder
         self.log = folder / f"driver-{time.monotonic_ns()}.log"
         environment = {
             **os.environ,
-            "PYSPARK_PYTHON": sys.executable,
-            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": python,
+            "PYSPARK_DRIVER_PYTHON": python,
             "SPARK_HOME": str(Path(pyspark.__file__).parent),
             "PYTHONPATH": str(ROOT),
         }
         # A session that is already open in this process must not show through.
         for name in ("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "PYSPARK_GATEWAY_PORT"):
             environment.pop(name, None)
+        if python != sys.executable:
+            environment.pop("SPARK_HOME")  # that of its own Spark
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, str(ROOT / "tests/spark" / script), str(folder), *options],
+                [python, str(ROOT / "tests/spark" / script), str(folder), *options],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -95,9 +99,11 @@ class Driver:
 
 
 @contextmanager
-def driver(folder: Path, *options: str, script: str = "driver.py") -> Iterator[Driver]:
+def driver(
+    folder: Path, *options: str, script: str = "driver.py", python: str = sys.executable
+) -> Iterator[Driver]:
     """A driver that is gone at the end of the block, whatever happens in it."""
-    started = Driver(folder, *options, script=script)
+    started = Driver(folder, *options, script=script, python=python)
     try:
         yield started
     finally:

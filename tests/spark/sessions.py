@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,11 @@ _QUICK = {
 
 
 def new_session(
-    folder: Path, master: str = "local[1]", workers: int = 2, remote: str | None = None
+    folder: Path,
+    master: str = "local[1]",
+    workers: int = 2,
+    remote: str | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Any:
     """A session, through Connect if `remote`, that leaves nothing behind outside `folder`."""
     from pyspark.sql import SparkSession
@@ -37,13 +42,14 @@ def new_session(
 
     builder: Any = SparkSession.builder.appName("anabranch tests")
     builder = builder.remote(remote) if remote else builder.master(master)
-    settings = {
+    chosen = {
         **_QUICK,
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "scratch"),
         "spark.executor.memory": "512m",
         "spark.executor.cores": "1",
+        **(settings or {}),
     }
-    for name, value in settings.items():
+    for name, value in chosen.items():
         builder = builder.config(name, value)
     return ab.configure(builder.getOrCreate(), workers=workers)

@@ -1,0 +1,137 @@
+"""An Iceberg table: every snapshot says in its summary which batch of which app it brought."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from anabranch.spark.sinks.progress import Progress
+from anabranch.spark.sinks.sink import Batch, Target, Writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["IcebergTable"]
+
+_APP, _BATCH, _QUERY = "anabranch.app", "anabranch.batch", "anabranch.query"
+_WIDER = {"tinyint": "int", "smallint": "int"}
+
+
+class IcebergTable(Target):
+    """A table by its whole name, written by pyiceberg or by Iceberg's jar."""
+
+    verb = "sinks.iceberg"
+    packages = ("pyiceberg",)
+
+    def __init__(self, table: str, catalog: Mapping[str, str]) -> None:
+        self.place = table
+        self.catalog, _, self.name = table.partition(".")
+        self.properties = dict(catalog)
+
+    @contextmanager
+    def open(self, batch: Batch) -> Iterator[Writer]:
+        yield _ByDriver(self, batch) if batch.table is not None else _BySpark(self, batch)
+
+    def types(self, frame: DataFrame) -> Mapping[str, str]:
+        """Iceberg has no integers below 32 bits."""
+        return {name: _WIDER.get(kind, kind) for name, kind in super().types(frame).items()}
+
+    def spark_problem(self, spark: SparkSession) -> str | None:
+        setting = f"spark.sql.catalog.{self.catalog}"
+        if spark.conf.get(setting, ""):
+            return None
+        return (
+            f"the session has no catalogue {self.catalog!r}: start it with --packages "
+            f"org.apache.iceberg:iceberg-spark-runtime-<4.x>_2.13 and {setting}="
+            "org.apache.iceberg.spark.SparkCatalog"
+        )
+
+
+def _noted(batch: Batch) -> dict[str, str]:
+    """What the summary of a batch's snapshot says."""
+    return {_APP: batch.app, _BATCH: str(batch.number), _QUERY: batch.query}
+
+
+def _newest(app: str, summaries: Iterable[Mapping[str, str]]) -> Progress | None:
+    """The newest batch of an app, by the summaries that are left and by the table's property."""
+    found = [
+        Progress(int(summary[_BATCH]), summary.get(_QUERY, ""))
+        for summary in summaries
+        if summary.get(_APP) == app
+    ]
+    return max(found, key=lambda progress: progress.batch, default=None)
+
+
+class _ByDriver(Writer):
+    def __init__(self, target: IcebergTable, batch: Batch) -> None:
+        from pyiceberg.catalog import load_catalog
+
+        self.target = target
+        self.batch = batch
+        self.catalog: Any = load_catalog(target.catalog, **target.properties)
+        self.table: Any = None
+        if not self.catalog.table_exists(target.name):
+            return
+        self.table = self.catalog.load_table(target.name)
+        self.columns = _columns(self.table.schema().as_arrow())
+        summaries = [s.summary.additional_properties for s in self.table.snapshots() if s.summary]
+        # Snapshots expire, properties stay.
+        kept = self.table.properties.get(f"anabranch.{batch.app}")
+        if kept is not None:
+            number, _, query = kept.partition(" ")
+            summaries.append({_APP: batch.app, _BATCH: number, _QUERY: query})
+        self.done = _newest(batch.app, summaries)
+
+    def write(self, columns: Mapping[str, str]) -> None:
+        batch, table = self.batch, self.table
+        rows: Any = batch.table
+        if table is None:
+            self.catalog.create_namespace_if_not_exists(self.target.name.rpartition(".")[0])
+            table = self.catalog.create_table(self.target.name, schema=rows.schema)
+            batch.reached("table made")
+        with table.transaction() as change:
+            change.append(rows, snapshot_properties=_noted(batch))
+            change.set_properties(
+                {f"anabranch.{batch.app}": f"{batch.number} {batch.query}".strip()}
+            )
+            batch.reached("ready")
+
+
+class _BySpark(Writer):
+    def __init__(self, target: IcebergTable, batch: Batch) -> None:
+        self.target = target
+        self.batch = batch
+        self.name = ".".join(f"`{part}`" for part in target.place.split("."))
+        spark = batch.frame.sparkSession
+        self.there = spark.catalog.tableExists(target.place)
+        if not self.there:
+            return
+        table = spark.table(self.name)
+        self.columns = {f.name: f.dataType.simpleString() for f in table.schema}
+        rows = spark.sql(f"SELECT summary FROM {self.name}.snapshots").collect()
+        self.done = _newest(batch.app, [row.summary for row in rows])
+
+    def write(self, columns: Mapping[str, str]) -> None:
+        batch = self.batch
+        if not self.there:
+            place = self.name.rpartition(".")[0]
+            batch.frame.sparkSession.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
+            batch.frame.limit(0).writeTo(self.name).using("iceberg").create()
+            batch.reached("table made")
+        writer = batch.frame.writeTo(self.name)
+        for name, value in _noted(batch).items():
+            writer = writer.option(f"snapshot-property.{name}", value)
+        writer.append()
+
+
+def _columns(schema: Any) -> dict[str, str] | None:
+    """Spark's names of the types of a table; None if it has one that Spark has not."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    try:
+        found = from_arrow_schema(schema, prefer_timestamp_ntz=True)
+    except PySparkException:
+        return None
+    return {field.name: field.dataType.simpleString() for field in found}

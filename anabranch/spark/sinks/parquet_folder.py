@@ -1,0 +1,140 @@
+"""A folder of Parquet files, without a table format.
+
+A batch is written beside the folder's files, where no reader looks; a note then says that it is
+there and which files it has; then its files move to their places. A run that was killed in
+between is finished by the next one: with the note the files move on, without it they are written
+again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anabranch.spark.sinks.progress import Progress
+from anabranch.spark.sinks.sink import Batch, Target, Writer
+
+if TYPE_CHECKING:
+    from pyarrow import fs
+
+__all__ = ["ParquetFolder"]
+
+_INSTANTS = "spark.sql.parquet.outputTimestampType"
+_NOTES = "_anabranch"  # readers skip what begins with an underscore
+
+
+class ParquetFolder(Target):
+    """A folder on any filesystem that Arrow and Spark both reach."""
+
+    verb = "sinks.parquet"
+
+    def __init__(self, path: str) -> None:
+        self.place = path
+
+    @contextmanager
+    def open(self, batch: Batch) -> Iterator[Writer]:
+        yield _Folder(self.place, batch)
+
+
+class _Folder(Writer):
+    def __init__(self, place: str, batch: Batch) -> None:
+        self.batch = batch
+        self.place = place
+        self.files, self.root = _filesystem(place)
+        self.notes = f"{self.root}/{_NOTES}/{batch.app}"
+        self.files.create_dir(self.notes)
+        newest = max(self._listed(self.notes, ".json"), default=None)
+        if newest is not None:
+            note = json.loads(self._read(newest))
+            self.done = Progress(note["batch"], note["query"])
+            self.columns = note["columns"]
+            self._move(note["batch"], note["files"])
+
+    def write(self, columns: Mapping[str, str]) -> None:
+        batch = self.batch
+        staged = self._staged(batch.number)
+        if self.files.get_file_info(staged).type.name != "NotFound":
+            self.files.delete_dir(staged)  # of a run that was killed before its note
+        if batch.table is not None:
+            import pyarrow.parquet as pq
+
+            self.files.create_dir(staged)
+            pq.write_table(batch.table, f"{staged}/part-0.parquet", filesystem=self.files)
+        else:
+            inner = f"{_NOTES}/{batch.app}/batch-{batch.number:010d}"
+            self._write_by_spark(f"{self.place.rstrip('/')}/{inner}")
+        batch.reached("staged")
+        names = [path.rpartition("/")[2] for path in self._listed(staged, ".parquet")]
+        self._note(sorted(names), columns)
+        batch.reached("noted")
+        self._move(batch.number, sorted(names))
+        for path in self._listed(self.notes, ".json")[:-1]:
+            self.files.delete_file(path)
+
+    def _write_by_spark(self, place: str) -> None:
+        """With instants as the driver's files have them, not in the 96 bits of old Hive."""
+        frame = self.batch.frame
+        settings = frame.sparkSession.conf
+        before = settings.get(_INSTANTS)
+        settings.set(_INSTANTS, "TIMESTAMP_MICROS")
+        try:
+            frame.write.parquet(place)
+        finally:
+            settings.set(_INSTANTS, str(before))
+
+    def _note(self, names: list[str], columns: Mapping[str, str]) -> None:
+        """Say that the batch is there: the commit, for a file appears under its name or not."""
+        batch = self.batch
+        note = {
+            "batch": batch.number,
+            "query": batch.query,
+            "files": names,
+            "columns": dict(columns),
+        }
+        final = f"{self.notes}/{batch.number:010d}.json"
+        with self.files.open_output_stream(f"{final}.partial") as out:
+            out.write(json.dumps(note).encode())
+        self.files.move(f"{final}.partial", final)
+
+    def _move(self, number: int, names: list[str]) -> None:
+        """Give the files of a batch their places, those that have none yet."""
+        staged = self._staged(number)
+        if self.files.get_file_info(staged).type.name == "NotFound":
+            return
+        for n, name in enumerate(names):
+            source = f"{staged}/{name}"
+            if self.files.get_file_info(source).type.name == "NotFound":
+                continue
+            self.files.move(source, f"{self.root}/{self.batch.app}-{number:010d}-{n:05d}.parquet")
+            self.batch.reached(f"moved {n}")
+        self.files.delete_dir(staged)
+
+    def _staged(self, number: int) -> str:
+        return f"{self.notes}/batch-{number:010d}"
+
+    def _listed(self, folder: str, ending: str) -> list[str]:
+        from pyarrow import fs
+
+        found = self.files.get_file_info(fs.FileSelector(folder))
+        return sorted(info.path for info in found if info.path.endswith(ending))
+
+    def _read(self, path: str) -> bytes:
+        with self.files.open_input_stream(path) as file:
+            content: bytes = file.read()
+        return content
+
+
+def _filesystem(place: str) -> tuple[fs.FileSystem, str]:
+    """Arrow's filesystem, and the folder's path in it; Spark's names of S3 are Arrow's ``s3``."""
+    from pyarrow import fs
+
+    for spoken in ("s3a://", "s3n://"):
+        if place.startswith(spoken):
+            place = "s3://" + place.removeprefix(spoken)
+    if "://" not in place and not place.startswith("file:"):
+        place = str(Path(place).absolute())
+    found: Any = fs.FileSystem.from_uri(place)
+    return found[0], str(found[1]).rstrip("/")

@@ -1,0 +1,195 @@
+"""How every sink writes a micro-batch: consume it, look whether it is there, commit it with a note.
+
+The order matters. Since Spark 4.1 a stateful query stops with STATE_STORE_COMMIT_VALIDATION_FAILED
+if `foreachBatch` returns before all partitions of the batch were computed, so a batch that is
+already there has to be computed as well. And it should be computed once: a second time loads the
+state again.
+"""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anabranch.calls import Check
+from anabranch.errors import InvalidCall
+from anabranch.spark.sinks.progress import Progress, app_problems, is_new, refuse_other_columns
+from anabranch.spark.sinks.tables import in_utc
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["DRIVER", "SPARK", "Batch", "Sink", "Target", "Writer"]
+
+DRIVER, SPARK = "driver", "spark"
+"""Ways to a target: through the driver as one Arrow table, or from the executors by Spark."""
+
+_LOG = logging.getLogger("anabranch.sinks")
+_QUERY = "sql.streaming.queryId"
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A micro-batch that has been consumed.
+
+    Attributes
+    ----------
+    app, number, query
+        Whose it is; `query` is "" where Spark does not say.
+    frame
+        The rows in Spark; computed again if it is used when there is a `table`.
+    table
+        The rows as Arrow, if they go through the driver.
+    rows
+        How many there are.
+    """
+
+    app: str
+    number: int
+    query: str
+    frame: DataFrame
+    table: pa.Table | None
+    rows: int
+
+    def reached(self, step: str) -> None:
+        """Note how far the batch has come; between any two of these a kill does no harm."""
+        _LOG.debug("%s batch %d: %s", self.app, self.number, step)
+
+
+class Writer(ABC):
+    """A target as it is opened for one batch."""
+
+    done: Progress | None = None
+    """The newest batch that it holds of this app; None if it holds none."""
+    columns: Mapping[str, str] | None = None
+    """Its columns and their types; None if it is not there yet, or has none."""
+
+    @abstractmethod
+    def write(self, columns: Mapping[str, str]) -> None:
+        """Write the batch and the note that it is there, as one; `columns` if it is to be made."""
+
+
+class Target(ABC):
+    """Where results go. Holds what names the place; connections are opened when needed."""
+
+    verb: ClassVar[str]
+    packages: ClassVar[Sequence[str]] = ()
+    """What has to be installed to go through the driver."""
+    extra: ClassVar[str] = "sinks"
+    place: str
+
+    @abstractmethod
+    def open(self, batch: Batch) -> AbstractContextManager[Writer]:
+        """Look what is there, ready to write."""
+
+    def shaped(self, frame: DataFrame) -> DataFrame:
+        """The rows as the target takes them."""
+        return frame
+
+    def types(self, frame: DataFrame) -> Mapping[str, str]:
+        """The columns of a result as the target would call them."""
+        return {field.name: field.dataType.simpleString() for field in frame.schema}
+
+    def spark_problem(self, spark: SparkSession) -> str | None:
+        """What the session lacks to write there by itself; None if nothing."""
+        return None
+
+    def driver_problem(self) -> str | None:
+        """What is not installed here; None if nothing."""
+        missing = [name for name in self.packages if find_spec(name) is None]
+        if not missing:
+            return None
+        return f"{' and '.join(missing)} not installed: pip install 'anabranch[{self.extra}]'"
+
+
+class Sink:
+    """A callable for ``foreachBatch`` that writes every micro-batch exactly once."""
+
+    def __init__(self, target: Target, app: str, via: str | None, small: int) -> None:
+        check = Check()
+        for problem in app_problems(app):
+            check.say(problem)
+        check.whole("small", small, least=0)
+        if via is not None:
+            check.choice("via", via, (DRIVER, SPARK))
+        missing = target.driver_problem() if via == DRIVER else None
+        if missing:
+            check.say(missing)
+        check.refuse(target.verb)
+        self.target = target
+        self.app = app
+        self.via = via
+        self.small = int(small)
+
+    def __repr__(self) -> str:
+        return f"ab.{self.target.verb}({self.target.place!r}, app={self.app!r})"
+
+    def __call__(self, frame: DataFrame, number: int) -> None:
+        """Write one micro-batch, unless it is there already."""
+        target, query = self.target, query_of(frame)
+        way = self._way(frame.sparkSession)
+        with consumed(target.shaped(frame), way, self.small) as (kept, table, rows):
+            batch = Batch(self.app, number, query, kept, table, rows)
+            batch.reached("consumed")
+            if not rows:  # nothing to repeat, so nothing to note
+                return
+            with target.open(batch) as writer:
+                if not is_new(self.app, number, query, writer.done):
+                    batch.reached("was there already")
+                    return
+                columns = target.types(frame)
+                refuse_other_columns(target.verb, target.place, writer.columns, columns)
+                writer.write(columns)
+        batch.reached("written")
+
+    def _way(self, spark: SparkSession) -> str | None:
+        """How rows travel; None if their number is to decide."""
+        no_driver = None if self.via == SPARK else self.target.driver_problem()
+        no_spark = None if self.via == DRIVER else self.target.spark_problem(spark)
+        if self.via is None:
+            if no_driver and no_spark:
+                raise InvalidCall(self.target.verb, [no_driver, no_spark])
+            return DRIVER if no_spark else SPARK if no_driver else None
+        problem = no_driver or no_spark
+        if problem:
+            raise InvalidCall(self.target.verb, [f"via={self.via!r}: {problem}"])
+        return self.via
+
+
+@contextmanager
+def consumed(
+    frame: DataFrame, way: str | None, small: int
+) -> Iterator[tuple[DataFrame, pa.Table | None, int]]:
+    """The rows after all of them were computed, once; and their number.
+
+    Whether they are few is known when they are there, so Spark keeps them until it is decided.
+    """
+    if way == DRIVER:
+        table = in_utc(frame.toArrow())
+        yield frame, table, table.num_rows
+        return
+    kept = frame.persist()
+    try:
+        rows = kept.count()
+        table = in_utc(kept.toArrow()) if way is None and rows <= small else None
+        yield kept, table, rows
+    finally:
+        kept.unpersist()
+
+
+def query_of(frame: Any) -> str:
+    """The id of the query that a micro-batch belongs to, which its checkpoint keeps.
+
+    Spark Connect does not say.
+    """
+    from pyspark.sql.utils import is_remote
+
+    if is_remote() or not hasattr(frame, "_jdf"):
+        return ""
+    return frame.sparkSession.sparkContext.getLocalProperty(_QUERY) or ""

@@ -1,0 +1,1 @@
+"""Real components for tests and examples, one script each: started on loopback, torn down after."""

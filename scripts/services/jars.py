@@ -1,0 +1,126 @@
+"""Jars from Maven, and Sparks that they are made for, in the ignored folder ``.services``.
+
+    python -m scripts.services.jars            what there is to fetch
+    python -m scripts.services.jars delta ...  fetch these
+
+Connectors lag behind Spark: each set names the Spark it belongs to. Where that is not the Spark
+that is installed, `python_with` makes an environment that has it, and everything else from here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import site
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pyspark
+
+__all__ = ["SETS", "Absent", "fetched", "python_with"]
+
+CACHE = Path(__file__).resolve().parents[2] / ".services"
+SETS = {
+    "kafka-broker": ["org.apache.kafka:kafka_2.13:3.9.2", "org.slf4j:slf4j-simple:1.7.36"],
+    # Part by part: Maven does not have the token provider of every Spark, and it rarely changes.
+    "spark-kafka": [
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0!",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0!",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.12.0",
+    ],
+    "delta": ["io.delta:delta-spark_4.2_2.13:4.4.0"],
+    "iceberg": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"],
+    "postgres": ["org.postgresql:postgresql:42.7.7"],
+}
+"""The newest that Maven had when this was written; "!" is without what it depends on."""
+SPARKS = {"4.2": "4.2.1", "4.1": "4.1.4"}
+
+
+class Absent(RuntimeError):
+    """A component cannot be had here."""
+
+
+@cache
+def fetched(name: str) -> list[Path]:
+    """The jars of a set with all that they need, fetched once."""
+    folder = CACHE / "jars" / name
+    wanted = " ".join(SETS[name])
+    done = folder / "fetched"
+    if not done.exists() or done.read_text() != wanted:
+        if shutil.which("mvn") is None:
+            raise Absent("Maven is not installed: apt-get install maven")
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        (folder / "pom.xml").write_text(_project(SETS[name]))
+        command = ["mvn", "-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"]
+        run = subprocess.run(
+            [*command, f"-DoutputDirectory={folder}"], cwd=folder, capture_output=True, text=True
+        )
+        if run.returncode:
+            raise Absent(f"Maven could not fetch {wanted}: {run.stdout[-500:]}")
+        done.write_text(wanted)
+    return sorted(folder.glob("*.jar"))
+
+
+def python_with(version: str) -> str:
+    """A Python whose Spark is of this version, such as 4.2; the rest is that of this Python."""
+    if pyspark.__version__.startswith(f"{version}."):
+        return sys.executable
+    home = CACHE / f"spark-{version}"
+    python = home / "bin" / "python"
+    done = home / "installed"
+    if not done.exists():
+        shutil.rmtree(home, ignore_errors=True)
+        commands = [
+            [sys.executable, "-m", "venv", str(home)],
+            [str(python), "-m", "pip", "install", "-q", "--no-deps", f"pyspark=={SPARKS[version]}"],
+        ]
+        for command in commands:
+            run = subprocess.run(command, capture_output=True, text=True)
+            if run.returncode:
+                raise Absent(f"{' '.join(command)}: {run.stderr[-500:]}")
+        # What is installed there comes first, so its Spark wins.
+        here = [path for path in (*site.getsitepackages(), *sys.path) if "site-packages" in path]
+        inside = next(home.glob("lib/python*/site-packages"))
+        (inside / "zz-from-here.pth").write_text("\n".join(dict.fromkeys(here)) + "\n")
+        done.touch()
+    return str(python)
+
+
+def java() -> str:
+    """The program that runs jars."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(str(Path(home, "bin", "java")) if home else "java")
+    if found is None:
+        raise Absent("there is no Java: apt-get install openjdk-17-jre-headless")
+    return found
+
+
+def _project(coordinates: list[str]) -> str:
+    parts = [one.split(":") for one in coordinates]
+    alone = (
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+        "</exclusions>"
+    )
+    needed = "".join(
+        f"<dependency><groupId>{group}</groupId><artifactId>{name}</artifactId>"
+        f"<version>{version.rstrip('!')}</version>{alone if version.endswith('!') else ''}"
+        "</dependency>"
+        for group, name, version in parts
+    )
+    return (
+        "<project><modelVersion>4.0.0</modelVersion><groupId>anabranch</groupId>"
+        "<artifactId>services</artifactId><version>1</version>"
+        f"<dependencies>{needed}</dependencies></project>"
+    )
+
+
+if __name__ == "__main__":
+    for each in sys.argv[1:]:
+        print(each, *(path.name for path in fetched(each)), sep="\n  ")
+    if not sys.argv[1:]:
+        for each, coordinates in SETS.items():
+            print(f"{each:14}", *coordinates)

@@ -1,0 +1,235 @@
+"""What a sink decides before it writes, without Spark and without any service."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.spark.sinks.iceberg_table import _newest
+from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
+from anabranch.spark.sinks.progress import Progress, is_new, refuse_other_columns
+from anabranch.spark.sinks.sink import Batch, Sink, Target, Writer
+from anabranch.spark.sinks.tables import in_utc
+
+
+class Session:
+    """What a sink asks of a session."""
+
+
+class Frame:
+    """A micro-batch that counts how often it was computed."""
+
+    sparkSession = Session()  # noqa: N815
+
+    def __init__(self, rows: int = 3) -> None:
+        self.table = pa.table({"a": list(range(rows))}, schema=pa.schema({"a": pa.int64()}))
+        self.computed = self.kept = 0
+
+    def toArrow(self) -> pa.Table:
+        self.computed += not self.kept
+        return self.table
+
+    def persist(self) -> Frame:
+        return self
+
+    def count(self) -> int:
+        self.computed += 1
+        self.kept = True
+        return int(self.table.num_rows)
+
+    def unpersist(self) -> None:
+        self.kept = False
+
+
+class Memory(Target):
+    """A target in memory, whose writes may fail."""
+
+    verb = "sinks.memory"
+    place = "memory"
+
+    def __init__(self, no_driver: str | None = None, no_spark: str | None = None) -> None:
+        self.held: list[tuple[int, str]] = []
+        self.done: Progress | None = None
+        self.no_driver, self.no_spark = no_driver, no_spark
+
+    def types(self, frame: Any) -> Mapping[str, str]:
+        return {"a": "bigint"}
+
+    def driver_problem(self) -> str | None:
+        return self.no_driver
+
+    def spark_problem(self, spark: Any) -> str | None:
+        return self.no_spark
+
+    @contextmanager
+    def open(self, batch: Batch) -> Iterator[Writer]:
+        target = self
+
+        class Open(Writer):
+            done = target.done
+
+            def write(self, columns: Mapping[str, str]) -> None:
+                target.held.append((batch.number, "driver" if batch.table else "spark"))
+                target.done = Progress(batch.number)
+
+        yield Open()
+
+
+def given(target: Target, via: str | None = None, small: int = 10) -> Sink:
+    return Sink(target, "pairs", via, small)
+
+
+def test_a_batch_that_comes_again_is_computed_and_not_written() -> None:
+    target, frames = Memory(), [Frame(), Frame(), Frame()]
+    for number, frame in zip((4, 4, 5), frames, strict=True):
+        given(target)(frame, number)  # type: ignore[arg-type]
+    assert [number for number, _ in target.held] == [4, 5]
+    assert [frame.computed for frame in frames] == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("rows", "via", "way"),
+    [(3, None, "driver"), (11, None, "spark"), (11, "driver", "driver"), (3, "spark", "spark")],
+)
+def test_size_decides_unless_the_way_is_given(rows: int, via: str | None, way: str) -> None:
+    target, frame = Memory(), Frame(rows)
+    given(target, via)(frame, 0)  # type: ignore[arg-type]
+    assert target.held == [(0, way)]
+    assert frame.computed == 1 and not frame.kept
+
+
+@pytest.mark.parametrize(("lacks", "way"), [("no_spark", "driver"), ("no_driver", "spark")])
+def test_what_there_is_decides_first(lacks: str, way: str) -> None:
+    target = Memory(**{lacks: "install it"})
+    for number, rows in enumerate((3, 11)):
+        given(target)(Frame(rows), number)  # type: ignore[arg-type]
+    assert target.held == [(0, way), (1, way)]
+
+
+def test_no_way_at_all_names_both_remedies() -> None:
+    with pytest.raises(InvalidCall, match=r"(?s)install a.*start b"):
+        given(Memory("install a", "start b"))(Frame(), 0)  # type: ignore[arg-type]
+    with pytest.raises(InvalidCall, match="install a"):
+        given(Memory("install a"), "driver")
+    with pytest.raises(InvalidCall, match="via='spark': start b"):
+        given(Memory(None, "start b"), "spark")(Frame(), 0)  # type: ignore[arg-type]
+
+
+def test_an_empty_batch_is_computed_and_leaves_no_trace() -> None:
+    target, frame = Memory(), Frame(0)
+    given(target)(frame, 3)  # type: ignore[arg-type]
+    assert frame.computed == 1 and target.held == [] and target.done is None
+
+
+def test_numbers_may_skip_but_not_return() -> None:
+    assert is_new("a", 9, "", Progress(5))
+    with pytest.raises(StateMismatch, match="up to batch 5, and this query is at batch 4"):
+        is_new("a", 4, "", Progress(5))
+
+
+def test_two_queries_under_one_name_are_told_apart() -> None:
+    with pytest.raises(StateMismatch, match="belongs to query q1, and this is query q2"):
+        is_new("a", 9, "q2", Progress(5, "q1"))
+    assert is_new("a", 9, "", Progress(5, "q1"))
+    assert not is_new("a", 5, "q1", Progress(5, "q1"))
+
+
+def test_columns() -> None:
+    refuse_other_columns("v", "t", None, {"a": "int"})
+    refuse_other_columns("v", "t", {"b": "int", "a": "int"}, {"a": "int", "b": "int"})
+    with pytest.raises(InvalidCall) as error:
+        refuse_other_columns("v", "t", {"a": "int", "b": "int"}, {"a": "bigint", "c": "int"})
+    assert len(error.value.problems) == 3
+
+
+@pytest.mark.parametrize("app", ["", "a/b", "../up", None, 7, "x" * 101, "a b"])
+def test_names_that_are_no_app(app: Any) -> None:
+    with pytest.raises(InvalidCall, match="app must be a name"):
+        ab.sinks.parquet("folder", app=app)
+
+
+def test_a_call_names_all_that_is_wrong_with_it() -> None:
+    with pytest.raises(InvalidCall) as error:
+        ab.sinks.parquet("folder", app="a b", via="jvm", small=-1)
+    assert len(error.value.problems) == 3
+    with pytest.raises(InvalidCall, match=r"catalog\.namespace\.table"):
+        ab.sinks.iceberg("pairs", app="a")
+    with pytest.raises(InvalidCall, match="topic must be a text"):
+        ab.sinks.kafka("broker:9092", None, app="a")  # type: ignore[arg-type]
+    with pytest.raises(AttributeError, match="it has delta, iceberg"):
+        _ = ab.sinks.mysql
+
+
+@pytest.mark.parametrize("name", ["deltalake", "pyiceberg", "psycopg", "confluent_kafka"])
+def test_a_missing_package_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("anabranch.spark.sinks.sink.find_spec", lambda _: None)
+    make = {
+        "deltalake": lambda: ab.sinks.delta("p", app="a", via="driver"),
+        "pyiceberg": lambda: ab.sinks.iceberg("a.b.c", app="a", via="driver"),
+        "psycopg": lambda: ab.sinks.postgres("host=db", "t", app="a", via="driver"),
+        "confluent_kafka": lambda: ab.sinks.kafka("b", "t", app="a", via="driver"),
+    }[name]
+    with pytest.raises(InvalidCall, match=rf"{name} not installed: pip install 'anabranch\["):
+        make()
+
+
+def test_sinks_travel_to_a_server() -> None:
+    for sink in (
+        ab.sinks.delta("p", app="a"),
+        ab.sinks.iceberg("a.b.c", app="a", catalog={"type": "sql"}),
+        ab.sinks.postgres("host=db", "t", app="a"),
+        ab.sinks.kafka("b", "t", app="a", key="id"),
+        ab.sinks.parquet("p", app="a"),
+    ):
+        assert repr(pickle.loads(pickle.dumps(sink))) == repr(sink)
+
+
+def test_the_newest_summary_of_an_app_counts() -> None:
+    def summary(app: str, batch: int) -> dict[str, str]:
+        return {"anabranch.app": app, "anabranch.batch": str(batch), "anabranch.query": "q"}
+
+    summaries = [{}, summary("a", 9), summary("b", 12), summary("a", 10)]
+    assert _newest("a", summaries) == Progress(10, "q")
+    assert _newest("c", summaries) is None
+
+
+def test_postgres_types_and_addresses() -> None:
+    kinds = ["array<decimal(5,1)>", "array<array<int>>", "struct<a:int>", "array<struct<a:int>>"]
+    assert [postgres_type(kind) for kind in kinds] == ["numeric(5,1)[]", "jsonb", "jsonb", "jsonb"]
+    pytest.importorskip("psycopg")
+    assert PostgresTable("host=/tmp dbname=d", "t", None).url is None
+    assert PostgresTable("postgresql://me@db/d", "t", None).url == (
+        "jdbc:postgresql://db:5432/d?user=me"
+    )
+
+
+def test_instants_in_utc_at_any_depth() -> None:
+    zoned, utc = (pa.timestamp("us", zone) for zone in ("Asia/Tokyo", "UTC"))
+
+    def kinds(time: pa.DataType) -> list[pa.DataType]:
+        return [time, pa.list_(time), pa.struct({"t": time}), pa.map_(pa.string(), time)]
+
+    values = [[7], [[7]], [{"t": 7}], [[("k", 7)]]]
+
+    def table(time: pa.DataType) -> pa.Table:
+        pairs = zip(values, kinds(time), strict=True)
+        return pa.table({str(n): pa.array(v, kind) for n, (v, kind) in enumerate(pairs)})
+
+    assert in_utc(table(zoned)).equals(table(utc))
+    local = pa.table({"t": pa.array([7], pa.timestamp("us"))})
+    assert in_utc(local) is local
+
+
+def test_every_sink_of_the_page_can_be_made() -> None:
+    page = (Path(__file__).parents[2] / "docs/connect.md").read_text()
+    block = page.partition("## Every sink\n")[2].partition("```python\n")[2].partition("```")[0]
+    made = [eval(line, {"ab": ab}) for line in block.strip().splitlines()]
+    assert [type(sink) for sink in made] == [Sink] * len(ab.sinks.__all__)

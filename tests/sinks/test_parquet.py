@@ -1,0 +1,90 @@
+"""A short real stream into Parquet, and why a sink must compute what it does not need."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+import anabranch as ab
+from tests.sinks.driver import distinct
+from tests.spark.feeds import PATIENCE, Feed, scripted
+
+
+class Crash(RuntimeError):
+    """What stands for a kill after the sink's commit and before Spark's."""
+
+
+def run(result: Any, folder: Path, write: Any) -> Any:
+    result.sparkSession.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
+    stream = result.writeStream.foreachBatch(write).trigger(availableNow=True)
+    query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
+    try:
+        assert query.awaitTermination(PATIENCE), "the query hangs"
+    finally:
+        query.stop()
+    return query
+
+
+def crashing(write: Any, at: int) -> Any:
+    def call(frame: Any, number: int) -> None:
+        write(frame, number)
+        if number == at:
+            raise Crash
+
+    return call
+
+
+def skipping(frame: Any, number: int, seen: set[int]) -> None:
+    """The sink of the textbooks: what was written is not looked at."""
+    if number not in seen:
+        frame.collect()
+        seen.add(number)
+
+
+def trace(error: Any) -> str:
+    """What the JVM says of an error, causes included."""
+    return f"{error} {getattr(error, '_stackTrace', '')}"
+
+
+def test_a_batch_that_is_skipped_unread_stops_the_query(spark: Any, tmp_path: Path) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    feed = Feed(tmp_path).add(scripted(2, rows=(5, 5)))
+    seen: set[int] = set()
+
+    def naive(frame: Any, number: int) -> None:
+        skipping(frame, number, seen)
+
+    with pytest.raises(StreamingQueryException, match="Crash"):
+        run(distinct(spark, feed), tmp_path, crashing(naive, 1))
+    with pytest.raises(StreamingQueryException) as stopped:
+        run(distinct(spark, feed), tmp_path, naive)
+    assert "STATE_STORE_COMMIT_VALIDATION_FAILED" in trace(stopped.value)
+
+
+@pytest.mark.parametrize("via", ["driver", pytest.param("spark", marks=pytest.mark.slow)])
+def test_every_row_once_across_a_crash(spark: Any, tmp_path: Path, via: str) -> None:
+    from pyspark.errors import StreamingQueryException
+
+    feed = Feed(tmp_path).add(scripted(3, rows=(5, 5)))
+    out = tmp_path / "out"
+    sink = ab.sinks.parquet(str(out), app="rows", via=via)
+    with pytest.raises(StreamingQueryException, match="Crash"):
+        run(distinct(spark, feed), tmp_path, crashing(sink, 1))
+    query = run(distinct(spark, feed), tmp_path, sink)
+    assert query.exception() is None
+    want = distinct(spark, feed, batch=True).toArrow().to_pylist()
+    got = pq.read_table(out).to_pylist()
+    assert sorted(map(repr, got)) == sorted(map(repr, want))
+    assert len(got) == 15
+    assert sorted(map(repr, spark.read.parquet(str(out)).collect())) == sorted(
+        map(repr, distinct(spark, feed, batch=True).collect())
+    )
+    # Another checkpoint is another query: its batches have the same numbers and other rows.
+    with pytest.raises(StreamingQueryException, match="belongs to query"):
+        run(distinct(spark, feed), tmp_path / "other", sink)
+    with pytest.raises(ab.InvalidCall, match=r"column 'price' of .* is not in the result"):
+        sink(distinct(spark, feed, batch=True).drop("price"), 99)
