@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from anabranch.spark.dedupe import dedupe
     from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
+    from anabranch.spark.groups import groups
     from anabranch.spark.knowledge import ServiceStats as ServiceStats
     from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place, place_pairs
@@ -99,6 +100,7 @@ __all__ = [
     # the verbs
     "correlate",
     "dedupe",
+    "groups",
     "nearest",
     "top",
     "assemble",
@@ -142,6 +144,7 @@ _HOME = {
     "anabranch.spark.correlate": "correlate",
     "anabranch.spark.dedupe": "dedupe",
     "anabranch.spark.fitting": "fit_windows",
+    "anabranch.spark.groups": "groups",
     "anabranch.spark.knowledge": "ServiceStats",
     "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest",

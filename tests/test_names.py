@@ -20,7 +20,7 @@ NAMESPACES = {
 }
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
-    *("dedupe", "place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
+    *("dedupe", "groups", "place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "emd"),

@@ -24,7 +24,7 @@ from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
 from anabranch.spark.carriage import Carried, carry, carry_problems, names_of
 from anabranch.spark.default_plan import default_plan
-from anabranch.spark.frames import by_name, column_types, opened, refuse_others
+from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name, waiting_name
@@ -285,8 +285,9 @@ def _result(
     frames, carried = [frames[n] for n in shown], [carried[n] for n in shown]
     columns = []
     for side, frame in zip(sides, frames, strict=True):
-        type_ = frame.schema[side.id].dataType
-        columns.append(F.col(f"{side.label}_id").cast(type_).alias(f"{side.label}_{side.id}"))
+        type_, name = frame.schema[side.id].dataType, f"{side.label}_{side.id}"
+        of = {STREAMS: 1 if correlation.one_stream else 2}
+        columns.append(F.col(f"{side.label}_id").cast(type_).alias(name, metadata=of))
     for side in sides:
         columns.append(F.timestamp_micros(f"{side.label}_t").alias(f"{side.label}_{side.time}"))
     younger = F.timestamp_micros(F.greatest("left_t", "right_t"))

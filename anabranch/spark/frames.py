@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASSEMBLY_KEY",
+    "STREAMS",
     "Condition",
     "by_name",
     "column_types",
@@ -38,6 +39,9 @@ Condition = Any
 
 # Functions whose values, and the seeds in their names, are others after a restart.
 _DRAWN = re.compile(r"\b(rand|randn|randstr|uniform|uuid|shuffle)\(")
+
+STREAMS = "anabranch.streams"
+"""Metadata of the left id in the result of `correlate`: of how many streams the ids are."""
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""

@@ -30,6 +30,7 @@ _WAITING = {
     "FullOuter": "an outer join",
     "assemble": "ab.assemble",
     "nearest": "ab.nearest",
+    "groups": "ab.groups",
     "correlate_waits": "ab.correlate with rows that found no partner",
 }
 

@@ -105,6 +105,8 @@ def verb_of(name: str) -> str | None:
     """
     if name.startswith(_prefix("correlate") + _WAITS):
         return "correlate_waits"
+    if name.startswith(_prefix("groups")):
+        return "groups"
     for verb in VERBS:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb

@@ -1,0 +1,322 @@
+"""Groups of rows that pairs connect, as they open, grow, merge and close.
+
+Rows are vertices and pairs are edges. A group is a connected component, and it closes once no pair
+of it has come for the length of the gap; a later pair of the same rows opens another one. Pairs are
+dealt in the order of time and ids once the watermark has passed them, so groups are a function of
+the set of pairs, however they come. Pairs that match are few among those compared, so they are
+dealt one by one, by one worker.
+"""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.calls import describe
+from anabranch.errors import AnabranchError, BadRow
+from anabranch.flow.blocks import Block, concat
+from anabranch.flow.container import pack, unpack
+from anabranch.flow.kernel import Packed, Task
+from anabranch.flow.load import Load
+from anabranch.flow.slices import BEGINNING, Notes, Slices
+
+__all__ = ["Groups", "GroupsJob", "GroupsKernel", "Grouping", "PairPacking"]
+
+_ENDLESS = 1 << 62
+Vertex = tuple[int, Any]  # of which side, and which id; all of one stream are of side 0
+Pair = tuple[int, Any, Any]  # time, left id, right id
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """A checked call of `groups`: the gap in microseconds, and whether both ids are of one stream.
+
+    `delay` is the lateness that the call allows, None if the input has a watermark of its own.
+    """
+
+    gap: int
+    one_stream: bool
+    delay: int | None = None
+    most_pairs: int = 100_000
+    types: tuple[str, str] = ("bigint", "bigint")
+
+
+@dataclass
+class _Group:
+    """One open group. `first` is the pair that names it."""
+
+    name: str
+    first: Pair
+    last: int
+    rows: list[Vertex]
+    pairs: int = 1
+    revision: int = 1
+
+
+@dataclass
+class Groups:
+    """Open groups, to which pairs are dealt in order; what happens is in `events`.
+
+    Examples
+    --------
+    >>> groups = Groups(gap=10, one_stream=True)
+    >>> for pair in [(1, "a", "b"), (2, "c", "d"), (5, "b", "c")]:
+    ...     groups.deal(*pair)
+    >>> groups.close(15)
+    >>> [(e["group"], e["revision"], e["event"], e["into"]) for e in groups.events]
+    [('a|b', 1, 'opened', None), ('c|d', 1, 'opened', None), ('c|d', 2, 'merged', 'a|b'), \
+('a|b', 2, 'grew', None), ('a|b', 3, 'closed', None)]
+    >>> groups.events[-1]["left_members"]
+    ['a', 'b', 'c', 'd']
+    """
+
+    gap: int
+    one_stream: bool
+    open: dict[str, _Group] = field(default_factory=dict)
+    of: dict[Vertex, str] = field(default_factory=dict)
+    events: list[dict[str, Any]] = field(default_factory=list)
+    pairs: int = 0  # of all open groups
+    _deadlines: list[tuple[int, Pair, str]] = field(default_factory=list)
+
+    def deal(self, t: int, left: Any, right: Any) -> None:
+        """Take in the next pair."""
+        self.close(t - 1)
+        self.pairs += 1
+        pair = (t, left, right)
+        ends: tuple[Vertex, Vertex] = ((0, left), (0 if self.one_stream else 1, right))
+        found = {self.of[end] for end in ends if end in self.of}
+        known = sorted((self.open[name] for name in found), key=lambda group: group.first)
+        if not known:
+            group = _Group(_name(left, right), pair, t, [])
+            self.open[group.name] = group
+        else:
+            group = known[0]
+            for other in known[1:]:
+                self._merge(other, group, pair)
+            group.pairs += 1
+            group.revision += 1
+            group.last = t
+        for end in dict.fromkeys(ends):
+            if end not in self.of:
+                self.of[end] = group.name
+                group.rows.append(end)
+        self._tell(group, "grew" if known else "opened", t, pair)
+        heapq.heappush(self._deadlines, (t + self.gap, group.first, group.name))
+
+    def close(self, now: int) -> None:
+        """Close the groups that no pair later than `now` can belong to."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            deadline, _, name = heapq.heappop(self._deadlines)
+            group = self.open.get(name)
+            if group is None or group.last + self.gap != deadline:
+                continue  # it has merged, or has had a later pair
+            del self.open[name]
+            self.pairs -= group.pairs
+            for row in group.rows:
+                del self.of[row]
+            group.revision += 1
+            self._tell(group, "closed", deadline, None)
+
+    def next_close(self) -> int | None:
+        """When the next group closes, if no pair comes."""
+        return min((group.last + self.gap for group in self.open.values()), default=None)
+
+    def _merge(self, one: _Group, into: _Group, pair: Pair) -> None:
+        one.revision += 1
+        self._tell(one, "merged", pair[0], pair, into.name)
+        into.pairs += one.pairs
+        into.rows += one.rows
+        for row in one.rows:
+            self.of[row] = into.name
+        del self.open[one.name]
+
+    def _tell(
+        self, group: _Group, event: str, t: int, pair: Pair | None, into: str | None = None
+    ) -> None:
+        _, left, right = pair or (t, None, None)
+        members = [
+            sorted(row[1] for row in group.rows if row[0] == side) if event == "closed" else None
+            for side in (0, 1)
+        ]
+        self.events.append(
+            {
+                "group": group.name,
+                "revision": group.revision,
+                "event": event,
+                "t": t,
+                "into": into,
+                "rows": len(group.rows),
+                "pairs": group.pairs,
+                "began": group.first[0],
+                "last": group.last,
+                "left_id": left,
+                "right_id": right,
+                "left_members": members[0],
+                "right_members": members[1],
+            }
+        )
+
+    def to_bytes(self) -> bytes:
+        """What `from_bytes` reads."""
+        form = [[g.name, g.first, g.last, g.rows, g.pairs, g.revision] for g in self.open.values()]
+        return pack({}, {"open": form})
+
+    def take_up(self, data: Any) -> None:
+        """Go on with the groups that `to_bytes` wrote."""
+        _, form = unpack(data)
+        for name, first, last, rows, pairs, revision in form["open"]:
+            group = _Group(name, tuple(first), last, [tuple(row) for row in rows], pairs, revision)
+            self.open[name] = group
+            self.of |= dict.fromkeys(group.rows, name)
+            self.pairs += pairs
+            self._deadlines.append((last + self.gap, group.first, name))
+        heapq.heapify(self._deadlines)
+
+
+@dataclass(frozen=True)
+class GroupsJob:
+    """A call of `groups` as its one worker runs it."""
+
+    grouping: Grouping
+    verb: ClassVar[str] = "groups"
+    small: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What must stay the same for open groups to keep their meaning."""
+        call = self.grouping
+        streams = "one" if call.one_stream else "two"
+        return {"gap": describe(call.gap), "streams": streams, "ids": ", ".join(call.types)}
+
+    @property
+    def stays(self) -> tuple[int, ...]:
+        """Pairs wait until the watermark has passed them."""
+        return (0,)
+
+    @property
+    def notes(self) -> type[Notes]:
+        """What the worker remembers beside its snapshot."""
+        return Notes
+
+    def kernel(self, slices: Slices[Notes], task: Task) -> GroupsKernel:
+        """The worker."""
+        return GroupsKernel(self, slices, task.worker)
+
+
+class GroupsKernel:
+    """The one worker: pairs wait in its slices, open groups are in its snapshot."""
+
+    def __init__(self, job: GroupsJob, slices: Slices[Notes], worker: int = 0) -> None:
+        self.grouping, self.slices = job.grouping, slices
+        self.load = Load(worker)
+        self.groups = Groups(job.grouping.gap, job.grouping.one_stream)
+        self._changed = False
+
+    @property
+    def nbytes(self) -> int:
+        """About what open groups take."""
+        return 200 * len(self.groups.of)
+
+    def step(
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Take in pairs, deal those that the watermark has passed, and close what is due."""
+        began = time.perf_counter()
+        self.load.watermark = now
+        for block in arrivals:
+            self._take_in(block, now)
+        limit = _ENDLESS if last else now
+        for t, left, right in self._due(limit):
+            self.groups.deal(t, left, right)
+            if self.groups.pairs > self.grouping.most_pairs:
+                raise AnabranchError(
+                    f"groups: more than {self.grouping.most_pairs:,} pairs are in open groups, "
+                    "which one worker holds: raise the threshold of the pairs, or shorten gap="
+                )
+        self.groups.close(limit)
+        events, self.groups.events = self.groups.events, []
+        self._changed = self._changed or bool(events)
+        self.load.pairs += len(events)
+        self.slices.merge_small()
+        self.slices.notes.reached = max(self.slices.notes.reached, now)
+        self.load.state_rows = self.slices.rows + len(self.groups.of)
+        self.load.state_bytes = self.slices.nbytes + self.nbytes
+        self.load.busy_seconds += time.perf_counter() - began
+        if events:
+            yield _batch(events)
+
+    def due(self) -> int | None:
+        """When a pair can be dealt or a group closes."""
+        waiting = [entry.first for entry in self.slices.of(0)]
+        closing = self.groups.next_close()
+        return min([*waiting, *([] if closing is None else [closing])], default=None)
+
+    def snapshot(self) -> bytes | None:
+        """Open groups, if they have changed."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return self.groups.to_bytes()
+
+    def restore(self, data: Any) -> None:
+        """Take up open groups."""
+        self.groups.take_up(data)
+
+    def renew(self, fresh: GroupsKernel) -> None:
+        """Take slices and call of a fresh kernel."""
+        self.slices, self.load, self.grouping = fresh.slices, fresh.load, fresh.grouping
+
+    def _take_in(self, block: Block, now: int) -> None:
+        self.load.rows_left += len(block)
+        # Late by the last step's watermark, as the rows behind a pair are; by this one with delay.
+        reached = self.slices.notes.reached
+        limit = now if self.grouping.delay is not None else min(now, reached)
+        in_time = np.ones(len(block), bool) if now == BEGINNING else block.t > limit
+        self.load.late += int((~in_time).sum())
+        self.slices.append(0, block.take(np.flatnonzero(in_time)).in_time_order())
+
+    def _due(self, limit: int) -> list[Pair]:
+        """Waiting pairs up to a limit, in their order."""
+        blocks = []
+        for block in self.slices.withdraw(0, limit):
+            cut = int(np.searchsorted(block.t, limit, "right"))
+            blocks.append(block.slice(0, cut))
+            self.slices.append(0, block.slice(cut, len(block)))
+        if not blocks:
+            return []
+        whole = concat(blocks)
+        ids = (pa.array(whole.columns[name]).to_pylist() for name in ("left", "right"))
+        return sorted(zip(whole.t.tolist(), *ids, strict=True))
+
+
+@dataclass(frozen=True)
+class PairPacking:
+    """Packs pairs, all of them for one worker."""
+
+    def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
+        """The cell of one batch of the columns ``t``, ``left`` and ``right``."""
+        if batch.column("t").null_count:
+            raise BadRow("a pair has no time: give groups the column of its time with time=")
+        t = batch.column("t").to_numpy(zero_copy_only=False)
+        columns = {name: _ids(batch.column(name)) for name in ("left", "right")}
+        newest = int(t.max()) if len(t) else 0
+        return Packed({0: Block.of(t, columns).encode()}, newest)
+
+
+def _ids(column: pa.Array) -> Any:
+    return column if pa.types.is_string(column.type) else column.to_numpy()
+
+
+def _batch(events: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pylist(list(events))
+
+
+def _name(left: Any, right: Any) -> str:
+    """The name of a group whose first pair this is; a bar inside an id is marked."""
+    return "|".join(str(one).replace("\\", "\\\\").replace("|", "\\|") for one in (left, right))

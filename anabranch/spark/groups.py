@@ -1,0 +1,171 @@
+"""The verb `groups`: what pairs connect, as it opens, grows, merges and closes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from anabranch.calls import IDS, MISSING, TIMESTAMP, Check, Duration
+from anabranch.correlation.grouping import Grouping, GroupsJob, PairPacking
+from anabranch.errors import renamed
+from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
+from anabranch.spark.lateness import lateness_problems, with_watermark
+from anabranch.spark.metrics import metrics_name
+from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
+from anabranch.spark.settings import setting_problems
+
+__all__ = ["groups"]
+
+
+@renamed()
+def groups(
+    pairs: DataFrame,
+    *,
+    gap: Duration = MISSING,
+    id: tuple[str, str] = ("left_id", "right_id"),
+    time: str = "ts",
+    streams: int | None = None,
+    watermark: Duration | None = None,
+) -> DataFrame:
+    """Groups of rows that pairs connect: near-duplicate clusters, stories, entities.
+
+    Rows are connected if they are in a pair, and with whom their partners are connected. A group
+    closes once no pair of it has come for `gap`; later pairs of the same rows open another one.
+    Pairs are taken in the order of their time and ids once the watermark has passed them, so the
+    result depends on the set of pairs alone.
+
+    Parameters
+    ----------
+    pairs
+        The result of `correlate`, streaming or batch, or rows like it. Rows without a partner are
+        left out.
+    gap
+        How long a group stays open after its last pair: a duration.
+    id
+        The columns of the two ids.
+    time
+        The column of the time of a pair.
+    streams
+        1 if both ids are of one stream, so that equal ids are one row; 2 if they are of two. By
+        default what `correlate` says of its result.
+    watermark
+        Streaming: how far a pair may lag behind the newest. Leave it out for results of
+        `correlate`, which carry their watermark.
+
+    Returns
+    -------
+    DataFrame
+        Append-only events, unique by ``group`` and ``revision``: ``event`` is ``opened``, ``grew``,
+        ``merged`` (``into`` another group) or ``closed``; ``ts``, its time; ``rows`` and ``pairs``,
+        how many; ``began`` and ``last``, the times of its first and last pair; ``left_id`` and
+        ``right_id``, the pair that caused it; and of a closed one its ``members`` (``left_members``
+        and ``right_members`` of two streams). A group is named by its first pair.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> table = spark.sql('''SELECT id, timestamp_seconds(1700000000 + id) AS ts,
+    ...                             floor(id / 3) AS x FROM range(6)''')
+    >>> pairs = ab.correlate(table, where=ab.same("x"), window="1 minute")
+    >>> closed = ab.groups(pairs, gap="5 minutes").filter("event = 'closed'")
+    >>> [(row.group, row.rows, row.pairs, row.members) for row in closed.orderBy("group").collect()]
+    [('0|1', 3, 3, [0, 1, 2]), ('3|4', 3, 3, [3, 4, 5])]
+    """
+    refuse_others("groups", {"pairs": pairs})
+    (frame,), (id, time) = opened((pairs,), (id, time))
+    spark, types = frame.sparkSession, column_types(frame)
+    check = Check(pairs=types)
+    us = 0
+    if check.given("gap", gap, "gap='5 minutes', how long a group waits for its next pair"):
+        us = check.duration("gap", gap, 1)
+    delay = None if watermark is None else check.duration("watermark", watermark)
+    names = check.pair("id", id) or ("", "")
+    ids = [check.column("pairs", name, "id", IDS) for name in names]
+    moment = check.column("pairs", time, "time", TIMESTAMP)
+    one = _one_stream(check, frame, ids[0], streams)
+    if all(ids) and one and types[ids[0]] != types[ids[1]]:
+        check.say(f"id: both ids of one stream have one type, got {types[ids[0]]}, {types[ids[1]]}")
+    for problem in setting_problems(spark, frame.isStreaming):
+        check.say(problem)
+    for problem in lateness_problems({"pairs": frame}, {"pairs": moment}, watermark):
+        check.say(problem)
+    check.refuse("groups")
+    kinds = tuple("string" if types[name] == "string" else "bigint" for name in ids)
+    job = GroupsJob(Grouping(us, one, delay, types=(kinds[0], kinds[1])))
+    columns = [by_name(name).cast(kind) for name, kind in zip(ids, kinds, strict=True)]
+    rows = frame.filter(columns[0].isNotNull() & columns[1].isNotNull()).select(
+        F.unix_micros(by_name(moment)).alias("t"),
+        columns[0].alias("left"),
+        columns[1].alias("right"),
+    )
+    blocks = rows.mapInArrow(Packer(PairPacking()), PACKED)
+    fields = _fields(kinds)
+    if frame.isStreaming:
+        blocks = with_watermark(blocks, delay)
+        events = over_stream(job, blocks, fields, metrics_name("groups"), carries=False)
+    else:
+        events = over_batch(job, blocks, fields)
+    return _result(events, [frame.schema[name].dataType for name in ids], one)
+
+
+def _one_stream(check: Check, frame: DataFrame, ident: str, streams: Any) -> bool:
+    said = (frame.schema[ident].metadata or {}).get(STREAMS) if ident else 2
+    if streams is None:
+        streams = said
+    if streams not in (1, 2) or isinstance(streams, bool):
+        got = "pairs do not say" if streams is None else f"got {streams!r}"
+        check.say(
+            "streams must be 1 if both ids are of one stream, so that equal ids are one row, or 2 "
+            f"if they are of two; {got}"
+        )
+    return bool(streams == 1)
+
+
+def _fields(kinds: tuple[str, ...]) -> StructType:
+    ids: list[DataType] = [StringType() if kind == "string" else LongType() for kind in kinds]
+    fields = StructType().add("group", StringType()).add("revision", IntegerType())
+    fields.add("event", StringType()).add("t", LongType()).add("into", StringType())
+    fields.add("rows", IntegerType()).add("pairs", IntegerType())
+    fields.add("began", LongType()).add("last", LongType())
+    for side, kind in zip(("left", "right"), ids, strict=True):
+        fields.add(f"{side}_id", kind)
+    for side, kind in zip(("left", "right"), ids, strict=True):
+        fields.add(f"{side}_members", ArrayType(kind))
+    return fields
+
+
+def _result(events: DataFrame, kinds: list[DataType], one: bool) -> DataFrame:
+    columns = [
+        F.col("group"),
+        F.col("revision"),
+        F.col("event"),
+        F.timestamp_micros("t").alias("ts"),
+        F.col("into"),
+        F.col("rows"),
+        F.col("pairs"),
+        F.timestamp_micros("began").alias("began"),
+        F.timestamp_micros("last").alias("last"),
+        F.col("left_id").cast(kinds[0]),
+        F.col("right_id").cast(kinds[1]),
+    ]
+    if one:
+        members = F.col("left_members").cast(ArrayType(kinds[0]))
+        return events.select(*columns, members.alias("members"))
+    for side, kind in zip(("left", "right"), kinds, strict=True):
+        columns.append(F.col(f"{side}_members").cast(ArrayType(kind)).alias(f"{side}_members"))
+    return events.select(*columns)

@@ -1,0 +1,150 @@
+"""Groups of pairs: those of the twin, however pairs come, and each event once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from anabranch.correlation.grouping import Grouping, Groups, GroupsJob
+from anabranch.errors import AnabranchError
+from anabranch.flow.blocks import Block
+from anabranch.testing.workers import LivingWorkers, Workers
+from tests.examples import examples
+
+Pair = tuple[int, int, int]
+START = 1_700_000_000_000_000
+
+
+def components(pairs: list[Pair], one: bool) -> list[frozenset[Pair]]:
+    """Connected components of pairs, by scipy."""
+    ends = [[(0, a), (0 if one else 1, b)] for _, a, b in pairs]
+    number = {row: n for n, row in enumerate(sorted({row for end in ends for row in end}))}
+    if not number:
+        return []
+    edges = np.array([[number[row] for row in end] for end in ends])
+    size = len(number)
+    graph = coo_array((np.ones(len(edges)), edges.T), shape=(size, size))
+    _, label = connected_components(graph, directed=False)
+    found: dict[int, set[Pair]] = {}
+    for pair, (a, _) in zip(pairs, edges, strict=True):
+        found.setdefault(int(label[a]), set()).add(pair)
+    return [frozenset(group) for group in found.values()]
+
+
+def twin(pairs: list[Pair], gap: int, one: bool) -> Counter[frozenset[Pair]]:
+    """Final groups: at each pair, the components of all live ones; old components leave."""
+    live: list[Pair] = []
+    closed: Counter[frozenset[Pair]] = Counter()
+    for pair in sorted(pairs):
+        groups = components(live, one)
+        old = [group for group in groups if max(p[0] for p in group) + gap < pair[0]]
+        closed.update(old)
+        gone = set().union(*old)
+        live = [p for p in live if p not in gone] + [pair]
+    closed.update(components(live, one))
+    return closed
+
+
+def told(events: list[dict[str, Any]], pairs: list[Pair]) -> Counter[frozenset[Pair]]:
+    """Final groups, out of the events alone."""
+    assert len({(e["group"], e["revision"]) for e in events}) == len(events)
+    members: dict[str, set[Pair]] = {}
+    closed: Counter[frozenset[Pair]] = Counter()
+    for event in events:
+        name = event["group"]
+        if event["event"] in ("opened", "grew"):
+            assert (event["event"] == "opened") == (name not in members)
+            pair = (event["t"], event["left_id"], event["right_id"])
+            members.setdefault(name, set()).add(pair)
+            assert event["pairs"] == len(members[name])
+        elif event["event"] == "merged":
+            members[event["into"]] |= members.pop(name)
+        else:
+            group = members.pop(name)
+            assert event["pairs"] == len(group) and event["last"] == max(p[0] for p in group)
+            rows = {(0, a) for _, a, _ in group} | {(1, b) for _, _, b in group}
+            here = [event["left_members"], event["right_members"]]
+            if not event["right_members"]:
+                rows = {(0, row) for _, row in rows}
+            assert rows == {(n, row) for n, part in enumerate(here) for row in part or ()}
+            assert event["rows"] == len(rows)
+            closed[frozenset(group)] += 1
+    assert not members
+    return closed
+
+
+pair_lists = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(0, 8), st.integers(0, 8)).filter(
+        lambda p: p[1] != p[2]
+    ),
+    max_size=40,
+    unique_by=lambda p: p[1:],
+)
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(pair_lists, st.integers(1, 30), st.booleans())
+def test_groups_are_those_of_the_twin(pairs: list[Pair], gap: int, one: bool) -> None:
+    groups = Groups(gap, one)
+    for pair in sorted(pairs):
+        groups.deal(*pair)
+    groups.close(10**6)
+    assert told(groups.events, pairs) == twin(pairs, gap, one)
+    assert not groups.open and not groups.of and groups.pairs == 0
+
+
+def block(pairs: list[Pair]) -> Block:
+    t, left, right = (np.array(part, np.int64) for part in zip(*pairs, strict=True))
+    return Block.of(t, {"left": left, "right": right})
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(pair_lists, st.integers(1, 30), st.data())
+def test_batching_order_and_restarts_do_not_matter(
+    pairs: list[Pair], gap: int, data: st.DataObject
+) -> None:
+    """Pairs come at most 10 late, in any order and batches, to kernels that live on or do not."""
+    job = GroupsJob(Grouping(gap, True))
+    workers: Workers = data.draw(st.sampled_from([Workers, LivingWorkers]))(job)
+    arrival = sorted(pairs, key=lambda p: p[0] + data.draw(st.integers(0, 10)))
+    events: list[dict[str, Any]] = []
+    mark, at = START, 0
+    while at < len(arrival):
+        count = data.draw(st.integers(1, 10))
+        batch = [(START + t, a, b) for t, a, b in arrival[at : at + count]]
+        at += count
+        for found in workers.step(0, [block(batch)], mark):
+            events += found.to_pylist()
+        rest = [t for t, _, _ in arrival[at:]]
+        mark = max(mark, START + min(rest, default=0) - 1)
+        if workers.is_due(0, mark):
+            for found in workers.step(0, [], mark):
+                events += found.to_pylist()
+    for found in workers.step(0, [], START + 1000):
+        events += found.to_pylist()
+    for event in events:
+        for name in ("t", "began", "last"):
+            event[name] -= START
+    assert told(events, pairs) == twin(pairs, gap, True)
+    assert workers.timers[0] is None
+    assert sum(load.late for load in workers.loads) == 0
+
+
+def test_too_many_open_pairs_are_refused() -> None:
+    workers = Workers(GroupsJob(Grouping(10**9, True, most_pairs=5)))
+    with pytest.raises(AnabranchError, match="raise the threshold of the pairs, or shorten gap="):
+        workers.step(0, [block([(START + n, n, n + 1) for n in range(6)])], START + 100)
+
+
+def test_late_pairs_are_counted() -> None:
+    workers = Workers(GroupsJob(Grouping(10, True, delay=0)))
+    workers.step(0, [block([(START, 1, 2)])], START - 1)
+    workers.step(0, [block([(START + 3, 3, 4)])], START + 5)
+    assert [load.late for load in workers.loads] == [0, 1]
