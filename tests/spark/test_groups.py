@@ -46,7 +46,7 @@ def test_wrong_calls(spark: Any) -> None:
         "gap= is missing": {"streams": 1},
         "streams must be 1 if both ids are of one stream": {"gap": "1 second"},
         "gap must be longer than 0 seconds": {"gap": "0 seconds", "streams": 1},
-        "pairs has no column 'left_post'": {
+        "pairs have no column 'left_post'": {
             "gap": "1 s",
             "streams": 1,
             "id": ("left_post", "right_post"),
