@@ -8,14 +8,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    DataType,
-    DoubleType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructType,
-)
+from pyspark.sql.types import StructType
 
 from anabranch.calls import MISSING, Duration
 from anabranch.errors import InvalidCall, renamed
@@ -43,7 +36,9 @@ from anabranch.spark.nearest_checks import (
     control_problems,
     kind_problems,
     watermark_problems,
+    within_problems,
 )
+from anabranch.spark.nearest_results import fields_of, shown
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
@@ -60,6 +55,7 @@ def nearest(
     id: str | tuple[str, str] = ("id", QUERY_ID),
     keep: str | Sequence[str] = (),
     k: int | None = None,
+    within: float | None = None,
     window: Duration | None = None,
     rows: int | None = None,
     watermark: Duration | None = None,
@@ -98,6 +94,9 @@ def nearest(
     k, window, rows
         For queries that have no such column: how many neighbours, over which duration or over how
         many of the newest objects.
+    within
+        The largest distance: farther objects are not among the neighbours, even if fewer than k
+        are left. By default any.
     watermark
         Streaming: how far a row may lag behind the newest object seen, by which time goes. Leave
         it out if the objects have a watermark of their own. Queries that come in a stream must have
@@ -177,6 +176,7 @@ def nearest(
         bad_rows=bad_rows,
         streaming=objects.isStreaming,
     )
+    problems += within_problems(within)
     problems += setting_problems(spark, objects.isStreaming)
     problems += kind_problems(objects, queries, types[1])
     problems += carry_problems("keep: objects column", objects, names_of(keep))
@@ -191,7 +191,7 @@ def nearest(
         found, queries, fixed, partitions(spark), objects_per_window, control
     )
     path = None if control is None else absolute(control)
-    return _run(found, chosen, objects, queries, fixed, path)
+    return _run(found, chosen, (objects, queries), fixed, path, within)
 
 
 def _chosen(
@@ -224,19 +224,20 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
 def _run(
     call: Nearest,
     plan: Broadcast | Selective,
-    objects: DataFrame,
-    queries: DataFrame,
+    frames: tuple[DataFrame, DataFrame],
     fixed: Block | None,
     control: str | None,
+    within: float | None,
 ) -> DataFrame:
+    objects, queries = frames
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
-    rows, fields = _objects(call, objects), _fields(call, objects)
+    rows, fields = _objects(call, objects), fields_of(call, objects)
     if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
         result = _through_homes(call, plan.workers, packed, fields, table, control, name)
-        return result.select(*_result(call, objects, queries))
+        return shown(call, result, (objects, queries), within)
     packer = Packer(ObjectPacking(call), plan, control, operator_of(job), name)
     packed = rows.mapInArrow(packer, PACKED)
     if fixed is None:
@@ -251,7 +252,7 @@ def _run(
         result = over_stream(job, blocks, fields, name, carries=False)
     else:
         result = over_batch(job, packed, fields)
-    return result.select(*_result(call, objects, queries))
+    return shown(call, result, (objects, queries), within)
 
 
 def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
@@ -267,18 +268,6 @@ def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
         F.lit(0).cast("bigint").alias("key"),
         *(column.outward.alias(keep_column(number)) for number, column in kept),
     )
-
-
-def _fields(call: Nearest, objects: DataFrame) -> StructType:
-    """The columns of a kernel's results, as Spark knows them."""
-    fields = StructType().add("query_id", StringType() if call.query_id_is_text else LongType())
-    fields.add("object_id", StringType() if call.objects.id_is_text else LongType())
-    fields.add("object_t", LongType())
-    fields.add("entered_t" if call.output == "hits" else "as_of", LongType())
-    fields.add("distance", DoubleType()).add("rank", IntegerType())
-    for number, column in enumerate(carry(objects, call.objects.keep)):
-        fields.add(f"object_{keep_column(number)}", column.type)
-    return fields
 
 
 def _through_homes(
@@ -366,20 +355,3 @@ def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
         columns.append(by_name("op").alias("op"))
         columns.append(F.xxhash64(ident).alias("h"))
     return queries.select(*columns)
-
-
-def _result(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Column]:
-    query_type: DataType = queries.schema[call.query_id].dataType
-    object_type: DataType = objects.schema[call.objects.id].dataType
-    query = F.col("query_id").cast(query_type).alias(call.query_id)
-    thing = F.col("object_id").cast(object_type).alias("object_id")
-    seen = F.timestamp_micros("object_t").alias("object_ts")
-    kept = [
-        column.inward(F.col(f"object_{keep_column(n)}")).alias(f"object_{column.name}")
-        for n, column in enumerate(carry(objects, call.objects.keep))
-    ]
-    if call.output == "top":
-        ts = F.timestamp_micros("as_of").alias("ts")
-        return [query, ts, F.col("rank"), thing, seen, F.col("distance"), *kept]
-    entered = F.timestamp_micros("entered_t").alias("entered_ts")
-    return [query, thing, seen, entered, F.col("distance"), F.col("rank"), *kept]

@@ -6,13 +6,19 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.calls import Schema
+from anabranch.calls import Schema, is_number
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.routing import Selective
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.lateness import has_watermark, lateness_problems
 
-__all__ = ["control_problems", "choice_problems", "kind_problems", "watermark_problems"]
+__all__ = [
+    "control_problems",
+    "choice_problems",
+    "kind_problems",
+    "watermark_problems",
+    "within_problems",
+]
 
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
 
@@ -33,6 +39,13 @@ def kind_problems(objects: DataFrame, queries: DataFrame, schema: Schema) -> lis
             "spark.readStream, or drop the column if all of them hold for the whole run"
         ]
     return []
+
+
+def within_problems(within: Any) -> list[str]:
+    """What is wrong with a largest distance."""
+    if within is None or (is_number(within) and within >= 0):
+        return []
+    return [f"within must be a number of at least 0, the largest distance, got {within!r}"]
 
 
 def watermark_problems(

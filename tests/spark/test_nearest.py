@@ -43,6 +43,32 @@ def test_batch_equals_brute_force(spark: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_a_largest_distance(spark: Any, tmp_path: Path) -> None:
+    """As if farther objects were not there."""
+    objects = objects_in_batches(4)
+    table = feed_of(tmp_path, objects).tables(spark)[1]
+    asked = query_frame(spark, QUERIES)
+    hits = ab.nearest(table, asked, by="v", plan=ab.broadcast(2), within=1)
+
+    def near(query: dict[str, Any]) -> list[list[dict[str, Any]]]:
+        x, y = query["v"]
+        return [
+            [o for o in batch if (o["v"][0] - x) ** 2 + (o["v"][1] - y) ** 2 <= 1]
+            for batch in objects
+        ]
+
+    wanted = sorted(hit for query in QUERIES for hit in want(near(query), [query]))
+    assert len(wanted) > 20
+    assert got(hits) == wanted
+    far = query_frame(
+        spark, [{"id": f"q{n}", "v": [n, n], "k": 2, "span": 60 * SECOND} for n in (2.0, 99.0)]
+    )
+    tops = ab.nearest(table, far, by="v", output="top", within=2)
+    ends = tops.filter("query_id = 'q99.0'").collect()
+    assert ends and all(row.rank == 0 and row.object_id is None for row in ends)
+    assert {row.query_id for row in ab.top(tops).collect()} == {"q2.0"}
+
+
 def test_stream_equals_brute_force(spark: Any, tmp_path: Path) -> None:
     objects = [*objects_in_batches(5, seed=3), [closing()]]
     feed = feed_of(tmp_path, objects)
@@ -181,6 +207,7 @@ def test_late_and_bad_objects_are_counted(spark: Any, tmp_path: Path) -> None:
 
 
 WRONG = [
+    ({"by": "v", "within": -1}, "within must be a number of at least 0"),
     ({"by": "w"}, "objects have no column 'w'"),
     ({"by": ab.hamming("v")}, "by must be"),
     ({"by": "v", "method": "fast"}, "method must be 'exact' or"),
