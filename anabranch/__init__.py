@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         same,
         within,
     )
+    from anabranch.predicates.globe import haversine
     from anabranch.spark import sinks
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
@@ -80,6 +81,7 @@ __all__ = [
     "euclidean",
     "manhattan",
     "hamming",
+    "haversine",
     "emd",
     "within",
     "same",
@@ -139,6 +141,7 @@ _HOME = {
     "anabranch.plans.segments": "csp segments",
     "anabranch.plans.ranges": "ranges",
     "anabranch.plans.triangle": "triangle",
+    "anabranch.predicates.globe": "haversine",
     "anabranch.predicates": "cosine custom differs dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",

@@ -23,7 +23,7 @@ VERBS = (
     *("dedupe", "groups", "place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
 )
 PREDICATES = (
-    *("cosine", "dot", "euclidean", "manhattan", "hamming", "emd"),
+    *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),
     *("within", "same", "differs", "custom"),
 )
 PLANS = (

@@ -130,7 +130,8 @@ class Matcher:
         assert self._vector is not None
         slot, term, what = self._vector
         propose = product_candidates if what.kind in _PRODUCTS else loop_candidates
-        return propose(pair, slot, what.kind, term.upward, float(term.threshold))
+        threshold = what.reach(float(term.threshold), term.upward)
+        return propose(pair, slot, what.kind, term.upward, threshold)
 
     def _by_key(self, pair: Pair) -> Iterator[Candidates]:
         assert self._key is not None
@@ -196,7 +197,8 @@ class Matcher:
         if slot in self._emd:
             return self._emd[slot].decide(left, right, i, j)
         if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure):
-            value = measure(term.measure.kind, slot, left, right, i, j)
+            raw = measure(term.measure.kind, slot, left, right, i, j)
+            value = term.measure.value(raw)
             return value, term.holds(value)
         if isinstance(term, Within):
             value = _distance(left.columns[slot][i], right.columns[slot][j])

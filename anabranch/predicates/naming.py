@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anabranch.predicates.columns import Named
+from anabranch.predicates.globe import Globe, on_globe
 from anabranch.predicates.terms import (
     Compared,
     Custom,
@@ -35,7 +36,7 @@ def columns_of(compared: Predicate | Measure) -> Sides:
     """
     if isinstance(compared, Compared):
         return columns_of(compared.measure)
-    if isinstance(compared, Custom):
+    if isinstance(compared, (Custom, Globe)):
         return compared.left, compared.right
     if isinstance(compared, (VectorMeasure, Within, Same, Differs)):
         return (compared.left,), (compared.right,)
@@ -46,9 +47,13 @@ def columns_of(compared: Predicate | Measure) -> Sides:
 
 
 def with_names(
-    compared: Predicate | VectorMeasure, name: Callable[[int, Named], Named]
+    compared: Predicate | VectorMeasure,
+    name: Callable[[int, Named], Named],
+    point: Callable[[int, str, str], str] | None = None,
 ) -> Predicate | VectorMeasure:
     """The same comparison of other columns; `name` gives that of a side, 0 or 1.
+
+    `point` gives the column of the points that two columns of latitude and longitude name.
 
     Examples
     --------
@@ -58,7 +63,17 @@ def with_names(
     """
     if isinstance(compared, VectorMeasure):
         return _vectors(compared, name)
-    terms = [_term(term, name) for term in compared.terms]
+    terms: list[Term] = []
+    for term in compared.terms:
+        if isinstance(term, Compared) and isinstance(term.measure, Globe) and point is not None:
+            sides = [
+                (str(name(side, lat)), str(name(side, lon)))
+                for side, (lat, lon) in enumerate((term.measure.left, term.measure.right))
+            ]
+            points = point(0, *sides[0]), point(1, *sides[1])
+            terms += on_globe(term, (sides[0][0], sides[1][0]), points)
+        else:
+            terms.append(_term(term, name))
     return terms[0] if len(terms) == 1 else together(terms)
 
 

@@ -206,6 +206,14 @@ class VectorMeasure(Measure):
         """What stored vectors mean; state of another label cannot be read."""
         return self.kind
 
+    def value(self, raw: np.ndarray) -> np.ndarray:
+        """What is compared and shown, of what kernels compute for this kind."""
+        return raw
+
+    def reach(self, threshold: float, upward: bool) -> float:
+        """The threshold in what kernels compute; filters add what rounding does."""
+        return threshold
+
     def own_problems(self) -> list[str]:
         """What is wrong with it whatever it is compared with."""
         if self.dim is None or is_whole(self.dim):

@@ -141,7 +141,11 @@ def opened(
     found = [renamed(value) for value in given]
     for one in compared:
         if isinstance(one, (Predicate, VectorMeasure)):
-            one = with_names(one, lambda side, column: sides[min(side, last)].compared(column))
+            one = with_names(
+                one,
+                lambda side, column: sides[min(side, last)].compared(column),
+                lambda side, lat, lon: sides[min(side, last)].point(lat, lon),
+            )
         found.append(one)
     return [side.frame for side in sides], found
 
@@ -195,6 +199,24 @@ class _Opening:
                 "not be told after a restart: give it a name with .alias('name')"
             ],
         )
+
+    def point(self, lat: str, lon: str) -> str:
+        """Make latitude and longitude a vector of length 1, and return its name.
+
+        It is null, and so its row bad, where one of them is null or no angle.
+        """
+        from pyspark.sql import functions as F
+
+        name = f"haversine({lat}, {lon})"
+        known = column_types(self.frame)
+        if not (known.named(lat) and known.named(lon)) or known.named(name):
+            return name
+        degrees = [by_name(column).cast("double") for column in (lat, lon)]
+        angles = (F.abs(degrees[0]) <= 90) & (F.abs(degrees[1]) <= 360)
+        phi, turn = map(F.radians, degrees)
+        vector = F.array(F.cos(phi) * F.cos(turn), F.cos(phi) * F.sin(turn), F.sin(phi))
+        self.frame = self.frame.withColumn(name, F.when(angles, vector))
+        return name
 
     def _nested(self, name: str) -> None:
         from pyspark.sql import functions as F

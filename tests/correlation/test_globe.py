@@ -1,0 +1,86 @@
+"""Distances on the globe: exact against the textbook's formula, whatever the plan."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from anabranch.predicates.globe import RADIUS, on_globe
+from anabranch.predicates.terms import together
+from anabranch.testing import InProcess
+from tests.examples import examples
+
+BASE = 1_700_000_000_000_000
+
+
+def metres(a: tuple[float, float], b: tuple[float, float]) -> float:
+    """The formula that gave the measure its name."""
+    (p, east), (q, west) = ((math.radians(x) for x in point) for point in (a, b))
+    h = math.sin((q - p) / 2) ** 2 + math.cos(p) * math.cos(q) * math.sin((west - east) / 2) ** 2
+    return 2 * RADIUS * math.asin(min(1.0, math.sqrt(h)))
+
+
+def rows(points: list[tuple[float, float]]) -> pa.Table:
+    lat, lon = np.radians(np.array(points).reshape(-1, 2)).T
+    unit = np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
+    return pa.table(
+        {
+            "id": np.arange(len(points)),
+            "ts": pa.array([BASE] * len(points), pa.timestamp("us", "UTC")),
+            "lat": np.degrees(lat),
+            "p": pa.array(unit.tolist(), pa.list_(pa.float64())),
+        }
+    )
+
+
+spots = st.tuples(
+    st.one_of(st.floats(-90, 90), st.sampled_from([-90.0, 90.0, 0.0, 48.2, 48.2000001])),
+    st.one_of(st.floats(-180, 180), st.sampled_from([-180.0, 180.0, 16.37, 16.3700001])),
+)
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(
+    st.lists(spots, max_size=12),
+    st.lists(spots, max_size=12),
+    st.sampled_from([0.0, 0.02, 5.0, 12_345.6, 1e6, 1.9e7, 2.1e7]),
+    st.booleans(),
+)
+def test_pairs_are_those_of_the_formula(
+    left: list[Any], right: list[Any], limit: float, near: bool
+) -> None:
+    measure = ab.haversine("lat", "lon")
+    term = measure <= limit if near else measure >= limit
+    where = together(on_globe(term, ("lat", "lat"), ("p", "p")))
+    tables = rows(left), rows(right)
+    run = InProcess(
+        tables[0].schema, tables[1].schema, where=where, window="1 s", plan=ab.grid(2, 2)
+    )
+    run.step(*tables)
+    found = {(pair["left_id"], pair["right_id"]): pair["score"] for pair in run.pairs}
+    for i, a in enumerate(left):
+        for j, b in enumerate(right):
+            true = metres(a, b)
+            # Near the other side of the globe the formula itself is good to some metres only.
+            error = 1e-6 if true < 1e7 else 20.0
+            if (i, j) in found:
+                assert found[i, j] == pytest.approx(true, abs=error, rel=1e-9)
+            if abs(true - limit) > error:
+                assert ((i, j) in found) == (true <= limit if near else true >= limit)
+
+
+def test_calls() -> None:
+    with pytest.raises(
+        InvalidCall, match="give latitude and longitude of the right input, or none"
+    ):
+        ab.haversine("lat", "lon", "y")
+    (problem,) = (ab.haversine("lat", "lon") <= -1).problems()
+    assert "a distance is never negative" in problem

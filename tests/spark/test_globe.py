@@ -1,0 +1,41 @@
+"""`haversine` on Spark: points by latitude and longitude, with bad ones among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from tests.correlation.test_globe import metres
+
+PLACES = {
+    1: (48.2082, 16.3738),
+    2: (48.2085, 16.3721),
+    3: (48.3069, 14.2858),
+    4: (-33.8688, 151.2093),
+    5: (48.2082, -343.6262),  # the same, once around
+}
+
+
+def test_pairs_within_a_kilometre(spark: Any) -> None:
+    rows = [(n, 0, {"lat": lat, "lon": lon}) for n, (lat, lon) in PLACES.items()]
+    kind = "id long, t long, at struct<lat: double, lon: double>"
+    table = spark.createDataFrame(rows, kind).selectExpr("id", "timestamp_seconds(t) AS ts", "at")
+    table = table.unionByName(
+        spark.sql("SELECT 6L AS id, timestamp_seconds(0) AS ts, "
+                  "named_struct('lat', 91D, 'lon', 0D) AS at")
+    )  # fmt: skip
+    where = ab.haversine("at.lat", "at.lon") <= 1000
+    good = table.filter("id < 6")
+    pairs = ab.correlate(good, where=where, window="1 second").collect()
+    found = {(row.left_id, row.right_id): row.score for row in pairs}
+    assert found.keys() == {(1, 2), (1, 5), (2, 5)}
+    assert found[1, 2] == pytest.approx(metres(PLACES[1], PLACES[2]), rel=1e-9)
+    assert found[1, 5] == pytest.approx(0, abs=1e-6)
+    far = ab.haversine("at.lat", "at.lon") > 15_000_000
+    assert {row.right_id for row in ab.correlate(good, where=far, window="0 s").collect()} == {4, 5}
+    with pytest.raises(Exception, match="id 6"):
+        ab.correlate(table, where=where, window="1 second").collect()
+    with pytest.raises(ab.InvalidCall, match="stream has no column 'latitude'"):
+        ab.correlate(table, where=ab.haversine("latitude", "lon") <= 1, window="1 second")
