@@ -77,7 +77,7 @@ def test_a_former_attribute_says_the_present_one(use, says):
 
 
 INCOMPLETE = [
-    (lambda: ab.correlate(None), "right= is missing"),
+    (lambda: ab.correlate(), "left= is missing"),
     (lambda: ab.correlate(None, None, None), "3 arguments without a name, and it takes 2: name"),
     (lambda: ab.nearest(None), "queries= is missing"),
     (lambda: ab.assemble(), "inputs= is missing"),

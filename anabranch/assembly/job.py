@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import ClassVar
 
@@ -11,6 +11,7 @@ from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.packing import result_batch
 from anabranch.assembly.store import NEVER, AssembleNotes
+from anabranch.calls import describe
 from anabranch.flow.kernel import Task
 from anabranch.flow.slices import Slices
 
@@ -30,7 +31,13 @@ class AssembleJob:
     @property
     def settings(self) -> Mapping[str, str]:
         """What must stay the same for open windows to keep their meaning."""
-        policy = {"close": repr(self.call.closing), "max_open": str(self.call.max_open)}
+        closing = self.call.closing
+        policy = {"close": type(closing).__name__.lower()}
+        for part in fields(closing):
+            value = getattr(closing, part.name)
+            lasts = part.name in ("timeout", "remember")
+            policy[f"close {part.name}"] = describe(value) if lasts else str(value)
+        policy["max_open"] = str(self.call.max_open)
         return {**self.call.settings, **policy, "plan": f"ab.keyed({self.buckets})"}
 
     @property

@@ -17,24 +17,25 @@ import pyarrow as pa
 
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matches
-from anabranch.flow.blocks import Block, take
+from anabranch.flow.blocks import Block, concat, take
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.kernel import Task
 from anabranch.flow.sides import HASH, ID, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT
 
-__all__ = ["MET", "PAIRS", "ROWS", "ForwardingJob", "ForwardingKernel"]
+__all__ = ["HOMES", "MET", "PAIRS", "ROWS", "ForwardingJob", "ForwardingKernel", "named"]
 
 # What a cell holds, in its meta data.
 ROWS, MET, PAIRS = "rows", "met", "pairs"
+HOMES = 8
+"""How many there are, whatever the session: rows must find theirs after a restart."""
 
 
 @dataclass(frozen=True)
 class ForwardingJob(CorrelateJob):
-    """A call of `correlate` whose rows have homes, so many of them."""
+    """A call of `correlate` whose rows have homes."""
 
-    homes: int = 1
     verb: ClassVar[str] = "correlate"
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> ForwardingKernel:
@@ -47,22 +48,23 @@ class ForwardingKernel(CorrelateKernel):
 
     def __init__(self, job: ForwardingJob, slices: Slices[CorrelateNotes], worker: int = 0) -> None:
         super().__init__(job, slices, worker)
-        self._homes = job.homes
         self._waits = job.correlation.unmatched
         self._cells: list[tuple[int, bytes]] = []
+        self._met: dict[int, list[tuple[Block, np.ndarray]]] = {}
 
     def step(
         self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """What a plain worker does, as cells for homes."""
-        home = self.load.worker % self._homes
+        home = self.load.worker % HOMES
         for pairs in super().step(arrivals, now, last):
             if self.correlation.emits_pairs:
                 columns = dict(zip(pairs.schema.names, pairs.columns, strict=True))
                 block = Block.of(pairs.column("right_t").to_numpy(), columns)
                 yield _batch([(home, block.encode(what=PAIRS))])
-            if self._cells:
-                yield self._sent()
+        if not self.correlation.emits_pairs:
+            self.load.pairs = 0
+        self._send_notices()
         if self._cells:
             yield self._sent()
 
@@ -79,12 +81,22 @@ class ForwardingKernel(CorrelateKernel):
             self._send(part, ROWS, block.t[rows], block.columns[HASH][rows], columns)
 
     def _matched(self, left: Block, right: Block, found: Matches) -> None:
-        """Tell homes that rows have met someone."""
+        """Note that rows have met someone."""
         for part in self._waits:
             block, rows = ((left, found.left), (right, found.right))[part]
-            rows = np.unique(rows)
-            ids = {ID: take(block.columns[ID], rows)}
-            self._send(part, MET, block.t[rows], block.columns[HASH][rows], ids)
+            self._met.setdefault(part, []).append((block, np.unique(rows)))
+
+    def _send_notices(self) -> None:
+        """Tell homes of the rows that have met someone in this step, of each once."""
+        for part, found in self._met.items():
+            blocks = [
+                Block.of(block.t[rows], {n: take(block.columns[n], rows) for n in (ID, HASH)})
+                for block, rows in found
+            ]
+            whole = concat(blocks)
+            whole = whole.take(np.unique(named(whole), return_index=True)[1])
+            self._send(part, MET, whole.t, whole.columns[HASH], {ID: whole.columns[ID]})
+        self._met = {}
 
     def _sides_of(self, side: int) -> Sequence[int]:
         """The sides that wait for partners and have the rows of this input."""
@@ -95,12 +107,25 @@ class ForwardingKernel(CorrelateKernel):
     def _send(
         self, side: int, what: str, t: np.ndarray, h: np.ndarray, columns: dict[str, Any]
     ) -> None:
-        homes = (h.view(np.uint64) % np.uint64(self._homes)).astype(np.int64)
+        homes = (h.view(np.uint64) % np.uint64(HOMES)).astype(np.int64)
         for home in np.unique(homes).tolist():
             mine = np.flatnonzero(homes == home)
             part = {name: take(column, mine) for name, column in columns.items()}
             cell = Block.of(t[mine], part).encode(what=what, side=side)
             self._cells.append((home, cell))
+
+
+def named(rows: Block) -> np.ndarray:
+    """What tells rows from each other: time and id, as values that can be sorted.
+
+    Ids of text are numbered, so that only values of one call can be compared.
+    """
+    ids = rows.columns[ID]
+    if not isinstance(ids, np.ndarray):
+        ids = ids.dictionary_encode().indices.to_numpy().astype(np.int64)
+    pairs = np.ascontiguousarray(np.stack([rows.t, ids.astype(np.int64)], axis=1))
+    names: np.ndarray = pairs.view([("t", np.int64), ("id", np.int64)]).ravel()
+    return names
 
 
 def _batch(cells: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:

@@ -1,8 +1,9 @@
 """The second step of a correlation that also emits rows without a partner: the homes of rows.
 
-A home emits a row once the watermark has passed every time at which a partner might be, and no
-notice has come. A partner that is not there by then is late when it comes. Notices of a micro-batch
-are taken in before its rows are decided, so none comes after its row.
+A home holds the rows that have no partner yet. A notice takes its row out: that is there already,
+since a row goes to its home in the micro-batch in which it comes. What is left is emitted once the
+watermark has passed every time at which a partner might be; one that comes after that is late.
+Notices of a micro-batch are taken in before its rows are decided.
 """
 
 from __future__ import annotations
@@ -14,10 +15,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch.correlation.call import Correlation
-from anabranch.correlation.forwarding import MET, PAIRS
+from anabranch.correlation.forwarding import HOMES, MET, PAIRS, named
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.kernel import Task
 from anabranch.flow.load import Load
@@ -35,19 +35,18 @@ class HomesJob:
     """A call of `correlate` as the homes of its rows run it."""
 
     correlation: Correlation
-    homes: int = 1
     verb: ClassVar[str] = "correlate homes"
     small: ClassVar[bool] = False
 
     @property
     def settings(self) -> Mapping[str, str]:
         """What must stay the same for stored rows to keep their meaning, and their homes."""
-        return {**self.correlation.settings, "homes": str(self.homes)}
+        return {**self.correlation.settings, "homes": str(HOMES)}
 
     @property
     def stays(self) -> tuple[int, ...]:
-        """How long rows of either side wait for partners, and notices of either side for them."""
-        return self.correlation.window * 2
+        """How long rows of either side wait for partners."""
+        return self.correlation.window
 
     @property
     def notes(self) -> type[Notes]:
@@ -75,15 +74,19 @@ class HomeKernel:
         """Let pairs through, and emit the rows that nobody can meet any more."""
         began = time.perf_counter()
         self.load.watermark = now
+        met: dict[int, list[Block]] = {}
         for block in arrivals:
             if block.meta["what"] == PAIRS:
                 yield pa.RecordBatch.from_pydict(dict(block.columns))
+            elif block.meta["what"] == MET:
+                met.setdefault(int(block.meta["side"]), []).append(block)
             else:
-                side = int(block.meta["side"]) + 2 * (block.meta["what"] == MET)
-                self.slices.append(side, block.in_time_order())
+                self.slices.append(int(block.meta["side"]), block.in_time_order())
+        for side, notices in met.items():
+            self._take_out(side, concat(notices))
         for side in self.correlation.unmatched:
-            alone = self._alone(side, _ENDLESS if last else now - self.correlation.window[side])
-            if alone is not None and len(alone):
+            alone = self._due(side, _ENDLESS if last else now - self.correlation.window[side])
+            if alone is not None:
                 self.load.unmatched += len(alone)
                 yield self._as_pairs(side, alone)
         self.slices.merge_small()
@@ -110,21 +113,25 @@ class HomeKernel:
     def renew(self, fresh: Any) -> None:
         """Nothing is kept from one batch to the next."""
 
-    def _alone(self, side: int, limit: int) -> Block | None:
-        """The rows up to a limit of which no notice has come; they and their notices go."""
-        rows, met = (self._taken_out(part, limit) for part in (side, side + 2))
-        if rows is None or met is None:
-            return rows
-        known = _is_in(rows.columns[ID], met.columns[ID])
-        return rows.take(np.flatnonzero(~known))
+    def _take_out(self, side: int, met: Block) -> None:
+        """Forget the rows of which notices have come."""
+        first, last = int(met.t.min()), int(met.t.max())
+        for entry in self.slices.of(side):
+            if entry.first > last or entry.last < first:
+                continue
+            block = self.slices.read(entry.number)
+            known = _are_in(block, met)
+            if known.any():
+                self.slices.drop(entry.number)
+                self.slices.append(side, block.take(np.flatnonzero(~known)))
 
-    def _taken_out(self, part: int, limit: int) -> Block | None:
-        """The stored rows of a part up to a limit."""
+    def _due(self, side: int, limit: int) -> Block | None:
+        """The stored rows up to a limit, which go; None if there are none."""
         blocks = []
-        for block in self.slices.withdraw(part, limit):
+        for block in self.slices.withdraw(side, limit):
             cut = int(np.searchsorted(block.t, limit, "right"))
             blocks.append(block.slice(0, cut))
-            self.slices.append(part, block.slice(cut, len(block)))
+            self.slices.append(side, block.slice(cut, len(block)))
         return concat(blocks) if blocks else None
 
     def _as_pairs(self, side: int, rows: Block) -> pa.RecordBatch:
@@ -147,10 +154,9 @@ class HomeKernel:
         return pa.RecordBatch.from_pydict(columns)
 
 
-def _is_in(ids: Any, known: Any) -> np.ndarray:
-    """Which of some ids are among others."""
-    if isinstance(ids, np.ndarray):
-        found: np.ndarray = np.isin(ids, known)
-        return found
-    found = pc.is_in(ids, value_set=known).to_numpy(zero_copy_only=False)
+def _are_in(rows: Block, others: Block) -> np.ndarray:
+    """Which rows are among others, by time and id; an id alone may come again at another time."""
+    both = concat([block.without(*(set(block.columns) - {ID})) for block in (rows, others)])
+    names = named(both)
+    found: np.ndarray = np.isin(names[: len(rows)], names[len(rows) :])
     return found

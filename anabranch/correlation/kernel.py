@@ -211,15 +211,20 @@ class CorrelateKernel:
 
     def _pairings_of_one(self, fresh: Sequence[Block]) -> Iterator[Pair]:
         """The same of one stream: any block may hold the earlier rows and take the left's place."""
-        window, ahead = self.correlation.window, self.correlation.window[0]
-        found = list(product(fresh, fresh))
-        for block in fresh:
-            first, last = int(block.t[0]), int(block.t[-1])
-            for part in range(_PARTS):
-                found += [(b, block) for b in self.slices.reach(part, first - ahead, last)]
-                found += [(block, b) for b in self.slices.reach(part, first, last + ahead)]
-        for left, right in found:
-            pair = Pair(left, right, window)
+        ahead, _ = self.correlation.window
+
+        def both() -> Iterator[tuple[Block, Block]]:
+            yield from product(fresh, fresh)
+            for block in fresh:
+                first, last = int(block.t[0]), int(block.t[-1])
+                for part in range(_PARTS):
+                    for stored in self.slices.reach(part, first - ahead, last):
+                        yield stored, block
+                    for stored in self.slices.reach(part, first, last + ahead):
+                        yield block, stored
+
+        for left, right in both():
+            pair = Pair(left, right, self.correlation.window)
             if may_meet(pair):
                 yield pair
 
@@ -271,9 +276,11 @@ class CorrelateKernel:
             if width == expected:
                 continue
             ident = pa.array(block.columns["id"][:1])[0].as_py()
+            one = self.correlation.one_stream
             raise BadRow(
-                f"{SIDES[side]} row with id {ident!r} cannot be compared: {slot.column!r} has "
-                f"length {width} where earlier rows, of either side, have {expected}; repair the "
+                f"{'row' if one else f'{SIDES[side]} row'} with id {ident!r} cannot be compared: "
+                f"{slot.column!r} has length {width} where earlier rows"
+                f"{'' if one else ', of either side,'} have {expected}; repair the "
                 "input, or fix the length with dim= and pass bad_rows='drop'"
             )
 

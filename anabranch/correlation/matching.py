@@ -113,8 +113,10 @@ class Matcher:
             yield from self._by_vector(pair)
         elif self._emd:
             yield from next(iter(self._emd.values())).matches(pair)
-        else:
+        elif any(_custom_of(term) is not None for _, term in self._terms):
             yield from self._by_custom(pair)
+        else:
+            yield from self._all(pair)
 
     def _prefer_band(self, pair: Pair) -> bool:
         if self._vector is None:
@@ -149,20 +151,17 @@ class Matcher:
         slot, term = next(
             (slot, term) for slot, term in self._terms if _custom_of(term) is not None
         )
-        left, right, stamps = pair.left, pair.right, pair.stamps
         for top, bottom, start, stop in tiles(pair, _CUSTOM_TILE, _CUSTOM_TILE):
             rows, cols = np.arange(top, bottom), np.arange(start, stop)
-            i, j = np.nonzero(_accepted(term, _call(slot, term, left, right, rows, cols)))
-            i, j = rows[i], cols[j]
-            good = owned(
-                stamps.left_epoch[i],
-                stamps.left_mask[i],
-                stamps.right_epoch[j],
-                stamps.right_mask[j],
-            )
-            good &= (right.t[j] >= stamps.earliest[i]) & (right.t[j] <= stamps.latest[i])
-            if good.any():
-                yield Candidates(i[good], j[good])
+            matrix = _call(slot, term, pair.left, pair.right, rows, cols)
+            i, j = np.nonzero(_accepted(term, matrix))
+            yield from _admitted(pair, rows[i], cols[j])
+
+    def _all(self, pair: Pair) -> Iterator[Candidates]:
+        """Every pair, where no term says where to look."""
+        for top, bottom, start, stop in tiles(pair, _CUSTOM_TILE, _CUSTOM_TILE):
+            i, j = np.divmod(np.arange((bottom - top) * (stop - start)), stop - start)
+            yield from _admitted(pair, top + i, start + j)
 
     def _decide(
         self,
@@ -214,6 +213,17 @@ class Matcher:
             return None, same if isinstance(term, Same) else ~same
         value = _cells(slot, term, left, right, i, j)
         return value, _accepted(term, value)
+
+
+def _admitted(pair: Pair, i: np.ndarray, j: np.ndarray) -> Iterator[Candidates]:
+    """Those of some pairs that the window lets join and this worker owns."""
+    stamps = pair.stamps
+    good = owned(
+        stamps.left_epoch[i], stamps.left_mask[i], stamps.right_epoch[j], stamps.right_mask[j]
+    )
+    good &= (stamps.times[j] >= stamps.earliest[i]) & (stamps.times[j] <= stamps.latest[i])
+    if good.any():
+        yield Candidates(i[good], j[good])
 
 
 def _all_alike(pair: Pair, slot: str) -> bool:

@@ -36,7 +36,8 @@ class SidePacking:
         call, side = self.correlation, self.side
         # A plan of the log may be bound to the threshold of an earlier run.
         live = LivePlans({number: call.bound(plan) for number, plan in live.plans.items()})
-        admitted = Intake(call.sides[side], call.drop_bad_rows, self.streaming).admit(batch)
+        intake = Intake(call.sides[side], call.drop_bad_rows, self.streaming, call.one_stream)
+        admitted = intake.admit(batch)
         block, h, key = admitted.block, admitted.h, admitted.key
         value = call.values(block) if live.need("value") else None
         rows = Rows(block.t, h, key, value)

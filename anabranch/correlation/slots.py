@@ -28,6 +28,7 @@ from anabranch.predicates.naming import columns_of
 __all__ = ["Slots"]
 
 _DAY = 86_400_000_000
+_MOST_SCALE = 12  # beyond, 64 bits hold numbers below ten million only
 
 
 class Slots:
@@ -163,6 +164,13 @@ class Slots:
             return None
         scales = [int(found[2]) if (found := DECIMAL.fullmatch(kind)) else 0 for kind in (a, b)]
         scale = max(0, *scales)
+        if scale > _MOST_SCALE:
+            self.check.say(
+                f"{term!r} compares decimals as 64-bit integers of the finest digit, and with "
+                f"{scale} digits after the point ({got}) that ends at {2**63 // 10**scale}: cast "
+                "both, for example to decimal(18,4) (Spark makes decimal(38,18) of Python's)"
+            )
+            return None
         self.scales[name] = scale
         self.limits[name] = int(term.limit_as_written * 10**scale // 1)
         return "decimal"

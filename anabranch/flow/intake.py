@@ -157,10 +157,15 @@ class Intake:
     side: Side
     drop_bad_rows: bool = False
     streaming: bool = False
+    only_input: bool = False  # there is no other side
 
     def admit(self, batch: pa.RecordBatch) -> Admitted:
         """The rows of `batch` that can be compared."""
-        faults = Faults(f"{self.side.label} row", batch.column(ID), self.drop_bad_rows)
+        faults = Faults(
+            "row" if self.only_input else f"{self.side.label} row",
+            batch.column(ID),
+            self.drop_bad_rows,
+        )
         faults.where(batch.column(TIME).is_null(), f"time column {self.side.time!r} is null")
         faults.where(batch.column(ID).is_null(), f"id column {self.side.id!r} is null")
         for rows, reason in time_faults(batch.column(TIME), self.streaming):

@@ -53,8 +53,12 @@ class Sight:
     one_stream: bool = False
 
 
-def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> float:
+def copies(
+    plan: Plan, rates: tuple[float, float], window: tuple[int, int], one_stream: bool = False
+) -> float:
     """Copies that so many left and right rows make under a plan.
+
+    Rows of one stream are left and right ones at once, and one copy of each serves as both.
 
     Examples
     --------
@@ -62,8 +66,10 @@ def copies(plan: Plan, rates: tuple[float, float], window: tuple[int, int]) -> f
     (14, 22)
     """
     left, right = rates
-    if isinstance(plan, Triangle):  # each row of one stream counts as a left and as a right one
-        return plan.groups * (left + right) / 2
+    if isinstance(plan, Triangle):
+        return plan.groups * left
+    if one_stream:
+        return copies(plan, rates, window) - left
     if isinstance(plan, Grid):
         return plan.cols * left + plan.rows * right
     if isinstance(plan, (Broadcast, Segments)):
@@ -133,7 +139,7 @@ def choose(
     segment = span // (workers * SLOTS_PER_WORKER)
     if workers > 1 and segment > 0:
         segments = Segments(workers, segment, _slower(rows))
-        if copies(segments, rows, window) < copies(best, rows, window):
+        if copies(segments, rows, window, one_stream) < copies(best, rows, window, one_stream):
             return segments
     return best
 
@@ -190,11 +196,11 @@ def weighted(plan: Plan, speeds: Sequence[float]) -> Plan | None:
     return None
 
 
-def resized(plan: Plan, workers: int, rates: tuple[float, float]) -> Plan:
+def resized(plan: Plan, workers: int, rates: tuple[float, float], one_stream: bool = False) -> Plan:
     """A plan of the same kind with another number of workers."""
     if isinstance(plan, (Segments, Keyed)):
         return replace(plan, workers=workers, weights=None)
-    return best_grid(workers, rates, isinstance(plan, Triangle))
+    return best_grid(workers, rates, one_stream)
 
 
 def typical_span(quantiles: Sequence[int]) -> int:
@@ -233,7 +239,7 @@ def predicted_seconds(plan: Plan, sight: Sight) -> float:
         g, rows = plan.groups, sum(sight.rates) / 2
         compared = sight.comparisons * min(1.0, 2 / g**2)
         return min(1.0, 2 / g) * rows * per_copy + compared * per_comparison
-    received = copies(plan, sight.rates, sight.window) / plan.workers
+    received = copies(plan, sight.rates, sight.window, sight.one_stream) / plan.workers
     return received * per_copy + sight.comparisons / plan.workers * per_comparison
 
 

@@ -92,12 +92,15 @@ class ShapePolicy(Policy):
         if not isinstance(plan, (Broadcast, Grid)) or sum(sight.rates) <= 0:
             return None
         best = best_grid(plan.workers, sight.rates, sight.one_stream)
-        now, then = copies(plan, sight.rates, sight.window), copies(best, sight.rates, sight.window)
+        now, then = (
+            copies(option, sight.rates, sight.window, sight.one_stream) for option in (plan, best)
+        )
         # It must pay even if either rate comes back by a third: rates that sway by a fifth against
         # each other reach a ratio of 1.5 and are back again soon.
         left, right = sight.rates
         steady = all(
-            copies(best, rates, sight.window) <= copies(plan, rates, sight.window)
+            copies(best, rates, sight.window, sight.one_stream)
+            <= copies(plan, rates, sight.window, sight.one_stream)
             for rates in ((left / 1.5, right), (left, right / 1.5))
         )
         if not self._persists(best if then < 0.85 * now and steady else None):
@@ -129,6 +132,8 @@ class RolePolicy(Policy):
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan = sight.plan
         if not isinstance(plan, (Broadcast, Segments)) or sum(sight.rates) <= 0:
+            return None
+        if sight.one_stream:  # both sides are the same rows
             return None
         spread, copied = sight.rates if plan.side == "right" else sight.rates[::-1]
         other = replace(plan, side=other_side(plan.side))
@@ -296,7 +301,7 @@ class WorkersPolicy(Policy):
             return None
         word = "busy" if count > now else "idle"
         return Suggestion(
-            resized(sight.plan, count, sight.rates),
+            resized(sight.plan, count, sight.rates, sight.one_stream),
             self.rule,
             f"workers are {word}",
             {"mean load": mean},
@@ -357,7 +362,8 @@ def _can_gain(plan: Segments, segment: int, sight: Sight) -> bool:
         return False
     comparing = sight.comparisons * sight.seconds_per_comparison
     now, then = (
-        copies(option, sight.rates, sight.window) * sight.seconds_per_copy + comparing
+        copies(option, sight.rates, sight.window, sight.one_stream) * sight.seconds_per_copy
+        + comparing
         for option in (plan, replace(plan, length=segment))
     )
     return now > 1.03 * then

@@ -38,6 +38,7 @@ __all__ = [
 ScoreFunction = Callable[[Mapping[str, Any], Mapping[str, Any]], Any]
 
 _NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?")
+_HOLDS = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}
 _DISTANCES = frozenset({"euclidean", "manhattan", "hamming"})
 
 
@@ -239,13 +240,8 @@ class Compared(Term):
 
     def holds(self, values: np.ndarray) -> np.ndarray:
         """Which of `values` satisfy the comparison."""
-        if self.op == ">=":
-            return values >= self.threshold
-        if self.op == ">":
-            return values > self.threshold
-        if self.op == "<=":
-            return values <= self.threshold
-        return values < self.threshold
+        found: np.ndarray = _HOLDS[self.op](values, self.threshold)
+        return found
 
     @property
     def upward(self) -> bool:
@@ -312,32 +308,30 @@ class Within(Term):
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Same(Term):
+class _Columns(Term):
+    """A condition on two columns; its name is `label`."""
+
+    left: Named
+    right: Named
+    label: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        _read(self, self.label)
+
+    def __repr__(self) -> str:
+        return f"{self.label}({_columns(self.left, self.right)})"
+
+
+class Same(_Columns):
     """Equality of two columns."""
 
-    left: Named
-    right: Named
-
-    def __post_init__(self) -> None:
-        _read(self, "same")
-
-    def __repr__(self) -> str:
-        return f"same({_columns(self.left, self.right)})"
+    label = "same"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class Differs(Term):
+class Differs(_Columns):
     """Inequality of two columns."""
 
-    left: Named
-    right: Named
-    label: ClassVar[str] = "differs"
-
-    def __post_init__(self) -> None:
-        _read(self, "differs")
-
-    def __repr__(self) -> str:
-        return f"differs({_columns(self.left, self.right)})"
+    label = "differs"
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -372,7 +366,7 @@ def _columns(left: Named, right: Named) -> str:
     return repr(left) if left == right else f"{left!r}, {right!r}"
 
 
-def _read(term: VectorMeasure | Within | Same | Differs, verb: str) -> None:
+def _read(term: VectorMeasure | Within | _Columns, verb: str) -> None:
     """Let a term hold its columns as they are read."""
     for side in ("left", "right"):
         object.__setattr__(term, side, column_of(verb, getattr(term, side)))

@@ -23,6 +23,7 @@ from pyspark.sql.types import (
 
 from anabranch.assembly.call import FIGURES, Assembly, plan_assembly
 from anabranch.assembly.closing import Closing, Learned
+from anabranch.assembly.fitting import WindowFit
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
 from anabranch.calls import FLOATING, MISSING, Duration, microseconds
@@ -53,10 +54,10 @@ __all__ = ["assemble"]
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
-    key: str | Sequence[str] = MISSING,
-    close: Closing = MISSING,
-    time: str = "ts",
-    keep: str | Sequence[str] = (),
+    key: Any = MISSING,
+    close: Closing | WindowFit = MISSING,
+    time: Any = "ts",
+    keep: Any = (),
     response: str | None = None,
     watermark: Duration | None = None,
     max_open: int | None = None,

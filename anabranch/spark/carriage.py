@@ -7,12 +7,20 @@ as text, and are turned back afterwards, so that a value comes out exactly as it
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.types import DataType, StringType
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    MapType,
+    NullType,
+    StringType,
+    StructType,
+    VariantType,
+)
 
 from anabranch.spark.frames import by_name
 from anabranch.spark.versions import arrow_type
@@ -62,10 +70,24 @@ def _carried(name: str, data_type: DataType) -> Carried:
     return Carried(name, data_type, column, lambda value: value)
 
 
+def _inside(data_type: DataType) -> Iterator[DataType]:
+    """A type and all that it is made of."""
+    yield data_type
+    parts: list[DataType] = []
+    if isinstance(data_type, StructType):
+        parts = [field.dataType for field in data_type]
+    elif isinstance(data_type, ArrayType):
+        parts = [data_type.elementType]
+    elif isinstance(data_type, MapType):
+        parts = [data_type.keyType, data_type.valueType]
+    for part in parts:
+        yield from _inside(part)
+
+
 def _can_travel(data_type: DataType) -> bool:
     if _AS_TEXT.fullmatch(data_type.simpleString()):
         return True
-    if "void" in data_type.simpleString() or "variant" in data_type.simpleString():
+    if any(isinstance(inner, (NullType, VariantType)) for inner in _inside(data_type)):
         return False
     try:
         arrow_type(data_type)

@@ -34,16 +34,16 @@ from anabranch.spark.settings import partitions, room_problems, setting_problems
 __all__ = ["correlate", "run"]
 
 
-@renamed(late="watermark")
+@renamed(late="watermark", collect="keep")
 def correlate(
     left: DataFrame,
     right: DataFrame | None = None,
     *,
     where: Predicate = MISSING,
     window: Duration | tuple[Duration, Duration] = MISSING,
-    time: str | tuple[str, str] = "ts",
-    id: str | tuple[str, str] = "id",
-    keep: str | Sequence[str] | tuple[Sequence[str], Sequence[str]] = (),
+    time: Any = "ts",
+    id: Any = "id",
+    keep: Any = (),
     watermark: Duration | None = None,
     plan: Plan | Adaptive | None = None,
     control: str | None = None,
@@ -143,6 +143,8 @@ def correlate(
     problems += setting_problems(spark, streaming)
     for (label, frame), names in zip(inputs.items(), _kept(keep), strict=False):
         problems += carry_problems(f"keep: {label} column", frame, names)
+    if how == "dedupe":  # what ab.dedupe asks for
+        problems.append("how='dedupe' is ab.dedupe(stream, ...)")
     problems += mixed_problems(inputs) or lateness_problems(
         inputs, dict(zip(inputs, times, strict=False)), watermark
     )
@@ -169,9 +171,8 @@ def run(
 ) -> DataFrame:
     """The result of a checked call."""
     spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
-    streaming, homes = frames[LEFT].isStreaming, partitions(spark)
-    alone = bool(correlation.unmatched)
-    job = ForwardingJob(correlation, homes) if alone else CorrelateJob(correlation)
+    streaming, alone = frames[LEFT].isStreaming, bool(correlation.unmatched)
+    job = ForwardingJob(correlation) if alone else CorrelateJob(correlation)
     of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
     carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
     operator = operator_of(job)
@@ -195,7 +196,7 @@ def run(
     else:
         pairs = over_batch(job, blocks, first)
     if alone:
-        at_home = HomesJob(correlation, homes)
+        at_home = HomesJob(correlation)
         if streaming:
             pairs = over_stream(at_home, pairs, fields, waiting_name(name), carries=False)
         else:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame
 
 from anabranch.calls import MISSING, Duration
@@ -19,14 +21,14 @@ from anabranch.spark.settings import partitions, room_problems, setting_problems
 __all__ = ["dedupe"]
 
 
-@renamed()
+@renamed(late="watermark")
 def dedupe(
     stream: DataFrame,
     *,
     where: Predicate = MISSING,
     window: Duration = MISSING,
-    time: str = "ts",
-    id: str = "id",
+    time: Any = "ts",
+    id: Any = "id",
     watermark: Duration | None = None,
     plan: Plan | None = None,
     bad_rows: str = "fail",
@@ -82,7 +84,9 @@ def dedupe(
     columns = stream.columns
     (frame,), (time, id, where) = opened((stream,), (time, id), where)
     spark = frame.sparkSession
-    kept = [name for name in columns if name not in (time, id)]
+    # As Spark, which does not ask for the case of names.
+    named = {str(name).lower() for name in (time, id)}
+    kept = [name for name in columns if name.lower() not in named]
     found, problems = plan_correlation(
         column_types(frame),
         None,
@@ -104,4 +108,11 @@ def dedupe(
         raise InvalidCall("dedupe", problems)
     chosen = found.plan or default_plan(found, (frame,), partitions(spark))
     rows = run(found, chosen, (frame,))
-    return rows.select(*(by_name(f"right_{name}").alias(name) for name in columns))
+    return rows.select(
+        *(
+            by_name(f"right_{time if name.lower() == time.lower() else name}").alias(name)
+            if name.lower() != id.lower()
+            else by_name(f"right_{id}").alias(name)
+            for name in columns
+        )
+    )

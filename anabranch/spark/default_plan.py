@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 
 from pyspark.sql import DataFrame
@@ -15,6 +16,7 @@ from anabranch.spark.frames import by_name
 
 __all__ = ["default_plan"]
 
+_LOG = logging.getLogger("anabranch")
 _STEPS = 20
 _ACCURACY = 1000  # of a quantile's rank: one in so many rows
 
@@ -31,6 +33,7 @@ def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers:
     one = correlation.one_stream
     if frames[0].isStreaming:
         return choose(workers, one_stream=one)
+    _LOG.info("correlate runs a job over its tables, to choose a plan; plan= would save it")
     counts, spans = [], []
     for frame, side in zip(frames, correlation.sides, strict=False):
         t = F.unix_micros(by_name(side.time))

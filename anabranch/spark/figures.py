@@ -14,6 +14,7 @@ from anabranch.spark.metrics import (
     rates_of,
     reports_of,
     seconds_of,
+    waits,
     worker_figures,
 )
 from anabranch.spark.totals import since_start
@@ -87,7 +88,7 @@ def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict
             "seconds": seconds,
             **counts,
             **rates_of(loads, verb, seconds),
-            "workers": [worker_figures(load, verb) for load in loads],
+            "workers": [worker_figures(load, verb) for load in loads if not waits(load)],
         }
         if any(counts.values()):
             latest = seen

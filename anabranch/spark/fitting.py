@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -24,9 +25,11 @@ from anabranch.assembly.fitting.reading import (
 from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame
+from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame, opened
 
 __all__ = ["fit_windows"]
+
+_LOG = logging.getLogger("anabranch")
 
 _WHOLE = ("tinyint", "smallint", "int", "bigint")
 _REAL = ("float", "double")
@@ -40,8 +43,8 @@ def fit_windows(
     cut: float = 0.05,
     *,
     tolerance: float | None = None,
-    key: str | Sequence[str] | None = None,
-    time: str | None = None,
+    key: Any = None,
+    time: Any = None,
     complete: Condition | None = None,
     settle: float | Duration | None = None,
 ) -> WindowFit:
@@ -107,6 +110,7 @@ def fit_windows(
                 "stream wrote, spark.read..., and fit that"
             ],
         )
+    (sample,), (key, time) = opened((sample,), (key, time))
     have = sample.columns
     if complete is not None:
         try:
@@ -115,6 +119,7 @@ def fit_windows(
             raise InvalidCall("fit_windows", [str(error)]) from None
     columns = resolve(have, key, time, None)
     columns = replace(columns, complete=None if complete is None else COMPLETE)
+    _LOG.info("fit_windows runs a job over its sample")
     found = _instances(sample, columns, seconds)
     return fit_instances(found, cover=cover, cut=cut, tolerance=tolerance)
 

@@ -32,8 +32,8 @@ def groups(
     pairs: DataFrame,
     *,
     gap: Duration = MISSING,
-    id: tuple[str, str] = ("left_id", "right_id"),
-    time: str = "ts",
+    id: Any = ("left_id", "right_id"),
+    time: Any = "ts",
     streams: int | None = None,
     watermark: Duration | None = None,
 ) -> DataFrame:

@@ -26,6 +26,7 @@ __all__ = [
     "verb_of",
     "verbs_of",
     "waiting_name",
+    "waits",
     "worker_figures",
 ]
 
@@ -177,6 +178,11 @@ def rates_of(loads: Iterable[Any], verb: str, seconds: float) -> dict[str, Any]:
     return {**found, **times}
 
 
+def waits(load: Any) -> bool:
+    """Whether a report is of the step in which rows wait, and not of a worker that compares."""
+    return str(load.operator).startswith(_prefix("correlate") + _WAITS)
+
+
 def worker_figures(load: Any, verb: str) -> dict[str, Any]:
     """One worker's report, in the words of the whole.
 
@@ -249,5 +255,5 @@ def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[st
         **rates_of(loads, "correlate", seconds),
         **held_by(state.values(), "correlate"),
         "watermark": max((load.watermark for load in loads), default=0),
-        "workers": [worker_figures(load, "correlate") for load in loads],
+        "workers": [worker_figures(load, "correlate") for load in loads if not waits(load)],
     }

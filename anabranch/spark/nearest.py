@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
-from collections.abc import Sequence
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -44,16 +44,18 @@ from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["nearest"]
 
+_LOG = logging.getLogger("anabranch")
 
-@renamed(late="watermark", expected="objects_per_window")
+
+@renamed(late="watermark", expected="objects_per_window", collect="keep")
 def nearest(
     objects: DataFrame,
     queries: DataFrame,
     *,
     by: str | Column | VectorMeasure = MISSING,
-    time: str | tuple[str, str] = "ts",
-    id: str | tuple[str, str] = ("id", QUERY_ID),
-    keep: str | Sequence[str] = (),
+    time: Any = "ts",
+    id: Any = ("id", QUERY_ID),
+    keep: Any = (),
     k: int | None = None,
     within: float | None = None,
     window: Duration | None = None,
@@ -79,10 +81,11 @@ def nearest(
     objects
         A streaming or batch DataFrame with an id, a time and a vector.
     queries
-        Either a batch DataFrame with ``query_id``, the vector, ``k`` and ``window`` or ``rows``,
-        and perhaps ``since``, whose queries hold for the whole run; or a DataFrame of the same
-        kind as `objects` with two more columns, ``op`` (``add`` or ``cancel``) and a time. Of all
-        that is asked of one id the latest by time holds; what is delivered again has no effect.
+        Either a batch DataFrame, which a job brings to the driver, with ``query_id``, the vector,
+        ``k`` and ``window`` or ``rows``, and perhaps ``since``, whose queries hold for the whole
+        run; or a DataFrame of the same kind as `objects` with two more columns, ``op`` (``add`` or
+        ``cancel``) and a time. Of all that is asked of one id the latest by time holds; what is
+        delivered again has no effect.
     by
         The vector column, for the Euclidean distance; or ``ab.euclidean("v")``,
         ``ab.manhattan("v")``, ``ab.cosine("v")``, also with two names, of objects and of queries.
@@ -325,6 +328,7 @@ def _only_broadcast(plan: Plan) -> Plan:
 
 def _collected(call: Nearest, queries: DataFrame) -> Block:
     """The fixed queries, read once."""
+    _LOG.info("nearest runs a job, which brings its queries to the driver")
     block, problems = fixed_queries(call, _prepared(call, queries).toArrow())
     if problems:
         warnings.warn(

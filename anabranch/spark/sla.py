@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from anabranch.assembly.knowledge.wilson import Z95
 from anabranch.calls import Duration, is_number, is_whole
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.frames import Condition
+from anabranch.spark.frames import Condition, is_frame, opened
 from anabranch.spark.verdicts import (
     PROMISE_COLUMNS,
     Promises,
@@ -29,8 +29,8 @@ def sla(
     instances: DataFrame,
     promises: Promises,
     *,
-    service: str = "kind",
-    metric: str = "duration",
+    service: Any = "kind",
+    metric: Any = "duration",
     period: Duration = "1 hour",
     complete: Condition | None = None,
     promise_columns: Sequence[str] = PROMISE_COLUMNS,
@@ -85,6 +85,8 @@ def sla(
     >>> found.select("instances", "met", "violated", "unknown", "low", "high").first()
     Row(instances=5, met=1, violated=3, unknown=1, low=0.2, high=0.4)
     """
+    if is_frame(instances):
+        (instances,), (service, metric) = opened((instances,), (service, metric))
     problems = problems_with(instances, promises, service, metric, complete, promise_columns)
     length = duration_of("period", period, problems)
     if problems:
@@ -112,8 +114,8 @@ def rank_services(
     instances: DataFrame,
     promises: Promises,
     *,
-    service: str = "kind",
-    metric: str = "duration",
+    service: Any = "kind",
+    metric: Any = "duration",
     complete: Condition | None = None,
     promise_columns: Sequence[str] = PROMISE_COLUMNS,
     prefer: Mapping[Any, float] | None = None,
@@ -158,6 +160,8 @@ def rank_services(
     >>> [r.service for r in ab.rank_services(rows, "2 seconds", complete="count >= 1").collect()]
     ['old', 'new']
     """
+    if is_frame(instances):
+        (instances,), (service, metric) = opened((instances,), (service, metric))
     problems = problems_with(instances, promises, service, metric, complete, promise_columns)
     problems = problems or preference_problems(instances, service, prefer)
     if not (is_number(weight) and 0 <= weight <= 1):

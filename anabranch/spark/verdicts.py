@@ -148,9 +148,23 @@ def problems_with(
     """Why these instances cannot be judged by these promises."""
     problems = instance_problems(instances, service, metric, complete)
     problems += promise_problems(promises, columns)
+    if metric == "duration" and not problems:
+        problems += _negative(promises)
     if isinstance(promises, Mapping) and not problems:
         problems = _key_problems(instances, service, promises, "promises")
     return problems
+
+
+def _negative(promises: Any) -> list[str]:
+    """Durations that nobody can keep to."""
+    if is_frame(promises):
+        return []
+    each = promises if isinstance(promises, Mapping) else {"all services": promises}
+    return [
+        f"promise of {name!r}: a duration is never negative, got {value!r}"
+        for name, value in each.items()
+        if _promised(value) < 0
+    ]
 
 
 def instance_problems(

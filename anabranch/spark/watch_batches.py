@@ -19,7 +19,15 @@ __all__ = ["STARTING", "BatchTable", "brief"]
 STARTING = "starting Python workers (10 to 30 s the first time)"
 _WAITING = f"waiting for the first batch: {STARTING}"
 _WORDS = {"correlate": ("rows", "pairs"), "nearest": ("objects", "hits")}  # what goes in and out
-_TOTALS = ("rows_in", "comparisons", "pairs", "late_rows", "rejected_rows", "seconds")
+_TOTALS = (
+    "rows_in",
+    "comparisons",
+    "pairs",
+    "unmatched_rows",
+    "late_rows",
+    "rejected_rows",
+    "seconds",
+)
 
 
 class BatchTable:
@@ -80,6 +88,8 @@ class BatchTable:
             f"{span}: {count(total['rows_in'])} {came}, {count(total['comparisons'])} comparisons "
             f"({count(rate)}/s), {count(total['pairs'])} {found}, {count(total['late_rows'])} late"
         )
+        if total["unmatched_rows"]:
+            text += f", {count(total['unmatched_rows'])} without partner"
         if total["rejected_rows"]:
             text += f", {count(total['rejected_rows'])} rejected"
         text = f"{text}; {self.status}"
@@ -174,6 +184,8 @@ def _line(figures: dict[str, Any], came: str, found: str) -> str:
         f"{count(figures['comparisons_per_second'])}/s, {count(figures['pairs'])} {found} out, "
         f"{figures['copies_per_row']:.2f} copies per row, {count(figures['late_rows'])} late, "
     )
+    if figures["unmatched_rows"]:
+        text += f"{count(figures['unmatched_rows'])} without partner, "
     if figures["rejected_rows"]:
         text += f"{count(figures['rejected_rows'])} rejected, "
     return text + (

@@ -64,10 +64,9 @@ class InProcess:
         self.plan = found.plan or chosen
         self.streaming = streaming
         self.pairs: list[dict[str, Any]] = []
-        homes = 3
         alone = bool(found.unmatched)
-        self.workers = Workers(ForwardingJob(found, homes) if alone else CorrelateJob(found))
-        self.homes = Workers(HomesJob(found, homes))
+        self.workers = Workers(ForwardingJob(found) if alone else CorrelateJob(found))
+        self.homes = Workers(HomesJob(found))
         self._newest = BEGINNING
 
     @property

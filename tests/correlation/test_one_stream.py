@@ -160,3 +160,14 @@ def test_wrong_calls(message: str, call: dict[str, Any]) -> None:
 def test_a_triangle_is_not_for_two_streams() -> None:
     with pytest.raises(InvalidCall, match="is for one stream against itself"):
         InProcess(SCHEMA, SCHEMA, where=WHERE, window="1 s", plan=ab.triangle(2))
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(streams(), st.integers(0, 60), plans)
+def test_differs_alone(batches, window: int, plan: Plan) -> None:
+    process = InProcess(SCHEMA, None, where=ab.differs("k"), window=f"{window} ms", plan=plan)
+    for batch in batches:
+        process.step(table(rows_of(batch)))
+    rows = [row for batch in batches for row in rows_of(batch)]
+    want = pairs(rows, window * 1000, lambda a, b: 1.0 if a["k"] != b["k"] else None)
+    assert found(process) == want

@@ -151,3 +151,32 @@ def test_wrong_calls(right: Any, how: str, message: str) -> None:
     with pytest.raises(InvalidCall) as error:
         InProcess(SCHEMA, right, where=WHERE, window="1 s", how=how)
     assert message in str(error.value)
+
+
+def test_an_id_may_come_again_at_another_time() -> None:
+    base = 1_700_000_000_000_000
+
+    def rows(*given: tuple[int, int]) -> pa.Table:
+        return table([{"id": n, "t": base + t, "v": [1, 0, 0], "x": 0, "k": "k"} for n, t in given])
+
+    for batches in ([rows((1, 0), (1, 1000))], [rows((1, 0)), rows((2, 900)), rows((1, 1000))]):
+        call = {"where": ab.same("x"), "window": "10 s", "watermark": "0 s", "how": "dedupe"}
+        process = InProcess(SCHEMA, None, streaming=True, **call)
+        for batch in batches:
+            process.step(batch)
+        process.step(None, watermark=base + 10**9)
+        assert [(p["right_id"], p["right_t"] - base) for p in process.pairs] == [(1, 0)]
+
+
+def test_homes_hold_only_rows_that_wait() -> None:
+    base = 1_700_000_000_000_000
+    call = {"where": ab.within("x", 9), "window": "1 min", "watermark": "1 s", "how": "left"}
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, plan=ab.grid(2, 2), **call)
+    for n in range(30):
+        rows = [
+            {"id": n * 20 + i, "t": base + n * 10**6 + i, "v": [1, 0, 0], "x": i * 100, "k": "k"}
+            for i in range(20)
+        ]
+        process.step(table(rows), table(rows[:10]))
+    assert process.homes.state_rows == 300
+    assert process.pairs and all(pair["right_id"] is not None for pair in process.pairs)

@@ -330,3 +330,33 @@ def test_the_story_tells_every_change():
     )
     assert "left rows 100" in lines[1]
     assert any("plan 0 retired" in line for line in lines)
+
+
+@pytest.mark.parametrize("workers", [2, 4, 7, 8, 11])
+def test_one_stream_under_a_steady_load_keeps_its_plan(workers: int) -> None:
+    """Neither more workers than fit nor another shape are asked for again and again."""
+    settings = ab.adaptive(workers)
+    first, mark = settings.first_plan(False, True), 10**12
+    entries = [Entry(0, 0, first, 0, (0,), {"rule": "start"})]
+    controller = Controller(entries, (10**6, 0), 0, settings, one_stream=True)
+    for batch in range(80):
+        count = controller.now.plan.workers
+        mark += 10**7
+        loads = tuple(
+            Load(
+                n,
+                watermark=mark,
+                rows_left=100 // count,
+                copies_left=300 // count,
+                comparisons=10**5 // count,
+                busy_seconds=1.2,
+                compare_seconds=1.1,
+            )
+            for n in range(count)
+        )
+        change = controller.handle(Report(batch, 1.0, mark, loads))
+        if change is not None:
+            controller.written(change.entry(batch + 1))
+    plans = [entry.plan for entry in controller._entries]
+    assert all(plan.workers <= workers for plan in plans)
+    assert len(set(map(str, plans))) <= 2
