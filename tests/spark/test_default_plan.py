@@ -23,7 +23,7 @@ def plan_of(spark: Any, when: str) -> Plan:
     types = column_types(table)
     correlation, problems = plan_correlation(types, types, **call)
     assert correlation is not None, problems
-    return default_plan(correlation, table, table, 8)
+    return default_plan(correlation, (table, table), 8)
 
 
 def test_segments_for_a_long_time(spark: Any) -> None:
