@@ -45,6 +45,7 @@ _SHOWN = 5
 
 # Columns of ours beside the caller's.
 _OWN = "_anabranch_"
+_WRITTEN = 1000
 _KEPT = tuple(f"{_OWN}{name}" for name in ("a", "b", "first"))
 
 
@@ -62,11 +63,22 @@ def plan_pairs(
     if problems:
         raise InvalidCall("place_pairs", problems)
     pairs = _renamed(frame, {theirs: ours for ours, theirs in own.items()})
-    problems = row_problems(pairs)
+    problems = row_problems(pairs) + _stranger_problems(pairs, sources)
     if problems:
         raise InvalidCall("place_pairs", problems)
     placed = _placed(pairs, dict(sources or {}), float(up), float(down), time_limit)
     return _renamed(placed, own)
+
+
+def _stranger_problems(pairs: DataFrame, sources: Mapping[Any, str] | None) -> list[str]:
+    """Names of streams that are in no pair; of very many, which no hand has written, none."""
+    if not sources or len(sources) > _WRITTEN:
+        return []
+    names = list(sources)
+    streams = pairs.select("a").union(pairs.select("b")).distinct()
+    found = {row[0] for row in streams.filter(F.col("a").isin(names)).collect()}
+    strange = [name for name in names if name not in found]
+    return [f"sources names streams that are in no pair: {listed(strange)}"] if strange else []
 
 
 def _renamed(frame: DataFrame, names: Mapping[str, str]) -> DataFrame:

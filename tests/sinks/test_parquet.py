@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from tests.sinks.driver import distinct
-from tests.spark.feeds import PATIENCE, Feed, scripted
+from tests.spark.feeds import PATIENCE, Feed, scripted, settings
 
 
 class Crash(RuntimeError):
@@ -18,9 +18,9 @@ class Crash(RuntimeError):
 
 
 def run(result: Any, folder: Path, write: Any) -> Any:
-    result.sparkSession.conf.set("spark.sql.streaming.noDataMicroBatches.enabled", "false")
     stream = result.writeStream.foreachBatch(write).trigger(availableNow=True)
-    query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
+    with settings(result.sparkSession, streaming__noDataMicroBatches__enabled=False):
+        query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
     try:
         assert query.awaitTermination(PATIENCE), "the query hangs"
     finally:

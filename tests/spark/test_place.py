@@ -204,3 +204,9 @@ def test_a_wrong_time_limit_is_refused_for_pairs_too(spark: Any, time_limit: Any
     frame = spark.createDataFrame([], PAIRS)
     with pytest.raises(ab.InvalidCall, match="time_limit must be a number of seconds above 0"):
         ab.place_pairs(frame, time_limit=time_limit)
+
+
+def test_a_stream_that_is_in_no_pair_is_named(spark: Any) -> None:
+    frame = spark.createDataFrame([("a", "b", 1.0, 2.0)], ["a", "b", "rate_a", "rate_b"])
+    with pytest.raises(ab.InvalidCall, match="streams that are in no pair: 'traffik'"):
+        ab.place_pairs(frame, {"a": "cloud", "traffik": "cloud"})

@@ -90,6 +90,7 @@ def test_a_table_counts_every_batch_once():
     assert [figures["batch"] for figures in table.batches] == [1, 2]
     assert table.total == {
         "rows_in": 37, "comparisons": 6000, "pairs": 4, "late_rows": 2, "rejected_rows": 0,
+        "unmatched_rows": 0,
         "seconds": 6.0,
     }  # fmt: skip
     # A worker without news still holds what it held.

@@ -113,7 +113,7 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
         {"plan": "ssp"},
         [
             "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
-            "ab.ranges(...), ab.keyed(...), got 'ssp'"
+            "ab.ranges(...), ab.keyed(...), ab.triangle(...), got 'ssp'"
         ],
     ),
     "bad_rows": ({"bad_rows": "skip"}, ["bad_rows must be 'fail' or 'drop', got 'skip'"]),
