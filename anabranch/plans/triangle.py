@@ -95,7 +95,7 @@ def triangle(groups: int, *, weights: Sequence[float] | None = None) -> Triangle
 
     Rows are put in `groups` groups by hash, and every two groups have a worker: half the square of
     `groups` in all. A row is copied `groups` times and every two rows are compared once: half the
-    comparisons, and half the state, of a stream joined with a second copy of itself. All workers
+    comparisons of a stream joined with a second copy of itself, and less state. All workers
     have the same work if `groups` is even. `weights` are the shares of the groups.
 
     Examples
