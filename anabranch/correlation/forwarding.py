@@ -18,8 +18,7 @@ import pyarrow as pa
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matches
 from anabranch.flow.blocks import Block, concat, take
-from anabranch.flow.hashing import worker_keys
-from anabranch.flow.kernel import Task
+from anabranch.flow.kernel import Task, addressed
 from anabranch.flow.sides import HASH, ID, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT
@@ -61,16 +60,12 @@ class ForwardingKernel(CorrelateKernel):
             if self.correlation.emits_pairs:
                 columns = dict(zip(pairs.schema.names, pairs.columns, strict=True))
                 block = Block.of(pairs.column("right_t").to_numpy(), columns)
-                yield _batch([(home, block.encode(what=PAIRS))])
+                yield from addressed([(home, block.encode(what=PAIRS))])
         if not self.correlation.emits_pairs:
             self.load.pairs = 0
         self._send_notices()
-        if self._cells:
-            yield self._sent()
-
-    def _sent(self) -> pa.RecordBatch:
         cells, self._cells = self._cells, []
-        return _batch(cells)
+        yield from addressed(cells)
 
     def _admitted(self, side: int, block: Block, lead: np.ndarray) -> None:
         """Send rows that lead to their homes."""
@@ -126,13 +121,3 @@ def named(rows: Block) -> np.ndarray:
     pairs = np.ascontiguousarray(np.stack([rows.t, ids.astype(np.int64)], axis=1))
     names: np.ndarray = pairs.view([("t", np.int64), ("id", np.int64)]).ravel()
     return names
-
-
-def _batch(cells: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
-    keys = worker_keys(max(home for home, _ in cells) + 1)
-    return pa.RecordBatch.from_pydict(
-        {
-            "worker": pa.array([keys[home] for home, _ in cells], pa.int32()),
-            "block": pa.array([cell for _, cell in cells], pa.binary()),
-        }
-    )

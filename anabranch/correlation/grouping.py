@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from anabranch.calls import describe
 from anabranch.errors import AnabranchError, BadRow
-from anabranch.flow.blocks import Block, concat
+from anabranch.flow.blocks import Block
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Packed, Task
 from anabranch.flow.load import Load
@@ -283,14 +283,9 @@ class GroupsKernel:
 
     def _due(self, limit: int) -> list[Pair]:
         """Waiting pairs up to a limit, in their order."""
-        blocks = []
-        for block in self.slices.withdraw(0, limit):
-            cut = int(np.searchsorted(block.t, limit, "right"))
-            blocks.append(block.slice(0, cut))
-            self.slices.append(0, block.slice(cut, len(block)))
-        if not blocks:
+        whole = self.slices.take_until(0, limit)
+        if whole is None:
             return []
-        whole = concat(blocks)
         ids = (pa.array(whole.columns[name]).to_pylist() for name in ("left", "right"))
         return sorted(zip(whole.t.tolist(), *ids, strict=True))
 

@@ -85,7 +85,8 @@ class HomeKernel:
         for side, notices in met.items():
             self._take_out(side, concat(notices))
         for side in self.correlation.unmatched:
-            alone = self._due(side, _ENDLESS if last else now - self.correlation.window[side])
+            limit = _ENDLESS if last else now - self.correlation.window[side]
+            alone = self.slices.take_until(side, limit)
             if alone is not None:
                 self.load.unmatched += len(alone)
                 yield self._as_pairs(side, alone)
@@ -124,15 +125,6 @@ class HomeKernel:
             if known.any():
                 self.slices.drop(entry.number)
                 self.slices.append(side, block.take(np.flatnonzero(~known)))
-
-    def _due(self, side: int, limit: int) -> Block | None:
-        """The stored rows up to a limit, which go; None if there are none."""
-        blocks = []
-        for block in self.slices.withdraw(side, limit):
-            cut = int(np.searchsorted(block.t, limit, "right"))
-            blocks.append(block.slice(0, cut))
-            self.slices.append(side, block.slice(cut, len(block)))
-        return concat(blocks) if blocks else None
 
     def _as_pairs(self, side: int, rows: Block) -> pa.RecordBatch:
         """Rows as pairs whose other side is null."""

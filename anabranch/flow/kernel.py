@@ -14,14 +14,27 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StateMismatch, changed_settings
 from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import worker_keys
 from anabranch.flow.load import Figures
 from anabranch.flow.slices import Notes, Slices
 
-__all__ = ["Job", "Kernel", "Packed", "Packing", "Task", "check_settings", "fingerprint_of"]
+__all__ = [
+    "Job",
+    "Kernel",
+    "Packed",
+    "Packing",
+    "Task",
+    "addressed",
+    "check_settings",
+    "fingerprint_of",
+]
+
+_BYTES_AT_ONCE = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -106,6 +119,23 @@ class Packing(Protocol):
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """The cells of one batch under the live plans."""
+
+
+def addressed(cells: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
+    """Cells for the workers of an operator that follows, as batches of ``worker`` and ``block``.
+
+    One batch as a rule: an Arrow array of bytes holds 2 GB.
+    """
+    keys = worker_keys(max((worker for worker, _ in cells), default=0) + 1)
+    starts = np.cumsum([0, *(len(cell) for _, cell in cells)])[:-1] // _BYTES_AT_ONCE
+    for part in np.unique(starts):
+        some = [cell for cell, at in zip(cells, starts, strict=True) if at == part]
+        yield pa.RecordBatch.from_pydict(
+            {
+                "worker": pa.array([keys[worker] for worker, _ in some], pa.int32()),
+                "block": pa.array([cell for _, cell in some], pa.binary()),
+            }
+        )
 
 
 def fingerprint_of(settings: Mapping[str, str]) -> str:

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
@@ -185,6 +187,23 @@ class Slices(Generic[N]):
         for number in found:
             self.drop(number)
         return blocks
+
+    def take_until(self, side: int, last: int) -> Block | None:
+        """Take out the rows of `side` up to a time; None if there are none.
+
+        Examples
+        --------
+        >>> slices = Slices((10, 10), Notes())
+        >>> slices.append(0, Block.of(t=[100, 105], columns={}))
+        >>> slices.take_until(0, 100).t.tolist(), slices.rows, slices.take_until(0, 104)
+        ([100], 1, None)
+        """
+        taken = []
+        for block in self.withdraw(side, last):
+            cut = int(np.searchsorted(block.t, last, "right"))
+            taken.append(block.slice(0, cut))
+            self.append(side, block.slice(cut, len(block)))
+        return concat(taken) if taken else None
 
     def next_expiry(self) -> int | None:
         """The watermark at which `expire` will next find something."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASSEMBLY_KEY",
+    "JSON_FORM",
     "STREAMS",
     "Condition",
     "by_name",
@@ -342,12 +343,13 @@ def column_types(frame: DataFrame) -> Columns:
     return Columns(fields, sensitive)
 
 
-_JSON = {
+JSON_FORM = {
     "ignoreNullFields": "false",
     "timeZone": "UTC",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
     "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
 }
+"""How values become JSON: with their nulls, and with times to the microsecond."""
 
 
 def hashable(column: Column, kind: str) -> Column:
@@ -368,5 +370,5 @@ def hashable(column: Column, kind: str) -> Column:
     from pyspark.sql import functions as F
 
     if any(part in kind for part in ("array<", "struct<", "map<", "variant")):
-        return F.to_json(F.struct(column.alias("c")), _JSON)
+        return F.to_json(F.struct(column.alias("c")), JSON_FORM)
     return column

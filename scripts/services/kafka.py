@@ -8,17 +8,17 @@ Prints its address; a command finds it in ``KAFKA_SERVERS``. Nothing is left whe
 
 from __future__ import annotations
 
-import os
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.services.beside import beside, free_ports
 from scripts.services.jars import Absent, fetched, java
 
 __all__ = ["broker", "mock_broker"]
@@ -47,7 +47,7 @@ def broker() -> Iterator[str]:
     """A broker for the length of a block; its ``bootstrap.servers``."""
     jars = ":".join(map(str, fetched("kafka-broker")))
     folder = Path(tempfile.mkdtemp(prefix="anabranch-kafka-"))
-    port, other = _free_ports(2)
+    port, other = free_ports(2)
     settings = folder / "server.properties"
     settings.write_text(_SETTINGS.format(port=port, other=other, folder=folder))
     run = [java(), "-Xmx512m", "-cp", jars]
@@ -87,16 +87,6 @@ def mock_broker(*topics: str) -> Iterator[str]:
     del holder
 
 
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    for one in sockets:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline:
@@ -109,18 +99,5 @@ def _await(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
     raise RuntimeError(f"the broker did not start:\n{log.read_text(errors='replace')[-3000:]}")
 
 
-def main(command: Sequence[str]) -> int:
-    """Run a command beside a broker, or the broker alone."""
-    with broker() as servers:
-        print(f"KAFKA_SERVERS={servers}", flush=True)
-        if command:
-            return subprocess.run(command, env={**os.environ, "KAFKA_SERVERS": servers}).returncode
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(beside(broker(), "KAFKA_SERVERS", sys.argv[1:]))

@@ -14,13 +14,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from scripts.services.beside import beside, free_ports
 from scripts.services.jars import Absent
-from scripts.services.kafka import _free_ports
 
 __all__ = ["server"]
 
@@ -30,7 +29,7 @@ def server() -> Iterator[str]:
     """A server for the length of a block; how to connect to it."""
     programs = _programs()
     folder = Path(tempfile.mkdtemp(prefix="anabranch-postgres-"))
-    data, (port,) = folder / "data", _free_ports(1)
+    data, (port,) = folder / "data", free_ports(1)
     user = _unprivileged()
     if user is not None:
         os.chown(folder, user, user)
@@ -75,18 +74,5 @@ def _unprivileged() -> int | None:
     raise Absent("PostgreSQL refuses to run as root, and there is no other user")
 
 
-def main(command: Sequence[str]) -> int:
-    """Run a command beside a server, or the server alone."""
-    with server() as dsn:
-        print(f"POSTGRES_DSN={dsn}", flush=True)
-        if command:
-            return subprocess.run(command, env={**os.environ, "POSTGRES_DSN": dsn}).returncode
-        try:
-            while True:
-                time.sleep(3600)
-        except KeyboardInterrupt:
-            return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(beside(server(), "POSTGRES_DSN", sys.argv[1:]))

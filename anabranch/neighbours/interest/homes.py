@@ -25,7 +25,7 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat
-from anabranch.flow.hashing import worker_keys
+from anabranch.flow.kernel import addressed
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
 from anabranch.neighbours.interest.horizons import Merger
@@ -109,12 +109,12 @@ class HomeKernel:
         for owner, block, notes in self.copies(arrivals, now):
             cell = block.encode(side=RIGHT, **notes)
             if cells and filled + len(cell) > _BYTES_AT_ONCE:
-                yield _batch(cells)
+                yield from addressed(cells)
                 cells, filled = [], 0
             cells.append((owner, cell))
             filled += len(cell)
         if cells:
-            yield _batch(cells)
+            yield from addressed(cells)
 
     def copies(
         self, arrivals: Sequence[Block], watermark: int
@@ -237,16 +237,6 @@ class HomeKernel:
 
     def _keep(self, objects: Block) -> None:
         self.slices.append(0, objects.in_time_order())
-
-
-def _batch(cells: Sequence[tuple[int, bytes]]) -> pa.RecordBatch:
-    keys = worker_keys(max(owner for owner, _ in cells) + 1)
-    return pa.RecordBatch.from_pydict(
-        {
-            "worker": pa.array([keys[owner] for owner, _ in cells], pa.int32()),
-            "block": pa.array([cell for _, cell in cells], pa.binary()),
-        }
-    )
 
 
 _NOTHING = Block.of([], {})

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import StateMismatch
-from anabranch.spark.frames import by_name
+from anabranch.spark.frames import JSON_FORM, by_name
 from anabranch.spark.sinks.progress import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["KafkaTopic"]
 
 _SECONDS = 60.0
-_JSON = {"timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX", "timeZone": "UTC"}
 _QUIET = {"log_level": "3"}
 
 
@@ -61,8 +60,8 @@ class KafkaTopic(Target):
         if len(named) == 1:
             key = named[0].cast("string")
         else:
-            key = F.to_json(F.struct(*named), _JSON) if named else F.lit(None)
-        value = F.to_json(row, _JSON)
+            key = F.to_json(F.struct(*named), JSON_FORM) if named else F.lit(None)
+        value = F.to_json(row, JSON_FORM)
         return frame.select(key.cast("binary").alias("key"), value.cast("binary").alias("value"))
 
     def spark_problem(self, spark: Any) -> str | None:

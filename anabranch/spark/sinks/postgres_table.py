@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from anabranch.errors import StateMismatch
-from anabranch.spark.frames import by_name
+from anabranch.spark.frames import JSON_FORM, by_name
 from anabranch.spark.sinks.progress import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
@@ -92,11 +92,9 @@ class PostgresTable(Target):
         """Structs and maps as text of JSON."""
         from pyspark.sql import functions as F
 
-        json = {"ignoreNullFields": "false", "timeZone": "UTC"}
-        json["timestampFormat"] = "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX"
         return frame.select(
             *(
-                F.to_json(by_name(name), json).alias(name)
+                F.to_json(by_name(name), JSON_FORM).alias(name)
                 if kind == "jsonb"
                 else by_name(name).alias(name)
                 for name, kind in self._kinds(frame).items()
