@@ -210,7 +210,17 @@ class _Opening:
 
         name = f"haversine({lat}, {lon})"
         known = column_types(self.frame)
-        if not (known.named(lat) and known.named(lon)) or known.named(name):
+        for column in (lat, lon):
+            if not known.named(column):
+                have = ", ".join(self.frame.columns)
+                raise InvalidCall("haversine", [f"there is no column {column!r}; there is {have}"])
+            kind = dict(self.frame.dtypes)[column] if column in self.frame.columns else "double"
+            if kind not in (*INTEGRAL, *FLOATING) and not kind.startswith("decimal"):
+                problem = (
+                    f"column {column!r} is {kind}; latitude and longitude are degrees: cast it"
+                )
+                raise InvalidCall("haversine", [problem])
+        if known.named(name):
             return name
         degrees = [by_name(column).cast("double") for column in (lat, lon)]
         angles = (F.abs(degrees[0]) <= 90) & (F.abs(degrees[1]) <= 360)

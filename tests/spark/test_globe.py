@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from tests.correlation.test_globe import metres
@@ -37,5 +38,8 @@ def test_pairs_within_a_kilometre(spark: Any) -> None:
     assert {row.right_id for row in ab.correlate(good, where=far, window="0 s").collect()} == {4, 5}
     with pytest.raises(Exception, match="id 6"):
         ab.correlate(table, where=where, window="1 second").collect()
-    with pytest.raises(ab.InvalidCall, match="stream has no column 'latitude'"):
+    with pytest.raises(ab.InvalidCall, match="there is no column 'latitude'"):
         ab.correlate(table, where=ab.haversine("latitude", "lon") <= 1, window="1 second")
+    named = table.withColumn("name", F.lit("x"))
+    with pytest.raises(ab.InvalidCall, match="column 'name' is string; latitude and longitude"):
+        ab.correlate(named, where=ab.haversine("name", "at.lon") <= 1, window="1 second")
