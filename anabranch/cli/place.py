@@ -173,8 +173,12 @@ class _Call:
 
     def plan(self, **changed: Any) -> Placement:
         from anabranch.placement import place as planned
+        from anabranch.placement.tables import named_as_given
 
-        return planned(self.inputs, self.sources, **{**self.options, **changed})
+        try:
+            return planned(self.inputs, self.sources, **{**self.options, **changed})
+        except InvalidCall as error:
+            raise InvalidCall("place", named_as_given(error.problems, self.columns)) from None
 
     def table(self, path: Path, name: str) -> Any:
         """Another table of views."""
@@ -298,15 +302,17 @@ def _check_paths(out: Path | None, plot: Path | None) -> None:
 
 
 def _write(plan: Placement, out: Path) -> None:
-    """The plan; CSV, which has no lists, holds views and their places alone."""
+    """The plan; CSV has no lists, so there what crosses links is JSON text."""
     table = plan.table()
     if out.suffix == ".parquet":
         from pyarrow import parquet
 
         parquet.write_table(table, out)
     elif out.suffix == ".csv":
-        plain = [name for name in ("view", "location", "site") if name in table.column_names]
-        table.select(plain).to_pandas().to_csv(out, index=False)
+        rows = table.to_pandas()
+        for name in ("uploads", "downloads"):
+            rows[name] = [json.dumps(found, default=str) for found in table[name].to_pylist()]
+        rows.to_csv(out, index=False)
     else:
         out.write_text(json.dumps(table.to_pylist(), indent=1, default=str) + "\n")
 

@@ -13,7 +13,14 @@ from anabranch.placement.corenet import CoreNetwork, core_problems, place_on_cor
 from anabranch.placement.pinning import Wishes
 from anabranch.placement.placement import Placement, plan_graph
 from anabranch.placement.reading import DOWNLOAD_COST, OWN, UPLOAD_COST, read_graph
-from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, is_cost, read_table
+from anabranch.placement.tables import (
+    COLUMNS,
+    SOURCES,
+    column_problems,
+    is_cost,
+    named_as_given,
+    read_table,
+)
 from anabranch.placement.templates import Materialised
 
 __all__ = ["place", "read_tables", "time_limit_problems"]
@@ -65,7 +72,11 @@ def place(
     if problems:
         raise InvalidCall("place", problems)
     wishes = Wishes(readers, pin, () if core is None else core.nodes)
-    graph = read_graph(inputs, sources, upload_cost, download_cost, capacity, load, shared, wishes)
+    given = (inputs, sources, upload_cost, download_cost, capacity, load, shared, wishes)
+    try:
+        graph = read_graph(*given)
+    except InvalidCall as error:
+        raise InvalidCall("place", named_as_given(error.problems, columns)) from None
     if core is not None and (problems := core_problems(core, graph)):
         raise InvalidCall("place", problems)
     plan = plan_graph(graph, time_limit)

@@ -24,6 +24,7 @@ __all__ = [
     "is_cost",
     "is_id",
     "listed",
+    "named_as_given",
     "numbers",
     "read_file",
     "read_table",
@@ -99,6 +100,25 @@ def column_problems(own: Any, known: Sequence[str] = (*COLUMNS, *SOURCES)) -> li
     if strange:
         return [f"columns names unknown columns {listed(strange)}: there are {listed(known)}"]
     return []
+
+
+def named_as_given(problems: Sequence[str], own: Mapping[str, str] | None) -> list[str]:
+    """Problems in which a column has the caller's name for it, not ours.
+
+    Examples
+    --------
+    >>> named_as_given(["rate must be a number", "no input"], {"rate": "mbit"})
+    ['mbit must be a number', 'no input']
+    """
+    found = list(problems)
+    for ours, theirs in (own or {}).items():
+        starts = {f"{ours} must": f"{theirs} must", f"column {ours!r}": f"column {theirs!r}"}
+        for start, given in starts.items():
+            found = [
+                given + text.removeprefix(start) if text.startswith(start) else text
+                for text in found
+            ]
+    return found
 
 
 def read_file(path: Any, name: str, problems: list[str]) -> pa.Table | None:

@@ -154,12 +154,14 @@ class BatchTable:
 
     def _add(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
         figures = self._figures(progress, loads)
-        self.batches.append(figures)
         self.count += 1
         if self._first is None:
             self._first = figures["batch"]
         self.total = {name: total + figures[name] for name, total in self.total.items()}
-        self._lines.append(self._text(figures))
+        # Spark runs batches without data for the watermark's sake: most say nothing.
+        if not self.batches or any(figures[name] for name in self.total if name != "seconds"):
+            self.batches.append(figures)
+            self._lines.append(self._text(figures))
         return figures
 
     def _status(self, query: Any, latest: Any, active: bool) -> str:

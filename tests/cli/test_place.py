@@ -42,6 +42,24 @@ def test_plans_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
     assert plot.stat().st_size > 1000
 
 
+def test_columns_of_ones_own_are_named_in_errors_and_csv_says_what_crosses_links(
+    app: typer.Typer, tmp_path: Path
+) -> None:
+    table, out = tmp_path / "views.csv", tmp_path / "plan.csv"
+    table.write_text("v,i,mbit\na,s1,-3\n")
+    options = ["--sources", "own", "--column", "view=v", "--column", "input=i"]
+    options += ["--column", "rate=mbit", "--out", str(out)]
+    run = CliRunner().invoke(app, ["place", str(table), *options])
+    assert run.exit_code == 2 and "mbit must be a number of at least 0" in run.output
+    table.write_text("v,i,mbit\na,s1,3\na,s2,5\n")
+    run = CliRunner().invoke(app, ["place", str(table), *options])
+    assert run.exit_code == 0, run.output
+    (row,) = pd.read_csv(out).to_dict("records")
+    crossing = [{"stream": "s1", "rate": 3.0}]
+    assert (row["view"], row["location"]) == ("a", "s2")
+    assert json.loads(row["uploads"]) == json.loads(row["downloads"]) == crossing
+
+
 def test_sources_come_from_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
     sources = tmp_path / "sources.csv"
     sources.write_text("source,device\nann,cloud\nbob,phone\ncy,phone\n")

@@ -101,6 +101,17 @@ def test_a_table_counts_every_batch_once():
     )
 
 
+def test_batches_without_data_that_say_nothing_are_not_shown():
+    from anabranch.spark.watch_batches import BatchTable
+
+    query, table = ScriptedQuery(), BatchTable()
+    silent, unmatched = [Load(0, state_rows=7)], [Load(0, unmatched=2)]
+    query.recentProgress = [progress(0, two_workers(1, 0)), progress(1, silent)]
+    query.recentProgress += [progress(2, unmatched)]
+    assert len(table.update(query)) == 3  # they are counted all the same
+    assert [line.split(":")[0] for line in table.take_lines()] == ["batch 0", "batch 2"]
+
+
 def test_the_first_seconds_say_what_is_waited_for():
     query, console = ScriptedQuery(), plain()
     ab.watch(query, seconds=0.01, console=console)
