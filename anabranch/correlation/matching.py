@@ -20,7 +20,7 @@ from anabranch.correlation.filters.bands import Band, band_candidates, band_size
 from anabranch.correlation.filters.equality import key_candidates, shared_groups
 from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
-from anabranch.correlation.filters.products import product_candidates
+from anabranch.correlation.filters.quantised import Habit, quantised_candidates
 from anabranch.correlation.filters.tiles import Candidates, Pair, comparisons, tiles
 from anabranch.errors import InvalidCall
 from anabranch.flow.arguments import plain
@@ -82,6 +82,7 @@ class Matcher:
         # A matrix product is the cheapest look at a pair of vectors, so it goes first.
         vectors.sort(key=lambda found: found[2].kind not in _PRODUCTS)
         self._vector = vectors[0] if vectors else None
+        self._habit = Habit()
         self._differing = [slot for slot, term in self._terms if isinstance(term, Differs)]
         self._key = next((slot for slot, term in self._terms if isinstance(term, Same)), None)
 
@@ -131,9 +132,11 @@ class Matcher:
     def _by_vector(self, pair: Pair) -> Iterator[Candidates]:
         assert self._vector is not None
         slot, term, what = self._vector
-        propose = product_candidates if what.kind in _PRODUCTS else loop_candidates
         threshold = what.reach(float(term.threshold), term.upward)
-        return propose(pair, slot, what.kind, term.upward, threshold)
+        call = (pair, slot, what.kind, term.upward, threshold)
+        if what.kind in _PRODUCTS:
+            return quantised_candidates(*call, self._habit)
+        return loop_candidates(*call)
 
     def _by_key(self, pair: Pair) -> Iterator[Candidates]:
         assert self._key is not None

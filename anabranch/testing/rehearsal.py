@@ -117,6 +117,9 @@ def _correlate(real: pa.DataType) -> None:
         )
         for step in range(5):
             run.step(_table(step, real), _table(step, real, side=1))
+    run = InProcess(first.schema, first.schema, 1, True, **{**_CHANGING, "plan": None})
+    for step in range(2):  # as many as are compared by their bytes
+        run.step(_table(step, real, rows=300), _table(step, real, side=1, rows=300))
     for how in ("inner", "dedupe"):
         one = InProcess(first.schema, None, 3, True, **{**_CHANGING, "plan": None, "how": how})
         for step in range(5):

@@ -17,10 +17,12 @@ import anabranch as ab
 from anabranch.correlation.emd.ground import Ground
 from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates
+from anabranch.correlation.filters.dots import available
 from anabranch.correlation.filters.equality import key_candidates
 from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.products import product_candidates
+from anabranch.correlation.filters.quantised import byte_candidates, work_of
 from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.flow.blocks import Block
 from anabranch.testing import InProcess
@@ -102,9 +104,13 @@ def test_filters_propose_what_the_decision_accepts(
     if kind not in ("cosine", "dot"):
         threshold = abs(threshold)  # a call with a negative distance is refused
     good = values >= threshold if upward else values <= threshold
+    wanted = set(zip(i[good].tolist(), j[good].tolist(), strict=True))
+    call = (pair, "s", kind, upward, threshold)
     propose = product_candidates if kind in PRODUCTS else loop_candidates
-    found = proposed(propose(pair, "s", kind, upward, threshold))
-    assert set(zip(i[good].tolist(), j[good].tolist(), strict=True)) <= found
+    assert wanted <= proposed(propose(*call))
+    for by in available()[:1] if kind in PRODUCTS else ():
+        if (work := work_of(*call, by)) is not None:
+            assert wanted <= proposed(byte_candidates(pair, work))
 
 
 def _directed(rows: np.ndarray) -> np.ndarray:

@@ -27,7 +27,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.lanes import squared_norms
 from anabranch.flow.process import njit
 
-__all__ = ["product_candidates"]
+__all__ = ["Goal", "Operand", "Scale", "goal_of", "make_operand", "operand", "product_candidates"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -37,16 +37,23 @@ _TINY = -450
 _SEGMENT = 256
 
 
-class _Operand(NamedTuple):
-    """A float32 form of a block's vectors: ``matrix * 2**exponent`` is about the vector."""
+class Scale(NamedTuple):
+    """What is known of a float32 form of a block's vectors: times ``2**exponent`` it is them."""
+
+    exponent: int
+    norms: np.ndarray  # squared, of the rows
+    largest: float  # norm of a row
+    width: int
+
+
+class Operand(NamedTuple):
+    """A float32 form of a block's vectors."""
 
     matrix: np.ndarray
-    exponent: int
-    norms: np.ndarray  # squared, of the rows of `matrix`
-    largest: float  # norm of a row of `matrix`
+    scale: Scale
 
 
-class _Goal(NamedTuple):
+class Goal(NamedTuple):
     """Pairs are proposed where ``factor * product + row + col >= low``."""
 
     factor: float
@@ -59,9 +66,8 @@ def product_candidates(
     pair: Pair, slot: str, kind: str, upward: bool, threshold: float
 ) -> Iterator[Candidates]:
     """Every pair whose measure may reach the threshold (from below it if not `upward`)."""
-    a, b = _operand(pair.left, slot, kind), _operand(pair.right, slot, kind)
-    aim = _distance_goal if kind == "euclidean" else _product_goal
-    factor, low, row, col = aim(a, b, upward, threshold)
+    a, b = operand(pair.left, slot, kind), operand(pair.right, slot, kind)
+    factor, low, row, col = goal_of(kind, a.scale, b.scale, upward, threshold)
     buffer, out = scratch()
     scaled, scaled_top = a.matrix[:0], -1
     for top, bottom, start, stop in tiles(pair):
@@ -80,23 +86,29 @@ def product_candidates(
             yield out.first(count)
 
 
-def _product_goal(a: _Operand, b: _Operand, upward: bool, threshold: float) -> _Goal:
+def goal_of(kind: str, a: Scale, b: Scale, upward: bool, threshold: float) -> Goal:
+    """What the float32 product of two rows must reach to be proposed."""
+    aim = _distance_goal if kind == "euclidean" else _product_goal
+    return aim(a, b, upward, threshold)
+
+
+def _product_goal(a: Scale, b: Scale, upward: bool, threshold: float) -> Goal:
     """What a cosine or a dot product must reach."""
     sign, exponent = (1.0 if upward else -1.0), a.exponent + b.exponent
     scale = a.largest * b.largest
     goal = sign * _bounded(_scaled(threshold, exponent), scale)
-    return _Goal(sign, _low(goal, exponent, scale, a.matrix.shape[1]))
+    return Goal(sign, _low(goal, exponent, scale, a.width))
 
 
-def _distance_goal(a: _Operand, b: _Operand, upward: bool, threshold: float) -> _Goal:
+def _distance_goal(a: Scale, b: Scale, upward: bool, threshold: float) -> Goal:
     """Near pairs have ``2ab - aa - bb >= -threshold**2``; far ones turn every sign."""
     sign, exponent = (-1.0 if upward else 1.0), max(a.exponent, b.exponent)
     shift_a, shift_b = 2.0 ** (a.exponent - exponent), 2.0 ** (b.exponent - exponent)
     scale = (shift_a * a.largest + shift_b * b.largest) ** 2
     goal = -sign * _bounded(_scaled(threshold, exponent), math.sqrt(scale)) ** 2
-    return _Goal(
+    return Goal(
         2 * sign * shift_a * shift_b,
-        _low(goal, 2 * exponent, scale, a.matrix.shape[1]),
+        _low(goal, 2 * exponent, scale, a.width),
         (-sign * shift_a**2 * a.norms).astype(np.float32),
         (-sign * shift_b**2 * b.norms).astype(np.float32),
     )
@@ -122,32 +134,34 @@ def _bounded(value: float, scale: float) -> float:
     return float(np.clip(value, -most, most))
 
 
-def _operand(block: Block, slot: str, kind: str) -> _Operand:
+def operand(block: Block, slot: str, kind: str) -> Operand:
     """The float32 operand of a block; computed once."""
+    key = ("product operand", slot, kind == "cosine")
+    return block.derive(key, lambda of: make_operand(of, slot, kind))
 
-    def make(of: Block) -> _Operand:
-        vectors = of.columns[slot]
-        if len(vectors) == 0:
-            return _Operand(np.zeros(vectors.shape, np.float32), 0, np.zeros(0), 0.0)
-        if kind == "cosine":
-            matrix = np.empty(vectors.shape, np.float32)
-            _normalise(*directed(of, slot), matrix)
-            return _Operand(matrix, 0, np.ones(len(vectors)), 1.0 + 1e-6)
-        # A power of two brings the largest element to about 1: float32 neither overflows nor
-        # loses what float64 input held.
-        exponent = int(np.frexp(np.abs(vectors).max())[1])
-        if -40 < exponent < 40 and vectors.dtype == np.float32:
-            exponent = 0
-        matrix = np.ldexp(vectors, -exponent) if exponent else vectors
-        if exponent > _TINY:
-            scaled = squared_norms(vectors) * 4.0**-exponent
-        else:  # the squares of such numbers vanish in float64; those of the scaled ones do not
-            scaled = np.square(matrix, dtype=np.float64).sum(axis=1)
-        return _Operand(
-            np.ascontiguousarray(matrix, np.float32), exponent, scaled, float(np.sqrt(scaled.max()))
-        )
 
-    return block.derive(("product operand", slot, kind == "cosine"), make)
+def make_operand(block: Block, slot: str, kind: str) -> Operand:
+    """The same, which is not kept if it was not there."""
+    vectors = block.columns[slot]
+    width = vectors.shape[1]
+    if len(vectors) == 0:
+        return Operand(np.zeros(vectors.shape, np.float32), Scale(0, np.zeros(0), 0.0, width))
+    if kind == "cosine":
+        matrix = np.empty(vectors.shape, np.float32)
+        _normalise(*directed(block, slot), matrix)
+        return Operand(matrix, Scale(0, np.ones(len(vectors)), 1.0 + 1e-6, width))
+    # A power of two brings the largest element to about 1: float32 neither overflows nor
+    # loses what float64 input held.
+    exponent = int(np.frexp(np.abs(vectors).max())[1])
+    if -40 < exponent < 40 and vectors.dtype == np.float32:
+        exponent = 0
+    matrix = np.ldexp(vectors, -exponent) if exponent else vectors
+    if exponent > _TINY:
+        norms = squared_norms(vectors) * 4.0**-exponent
+    else:  # the squares of such numbers vanish in float64; those of the scaled ones do not
+        norms = np.square(matrix, dtype=np.float64).sum(axis=1)
+    scale = Scale(exponent, norms, float(np.sqrt(norms.max())), width)
+    return Operand(np.ascontiguousarray(matrix, np.float32), scale)
 
 
 @njit(nogil=True)
