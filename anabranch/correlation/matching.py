@@ -17,10 +17,10 @@ from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates, band_size
+from anabranch.correlation.filters.choosing import Habits, vector_candidates
 from anabranch.correlation.filters.equality import key_candidates, shared_groups
 from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
-from anabranch.correlation.filters.quantised import Habit, quantised_candidates
 from anabranch.correlation.filters.tiles import Candidates, Pair, comparisons, tiles
 from anabranch.errors import InvalidCall
 from anabranch.flow.arguments import plain
@@ -82,7 +82,7 @@ class Matcher:
         # A matrix product is the cheapest look at a pair of vectors, so it goes first.
         vectors.sort(key=lambda found: found[2].kind not in _PRODUCTS)
         self._vector = vectors[0] if vectors else None
-        self._habit = Habit()
+        self._habits = Habits()
         self._differing = [slot for slot, term in self._terms if isinstance(term, Differs)]
         self._key = next((slot for slot, term in self._terms if isinstance(term, Same)), None)
 
@@ -135,7 +135,7 @@ class Matcher:
         threshold = what.reach(float(term.threshold), term.upward)
         call = (pair, slot, what.kind, term.upward, threshold)
         if what.kind in _PRODUCTS:
-            return quantised_candidates(*call, self._habit)
+            return vector_candidates(*call, self._habits)
         return loop_candidates(*call)
 
     def _by_key(self, pair: Pair) -> Iterator[Candidates]:

@@ -10,6 +10,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
 
 from anabranch.flow.process import njit
 
@@ -50,18 +53,73 @@ def _term(kind, u, v):  # pragma: no cover
     return e * e if kind == SQUARES else abs(e)
 
 
+@intrinsic
+def _eights(typing, kind, u, v, whole, lanes):
+    """Fill `lanes` with the sums of the first `whole` terms, a multiple of eight.
+
+    A compiler may not vectorise this loop by itself, since it cannot know that `lanes` lies apart
+    from the vectors; written as vectors, it is five times as fast and adds in the same order.
+    """
+    double, index = ir.DoubleType(), ir.IntType(64)
+    eight = ir.VectorType(double, 8)
+
+    def generate(context, builder, signature, args):
+        def at(place, number):
+            """The eight numbers from the one with this number on."""
+            of = signature.args[place]
+            single = ir.FloatType() if of.dtype == types.float32 else double
+            array = context.make_array(of)(context, builder, args[place])
+            first = builder.gep(builder.bitcast(array.data, single.as_pointer()), [number])
+            return builder.bitcast(first, ir.VectorType(single, 8).as_pointer())
+
+        def read(place, number):
+            found = builder.load(at(place, number), align=4)
+            return found if found.type == eight else builder.fpext(found, eight)
+
+        def term(kind, c):
+            x, y = read(1, c), read(2, c)
+            if kind == PRODUCTS:
+                return builder.fmul(x, y)
+            apart = builder.fsub(x, y)
+            if kind == SQUARES:
+                return builder.fmul(apart, apart)
+            outline = ir.FunctionType(eight, [eight])
+            size = builder.module.declare_intrinsic("llvm.fabs.v8f64", (), outline)
+            return builder.call(size, [apart])
+
+        def loop(kind):
+            """All whole eights, with their terms added to eight sums."""
+            before, turn = builder.block, builder.append_basic_block("eight")
+            after = builder.append_basic_block("eights")
+            builder.branch(turn)
+            builder.position_at_end(turn)
+            c, sums = builder.phi(index), builder.phi(eight)
+            added, onward = builder.fadd(sums, term(kind, c)), builder.add(c, index(8))
+            for phi, start, value in ((c, index(0), onward), (sums, zeros, added)):
+                phi.add_incoming(start, before)
+                phi.add_incoming(value, turn)
+            builder.cbranch(builder.icmp_signed("<", onward, args[3]), turn, after)
+            builder.position_at_end(after)
+            builder.store(added, at(4, index(0)), align=8)
+
+        zeros = ir.Constant(eight, [0.0] * 8)
+        builder.store(zeros, at(4, index(0)), align=8)
+        some = builder.icmp_signed(">", args[3], index(0))
+        for number in (SQUARES, SIZES, PRODUCTS):
+            mine = builder.icmp_signed("==", args[0], index(number))
+            with builder.if_then(builder.and_(some, mine)):
+                loop(number)
+        return context.get_dummy_value()
+
+    return types.void(types.int64, u, v, types.int64, lanes), generate
+
+
 @njit(inline="always")
 def summed(kind, u, v, lanes):  # pragma: no cover
-    """The sum of the terms of `kind` over two vectors; `lanes` is scratch for eight numbers.
-
-    The test of `kind` is the same in every turn, so the compiler takes it out of the loop.
-    """
+    """The sum of the terms of `kind` over two vectors; `lanes` is scratch for eight numbers."""
     d = len(u)
     whole = d - d % 8
-    lanes[:] = 0.0
-    for c in range(0, whole, 8):
-        for lane in range(8):
-            lanes[lane] += _term(kind, u[c + lane], v[c + lane])
+    _eights(kind, u, v, whole, lanes)  # type: ignore[call-arg]
     for c in range(whole, d):
         lanes[c - whole] += _term(kind, u[c], v[c])
     return tree(lanes)

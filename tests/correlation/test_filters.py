@@ -110,7 +110,7 @@ def test_filters_propose_what_the_decision_accepts(
     assert wanted <= proposed(propose(*call))
     for by in available()[:1] if kind in PRODUCTS else ():
         if (work := work_of(*call, by)) is not None:
-            assert wanted <= proposed(byte_candidates(pair, work))
+            assert wanted <= proposed(byte_candidates(pair, work) or ())
 
 
 def _directed(rows: np.ndarray) -> np.ndarray:

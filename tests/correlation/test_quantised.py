@@ -1,4 +1,4 @@
-"""Products of bytes: the same pairs as by the float32 product, whatever the processor offers."""
+"""Bytes and balls find the same pairs as the float32 product, whatever the processor offers."""
 
 from __future__ import annotations
 
@@ -10,9 +10,11 @@ from llvmlite import binding, ir
 
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
-from anabranch.correlation.filters import dots, quantised
+from anabranch.correlation.filters import choosing, dots, tiles
+from anabranch.correlation.filters.balls import ball_search
+from anabranch.correlation.filters.choosing import Habits
 from anabranch.correlation.filters.dots import Avx2, Neon, Vnni256, Vnni512, available
-from anabranch.correlation.filters.quantised import Habit, byte_candidates, work_of
+from anabranch.correlation.filters.quantised import byte_candidates, work_of
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
@@ -64,17 +66,17 @@ MEASURES = {
 def test_bytes_and_the_product_find_the_same_pairs(
     kind: str, upward: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(quantised, "_FEWEST", 1)
-    monkeypatch.setattr(quantised, "_TOO_MANY", 2.0)
+    monkeypatch.setattr(choosing, "_FEWEST", 1)
+    monkeypatch.setattr(choosing, "_TOO_MANY", 2.0)
     measure, thresholds = MEASURES[kind]
     shapes = [((1, 1), 1), ((33, 70), 5), ((300, 257), 64), ((150, 90), 130)]
     for seed, ((rows, d), threshold) in enumerate((s, t) for s in shapes for t in thresholds):
         pair = world(rows, d, seed, spread=3.0 * (seed % 2))
         where = measure >= threshold if upward else measure <= threshold
-        monkeypatch.setattr(quantised, "available", tuple)
+        monkeypatch.setattr(choosing, "available", tuple)
         expected = matches(matcher(where).matches(pair))
         for by in TRIED:
-            monkeypatch.setattr(quantised, "available", lambda by=by: (by,))
+            monkeypatch.setattr(choosing, "available", lambda by=by: (by,))
             assert matches(matcher(where).matches(pair)) == expected
 
 
@@ -83,7 +85,7 @@ def test_few_pairs_are_proposed_that_do_not_match() -> None:
     for by in TRIED:
         work = work_of(pair, "s0", "cosine", True, 0.9, by)
         assert work is not None
-        proposed = sum(len(found.left) for found in byte_candidates(pair, work))
+        proposed = sum(len(found.left) for found in byte_candidates(pair, work) or ())
         found = sum(len(part.left) for part in matcher(ab.cosine("v") >= 0.9).matches(pair))
         assert found <= proposed <= 1.3 * found + 20
 
@@ -92,10 +94,10 @@ def test_where_nearly_all_is_proposed_the_product_takes_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     asked: list[str] = []
-    product = quantised.product_candidates
-    monkeypatch.setattr(quantised, "_FEWEST", 1)
+    product = choosing.product_candidates
+    monkeypatch.setattr(choosing, "_FEWEST", 1)
     monkeypatch.setattr(
-        quantised, "product_candidates", lambda *call: (asked.append(call[1]), product(*call))[1]
+        choosing, "product_candidates", lambda *call: (asked.append(call[1]), product(*call))[1]
     )
     pair, dense = world((200, 200), 8, seed=1), matcher(ab.cosine("v") >= -0.99)
     sparse = matcher(ab.cosine("v") >= 1.0)
@@ -120,11 +122,92 @@ def test_a_processor_named_by_hand_gets_no_instructions_of_this_one(
     assert available.__wrapped__() == ()
 
 
-def test_a_habit_tries_again() -> None:
-    habit = Habit()
-    assert habit.tries_bytes() and habit.note(1, 1000) and habit.tries_bytes()
-    assert not habit.note(100, 1000)
-    assert [habit.tries_bytes() for _ in range(33)].count(True) == 1
+NEAR = {"cosine": (ab.cosine("v") >= 0.93, 0.93), "euclidean": (ab.euclidean("v") <= 3.0, 3.0)}
+
+
+@pytest.mark.parametrize("kind", NEAR)
+@pytest.mark.parametrize("rows", [(90, 700), (700, 90), (2, 2), (300, 301)])
+def test_balls_leave_every_pair_that_matches(
+    kind: str, rows: tuple[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where, threshold = NEAR[kind]
+    monkeypatch.setattr(choosing, "available", tuple)
+    for seed, d in enumerate((3, 17, 64)):
+        pair = world(rows, d, seed)
+        expected = set(matches(matcher(where).matches(pair)))
+        for by in TRIED:
+            search = ball_search(pair, "s0", kind, threshold, by)
+            assert search is not None
+            assert expected <= proposed(search.candidates(pair))
+
+
+def test_balls_go_on_where_there_is_no_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    pair, room = world((60, 500), 4, seed=3), 2048
+    small = tiles.Candidates(np.empty(room, np.int32), np.empty(room, np.int32))
+    for by in TRIED[:1]:
+        search = ball_search(pair, "s0", "cosine", -1.0, by)
+        assert search is not None
+        monkeypatch.setattr("anabranch.correlation.filters.balls.scratch", lambda: (None, small))
+        parts = list(search.candidates(pair))
+        assert len(parts) > 3
+        everything = set(matches(matcher(ab.cosine("v") >= -1.0).matches(pair)))
+        assert proposed(parts) == everything
+        assert sum(len(part.left) for part in parts) == len(everything)
+
+
+def proposed(parts: Any) -> set[tuple[int, int]]:
+    return {(int(i), int(j)) for part in parts for i, j in zip(*part, strict=True)}
+
+
+def test_rows_that_are_all_alike_are_one_ball(monkeypatch: pytest.MonkeyPatch) -> None:
+    same = np.tile(np.array([[1.0, 2.0, 3.0]], "f4"), (200, 1))
+    block = Block.of(np.zeros(200), {"id": np.arange(200), "s0": same})
+    for by in TRIED:
+        search = ball_search(Pair(block, block, (0, 0)), "s0", "cosine", 1.0, by)
+        assert search is not None
+        assert len(proposed(search.candidates(Pair(block, block, (0, 0))))) == 200 * 200
+
+
+def test_balls_are_made_for_blocks_that_are_met_often_and_only_where_they_pay(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[float] = []
+    search = ball_search
+
+    def noted(*call: Any) -> Any:
+        found = search(*call)
+        asked.append(found.share())
+        return found
+
+    for name, value in {"_FEWEST": 1, "_ENOUGH_ROWS": 500, "_SEEN_FIRST": 200}.items():
+        monkeypatch.setattr(choosing, name, value)
+    monkeypatch.setattr(choosing, "ball_search", noted)
+    if not available():
+        pytest.skip("this processor has no instructions for bytes")
+    random, habits = np.random.default_rng(0), Habits()
+    for rows, spread in ((random.normal(size=(12, 32)), 0.02), (np.zeros((12, 32)), 1.0)):
+        asked.clear()
+        stored, fresh = (
+            Block.of(
+                np.zeros(n),
+                {
+                    "s0": (rows[np.arange(n) % 12] + spread * random.normal(size=(n, 32))).astype(
+                        "f4"
+                    )
+                },
+            )
+            for n in (600, 80)
+        )
+        for _ in range(5):
+            list(
+                choosing.vector_candidates(
+                    Pair(fresh, stored, (0, 0)), "s0", "cosine", True, 0.9, habits
+                )
+            )
+        if spread < 1:
+            assert len(asked) == 3 and max(asked) < 0.3
+        else:
+            assert len(asked) == 1 and asked[0] > 0.9
 
 
 @pytest.mark.parametrize(

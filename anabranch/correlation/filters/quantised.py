@@ -6,9 +6,9 @@ above: with ``a = ua * qa + ra`` and the same for b,
 
     a.b = ua * ub * qa.qb + ua * qa.rb + ra.b <= ua * ub * qa.qb + (|a| + |ra|) |rb| + |ra| |b|
 
-Pairs whose bound falls short of the goal are out; all others are proposed. Where too many are
-proposed, since data lie closely about the threshold, the product itself is cheaper; a `Habit`
-notices that from a sample of rows, before a pair of blocks has cost much.
+Pairs whose bound falls short of the goal are out; all others are proposed. Where many are, since
+data lie closely about the threshold, the product itself is cheaper; a sample of rows tells, before
+a pair of blocks has cost much.
 """
 
 from __future__ import annotations
@@ -22,17 +22,16 @@ import numpy as np
 from anabranch.correlation.filters.dots import (
     Instructions,
     Work,
-    available,
     lowest_bit,
     reaching,
     room,
 )
 from anabranch.correlation.filters.products import (
     Goal,
+    Operand,
     Scale,
     goal_of,
     make_operand,
-    product_candidates,
 )
 from anabranch.correlation.filters.tiles import (
     Candidates,
@@ -45,19 +44,23 @@ from anabranch.correlation.filters.tiles import (
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
-__all__ = ["Habit", "byte_candidates", "quantised_candidates", "work_of"]
+__all__ = [
+    "Bytes",
+    "byte_candidates",
+    "limits_of",
+    "rounded",
+    "row_bytes",
+    "work_of",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 _MOST = 127
 # Right vectors that a core's second cache holds beside all else.
 _PANEL_BYTES = 256 << 10
-_FEWEST = 1 << 16  # pairs, below which the product is done before bytes are made
 _SAMPLE, _STRETCH = 1 << 18, 1 << 22  # pairs looked at before the share of proposed is judged
-# A proposed pair costs about as much to decide as 60 cells of a product at any width.
-_TOO_MANY = 1 / 250
-_PAUSE = 32  # pairs of blocks for which the product is used, once bytes have not paid
 _LARGEST_SUM = 1 << 30
+_ENDS = np.iinfo(np.int32)
 _LEAST_UNIT = 2.0**-200  # of vectors that are nothing beside those of the other block
 
 
@@ -71,65 +74,24 @@ class Bytes(NamedTuple):
     scale: Scale
 
 
-class Habit:
-    """Remembers whether bytes were worth their while.
+def byte_candidates(pair: Pair, work: Work, most: float = 1.0) -> Iterator[Candidates] | None:
+    """Every pair whose bytes may reach their bound.
 
-    Examples
-    --------
-    >>> habit = Habit()
-    >>> habit.note(proposed=900, looked_at=1000)
-    False
-    >>> [habit.tries_bytes() for _ in range(33)].index(True)
-    32
+    None if these are more than the share `most` of the pairs of some rows, taken as a sample.
     """
-
-    def __init__(self) -> None:
-        self._pause = 0
-
-    def tries_bytes(self) -> bool:
-        """Whether to try them with the next pair of blocks."""
-        self._pause -= self._pause > 0
-        return self._pause == 0
-
-    def note(self, proposed: int, looked_at: int) -> bool:
-        """Hear how many of some pairs were proposed; whether they were few enough."""
-        few = proposed <= looked_at * _TOO_MANY
-        self._pause = 0 if few else _PAUSE + 1
-        return few
-
-
-def quantised_candidates(
-    pair: Pair, slot: str, kind: str, upward: bool, threshold: float, habit: Habit
-) -> Iterator[Candidates]:
-    """Every pair whose measure may reach the threshold: by bytes where they pay."""
-    call = (pair, slot, kind, upward, threshold)
-    work = None
-    if available() and len(pair.left) * len(pair.right) >= _FEWEST and habit.tries_bytes():
-        work = work_of(*call, available()[0])
-    if work is None:
-        yield from product_candidates(*call)
-        return
     (_, out), at = scratch(), np.zeros(2, np.int64)
     found, looked_at = _walk(work, pair.reach, pair.stamps, out, at, _SAMPLE)
-    if not habit.note(found, looked_at):
-        yield from product_candidates(*call)
-        return
-    while looked_at:
-        if found:
-            yield out.first(found)
-        found, looked_at = _walk(work, pair.reach, pair.stamps, out, at, _STRETCH)
-        if looked_at:
-            habit.note(found, looked_at)
+    if found > most * looked_at:
+        return None
 
+    def onward() -> Iterator[Candidates]:
+        count, still = found, looked_at
+        while still:
+            if count:
+                yield out.first(count)
+            count, still = _walk(work, pair.reach, pair.stamps, out, at, _STRETCH)
 
-def byte_candidates(pair: Pair, work: Work) -> Iterator[Candidates]:
-    """Every pair whose bytes may reach their bound, however many."""
-    (_, out), at = scratch(), np.zeros(2, np.int64)
-    looked_at = 1
-    while looked_at:
-        found, looked_at = _walk(work, pair.reach, pair.stamps, out, at, _STRETCH)
-        if found:
-            yield out.first(found)
+    return onward()
 
 
 def work_of(
@@ -137,16 +99,12 @@ def work_of(
 ) -> Work | None:
     """What there is to do for two blocks; None where 32 bits cannot hold the sums."""
     sign = 1 if upward != (kind == "euclidean") else -1
-    a, b = _left(pair.left, slot, kind, by, sign), _right(pair.right, slot, kind, by)
-    goal = goal_of(kind, a.scale, b.scale, upward, threshold)
+    a, b = row_bytes(pair.left, slot, kind, by, sign), _column_bytes(pair.right, slot, kind, by)
+    limits = limits_of(a, b, goal_of(kind, a.scale, b.scale, upward, threshold), by)
+    if limits is None:
+        return None
+    starts, bounds = limits
     steps = -(-a.scale.width // 4)
-    if abs(goal.factor) * a.unit * b.unit < _LEAST_UNIT:
-        return None
-    starts, bounds = _limits(a, b, goal)
-    largest = 4.0 * steps * _MOST * (by.most + by.shift)
-    if np.abs(starts).max() + largest > _LARGEST_SUM:
-        return None
-    ends = np.iinfo(np.int32)
     groups = -(-len(pair.left) // by.rows)
     return Work(
         by,
@@ -154,49 +112,58 @@ def work_of(
         b.packed,
         steps,
         _padded(starts, by.cols, 0),
-        _padded(np.clip(bounds, ends.min, ends.max), by.rows, ends.max),
+        _padded(bounds, by.rows, _ENDS.max),
         room(by),
         max(1, _PANEL_BYTES // (4 * steps * by.cols)),
         next(n for n in range(int(groups * 0.618) + 1, 2 * groups + 2) if math.gcd(n, groups) == 1),
     )
 
 
-def _limits(a: Bytes, b: Bytes, goal: Goal) -> tuple[np.ndarray, np.ndarray]:
+def limits_of(
+    a: Bytes, b: Bytes, goal: Goal, by: Instructions
+) -> tuple[np.ndarray, np.ndarray] | None:
     """Where sums of each right row begin, and what those of each left row must reach."""
     size = abs(goal.factor)
     unit = size * a.unit * b.unit
+    if unit < _LEAST_UNIT:
+        return None
     row = 0.0 if goal.row is None else goal.row.astype(np.float64)
     col = 0.0 if goal.col is None else goal.col.astype(np.float64)
     longest = a.scale.largest + a.lost.max()
     starts = np.ceil((col + size * longest * b.lost) / unit)
+    largest = float(a.scale.width + 3) * _MOST * (by.most + by.shift)
+    if np.abs(starts).max() + largest > _LARGEST_SUM:
+        return None
     # One less, for what float64 rounds here.
     bounds = np.floor((goal.low - row - size * b.scale.largest * a.lost) / unit) - 1
-    return starts, bounds + a.moved
+    return starts, np.clip(bounds + a.moved, _ENDS.min, _ENDS.max)
 
 
-def _left(block: Block, slot: str, kind: str, by: Instructions, sign: int) -> Bytes:
-    """The bytes of left rows, times `sign`; made once."""
-
-    def make(of: Block) -> Bytes:
-        return _made(of, slot, kind, by.rows, sign * _MOST, by.shift, 0)
-
-    return block.derive(("left bytes", slot, kind == "cosine", sign, type(by).__name__), make)
-
-
-def _right(block: Block, slot: str, kind: str, by: Instructions) -> Bytes:
-    """The bytes of right rows, moved up; made once."""
+def row_bytes(block: Block, slot: str, kind: str, by: Instructions, sign: int = 1) -> Bytes:
+    """The bytes of a block by groups of rows, times `sign`; made once."""
 
     def make(of: Block) -> Bytes:
-        return _made(of, slot, kind, by.cols, by.most, 0, by.shift)
+        operand = make_operand(of, slot, kind)
+        return rounded(operand, by.rows, sign * _MOST, weight=by.shift)
 
-    return block.derive(("right bytes", slot, kind == "cosine", type(by).__name__), make)
+    return block.derive(("row bytes", slot, kind == "cosine", sign, type(by).__name__), make)
 
 
-def _made(
-    block: Block, slot: str, kind: str, together: int, most: int, weight: int, shift: int
+def _column_bytes(block: Block, slot: str, kind: str, by: Instructions) -> Bytes:
+    def make(of: Block) -> Bytes:
+        return rounded(make_operand(of, slot, kind), by.cols, by.most, shift=by.shift)
+
+    return block.derive(("column bytes", slot, kind == "cosine", type(by).__name__), make)
+
+
+def rounded(
+    operand: Operand, together: int, most: int, *, weight: int = 0, shift: int = 0
 ) -> Bytes:
-    """Bytes of up to `most`, by groups of so many rows; sums of a row count `weight` times."""
-    matrix, scale = make_operand(block, slot, kind)
+    """Bytes of up to `most`, moved up by `shift`, by groups of so many rows.
+
+    The sum of a row counts `weight` times in what moving the other side's bytes up adds.
+    """
+    matrix, scale = operand
     unit = float(np.abs(matrix).max()) / most or 1.0
     steps = -(-scale.width // 4)
     groups = -(-len(matrix) // together)

@@ -1,0 +1,285 @@
+"""Rows that lie in clusters: whole balls of them are ruled out by their centres.
+
+The rows of a block are gathered about centres, so that each *ball* has a radius. By the triangle
+inequality a row that is too far from a centre meets no row of its ball. The balls that are left are
+compared by bytes (see `quantised`). On data without clusters almost no ball is ruled out, which a
+sample of rows tells.
+
+Letters of the compiled loops, beside those of `tiles`: `b` is a ball, `n` a place among the rows
+that may meet it, `s` a step of four bytes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from anabranch.correlation.filters.dots import Instructions, Work, lowest_bit, reaching, room
+from anabranch.correlation.filters.products import Goal, Operand, goal_of, make_operand
+from anabranch.correlation.filters.quantised import Bytes, limits_of, rounded, row_bytes
+from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
+from anabranch.flow.process import njit
+
+__all__ = ["Search", "ball_search"]
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+_PER_BALL = 48  # rows: of more, balls are too wide; of fewer, registers are half empty
+_ROUNDS = 2  # of moving centres to the middle of their rows
+_SAMPLE = 256
+_AT_ONCE = 8192  # rows whose products with the centres are held
+_SLACK = 2e-5  # of a cosine: what float32 and angles near 0 may get wrong
+
+
+class Balls(NamedTuple):
+    """The rows of a block by the ball that they are in."""
+
+    centres: np.ndarray
+    squares: np.ndarray  # of the norms of the centres
+    radius: np.ndarray  # an angle for cosine, else a distance
+    first: np.ndarray  # panel of each ball, and at last their number
+    order: np.ndarray  # the row at each place of the panels, -1 where there is none
+    bytes: Bytes
+
+
+class Search(NamedTuple):
+    """The rows of one block, and the balls of another that each may meet."""
+
+    rows: np.ndarray  # float32
+    own: np.ndarray  # what a row's product with a centre has to reach is `own + far`
+    far: np.ndarray  # likewise, of each ball
+    balls: Balls
+    source: np.ndarray  # bytes of the rows
+    bounds: np.ndarray
+    work: Work  # with room for one group of rows
+    turned: bool  # whether the balls are those of the left block
+
+    def share(self) -> float:
+        """About which share of all pairs is left, as places in registers."""
+        some = np.unique(np.linspace(0, len(self.rows) - 1, _SAMPLE).astype(int))
+        products = self.rows[some] @ self.balls.centres.T
+        left = products >= self.own[some, None] + self.far
+        places = np.diff(self.balls.first) * self.work.by.cols
+        return float((left @ places).mean() / max(1, (self.balls.order >= 0).sum()))
+
+    def candidates(self, pair: Pair) -> Iterator[Candidates]:
+        """Every pair that may reach the goal."""
+        _, out = scratch()
+        for top in range(0, len(self.rows), _AT_ONCE):
+            part = slice(top, top + _AT_ONCE)
+            products = self.rows[part] @ self.balls.centres.T
+            begin, meeting = _meeting(products, self.own[part], self.far)
+            at = np.zeros(3, np.int64)
+            while at[0] < len(self.far):
+                found = _walk(self, pair.stamps, begin, meeting + top, at, out)
+                if found:
+                    yield out.first(found)
+
+
+def ball_search(
+    pair: Pair, slot: str, kind: str, threshold: float, by: Instructions
+) -> Search | None:
+    """The search for near rows with the balls of the larger block; None where there is none."""
+    turned = len(pair.left) > len(pair.right)
+    rows, others = (pair.right, pair.left) if turned else (pair.left, pair.right)
+    key = ("balls", slot, kind, type(by).__name__)
+    balls = others.derive(key, lambda of: _balls(make_operand(of, slot, kind), kind, by))
+    given, a = make_operand(rows, slot, kind), row_bytes(rows, slot, kind, by)
+    goal = goal_of(kind, a.scale, balls.bytes.scale, kind == "cosine", threshold)
+    limits = limits_of(a, balls.bytes, goal, by)
+    if limits is None or a.scale.exponent or balls.bytes.scale.exponent:
+        return None
+    own, far = _needed(given, balls, kind, goal)
+    starts, bounds = (values.astype(np.int32) for values in limits)
+    steps = -(-a.scale.width // 4)
+    group = np.zeros(4 * steps * by.rows, np.uint8)
+    ends = np.zeros(by.rows, np.int32)
+    work = Work(by, group, balls.bytes.packed, steps, starts, ends, room(by), 0, 0)
+    return Search(given.matrix, own, far, balls, a.packed, bounds, work, turned)
+
+
+def _needed(rows: Operand, balls: Balls, kind: str, goal: Goal) -> tuple[np.ndarray, np.ndarray]:
+    """What a row's product with a centre has to reach: a part of the row and one of the ball."""
+    if kind == "cosine":
+        # Vectors of length 1 have it but for a rounding.
+        widest = math.acos(min(1.0, max(-1.0, float(goal.low) - _SLACK)))
+        far = np.cos(np.minimum(np.pi, balls.radius + widest)) - _SLACK
+        return np.zeros(len(rows.matrix), np.float32), far.astype(np.float32)
+    # Near rows have 2ab - aa - bb >= low.
+    nearest = math.sqrt(max(0.0, -float(goal.low)))
+    size = (rows.scale.largest + math.sqrt(balls.squares.max())) ** 2
+    slack = 4 * (rows.scale.width + 8) * 2.0**-24 * size
+    far = (balls.squares - (nearest + balls.radius) ** 2) / 2 - slack
+    return (rows.scale.norms / 2).astype(np.float32), far.astype(np.float32)
+
+
+def _balls(operand: Operand, kind: str, by: Instructions) -> Balls:
+    matrix, scale = operand
+    centres, ball = _gathered(matrix, kind == "cosine")
+    used, ball = np.unique(ball, return_inverse=True)
+    centres = centres[used]
+    exact = centres.astype(np.float64)
+    squares = np.square(exact).sum(axis=1)
+    if kind == "cosine":
+        inner = np.einsum("nd,nd->n", matrix, exact[ball]) / np.sqrt(squares[ball])
+        apart = np.arccos(np.clip(inner - _SLACK, -1.0, 1.0))
+    else:
+        apart = np.sqrt(np.square(matrix - exact[ball]).sum(axis=1)) * (1 + 1e-6)
+    radius = np.zeros(len(used))
+    np.maximum.at(radius, ball, apart)
+    counts = np.bincount(ball)
+    first = np.concatenate([[0], np.cumsum(-(-counts // by.cols))])
+    rows = np.argsort(ball, kind="stable")
+    begin = np.concatenate([[0], np.cumsum(counts)[:-1]])
+    place = first[ball[rows]] * by.cols + np.arange(len(rows)) - begin[ball[rows]]
+    order = np.full(first[-1] * by.cols, -1, np.int32)
+    order[place] = rows
+    laid_out, norms = np.zeros((len(order), scale.width), np.float32), np.zeros(len(order))
+    laid_out[place], norms[place] = matrix[rows], scale.norms[rows]
+    moved = Operand(laid_out, scale._replace(norms=norms))
+    found = rounded(moved, by.cols, by.most, shift=by.shift)
+    return Balls(centres, squares, radius, first, order, found)
+
+
+def _gathered(matrix: np.ndarray, directions: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Centres, and the number of each row's.
+
+    Half of the centres are rows taken by chance; others are then taken among rows that are far
+    from all, so that small clusters get one too.
+    """
+    random = np.random.default_rng(0)
+    count = max(2, len(matrix) // _PER_BALL)
+    centres = matrix[random.choice(len(matrix), max(1, count // 2), replace=False)]
+    own = np.square(matrix).sum(axis=1)
+    near, _ = _nearest(matrix, centres)
+    for _ in range(2):
+        chance = np.maximum(near + own, 0.0).astype(np.float64)
+        if chance.sum() == 0:
+            break
+        more = random.choice(len(matrix), max(1, count // 4), p=chance / chance.sum())
+        centres = np.concatenate([centres, matrix[np.unique(more)]])
+        near = np.minimum(near, _nearest(matrix, centres[-len(np.unique(more)) :])[0])
+    for _ in range(_ROUNDS):
+        _, ball = _nearest(matrix, centres)
+        sums = np.zeros_like(centres)
+        _add_up(matrix, ball, sums)
+        sizes = (
+            np.sqrt(np.square(sums).sum(axis=1))
+            if directions
+            else np.bincount(ball, minlength=len(centres))
+        )
+        moved = sizes > 0
+        centres = centres.copy()
+        centres[moved] = sums[moved] / sizes[moved, None]
+    return centres, _nearest(matrix, centres)[1]
+
+
+def _nearest(matrix: np.ndarray, centres: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The squared distance to the nearest centre, less the row's own square; and which it is."""
+    found, which = np.empty(len(matrix), np.float32), np.empty(len(matrix), np.int64)
+    squares = np.square(centres).sum(axis=1)
+    for top in range(0, len(matrix), _AT_ONCE):
+        part = slice(top, top + _AT_ONCE)
+        products = matrix[part] @ centres.T
+        _least(products, squares, found[part], which[part])
+    return found, which
+
+
+@njit(nogil=True)
+def _least(products, squares, found, which):  # pragma: no cover
+    for r in range(len(products)):
+        least, at = np.inf, 0
+        for c in range(products.shape[1]):
+            value = squares[c] - 2 * products[r, c]
+            if value < least:
+                least, at = value, c
+        found[r], which[r] = least, at
+
+
+@njit(nogil=True)
+def _add_up(matrix, ball, sums):  # pragma: no cover
+    for i in range(len(matrix)):
+        for e in range(matrix.shape[1]):
+            sums[ball[i], e] += matrix[i, e]
+
+
+@njit(nogil=True)
+def _meeting(products, own, far):  # pragma: no cover
+    """The rows that may meet each ball: where those of a ball begin, and all of them."""
+    counts = np.zeros(len(far) + 1, np.int64)
+    for r in range(len(products)):
+        for b in range(len(far)):
+            counts[b + 1] += products[r, b] >= own[r] + far[b]
+    begin = np.cumsum(counts)
+    rows, at = np.empty(begin[-1], np.int64), begin.copy()
+    for r in range(len(products)):
+        for b in range(len(far)):
+            if products[r, b] >= own[r] + far[b]:
+                rows[at[b]] = r
+                at[b] += 1
+    return begin, rows
+
+
+@njit(nogil=True)
+def _walk(search, stamps, begin, meeting, at, out):  # pragma: no cover
+    """Go on from `at`, a ball, a place among its rows and a panel, until `out` is nearly full."""
+    work, balls = search.work, search.balls
+    by, found = work.by, 0
+    while at[0] < len(search.far):
+        ball = at[0]
+        first, last = balls.first[ball], balls.first[ball + 1]
+        while begin[ball] + at[1] < begin[ball + 1]:
+            n = begin[ball] + at[1]
+            rows = meeting[n : min(n + by.rows, begin[ball + 1])]
+            _gather(search, rows)
+            for panel in range(first + at[2], last):
+                if found + by.rows * by.cols > len(out.left):
+                    at[2] = panel - first
+                    return found
+                if reaching(work, 0, panel):  # type: ignore[call-arg]
+                    found = _take(search, rows, panel * by.cols, stamps, out, found)
+            at[1], at[2] = at[1] + by.rows, 0
+        at[0], at[1] = ball + 1, 0
+    return found
+
+
+@njit(nogil=True)
+def _gather(search, rows):  # pragma: no cover
+    """Put the bytes and bounds of some rows where a group of them is looked for."""
+    work = search.work
+    together, steps = work.by.rows, work.steps
+    source, group = search.source.view(np.uint32), work.left.view(np.uint32)
+    for r in range(together):
+        work.bounds[r] = search.bounds[rows[r]] if r < len(rows) else np.iinfo(np.int32).max
+    for r in range(len(rows)):
+        tile, place = divmod(rows[r], together)
+        begin = tile * steps * together + place
+        for s in range(steps):
+            group[s * together + r] = source[begin + s * together]
+
+
+@njit(nogil=True)
+def _take(search, rows, start, stamps, out, found):  # pragma: no cover
+    """Propose the pairs of a tile whose bits are set."""
+    work, order, turned = search.work, search.balls.order, search.turned
+    masks = work.masks
+    lanes = work.by.cols // masks.shape[1]
+    for r in range(len(rows)):
+        # Right rows have no such stamp; whose it is then does not matter.
+        mine = stamp_of(0 if turned else rows[r], stamps)
+        for v in range(masks.shape[1]):
+            mask = masks[r, v]
+            while mask:
+                other = order[start + v * lanes + lowest_bit(mask)]  # type: ignore[call-arg]
+                mask &= mask - 1
+                if other < 0:
+                    continue
+                if turned:
+                    good = admit(stamp_of(other, stamps), rows[r], stamps)
+                    found = put(out, found, other, rows[r], good)
+                else:
+                    found = put(out, found, rows[r], other, admit(mine, other, stamps))
+    return found
