@@ -4,8 +4,8 @@ Run it on a machine that does nothing else::
 
     python -m benchmarks.correlate [--quick] [--only SECTION] [--out FOLDER]
 
-Sections: kernel, bands and routing on one core without Spark; stream, join, fixed, growth and ways
-on Spark with two. A full run takes a quarter of an hour and writes ``correlate.json`` and
+Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed, growth
+and ways on Spark with two. A full run takes a quarter of an hour and writes ``correlate.json`` and
 ``correlate.png``; with ``--only`` it replaces those sections there. A quick one is a smoke test and
 writes ``correlate-quick.*``.
 """
@@ -21,12 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import correlate_kernel, correlate_streams, correlate_ways
+from benchmarks import correlate_filters, correlate_kernel, correlate_streams, correlate_ways
 from benchmarks.correlate_spark import Bench
 from benchmarks.measuring import Screen, beside_earlier, machine
 
 _ON_ONE_CORE = {
     "kernel": correlate_kernel.kernel,
+    "filters": correlate_filters.filters,
     "bands": correlate_kernel.bands,
     "routing": correlate_kernel.routing,
 }

@@ -1,0 +1,143 @@
+"""Past the matrix product: bytes and balls against one float32 product, on one core.
+
+The right block is one that a window holds: its bytes, and its balls where they pay, are made once
+and used by every batch that comes; making them is timed by itself. Left blocks are new each time.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import anabranch as ab
+from anabranch.correlation.filters.dots import available
+from anabranch.correlation.filters.tiles import Pair, comparisons
+from anabranch.correlation.matching import Matcher
+from anabranch.flow.blocks import Block
+from benchmarks.correlate_kernel import directions, one_core, specification, unit
+from benchmarks.measuring import Row, Screen, in_turns, rate, ratio
+
+__all__ = ["filters"]
+
+_THRESHOLD = 0.9
+_SCENES = 300
+_SEED = 30
+_SPAN = 60_000_000
+
+
+def filters(screen: Screen, quick: bool) -> dict[str, Any]:
+    """Rows of several kinds, cosine of at least 0.9."""
+    kind = type(available()[0]).__name__ if available() else "none"
+    screen.step(f"filters: instructions for bytes: {kind}")
+    few, many, rounds = (2000, 8000, 3) if quick else (12_000, 48_000, 5)
+    found: dict[str, Any] = {"instructions": kind}
+    with one_core():
+        for name, (make, width, target) in _DATA.items():
+            rows = (few, many) if width < 500 else (few // 2, many // 4)
+            if (data := make(rows, width)) is None:
+                screen.step(f"filters: {name}: not measured, its packages are not installed")
+                continue
+            screen.step(f"filters: {name}, {len(data[0]):,} x {len(data[1]):,}, d={width}")
+            found[name] = _measure(screen, name, data, rounds, None if quick else target)
+    return found
+
+
+def _measure(
+    screen: Screen,
+    name: str,
+    data: tuple[np.ndarray, np.ndarray],
+    rounds: int,
+    target: float | None,
+) -> dict[str, float]:
+    left, right = data
+    width = left.shape[1]
+    where = ab.cosine("v") >= _THRESHOLD
+    matcher = Matcher(specification({"v": "array<float>"}, where))
+    stored = _block(right)
+    matched: list[int] = []
+
+    def kernel() -> None:
+        pair = Pair(_block(left), stored, (_SPAN, _SPAN))
+        matched.append(sum(len(part.left) for part in matcher.matches(pair)))
+
+    began = time.process_time()
+    kernel()
+    first = time.process_time() - began
+    a, b = unit(left), unit(right)
+    out = np.empty((len(left), len(right)), np.float32)
+    seconds = in_turns({"bare": lambda: np.dot(a, b.T, out=out), "kernel": kernel}, rounds)
+    expected = int((out >= _THRESHOLD).sum())
+    assert abs(matched[-1] - expected) <= 2 + expected // 1000, "pairs were lost"
+    count = comparisons(Pair(_block(left), stored, (_SPAN, _SPAN)))
+    reached = ratio(seconds["bare"], seconds["kernel"])
+    build = (first - np.median(seconds["kernel"])) / len(right) * 1e6
+    note = f"{rate(count, seconds['kernel']):.2e}/s, match rate {matched[-1] / count:.1e}, first "
+    note += f"use {build:.1f} us a stored row"
+    screen.add(Row("filters", f"{name}, d={width}", reached, "of bare", target, note=note))
+    return {"of bare": reached, "match rate": matched[-1] / count, "first use us": build}
+
+
+def _block(vectors: np.ndarray) -> Block:
+    t = np.sort(np.random.default_rng(_SEED).integers(0, _SPAN, len(vectors)))
+    return Block.of(t, {"id": np.arange(len(t)), "s0": vectors})
+
+
+Data = tuple[np.ndarray, np.ndarray] | None
+
+
+def _isotropic(rows: tuple[int, int], width: int) -> Data:
+    return directions(rows[0], width, _SEED), directions(rows[1], width, _SEED + 1)
+
+
+def _scenes(noise: float) -> Callable[[tuple[int, int], int], Data]:
+    def make(rows: tuple[int, int], width: int) -> Data:
+        random = np.random.default_rng(_SEED)
+        centres = unit(random.standard_normal((_SCENES, width)) * np.arange(1, width + 1) ** -0.5)
+        found = []
+        for count in rows:
+            apart = random.standard_normal((count, width)) * noise / np.sqrt(width)
+            found.append((centres[random.integers(0, _SCENES, count)] + apart).astype(np.float32))
+        return found[0], found[1]
+
+    return make
+
+
+def _news(rows: tuple[int, int], width: int) -> Data:
+    """Stretches of 40 words of news and reviews, each 8 words after the one before, as vectors.
+
+    A text's vector is the mean of the static vectors of its tokens; all comes with packages.
+    """
+    try:
+        import gensim
+        import wordllama
+        from safetensors.numpy import load_file
+        from tokenizers import Tokenizer
+    except ImportError:
+        return None
+    texts = Path(gensim.__file__).parent / "test" / "test_data"
+    lines = (texts / "lee_background.cor").read_text("utf-8").splitlines()
+    lines += (texts / "pang_lee_polarity.cor").read_text("utf-8", "replace").splitlines()
+    stretches = []
+    for words in map(str.split, lines):
+        stretches += [" ".join(words[at : at + 40]) for at in range(0, max(1, len(words) - 32), 8)]
+    folder = Path(wordllama.__file__).parent
+    tokens = Tokenizer.from_file(str(folder / "tokenizers" / "l2_supercat_tokenizer_config.json"))
+    (table,) = load_file(folder / "weights" / "l2_supercat_256.safetensors").values()
+    read = tokens.encode_batch(stretches, add_special_tokens=False)
+    vectors = np.stack([table[one.ids].astype(np.float32).mean(axis=0) for one in read if one.ids])
+    vectors = vectors[np.random.default_rng(_SEED).permutation(len(vectors))]
+    split = min(len(vectors) // 4, rows[0])
+    return vectors[:split], vectors[split : split + rows[1]]
+
+
+_DATA: dict[str, tuple[Callable[[tuple[int, int], int], Data], int, float | None]] = {
+    "isotropic": (_isotropic, 64, 3.0),
+    "scenes, noise .25": (_scenes(0.25), 64, 8.0),
+    "scenes, noise .45": (_scenes(0.45), 64, 15.0),
+    "isotropic, long": (_isotropic, 576, 2.5),
+    "news texts": (_news, 256, 2.5),
+}
