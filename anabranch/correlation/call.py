@@ -19,16 +19,17 @@ from anabranch.calls import (
     TIMESTAMP,
     Check,
     Schema,
-    describe,
     is_names,
 )
 from anabranch.correlation.emd.locality import Locality
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.slots import Slots
+from anabranch.correlation.windows import ANY_TIME, describe_window, read_window
 from anabranch.flow.blocks import Block
 from anabranch.flow.sides import Side, Slot, slot_column
 from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan, Routing
 from anabranch.plans.ranges import Ranges
+from anabranch.plans.segments import Segments
 from anabranch.plans.triangle import Triangle
 from anabranch.predicates import Compared, Custom, Measure, Predicate, Same
 from anabranch.predicates.naming import columns_of
@@ -63,11 +64,17 @@ class Correlation:
     limits: Mapping[str, float] = field(default_factory=dict)
     one_stream: bool = False
     how: str = "inner"
+    by_rows: bool = False  # whether the window counts rows
 
     @property
     def unmatched(self) -> tuple[int, ...]:
         """The sides whose rows are emitted if they find no partner."""
         return HOW[self.how]
+
+    @property
+    def waits(self) -> bool:
+        """Whether results are emitted when the watermark has passed them."""
+        return self.by_rows or bool(self.unmatched)
 
     @property
     def shown(self) -> tuple[int, ...]:
@@ -100,13 +107,21 @@ class Correlation:
 
     def bound(self, plan: Plan) -> Plan:
         """The plan with the range of keys if it needs it; `ValueError` if it does not fit."""
-        problem = _misfit(plan, self.where, self.one_stream)
+        problem = _misfit(plan, self.where, self.one_stream, self.by_rows)
         if problem:
             raise ValueError(problem)
         if not isinstance(plan, Ranges):
             return plan
         assert self.locality is not None
         return self.locality.bind(plan)
+
+    @property
+    def apart(self) -> tuple[int, int]:
+        """How far apart in time rows may be that join, as plans must know it.
+
+        Of windows that count rows nothing is known of that.
+        """
+        return (ANY_TIME, ANY_TIME) if self.by_rows else self.window
 
     @property
     def settings(self) -> dict[str, str]:
@@ -136,10 +151,7 @@ class Correlation:
         right.id = id bigint
         right.keep = n int
         """
-        left, right = self.window
-        spans = describe(left)
-        if not self.one_stream and left != right:
-            spans += f", {describe(right)}"
+        spans = describe_window(self.window, self.by_rows, self.one_stream)
         found = {"streams": "one" if self.one_stream else "two", "how": self.how, "window": spans}
         for number, term in enumerate(self.where.terms):
             slots = [slot for side in self.sides for slot in side.slots if slot.term == number]
@@ -191,12 +203,12 @@ def plan_correlation(
     one = right is None
     labels = (STREAM, STREAM) if one else SIDES
     check = Check(stream=left) if right is None else Check(left=left, right=right)
-    spans = _window(check, given.window, one)
+    spans, by_rows = read_window(check, given.window, one)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
-    how = _how(check, given.how, one)
+    how = _how(check, given.how, one, by_rows)
     predicate = _predicate(check, given.where)
-    _check_plan(check, given.plan, predicate, one)
+    _check_plan(check, given.plan, predicate, one, by_rows)
     slots = Slots(check, labels)
     if predicate is not None:
         _check_symmetry(check, predicate, one)
@@ -233,6 +245,7 @@ def plan_correlation(
         slots.limits,
         one,
         how,
+        by_rows,
     )
     if given.plan is None:
         return found, []
@@ -242,26 +255,18 @@ def plan_correlation(
         return None, [str(error)]
 
 
-def _window(check: Check, window: Any, one: bool) -> tuple[int, int]:
-    if not check.given("window", window, "window='1 minute', how far apart two times may be"):
-        return (0, 0)
-    both = check.pair("window", window, "a duration")
-    if both is None:
-        return (0, 0)
-    if one:
-        if both[0] != both[1]:
-            check.say(
-                f"window: one stream has one window, a duration such as '1 minute', got {window!r}"
-            )
-        # The left row is the earlier one, so it alone waits.
-        return (check.duration("window", both[0]), 0)
-    return (check.duration("window", both[0]), check.duration("window", both[1]))
-
-
-def _how(check: Check, how: Any, one: bool) -> str:
+def _how(check: Check, how: Any, one: bool, by_rows: bool) -> str:
     if how == "dedupe" and one:
-        return "dedupe"
-    found = check.choice("how", how, [name for name in HOW if name != "dedupe"])
+        found = "dedupe"
+    else:
+        found = check.choice("how", how, [name for name in HOW if name != "dedupe"])
+    if by_rows and found != "inner":
+        check.say(
+            "window: rows without a partner need a window of time, a duration such as '1 minute': "
+            "rows that would end a window by count may never come, and then nothing is decided"
+        )
+    if found == "dedupe":
+        return found
     if one and found != "inner":
         check.say(
             f"how={how!r} needs two streams; for rows of one stream without an earlier alike one "
@@ -297,7 +302,7 @@ def _check_symmetry(check: Check, where: Predicate, one: bool) -> None:
             )
 
 
-def _check_plan(check: Check, plan: Any, where: Predicate | None, one: bool) -> None:
+def _check_plan(check: Check, plan: Any, where: Predicate | None, one: bool, by_rows: bool) -> None:
     if plan is None:
         return
     if isinstance(plan, Routing):
@@ -310,12 +315,19 @@ def _check_plan(check: Check, plan: Any, where: Predicate | None, one: bool) -> 
             "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
             f"ab.ranges(...), ab.keyed(...), ab.triangle(...), got {plan!r}"
         )
-    elif where is not None and not where.problems() and (problem := _misfit(plan, where, one)):
-        check.say(problem)
+    elif where is not None and not where.problems():
+        problem = _misfit(plan, where, one, by_rows)
+        if problem:
+            check.say(problem)
 
 
-def _misfit(plan: Plan, where: Predicate, one: bool) -> str:
+def _misfit(plan: Plan, where: Predicate, one: bool, by_rows: bool) -> str:
     """Why rows of this predicate cannot be routed by a plan; "" if they can."""
+    if by_rows and isinstance(plan, Segments):
+        return (
+            f"plan {plan} cuts time, and it is not known how much time a window of so many rows "
+            "will cover: take ab.grid(...) or ab.broadcast(...), or a window of time"
+        )
     if isinstance(plan, Triangle) and not one:
         return (
             f"plan {plan} is for one stream against itself, ab.correlate(stream, ...); for two "

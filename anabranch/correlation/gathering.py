@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 from anabranch.correlation.call import Side
 from anabranch.correlation.matching import Matches
 from anabranch.flow.blocks import Block, Column, take
-from anabranch.flow.sides import keep_column
+from anabranch.flow.sides import AT, keep_column
 
 __all__ = ["Gathering"]
 
@@ -81,8 +81,8 @@ class Gathering:
 
     def _batch(self) -> pa.RecordBatch:
         parts, self._parts, self._rows, self._bytes = self._parts, [], 0, 0.0
-        left_t = np.concatenate([left.t[found.left] for left, _, found in parts])
-        right_t = np.concatenate([right.t[found.right] for _, right, found in parts])
+        left_t = np.concatenate([_times(left)[found.left] for left, _, found in parts])
+        right_t = np.concatenate([_times(right)[found.right] for _, right, found in parts])
         columns: dict[str, Any] = {
             "left_id": _gather([(left.columns["id"], found.left) for left, _, found in parts]),
             "right_id": _gather([(right.columns["id"], found.right) for _, right, found in parts]),
@@ -101,6 +101,12 @@ class Gathering:
                 [(right.columns[name], found.right) for _, right, found in parts]
             )
         return pa.RecordBatch.from_pydict(columns)
+
+
+def _times(block: Block) -> np.ndarray:
+    """Event times, also where ranks stand in their place."""
+    found: np.ndarray = block.columns.get(AT, block.t)
+    return found
 
 
 def _weights(block: Block, names: tuple[str, ...]) -> np.ndarray | float:

@@ -20,42 +20,38 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from anabranch.correlation.call import Correlation, Slot
+from anabranch.correlation.call import Correlation
 from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair, comparisons, may_meet
 from anabranch.correlation.gathering import Gathering
+from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
-from anabranch.errors import BadRow, StateMismatch
 from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.kernel import Task, fingerprint_of
 from anabranch.flow.load import Load
-from anabranch.flow.slices import BEGINNING, Notes, Slices
+from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.plans.memory import PlanMemory, check_newest
-from anabranch.plans.plan import LEFT, RIGHT, SIDES
+from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.plans.routing import OTHER
 
-__all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes"]
+__all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes", "late_until"]
 
 
 _PARTS = 3  # see `_parts`
 
 
 @dataclass
-class CorrelateNotes(Notes):
+class CorrelateNotes(Lengths):
     """What a worker remembers beside its rows.
 
     Attributes
     ----------
-    lengths, bytes
-        How long compared vectors are, and byte strings, by slot.
     plans
         What a `PlanMemory` holds of the plans under which stored rows were routed.
     highest
         The highest number of a plan that was ever heard of.
     """
 
-    lengths: dict[str, int] = field(default_factory=dict)
-    bytes: dict[str, int] = field(default_factory=dict)
     plans: dict[str, Any] = field(default_factory=lambda: PlanMemory().to_dict())
     highest: int = -1
 
@@ -119,7 +115,7 @@ class CorrelateKernel:
         load, clock = self.load, time.perf_counter
         began = clock()
         load.watermark = now
-        limit = self._lateness(now)
+        limit = late_until(self.correlation.delay, self.slices.notes.reached, now)
         self._check_state(arrivals, limit)
         for search in self._matcher.searches:
             search.tally = Tally(ranges=_measured(self.correlation, search.slot, arrivals))
@@ -148,7 +144,7 @@ class CorrelateKernel:
         for side, blocks in enumerate(fresh):
             for block in blocks:
                 self.slices.append(side, block)
-        self.slices.expire(now)
+        self._expire(now)
         self.slices.merge_small()
         self.slices.notes.reached = now
         load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
@@ -177,13 +173,9 @@ class CorrelateKernel:
     def _matched(self, left: Block, right: Block, found: Matches) -> None:
         """Told of matches before they are sent."""
 
-    def _lateness(self, watermark: int) -> int:
-        """The time up to which rows are late."""
-        if self.correlation.delay is not None:
-            return watermark
-        # Spark's first watermark is 0.
-        reached = self.slices.notes.reached
-        return min(watermark, 0 if reached == BEGINNING else reached)
+    def _expire(self, watermark: int) -> None:
+        """Free what no row can meet any more."""
+        self.slices.expire(watermark)
 
     def _report_searches(self) -> None:
         for search in self._matcher.searches:
@@ -244,7 +236,7 @@ class CorrelateKernel:
             load.bytes_in += block.nbytes
             if not len(block):
                 continue
-            self._check_lengths(side, block)
+            self.slices.notes.check_rows(self.correlation, side, block)
             copies += len(block)
             rows += int(lead.sum())
             if int(block.t.min()) <= limit:
@@ -260,44 +252,10 @@ class CorrelateKernel:
             load.rows_right, load.copies_right = rows, copies
         return [concat(group).in_time_order() for group in together(good)]
 
-    def _check_lengths(self, side: int, block: Block) -> None:
-        """Vectors must be as long as those before; within a block they already are."""
-        lengths, sizes = self.slices.notes.lengths, self.slices.notes.bytes
-        for slot in self.correlation.sides[side].slots:
-            if slot.kind not in ("vector", "bits"):
-                continue
-            width = block.columns[slot.name].shape[1]
-            expected: Any = lengths.setdefault(slot.name, width)
-            size = block.meta.get("bytes", {}).get(slot.name)
-            if size is not None:  # words alone would take a short value for a padded one
-                same = width == expected
-                expected = sizes.setdefault(slot.name, size) if same else _in_units(slot, expected)
-                width = size
-            if width == expected:
-                continue
-            ident = pa.array(block.columns["id"][:1])[0].as_py()
-            one = self.correlation.one_stream
-            raise BadRow(
-                f"{'row' if one else f'{SIDES[side]} row'} with id {ident!r} cannot be compared: "
-                f"{slot.column!r} has length {width} where earlier rows"
-                f"{'' if one else ', of either side,'} have {expected}; repair the "
-                "input, or fix the length with dim= and pass bad_rows='drop'"
-            )
-
     def _check_state(self, arrivals: Sequence[Block], limit: int) -> None:
         """Refuse to go on if state and rows were made by different calls or plans."""
         notes = self.slices.notes
-        for slot in self.correlation.left.slots:
-            known, size = notes.lengths.get(slot.name), notes.bytes.get(slot.name)
-            if known is not None and (
-                _width(slot) not in (None, known) or (size and slot.dim not in (None, size))
-            ):
-                held = f"{size} bytes" if size is not None else _in_units(slot, known)
-                raise StateMismatch(
-                    f"this checkpoint holds {slot.column!r} of {held}, and the "
-                    f"call says dim={slot.dim}: name the length that it was begun with, or begin "
-                    "a new checkpoint"
-                )
+        notes.check_call(self.correlation)
         memory = PlanMemory.from_dict(notes.plans)
         memory.forget(limit - max(self.correlation.window))
         if arrivals:
@@ -307,6 +265,20 @@ class CorrelateKernel:
         for block in arrivals:
             memory.observe(block.meta)
         notes.plans = memory.to_dict()
+
+
+def late_until(delay: int | None, reached: int, watermark: int) -> int:
+    """The time up to which rows are late, where the last step went up to the time `reached`.
+
+    Examples
+    --------
+    >>> late_until(5, 10, 20), late_until(None, 10, 20), late_until(None, BEGINNING, 20)
+    (20, 10, 0)
+    """
+    if delay is not None:
+        return watermark
+    # Spark's first watermark is 0.
+    return min(watermark, 0 if reached == BEGINNING else reached)
 
 
 def _parts(blocks: Sequence[Block]) -> list[list[Block]]:
@@ -342,14 +314,3 @@ def _measured(
     if not count or locality is None or locality.slot != slot:
         return None
     return (*locality.ground.key_range, count)
-
-
-def _width(slot: Slot) -> int | None:
-    """How many elements, or words of bits, a value has by `dim`; None if it does not say."""
-    if slot.dim is None or slot.kind == "vector":
-        return slot.dim
-    return -(-slot.dim // 8) if slot.kind == "bits" and slot.type == "binary" else None
-
-
-def _in_units(slot: Slot, width: int) -> str:
-    return f"length {width}" if slot.kind == "vector" else f"{8 * width - 7} to {8 * width} bytes"

@@ -8,6 +8,7 @@ that have stored none.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,7 +21,7 @@ from anabranch.flow.sides import HASH
 from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, route, route_both
 
-__all__ = ["SidePacking"]
+__all__ = ["NOTHING", "SidePacking", "bound", "branched", "routed_by"]
 
 
 @dataclass(frozen=True)
@@ -34,32 +35,17 @@ class SidePacking:
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
         """The cells that the rows of one Arrow batch make under the live plans."""
         call, side = self.correlation, self.side
-        # A plan of the log may be bound to the threshold of an earlier run.
-        live = LivePlans({number: call.bound(plan) for number, plan in live.plans.items()})
+        live = bound(call, live)
         intake = Intake(call.sides[side], call.drop_bad_rows, self.streaming, call.one_stream)
         admitted = intake.admit(batch)
         block, h, key = admitted.block, admitted.h, admitted.key
-        value = call.values(block) if live.need("value") else None
-        rows = Rows(block.t, h, key, value)
         if call.unmatched:  # the hash is also that of a row's home
             block = Block(block.t, block.epoch, block.mask, {**block.columns, HASH: h}, block.meta)
-        if call.one_stream:
-            copies = route_both(live, rows, call.window)
-        else:
-            copies = route(live, side, rows, call.window)
-        parts = dict(branch(block, copies, live.epoch))
+        parts = branched(call, side, block, Rows(block.t, h, key), live)
         for worker in self._hearing(live):
-            parts.setdefault(worker, _NOTHING)
+            parts.setdefault(worker, NOTHING)
         newest = int(block.t.max()) if len(block) else None
-        meta = {
-            "side": side,
-            "epoch": live.epoch,
-            "live": live.bits,
-            "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
-            "ranges": live.plans[live.epoch].ranges,
-            "newest": newest,
-            "bytes": block.meta["bytes"],
-        }
+        meta = routed_by(live, side=side, newest=newest, bytes=block.meta["bytes"])
         cells = {
             worker: part.encode(**meta, rejected=0 if worker else admitted.rejected)
             for worker, part in parts.items()
@@ -76,4 +62,34 @@ class SidePacking:
         return range(live.workers if by_last_step else 1)
 
 
-_NOTHING = Block.of([], {"lead": np.zeros(0, bool)})
+NOTHING = Block.of([], {"lead": np.zeros(0, bool)})
+"""What a worker gets that shall hear of a batch and has no rows in it."""
+
+
+def bound(call: Correlation, live: LivePlans) -> LivePlans:
+    """The plans as this call has them: the log may hold them with the threshold of another run."""
+    return LivePlans({number: call.bound(plan) for number, plan in live.plans.items()})
+
+
+def branched(
+    call: Correlation, side: int, block: Block, rows: Rows, live: LivePlans
+) -> dict[int, Block]:
+    """The copies of rows that each worker gets; `rows` has their event times and hashes."""
+    value = call.values(block) if live.need("value") else None
+    rows = rows._replace(value=value)
+    if call.one_stream:
+        copies = route_both(live, rows, call.apart)
+    else:
+        copies = route(live, side, rows, call.apart)
+    return dict(branch(block, copies, live.epoch))
+
+
+def routed_by(live: LivePlans, **more: Any) -> dict[str, Any]:
+    """What a cell says of the plans under which its rows were sent, and more."""
+    return {
+        "epoch": live.epoch,
+        "live": live.bits,
+        "plans": {str(number): plan.fingerprint for number, plan in live.plans.items()},
+        "ranges": live.plans[live.epoch].ranges,
+        **more,
+    }

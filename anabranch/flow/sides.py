@@ -2,7 +2,8 @@
 
 Users name columns as they like, dots and spaces included; inside, rows have ``t`` (event time),
 ``id``, ``h`` and ``key`` (hashes that route them), ``s0, s1, ...`` (what is compared, one *slot* a
-term) and ``k0, k1, ...`` (what is only carried).
+term) and ``k0, k1, ...`` (what is only carried). Where windows count rows, ``t`` is the rank of a
+row in its side, ``at`` its event time, and ``before`` how many rows of the other side precede it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from dataclasses import dataclass
 from anabranch.calls import INTEGRAL
 
 __all__ = [
+    "AT",
+    "BEFORE",
     "HASH",
     "ID",
     "KEY",
@@ -23,7 +26,7 @@ __all__ = [
     "slot_column",
 ]
 
-TIME, ID, HASH, KEY = "t", "id", "h", "key"
+TIME, ID, HASH, KEY, AT, BEFORE = "t", "id", "h", "key", "at", "before"
 
 
 def slot_column(term: int, place: int | None = None) -> str:

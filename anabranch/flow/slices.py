@@ -164,9 +164,13 @@ class Slices(Generic[N]):
         if self.added.pop(number, None) is None:
             self.dropped.append(entry)
 
-    def expire(self, watermark: int) -> int:
-        """Drop slices that no row later than `watermark` can meet; how many rows went."""
-        gone = [e for e in self.entries.values() if e.last + self.stays[e.side] <= watermark]
+    def expire(self, watermark: int, side: int | None = None) -> int:
+        """Drop slices, of one side or all, that no row later than `watermark` can meet.
+
+        It returns how many rows went.
+        """
+        known = self.entries.values() if side is None else self.of(side)
+        gone = [e for e in known if e.last + self.stays[e.side] <= watermark]
         for entry in gone:
             self.drop(entry.number)
         return sum(entry.rows for entry in gone)
@@ -198,12 +202,17 @@ class Slices(Generic[N]):
         >>> slices.take_until(0, 100).t.tolist(), slices.rows, slices.take_until(0, 104)
         ([100], 1, None)
         """
+        taken = self.take_parts(side, last)
+        return concat(taken) if taken else None
+
+    def take_parts(self, side: int, last: int) -> list[Block]:
+        """The same rows, in the blocks in which they were stored."""
         taken = []
         for block in self.withdraw(side, last):
             cut = int(np.searchsorted(block.t, last, "right"))
             taken.append(block.slice(0, cut))
             self.append(side, block.slice(cut, len(block)))
-        return concat(taken) if taken else None
+        return taken
 
     def next_expiry(self) -> int | None:
         """The watermark at which `expire` will next find something."""

@@ -11,14 +11,16 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
 from anabranch.calls import INTEGRAL, MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
-from anabranch.correlation.forwarding import ForwardingJob
 from anabranch.correlation.homes import HomesJob
-from anabranch.correlation.kernel import CorrelateJob
+from anabranch.correlation.jobs import job_of
+from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute
+from anabranch.flow.kernel import Job
 from anabranch.flow.sides import Side, Slot, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
+from anabranch.plans.current import CurrentPlans
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
@@ -171,37 +173,46 @@ def run(
 ) -> DataFrame:
     """The result of a checked call."""
     spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
-    streaming, alone = frames[LEFT].isStreaming, bool(correlation.unmatched)
-    job = ForwardingJob(correlation) if alone else CorrelateJob(correlation)
+    streaming, job = frames[LEFT].isStreaming, job_of(correlation)
     of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
     carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
-    operator = operator_of(job)
-    packed = [
-        frame.select(*_prepared(side, kept)).mapInArrow(
-            Packer(SidePacking(correlation, number, streaming), plan, control, operator, name),
-            PACKED,
-        )
-        for number, (frame, side, kept) in enumerate(
-            zip(frames, correlation.sides, carried, strict=False)
-        )
-    ]
-    blocks = packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
+    plans = CurrentPlans(plan, control, operator_of(job), name)
+    blocks = _packed(correlation, frames, carried, plans)
     fields = _fields(correlation, carried)
-    first = CELLS if alone else fields
+
+    def through(job: Job, blocks: DataFrame, fields: StructType, name: str) -> DataFrame:
+        if streaming:
+            return over_stream(job, blocks, fields, name, carries=not correlation.waits)
+        return over_batch(job, blocks, fields)
+
     if streaming:
         if control is not None:
-            _keep_log(control, plan, settings, job, spark, name)
+            _keep_log(control, plans, settings, correlation, spark)
         blocks = with_watermark(blocks, correlation.delay)
-        pairs = over_stream(job, blocks, first, name, carries=not alone)
-    else:
-        pairs = over_batch(job, blocks, first)
-    if alone:
-        at_home = HomesJob(correlation)
-        if streaming:
-            pairs = over_stream(at_home, pairs, fields, waiting_name(name), carries=False)
-        else:
-            pairs = over_batch(at_home, pairs, fields)
+    if correlation.by_rows:
+        blocks = through(OrderJob(correlation, plans), blocks, CELLS, waiting_name(name))
+    pairs = through(job, blocks, CELLS if correlation.unmatched else fields, name)
+    if correlation.unmatched:
+        pairs = through(HomesJob(correlation), pairs, fields, waiting_name(name))
     return pairs.select(*_result(correlation, carried, of_side))
+
+
+def _packed(
+    correlation: Correlation,
+    frames: Sequence[DataFrame],
+    carried: Sequence[Sequence[Carried]],
+    plans: CurrentPlans,
+) -> DataFrame:
+    """The rows of all inputs as cells for workers."""
+    packed = []
+    for number, frame in enumerate(frames):
+        of = (correlation, number, frame.isStreaming)
+        # Rows that are to be ordered are routed after that.
+        by_rows = correlation.by_rows
+        packer = Packer(OrderPacking(*of)) if by_rows else Packer(SidePacking(*of), plans)
+        rows = frame.select(*_prepared(correlation.sides[number], carried[number]))
+        packed.append(rows.mapInArrow(packer, PACKED))
+    return packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
 
 
 def _fields(correlation: Correlation, carried: Sequence[Sequence[Carried]]) -> StructType:
@@ -218,29 +229,28 @@ def _fields(correlation: Correlation, carried: Sequence[Sequence[Carried]]) -> S
 
 def _keep_log(
     control: str,
-    plan: Plan,
+    plans: CurrentPlans,
     settings: Adaptive | None,
-    job: CorrelateJob,
+    correlation: Correlation,
     spark: SparkSession,
-    name: str,
 ) -> None:
     """Have the plan log kept once the query runs."""
-    correlation = job.correlation
     if correlation.plan is not None:
-        warn_of_other_plan(control, plan, correlation.bound)
+        warn_of_other_plan(control, plans.plan, correlation.bound)
     assert correlation.delay is not None
     keeping = Keeping(
         control=control,
-        plan=plan,
-        window=correlation.window,
+        plan=plans.plan,
+        # Workers that count rows report up to which time all have expired: no window is to pass.
+        window=(0, 0) if correlation.by_rows else correlation.window,
         delay=correlation.delay,
         most_workers=partitions(spark),
-        operator=operator_of(job),
+        operator=plans.operator,
         settings=settings,
         bind=correlation.bound,
         one_stream=correlation.one_stream,
     )
-    attach(spark, name, keeping)
+    attach(spark, plans.call, keeping)
 
 
 def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
@@ -292,8 +302,8 @@ def _result(
     for side in sides:
         columns.append(F.timestamp_micros(f"{side.label}_t").alias(f"{side.label}_{side.time}"))
     younger = F.timestamp_micros(F.greatest("left_t", "right_t"))
-    # The watermark goes on through the pairs: neither row is late. Rows without a partner are.
-    mark = {WATERMARK: 0} if frames[0].isStreaming and not correlation.unmatched else {}
+    # The watermark goes on through pairs of which neither row is late yet.
+    mark = {WATERMARK: 0} if frames[0].isStreaming and not correlation.waits else {}
     columns.append(younger.alias("ts", metadata=mark))
     if correlation.emits_pairs:
         columns.append(F.col("score"))

@@ -45,4 +45,6 @@ def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers:
             spans.append(typical_span(found[1]))
     # The side whose rows lie closer decides: a segment must not hold many rows of either.
     rows = (counts[0], counts[-1])
+    if correlation.by_rows:  # no segment of time holds all that a row may meet
+        return choose(workers, rows, one_stream=one)
     return choose(workers, rows, min(spans, default=0), correlation.window, one)

@@ -31,7 +31,7 @@ _WAITING = {
     "assemble": "ab.assemble",
     "nearest": "ab.nearest",
     "groups": "ab.groups",
-    "correlate_waits": "ab.correlate with rows that found no partner",
+    "correlate_waits": "ab.correlate with rows that found no partner, or with a window of rows",
 }
 
 

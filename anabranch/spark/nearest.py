@@ -22,6 +22,7 @@ from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
+from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
@@ -241,10 +242,13 @@ def _run(
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
         result = _through_homes(call, plan.workers, packed, fields, table, control, name)
         return shown(call, result, (objects, queries), within)
-    packer = Packer(ObjectPacking(call), plan, control, operator_of(job), name)
+    plans = CurrentPlans(plan, control, operator_of(job), name)
+    packer = Packer(ObjectPacking(call), plans)
     packed = rows.mapInArrow(packer, PACKED)
     if fixed is None:
-        asked = _prepared(call, queries).mapInArrow(Packer(QueryPacking(call), plan), PACKED)
+        asked = _prepared(call, queries).mapInArrow(
+            Packer(QueryPacking(call), CurrentPlans(plan)), PACKED
+        )
         packed = packed.union(asked)
     if objects.isStreaming:
         if control is not None:

@@ -35,8 +35,7 @@ from anabranch.flow.hashing import worker_keys, worker_of
 from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fingerprint_of
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.slices import BEGINNING, Slice, Slices
-from anabranch.plans.log import User, reader
-from anabranch.plans.plan import Plan
+from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.quiet import hush_server, hush_trial
 from anabranch.spark.settings import has_large_types, partitions
@@ -77,15 +76,12 @@ class Packer:
     """Packs the rows of one input; the function of a ``mapInArrow``."""
 
     packing: Packing
-    plan: Plan | None = None
-    control: str | None = None
-    operator: str = ""  # what tells this operator from others, and stays at a restart
-    call: str = ""  # what tells this call from others in the query
+    plans: CurrentPlans | None = None
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
         freeze_imports()
-        live = None if self.plan is None else self._live(self.plan)
+        live = None if self.plans is None else self._live(self.plans)
         for batch in batches:
             if batch.num_rows == 0:
                 continue
@@ -101,17 +97,10 @@ class Packer:
                     ["worker", "newest", "block"],
                 )
 
-    def _live(self, plan: Plan) -> LivePlans:
-        """The plans of this task's micro-batch; a repeated task reads the same ones."""
-        if self.control is None:
-            return LivePlans({0: plan})
-        batch = _property("streaming.sql.batchId")
-        if batch is None:
+    def _live(self, plans: CurrentPlans) -> LivePlans:
+        if plans.control is not None and _property("streaming.sql.batchId") is None:
             raise RuntimeError("a plan log is read by micro-batch, and this is not one")
-        # Spark's name of a run's jobs is the run's id.
-        query, run = _property("sql.streaming.queryId"), _property("spark.jobGroup.id")
-        user = User(query, self.operator, run, self.call)
-        return reader(self.control).live_at(int(batch), plan, user)
+        return plans(Task(0, *_place()))
 
 
 def _loads(cells: Mapping[int, bytes]) -> Iterator[list[int]]:
@@ -147,10 +136,8 @@ class Processor(StatefulProcessor):
         self._head = handle.getValueState("head", "head binary")
         self._pieces = handle.getMapState("pieces", "number long", "piece binary")
         self._settings = dict(self.job.settings)
-        query = _property("sql.streaming.queryId") or ""
-        run = _property("spark.jobGroup.id") or ""
-        self._task = (query, int(_property("streaming.sql.batchId") or 0), run)
-        self._owner = f"{query} {operator_of(self.job)}"
+        self._task = _place()
+        self._owner = f"{self._task[0]} {operator_of(self.job)}"
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
         freeze_imports()
@@ -366,6 +353,13 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _place() -> tuple[str, int, str]:
+    """The query, the micro-batch and the run that this task is part of."""
+    # Spark's name of a run's jobs is the run's id.
+    query, run = _property("sql.streaming.queryId") or "", _property("spark.jobGroup.id") or ""
+    return query, int(_property("streaming.sql.batchId") or 0), run
 
 
 def _property(name: str) -> str | None:

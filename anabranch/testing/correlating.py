@@ -10,9 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation, plan_correlation
-from anabranch.correlation.forwarding import ForwardingJob
 from anabranch.correlation.homes import HomesJob
-from anabranch.correlation.kernel import CorrelateJob
+from anabranch.correlation.jobs import job_of
+from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
@@ -64,9 +64,10 @@ class InProcess:
         self.plan = found.plan or chosen
         self.streaming = streaming
         self.pairs: list[dict[str, Any]] = []
-        alone = bool(found.unmatched)
-        self.workers = Workers(ForwardingJob(found) if alone else CorrelateJob(found))
+        self.workers = Workers(job_of(found))
         self.homes = Workers(HomesJob(found))
+        self._live = LivePlans({0: self.plan})
+        self.order = Workers(OrderJob(found, lambda _: self._live))
         self._newest = BEGINNING
 
     @property
@@ -88,18 +89,35 @@ class InProcess:
         `watermark` is that of the inputs, of a call without `watermark`.
         """
         routers = live or (LivePlans({0: self.plan}),) * 2
+        self._live, by_rows = routers[LEFT], self.correlation.by_rows
         inbox: dict[int, list[Block]] = {}
         newest = self._newest
         for side, table in ((LEFT, left), (RIGHT, right)):
             if table is None or table.num_rows == 0:
                 continue
             batch = prepare(self.correlation.sides[side], table)
-            packing = SidePacking(self.correlation, side, self.streaming)
+            packing = (OrderPacking if by_rows else SidePacking)(
+                self.correlation, side, self.streaming
+            )
             packed = packing.pack(batch, routers[side])
             newest = max(newest, packed.newest or newest)
             for worker, cell in packed.cells.items():
                 inbox.setdefault(worker, []).append(Block.decode(cell))
         watermark = self.watermark if watermark is None else watermark
+        if by_rows:
+            inbox = self._ordered(inbox.get(0, []), watermark)
+        self._newest = newest
+        return self._compared(inbox, watermark)
+
+    def _ordered(self, arrivals: list[Block], watermark: int) -> dict[int, list[Block]]:
+        """What the worker that orders rows sends on."""
+        posted: dict[int, list[Block]] = {}
+        if arrivals or self.order.is_due(0, watermark):
+            for cells in self.order.step(0, arrivals, watermark):
+                _post(cells, posted)
+        return posted
+
+    def _compared(self, inbox: dict[int, list[Block]], watermark: int) -> list[Load]:
         before = len(self.workers.loads)
         posted: dict[int, list[Block]] = {}
         for worker in sorted(set(self.workers.heads) | set(inbox)):
@@ -114,11 +132,15 @@ class InProcess:
             if home in posted or self.homes.is_due(home, watermark):
                 for found in self.homes.step(home, posted.get(home, []), watermark):
                     self.pairs += found.to_pylist()
-        self._newest = newest
         return self.workers.loads[before:]
 
     def finish(self) -> None:
-        """The end of tables: rows that still wait for a partner get none."""
+        """The end of tables: rows that wait for their rank get it, others get no partner."""
+        if self.correlation.by_rows:
+            posted: dict[int, list[Block]] = {}
+            for cells in self.order.kernel(0).step([], self.watermark, last=True):
+                _post(cells, posted)
+            self._compared(posted, self.watermark)
         for home in self.homes.heads:
             for found in self.homes.kernel(home).step([], self.watermark, last=True):
                 self.pairs += found.to_pylist()
@@ -128,16 +150,18 @@ class InProcess:
         found, homes = other.workers.copy(), other.homes.copy()
         found.job, homes.job = self.workers.job, self.homes.job
         self.workers, self.homes = found, homes
+        order, self.order = self.order, other.order.copy()
+        self.order.job = order.job
 
     @property
     def loads(self) -> list[Load]:
         """The reports of all steps."""
-        return self.workers.loads
+        return self.order.loads + self.workers.loads
 
     @property
     def state_rows(self) -> int:
         """Rows stored in all workers after the last step."""
-        return self.workers.state_rows
+        return self.order.state_rows + self.workers.state_rows
 
 
 def _post(cells: pa.RecordBatch, posted: dict[int, list[Block]]) -> None:

@@ -42,8 +42,11 @@ def problems(**changes):
             ["window must not be negative, got '-1 second'; 0 seconds is allowed"],
         ),
         ({"window": "often"}, ["window: 'often' is not a duration"]),
-        ({"window": ("1 s", "1 s", "1 s")}, ["window must be a duration or a pair of them"]),
-        ({"window": 60}, ["window: 60 is not a duration"]),
+        (
+            {"window": ("1 s", "1 s", "1 s")},
+            ["window must be a duration or a number of rows or a pair of them"],
+        ),
+        ({"window": 0.5}, ["window must be a whole number of rows, or a duration, got 0.5"]),
         ({"watermark": "-1 second"}, ["watermark must not be negative"]),
         (
             {"window": timedelta.max, "watermark": "200000000 days"},

@@ -53,6 +53,31 @@ def pairs(left: Rows, right: Rows, window: tuple[int, int], score: Score) -> Pai
     return found
 
 
+def pairs_by_rows(left: Rows, right: Rows, window: tuple[int, int], score: Score) -> Pairs:
+    """Every pair with a score whose earlier row is among the newest so many of its side.
+
+    Examples
+    --------
+    >>> left, right = [{"id": n, "t": n} for n in (1, 2, 3)], [{"id": 9, "t": 3}]
+    >>> pairs_by_rows(left, right, (2, 1), lambda l, r: 1.0)
+    {(2, 9): 1.0, (3, 9): 1.0}
+    """
+    ordered = sorted(
+        (row["t"], n, row["id"], row) for n, rows in enumerate((left, right)) for row in rows
+    )
+    seen: tuple[list[Row], list[Row]] = ([], [])
+    found = {}
+    for _, side, _, row in ordered:
+        others = seen[1 - side][::-1][: window[1 - side]]
+        for other in others:
+            a, b = (row, other) if side == 0 else (other, row)
+            value = score(a, b)
+            if value is not None:
+                found[a["id"], b["id"]] = value
+        seen[side].append(row)
+    return found
+
+
 def watermarks(batches: Iterable[Batch], late: int) -> Iterator[int]:
     """The watermark of each batch: newest whole millisecond of earlier ones, less `late`.
 

@@ -10,6 +10,7 @@ import pytest
 import anabranch as ab
 from anabranch.correlation.packing import SidePacking
 from anabranch.flow.blocks import Block
+from anabranch.plans.current import CurrentPlans
 from anabranch.spark import operator
 from anabranch.testing import InProcess, prepare
 
@@ -28,7 +29,11 @@ def test_blocks_of_many_workers_leave_in_several_batches(monkeypatch: pytest.Mon
     right = prepare(correlation.sides[1], table)
 
     def packed() -> list[pa.RecordBatch]:
-        return list(operator.Packer(SidePacking(correlation, 1), ab.broadcast(9))(iter([right])))
+        return list(
+            operator.Packer(SidePacking(correlation, 1), CurrentPlans(ab.broadcast(9)))(
+                iter([right])
+            )
+        )
 
     (whole,) = packed()
     size = len(whole.column("block")[0].as_py())

@@ -34,6 +34,7 @@ from anabranch.flow.hashing import mix
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.packing import ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
+from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import broadcast
 from anabranch.spark.operator import Packer, Processor
 from anabranch.testing import prepare, simple_types
@@ -219,7 +220,7 @@ class Correlating(OnBench):
                 if rows:
                     table = prepare(self.correlation.sides[number], table_of(rows, schema))
                     packing = SidePacking(self.correlation, number, streaming=True)
-                    packed += Packer(packing, self.plan)(iter([table]))
+                    packed += Packer(packing, CurrentPlans(self.plan))(iter([table]))
             self.bench.batch(*packed)
         return self
 
@@ -274,12 +275,12 @@ class Searching(OnBench):
                 made = pa.record_batch([t, ids, points], pa.schema(kinds))
                 for name in ("h", "key"):
                     made = made.append_column(name, pa.array(mix(np.array(ids))))
-                packed += Packer(ObjectPacking(self.nearest), self.plan)(iter([made]))
+                packed += Packer(ObjectPacking(self.nearest), CurrentPlans(self.plan))(iter([made]))
             if ops:
                 table = query_table(ops)
                 table = table.append_column("h", pa.array(mix(table["id"].to_numpy())))
                 made = table.combine_chunks().to_batches()[0]
-                packed += Packer(QueryPacking(self.nearest), self.plan)(iter([made]))
+                packed += Packer(QueryPacking(self.nearest), CurrentPlans(self.plan))(iter([made]))
             self.bench.batch(*packed)
         return self
 

@@ -21,6 +21,7 @@ import numpy as np
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
+from anabranch.flow.sides import BEFORE
 from anabranch.plans.routing import OTHER, owned, owns
 
 __all__ = ["Candidates", "Pair", "Stamps", "Tile", "comparisons", "may_meet", "scratch", "tiles"]
@@ -35,7 +36,8 @@ _ENDS = np.iinfo(np.int64)
 class Stamps(NamedTuple):
     """What `admit` reads of two blocks: the times that each left row may meet, and who owns what.
 
-    The times stop at the ends of int64, so no row is lost to a sum that wraps.
+    The times stop at the ends of int64, so no row is lost to a sum that wraps. Where the window
+    counts rows, positions in the right block stand for times.
     """
 
     earliest: np.ndarray
@@ -67,6 +69,8 @@ class Pair:
         """What `admit` needs."""
         a, b = self.left, self.right
         ahead, back = self.window
+        if BEFORE in a.columns:
+            return Stamps(*self._ranks(), a.epoch, a.mask, b.epoch, _mask(b, True))
         # Longer windows let every two rows meet: times are within 2**61 of 1970.
         earliest, latest = np.full(len(a), _ENDS.min), np.full(len(a), _ENDS.max)
         if back <= _ENDS.max:
@@ -74,6 +78,18 @@ class Pair:
         if ahead <= _ENDS.max:
             latest = np.minimum(a.t, _ENDS.max - ahead) + ahead
         return Stamps(earliest, latest, b.t, a.epoch, a.mask, b.epoch, _mask(b, True))
+
+    def _ranks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Which right rows each left row may meet, by position, and the positions.
+
+        When a right row comes, the left row must be among the newest so many of the left rows
+        before it, and the other way round. Both blocks are in order, so those are neighbours.
+        """
+        a, b = self.left, self.right
+        ahead, back = self.window
+        first = np.searchsorted(b.t, a.columns[BEFORE] - back, "left")
+        last = np.searchsorted(b.columns[BEFORE], a.t + ahead, "right") - 1
+        return first, last, b.derive("positions", _positions)
 
     @cached_property
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
@@ -152,6 +168,12 @@ def may_meet(pair: Pair) -> bool:
     if len(pair.left) == 0 or len(pair.right) == 0:
         return False
     return next(_owned_classes(pair), None) is not None
+
+
+def _positions(block: Block) -> np.ndarray:
+    found = np.arange(len(block))
+    found.flags.writeable = False  # as stored times are: loops are compiled for that
+    return found
 
 
 def _reach(
