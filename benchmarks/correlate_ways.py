@@ -1,4 +1,4 @@
-"""The section of the benchmark about one stream, and about rows without a partner, on Spark.
+"""Sections of the benchmark on Spark: one stream, rows without a partner, windows of rows.
 
 All ways of one comparison run in turns over the same files, so that what changes with time meets
 all of them alike.
@@ -13,10 +13,10 @@ import anabranch as ab
 from benchmarks.correlate_spark import Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, ratio
 
-__all__ = ["ways"]
+__all__ = ["rows", "ways"]
 
 _SETTLE = 3  # micro-batches beyond the window's length that are not counted
-_HALF, _ALONE = 0.6, 1.2
+_HALF, _ALONE, _COUNTED = 0.6, 1.2, 3.0
 
 
 def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
@@ -36,12 +36,7 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
         "left": lambda: ab.correlate(stream, other, how="left", **call),
         "anti": lambda: ab.correlate(stream, other, how="anti", **call),
     }
-    runs: dict[str, list[list[Batch]]] = {name: [] for name in queries}
-    for turn in range(rounds):
-        for name, make in queries.items():
-            screen.step(f"ways: {name}, round {turn + 1} of {rounds}")
-            runs[name].append(bench.drain(make())[window + _SETTLE :])
-    found = {name: _figures(of) for name, of in runs.items()}
+    found = _in_turns(screen, bench, queries, rounds, window + _SETTLE)
     for one, base, target in (
         ("one stream", "the stream twice", _HALF),
         ("left", "inner", _ALONE),
@@ -55,6 +50,47 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
         share = found["one stream"][name] / found["the stream twice"][name]
         screen.add(Row("ways", f"one stream against the stream twice: {name}", share, "times"))
     return {"window_rows": window * rows, "ways": found}
+
+
+def rows(screen: Screen, bench: Bench) -> dict[str, Any]:
+    """What a window of rows costs against a window of time that holds as many."""
+    files, rows, measured, rounds = (4, 1500, 3, 1) if bench.quick else (4, 4000, 4, 2)
+    feed = Feed.write(bench.room("rows"), files + _SETTLE + measured, rows)
+    streams = feed.streams(bench.spark)
+    call: dict[str, Any] = {
+        "where": ab.cosine("v") >= bench.threshold,
+        "watermark": "1 second",
+    }
+    sizes = {f"{files * rows:,} rows": files * rows, f"{rows // 8:,} rows": rows // 8}
+    queries: dict[str, Callable[[], Any]] = {}
+    for name, count in sizes.items():
+        span = f"{1000 * count // rows} milliseconds"
+        queries[name] = lambda n=count: ab.correlate(*streams, window=n, **call)  # type: ignore[misc]
+        queries[f"time of {name}"] = lambda w=span: ab.correlate(*streams, window=w, **call)  # type: ignore[misc]
+    found = _in_turns(screen, bench, queries, rounds, files + _SETTLE)
+    for name in sizes:
+        one, other = found[name], found[f"time of {name}"]
+        seconds = ratio(one["triggers"], other["triggers"])
+        note = f"{one['seconds']:.2f} s a micro-batch against {other['seconds']:.2f} s"
+        what = f"a window of {name} against one of time: time"
+        screen.add(Row("rows", what, seconds, "times", _COUNTED, at_most=True, note=note))
+    return found
+
+
+def _in_turns(
+    screen: Screen,
+    bench: Bench,
+    queries: dict[str, Callable[[], Any]],
+    rounds: int,
+    skipped: int,
+) -> dict[str, Any]:
+    """The figures of each query, without the first micro-batches of its runs."""
+    runs: dict[str, list[list[Batch]]] = {name: [] for name in queries}
+    for turn in range(rounds):
+        for name, make in queries.items():
+            screen.step(f"{name}, round {turn + 1} of {rounds}")
+            runs[name].append(bench.drain(make())[skipped:])
+    return {name: _figures(of) for name, of in runs.items()}
 
 
 def _figures(runs: list[list[Batch]]) -> dict[str, Any]:

@@ -260,13 +260,15 @@ def _how(check: Check, how: Any, one: bool, by_rows: bool) -> str:
         found = "dedupe"
     else:
         found = check.choice("how", how, [name for name in HOW if name != "dedupe"])
+    if found == "dedupe":
+        if by_rows:
+            check.say("window: ab.dedupe looks back over time, a duration such as '1 minute'")
+        return found
     if by_rows and found != "inner":
         check.say(
-            "window: rows without a partner need a window of time, a duration such as '1 minute': "
-            "rows that would end a window by count may never come, and then nothing is decided"
+            f"how={how!r} needs a window of time, a duration such as '1 minute': on a side that "
+            "falls idle, rows that end a window by count never come, and nothing would be decided"
         )
-    if found == "dedupe":
-        return found
     if one and found != "inner":
         check.say(
             f"how={how!r} needs two streams; for rows of one stream without an earlier alike one "

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -268,7 +268,10 @@ class Slices(Generic[N]):
         _, form = unpack(head)
         entries = [Slice(*values) for values in form["slices"]]
         known = {entry.number: entry for entry in entries}
-        return cls(stays, notes(**form["notes"]), fetch, known, form["next"])
+        # Those of another operator are opened too: settings then say what was changed.
+        mine = {of.name for of in fields(notes)} & form["notes"].keys()
+        found = notes(**{name: form["notes"][name] for name in mine})
+        return cls(stays, found, fetch, known, form["next"])
 
 
 def _groups(

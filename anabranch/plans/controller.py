@@ -8,7 +8,7 @@ again from the log alone.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -152,6 +152,8 @@ class Controller:
         The policies themselves, where they are not those that `settings` names as they come.
     one_stream
         Whether a stream is correlated with itself.
+    bind
+        Raises `ValueError` for a plan that the call cannot run under.
     """
 
     def __init__(
@@ -162,10 +164,12 @@ class Controller:
         settings: Adaptive | None = None,
         policies: Sequence[Policy] | None = None,
         one_stream: bool = False,
+        bind: Callable[[Plan], Plan] | None = None,
     ) -> None:
         if not entries:
             raise ValueError("the plan log has no entry yet")
         self.window, self.delay, self.settings = window, delay, settings
+        self._bind = bind
         self._entries = list(entries)
         self._policies: list[Policy] = (
             [POLICIES[name]() for name in settings.policies] if settings else []
@@ -279,6 +283,11 @@ class Controller:
     def _allowed(self, plan: Plan) -> bool:
         assert self.settings is not None
         fits = plan.workers <= self.settings.workers and plan.needs == self.now.plan.needs
+        try:
+            if self._bind is not None:
+                self._bind(plan)
+        except ValueError:
+            return False
         return fits and plan != self.now.plan
 
 

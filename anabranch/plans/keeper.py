@@ -116,6 +116,7 @@ class PlanKeeper:
                 keeping.delay,
                 keeping.settings,
                 one_stream=keeping.one_stream,
+                bind=keeping.bind,
             )
             self._open = log, controller
         return self._open

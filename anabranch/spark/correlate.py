@@ -42,7 +42,7 @@ def correlate(
     right: DataFrame | None = None,
     *,
     where: Predicate = MISSING,
-    window: Duration | tuple[Duration, Duration] = MISSING,
+    window: Duration | int | tuple[Duration, Duration] | tuple[int, int] = MISSING,
     time: Any = "ts",
     id: Any = "id",
     keep: Any = (),
@@ -70,7 +70,9 @@ def correlate(
         a name, also inside a struct (``"payload.v"``), or a Column of Spark.
     window
         One duration, or ``(W_left, W_right)``: how long a row of each side waits for partners. One
-        stream has one.
+        stream has one. Whole numbers count rows: with 1000, two rows may join iff at the later one
+        the earlier one is among the newest 1000 of its side, by time and id. Pairs are then emitted
+        when the watermark has passed them.
     time, id
         Column names, one for both sides or a pair. Times are timestamps; ids are long, int or
         string and unique within a side.
@@ -101,8 +103,8 @@ def correlate(
         ``left_<id>, right_<id>, left_<time>, right_<time>, ts, score``, then ``left_<c>`` and
         ``right_<c>`` for the kept columns. `ts` is the younger of the two times and carries the
         watermark, so the result can be fed to further stateful operators; with rows that found no
-        partner it does not, since those come when the watermark has passed them. Of ``"anti"`` only
-        the columns of the left.
+        partner, and with a window of rows, it does not, since results come when the watermark has
+        passed them. Of ``"anti"`` only the columns of the left.
 
     Raises
     ------
@@ -119,6 +121,8 @@ def correlate(
     10
     >>> ab.correlate(table, where=ab.euclidean("v") <= 1, window="1 second").count()
     3
+    >>> ab.correlate(table, where=ab.euclidean("v") <= 9, window=2).count()
+    5
     """
     inputs = {"stream": left} if right is None else {"left": left, "right": right}
     refuse_others("correlate", inputs)

@@ -161,6 +161,42 @@ def test_state_is_that_of_the_window_and_an_idle_side_keeps_its_newest_rows() ->
     assert last == set(range(5030, 5050))
 
 
+def test_a_plan_is_retired_when_so_many_newer_rows_have_come() -> None:
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, where=WHERE, window=30, watermark="0 s")
+    rows, expired = rows_of(600), []
+    for start in range(0, 600, 10):
+        part = rows[start : start + 10]
+        process.step(table(part), table([{**row, "id": row["id"] + 5000} for row in part]))
+        if start >= 100:
+            expired.append((process.workers.loads[-1].watermark - part[-1]["t"]) // 1000)
+    # The last 10 wait for the watermark, and 30 newer ones have come of the rows before these.
+    assert set(expired) == {-40}
+    notes = process.order.kernel(0).slices.notes
+    assert len(notes.marks) <= 8
+
+
+@settings(max_examples=examples(5), deadline=None)
+@given(streams(), windows, st.booleans())
+def test_histograms(batches, window: tuple[int, int], by_range: bool) -> None:
+    batches = [
+        tuple([{**row, "v": [abs(x) for x in row["v"]]} for row in side] for side in batch)
+        for batch in batches
+    ]
+    plan = ab.ranges(2) if by_range else None
+    where = ab.emd("v", dim=3) <= 0.4001
+    process = InProcess(SCHEMA, SCHEMA, where=where, window=window, plan=plan)
+    for left, right in batches:
+        process.step(table(left), table(right))
+    process.finish()
+
+    def score(a: twin.Row, b: twin.Row) -> float | None:
+        p, q = ([x / sum(row["v"]) for x in row["v"]] for row in (a, b))
+        value = abs(p[0] - q[0]) + abs(p[0] + p[1] - q[0] - q[1])  # on a line of three bins
+        return value if value <= 0.4001 else None
+
+    assert found(process) == once(twin.pairs_by_rows(*sides(batches), window, score))
+
+
 def test_equal_times_are_ordered_by_side_and_id_and_texts_by_their_letters() -> None:
     schema = SCHEMA.set(0, pa.field("id", pa.string()))
     same = [{**rows_of(1)[0]} for _ in range(3)]
@@ -186,6 +222,15 @@ def test_bad_and_late_rows_take_no_rank() -> None:
     assert sum(load.rows_left for load in process.loads) == 6  # the last waits
 
 
+def test_a_window_of_time_does_not_become_one_of_rows_at_a_restart() -> None:
+    timed = InProcess(SCHEMA, SCHEMA, streaming=True, where=WHERE, window="1 s", watermark="0 s")
+    timed.step(table(rows_of(3)), table(rows_of(3)))
+    counted = InProcess(SCHEMA, SCHEMA, streaming=True, where=WHERE, window=5, watermark="0 s")
+    counted.order.heads = timed.workers.heads
+    with pytest.raises(ab.StateMismatch, match=r"window.*1 second.*5 rows"):
+        counted.step(table(rows_of(3)))
+
+
 @pytest.mark.parametrize(
     ("message", "call"),
     [
@@ -194,7 +239,7 @@ def test_bad_and_late_rows_take_no_rank() -> None:
         ("at least 0, got -5", {"window": (10, -5)}),
         ("window must be a whole number of rows, or a duration, got 1.5", {"window": 1.5}),
         ("cuts time", {"window": 10, "plan": ab.segments(2)}),
-        ("rows without a partner need a window of time", {"window": 10, "how": "left"}),
+        ("how='left' needs a window of time", {"window": 10, "how": "left"}),
     ],
 )
 def test_what_cannot_be_is_explained(message: str, call: dict[str, Any]) -> None:

@@ -24,9 +24,9 @@ WINDOW = (10 * SECOND, 10 * SECOND)
 class Cluster:
     """A made-up cluster: rates and speeds in, the loads that a plan would report out."""
 
-    def __init__(self, settings, start: Plan, speeds=None, span: int = 2 * SECOND):
+    def __init__(self, settings, start: Plan, speeds=None, span: int = 2 * SECOND, bind=None):
         self.entries = [Entry(0, 0, start, 0, (0,), {"rule": "start"})]
-        self.controller = Controller(self.entries, WINDOW, SECOND, settings)
+        self.controller = Controller(self.entries, WINDOW, SECOND, settings, bind=bind)
         self.speeds = speeds or {}
         self.span = span
         self.per_copy = 1e-6
@@ -157,13 +157,27 @@ def test_uneven_loads_that_speeds_do_not_explain_change_no_shares():
         assert cluster.controller.handle(report) is None
 
 
-def test_segments_are_chosen_though_no_two_batches_span_the_same():
-    cluster = Cluster(ab.adaptive(8, policies=["kind"]), Grid(4, 2))
+def uneven_batches(cluster: Cluster) -> Cluster:
     random = np.random.default_rng(0)
     for _ in range(20):
         cluster.span = int(300 * SECOND * random.uniform(0.95, 1.05))
         cluster.run(1, 100_000, 100_000, comparisons=1e4)
+    return cluster
+
+
+def test_segments_are_chosen_though_no_two_batches_span_the_same():
+    cluster = uneven_batches(Cluster(ab.adaptive(8, policies=["kind"]), Grid(4, 2)))
     assert isinstance(cluster.switches[0].plan, Segments)
+
+
+def test_a_plan_that_the_call_cannot_run_under_is_never_chosen():
+    def bind(plan: Plan) -> Plan:
+        if isinstance(plan, Segments):
+            raise ValueError("the window counts rows")
+        return plan
+
+    settings = ab.adaptive(8, policies=["kind"])
+    assert uneven_batches(Cluster(settings, Grid(4, 2), bind=bind)).switches == []
 
 
 def test_a_query_without_a_watermark_or_rows_changes_nothing():

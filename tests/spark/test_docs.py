@@ -33,19 +33,21 @@ def rows(printed: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("page", "heading"),
+    ("page", "headings"),
     [
-        ("correlate.md", "Quick start"),
-        ("emd.md", "Quick start"),
-        ("nearest.md", "Quick start"),
-        ("assemble.md", "Quick start"),
-        ("assemble.md", "Compliance"),
+        ("correlate.md", ["Quick start", "Windows of rows"]),
+        ("emd.md", ["Quick start"]),
+        ("nearest.md", ["Quick start"]),
+        ("assemble.md", ["Quick start"]),
+        ("assemble.md", ["Compliance"]),
     ],
 )
-def test_an_example_prints_what_its_page_shows(spark, page: str, heading: str) -> None:
-    example, output = first_example(page, heading)
-    example = re.sub(r"^spark = .*$", "", example, flags=re.M)  # the session of the tests
-    said = io.StringIO()
-    with contextlib.redirect_stdout(said):
-        exec(example, {"spark": spark, "F": F, "ab": ab})
-    assert rows(said.getvalue()) == rows(output) != []
+def test_examples_print_what_their_page_shows(spark, page: str, headings: list[str]) -> None:
+    names = {"spark": spark, "F": F, "ab": ab}
+    for heading in headings:  # the later ones use the rows of the first
+        example, output = first_example(page, heading)
+        example = re.sub(r"^spark = .*$", "", example, flags=re.M)  # the session of the tests
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            exec(example, names)
+        assert rows(said.getvalue()) == rows(output) != []
