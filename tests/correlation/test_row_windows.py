@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -195,6 +196,35 @@ def test_histograms(batches, window: tuple[int, int], by_range: bool) -> None:
         return value if value <= 0.4001 else None
 
     assert found(process) == once(twin.pairs_by_rows(*sides(batches), window, score))
+
+
+def test_many_rows_as_kernels_for_many_see_them() -> None:
+    random = np.random.default_rng(3)
+    count, window = 3000, (700, 400)
+    v, t = random.normal(size=(2, count, 3)).round(2), np.sort(random.integers(0, 9000, (2, count)))
+    stamps = pa.timestamp("us", "UTC")
+    left, right = (
+        pa.table(
+            {
+                "id": pa.array(np.arange(count)),
+                "ts": pa.array(BASE + t[n] * 1000, stamps),
+                "v": pa.array(v[n].tolist(), SCHEMA.field("v").type),
+                "x": pa.array(np.zeros(count, int)),
+                "k": pa.array([""] * count),
+            }
+        )
+        for n in (0, 1)
+    )
+    process = InProcess(SCHEMA, SCHEMA, where=ab.dot("v") >= 6.005, window=window)
+    process.step(left, right)
+    process.finish()
+    ranks, before = np.arange(count), np.searchsorted(t[0], t[1], "right")
+    after = np.searchsorted(t[1], t[0], "left")
+    near = (ranks >= after[:, None] - window[1]) & (before <= ranks[:, None] + window[0])
+    a, b = v.astype(np.float32).astype(float)
+    expected = np.argwhere(near & (a @ b.T >= 6.005))
+    assert len(expected) > 1000
+    assert found(process) == Counter(map(tuple, expected.tolist()))
 
 
 def test_equal_times_are_ordered_by_side_and_id_and_texts_by_their_letters() -> None:
