@@ -55,6 +55,8 @@ if TYPE_CHECKING:
         within,
     )
     from anabranch.predicates.globe import haversine
+    from anabranch.predicates.sets import jaccard
+    from anabranch.predicates.texts import edit, jaro_winkler
     from anabranch.spark import sinks
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
@@ -82,6 +84,9 @@ __all__ = [
     "manhattan",
     "hamming",
     "haversine",
+    "edit",
+    "jaro_winkler",
+    "jaccard",
     "emd",
     "within",
     "same",
@@ -142,6 +147,8 @@ _HOME = {
     "anabranch.plans.ranges": "ranges",
     "anabranch.plans.triangle": "triangle",
     "anabranch.predicates.globe": "haversine",
+    "anabranch.predicates.sets": "jaccard",
+    "anabranch.predicates.texts": "edit jaro_winkler",
     "anabranch.predicates": "cosine custom differs dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",

@@ -6,8 +6,8 @@ Run it on a machine that does nothing else::
 
 Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed,
 growth, ways and rows on Spark with two. A full run takes a quarter of an hour and writes
-``correlate.json`` and ``correlate.png``; with ``--only`` it replaces those sections there. A quick one is a smoke test and
-writes ``correlate-quick.*``.
+``correlate.json`` and ``correlate.png``; with ``--only`` it replaces those sections there. A quick
+one is a smoke test and writes ``correlate-quick.*``.
 """
 
 from __future__ import annotations

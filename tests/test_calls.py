@@ -216,22 +216,6 @@ def test_a_key_is_not_named_twice_in_two_cases() -> None:
     assert problem == "key column 'Count' is also a column of the result: rename it"
 
 
-@pytest.mark.parametrize(
-    "misuse",
-    [
-        lambda: WHERE | ab.same("k"),
-        lambda: ~WHERE,
-        lambda: WHERE ^ ab.same("k"),
-        lambda: ab.cosine("v") | ab.same("k"),
-        lambda: ~ab.cosine("v"),
-        lambda: 5 | WHERE,
-    ],
-)
-def test_predicates_combine_with_and_alone(misuse: Any) -> None:
-    with pytest.raises(ab.InvalidCall, match=r"& alone: for 'or' unite .*unionByName"):
-        misuse()
-
-
 def test_equality_and_arithmetic_are_refused() -> None:
     numbers = (1, 0.5, Decimal(1), np.int64(1), np.float32(1), Fraction(1, 2))
     for make in (ab.cosine, ab.emd):
@@ -356,13 +340,6 @@ def test_what_is_no_duration_lists_the_units(text: str) -> None:
     if text in ("1mo", "2 years"):
         with pytest.raises(ValueError, match="say days"):
             microseconds(text)
-
-
-def test_or_and_not_are_explained() -> None:
-    one, other = ab.same("k"), ab.within("x", 1)
-    for wrong in (lambda: one | other, lambda: ~one, lambda: one ^ other):
-        with pytest.raises(ab.InvalidCall, match="predicates combine with & alone"):
-            wrong()
 
 
 @pytest.mark.parametrize("text", ["1 ns", "0.5us", "1s 1ns"])

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 # Executors have numpy, numba, pyarrow, pandas and Spark with what it needs itself.
-DRIVER_ONLY = ["scipy", "ot", "typer", "rich", "threadpoolctl", "matplotlib"]
+DRIVER_ONLY = ["scipy", "ot", "rapidfuzz", "typer", "rich", "threadpoolctl", "matplotlib"]
 BLOCKED = """
 import importlib.machinery, sys
 find = importlib.machinery.PathFinder.find_spec
@@ -49,6 +49,7 @@ def test_an_executor_needs_nothing_of_the_drivers() -> None:
 
 MISSING = {
     "ot": ("import anabranch as ab; ab.emd('h', ground=[[0, 0], [0, 1], [1, 0]])", "emd"),
+    "rapidfuzz": ("import anabranch as ab; ab.edit('name')", "text"),
     "typer": ("from anabranch.cli.entry import run; run()", "cli"),
     "rich": ("import anabranch as ab; ab.watch", "cli"),
     "matplotlib": ("from anabranch.flow.pictures import pyplot; pyplot()", "plots"),

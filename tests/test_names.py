@@ -24,7 +24,7 @@ VERBS = (
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),
-    *("within", "same", "differs", "custom"),
+    *("edit", "jaro_winkler", "jaccard", "within", "same", "differs", "custom"),
 )
 PLANS = (
     *("broadcast", "segments", "grid", "ranges", "keyed", "triangle", "selective", "adaptive"),

@@ -153,9 +153,10 @@ class Correlation:
         """
         spans = describe_window(self.window, self.by_rows, self.one_stream)
         found = {"streams": "one" if self.one_stream else "two", "how": self.how, "window": spans}
-        for number, term in enumerate(self.where.terms):
+        for number, term in enumerate(self.where.leaves):
             slots = [slot for side in self.sides for slot in side.slots if slot.term == number]
-            kind = slots[0].measure or type(term).__name__.lower()
+            kind = slots[0].measure or type(term.plain).__name__.lower()
+            kind += " or null" * slots[0].optional
             columns = ", ".join(f"{slot.column} {slot.stored_type}" for slot in slots)
             found[f"where[{number}]"] = f"{kind}: {columns}"
         for side in self.sides[: 1 if self.one_stream else 2]:
@@ -213,8 +214,7 @@ def plan_correlation(
     if predicate is not None:
         _check_symmetry(check, predicate, one)
         slots.read(predicate)
-    if drops:
-        slots.demand_lengths()
+    slots.demand_lengths(drops)
     times, ids = check.pair("time", given.time), check.pair("id", given.id)
     kept = _kept(check, given.keep)
     if one:
@@ -295,7 +295,7 @@ def _predicate(check: Check, where: Any) -> Predicate | None:
 
 def _check_symmetry(check: Check, where: Predicate, one: bool) -> None:
     """One stream has pairs without order, so a term must be the same either way round."""
-    for term in where.terms if one else ():
+    for term in where.leaves if one else ():
         left, right = columns_of(term)
         if left != right:
             check.say(
@@ -336,8 +336,21 @@ def _misfit(plan: Plan, where: Predicate, one: bool, by_rows: bool) -> str:
             "take for example ab.grid(2, 2)"
         )
     if plan.needs == "key" and not _has_key(where):
+        if any(isinstance(leaf, Same) for leaf in where.leaves):
+            return (
+                f"plan {plan} spreads by key, and rows that match by another side of | have other "
+                "keys: put ab.same(...) beside it, ab.same('k') & (a | b), or take ab.grid(2, 2)"
+            )
         return f"plan {plan} spreads by key: add ab.same(...) to the predicate"
     if isinstance(plan, Ranges) and _locality(where) is None:
+        inside = [
+            getattr(leaf, "measure", None) for leaf in where.leaves if leaf not in where.terms
+        ]
+        if any(isinstance(measure, EmdMeasure) for measure in inside):
+            return (
+                f"plan {plan} cuts the keys of an Earth Mover's Distance, and rows that match by "
+                "another side of | may have any keys: take for example ab.grid(2, 2)"
+            )
         return (
             f"plan {plan} cuts the keys of an Earth Mover's Distance: it needs a term such as "
             "ab.emd('hist', dim=256) <= 0.5, with the number of bins, in the predicate"

@@ -1,49 +1,55 @@
 """Which rows of two blocks satisfy a predicate: one term proposes pairs, every term decides them.
 
 The proposing term is the one that costs least: an equality if there is one, else a band that is
-narrow enough, else a vector measure, else the user's own function.
+narrow enough, else a vector measure, else texts or sets, else alternatives, each of which proposes
+its own pairs, else the user's own function.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from itertools import count
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
 
 from anabranch.correlation.call import Correlation
+from anabranch.correlation.deciding import (
+    Decisions,
+    accepted,
+    call_custom,
+    custom_of,
+    overlap_of,
+)
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates, band_size
 from anabranch.correlation.filters.choosing import Habits, vector_candidates
 from anabranch.correlation.filters.equality import key_candidates, shared_groups
-from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.tiles import Candidates, Pair, comparisons, tiles
-from anabranch.errors import InvalidCall
-from anabranch.flow.arguments import plain
 from anabranch.flow.blocks import Block, take
+from anabranch.flow.sides import PRESENT, slot_column
 from anabranch.plans.routing import OTHER, owned
 from anabranch.predicates import (
     Compared,
-    Custom,
     Differs,
+    Either,
+    Predicate,
     Same,
     Term,
     VectorMeasure,
     Within,
 )
-from anabranch.predicates.columns import Named
 
 __all__ = ["Matcher", "Matches"]
 
 _PRODUCTS = frozenset({"cosine", "dot", "euclidean"})
 # From this many pairs of one key on, a matrix product beats deciding pair by pair.
 _BIG_GROUP = 1 << 16
-_CUSTOM_CELLS = 1 << 20
-_CUSTOM_TILE = 512
+_TILE = 512
 
 
 class Matches(NamedTuple):
@@ -58,14 +64,46 @@ class Matcher:
     """Finds the matches of two blocks for one correlation."""
 
     def __init__(self, correlation: Correlation) -> None:
-        terms = correlation.where.terms
-        self._terms = [(f"s{number}", term) for number, term in enumerate(terms)]
-        self._scored = correlation.where.scored
-        self._text = {s.name for s in correlation.left.slots if s.kind == "text"}
-        self._limits = correlation.limits
-        self._units = {s.name: 10.0**s.scale for s in correlation.left.slots if s.scale}
+        where = correlation.where
+        self._whole = _Conjunction(where, count(), Decisions(correlation))
+        self._scored = where.scored
+
+    def matches(self, pair: Pair) -> Iterator[Matches]:
+        """The pairs of the two blocks that join here."""
+        for candidates in self._whole.propose(pair):
+            if OTHER in pair.left.columns:
+                candidates = _in_order(pair, candidates)
+            i, j = candidates[:2]
+            known = candidates.value if isinstance(candidates, Found) else None
+            rows, score = self._whole.decide(pair.left, pair.right, i, j, self._scored, known)
+            if len(rows):
+                yield Matches(i[rows], j[rows], score)
+
+    @property
+    def searches(self) -> list[EmdSearch]:
+        """The searches by Earth Mover's Distance, which count what they do."""
+        return self._whole.searches
+
+
+class _Conjunction:
+    """Terms that must all hold; those with columns that may be null see no row where one is."""
+
+    def __init__(
+        self, where: Predicate, numbers: Iterator[int], decisions: Decisions, inside: bool = False
+    ) -> None:
+        self._decisions, self._inside = decisions, inside
+        self._terms: list[tuple[str, Term]] = []
+        self._choices: list[list[_Conjunction]] = []
+        for term in where.terms:
+            if isinstance(term, Either):
+                parts = [_Conjunction(part, numbers, decisions, True) for part in term.parts]
+                self._choices.append(parts)
+            else:
+                self._terms.append((slot_column(next(numbers)), term))
         self._bands = [
-            Band(slot, self._limits[slot]) for slot, term in self._terms if isinstance(term, Within)
+            Band(slot, decisions.limits[slot])
+            for slot, term in self._terms
+            if isinstance(term, Within)
         ]
         self._emd: dict[str, EmdSearch] = {
             slot: _search(slot, term, term.measure)
@@ -83,25 +121,114 @@ class Matcher:
         vectors.sort(key=lambda found: found[2].kind not in _PRODUCTS)
         self._vector = vectors[0] if vectors else None
         self._habits = Habits()
+        overlaps = (overlap_of(slot, term) for slot, term in self._terms)
+        self._overlap = next((found for found in overlaps if found is not None), None)
         self._differing = [slot for slot, term in self._terms if isinstance(term, Differs)]
         self._key = next((slot for slot, term in self._terms if isinstance(term, Same)), None)
 
-    def matches(self, pair: Pair) -> Iterator[Matches]:
-        """The pairs of the two blocks that join here."""
-        for candidates in self._propose(pair):
-            if OTHER in pair.left.columns:
-                candidates = _in_order(pair, candidates)
-            if isinstance(candidates, Found):
-                found = self._decide(pair.left, pair.right, candidates[:2], candidates.value)
-            else:
-                found = self._decide(pair.left, pair.right, candidates)
-            if len(found.left):
-                yield found
-
     @property
     def searches(self) -> list[EmdSearch]:
-        """The searches by Earth Mover's Distance, which count what they do."""
-        return list(self._emd.values())
+        """Those of its own terms and of all alternatives."""
+        inner = [found for parts in self._choices for part in parts for found in part.searches]
+        return [*self._emd.values(), *inner]
+
+    def propose(self, pair: Pair) -> Iterator[Candidates | Found]:
+        """All pairs that may satisfy the terms, each once."""
+        left, right = self._present(pair.left), self._present(pair.right)
+        if left.rows is None and right.rows is None:
+            yield from self._propose(pair)
+            return
+        for found in self._propose(Pair(left.block, right.block, pair.window)):
+            i, j = found[:2]
+            yield Candidates(
+                i if left.rows is None else left.rows[i], j if right.rows is None else right.rows[j]
+            )
+
+    def decide(
+        self,
+        left: Block,
+        right: Block,
+        i: np.ndarray,
+        j: np.ndarray,
+        scored: Term | None = None,
+        known: np.ndarray | None = None,
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Which of some pairs satisfy all terms, and the values of the term that is the score.
+
+        `known` are the distances that the first search found of them.
+        """
+        rows, left, right, i, j = self._visible(left, right, i, j)
+        score = np.full(len(rows), np.nan)
+        searched = next(iter(self._emd), None) if known is not None else None
+        for slot, term in self._terms:
+            if not len(rows):
+                break
+            if slot == searched and known is not None:
+                value, good = known, np.ones(len(rows), bool)
+            else:
+                value, good = self._evaluate(slot, term, left, right, i, j)  # type: ignore[assignment]
+            if term is scored:
+                score = value
+            known = known[good] if known is not None else None
+            rows, i, j, score = rows[good], i[good], j[good], score[good]
+        for parts in self._choices:
+            good = np.zeros(len(rows), bool)
+            for part in parts:
+                open_ = np.flatnonzero(~good)
+                good[open_[part.decide(left, right, i[open_], j[open_])[0]]] = True
+            rows, i, j, score = rows[good], i[good], j[good], score[good]
+        if scored is not None and all(term is not scored for _, term in self._terms):
+            score = self._value(scored, left, right, i, j)
+        return rows, score
+
+    def _value(
+        self, scored: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
+    ) -> np.ndarray:
+        """The value of a term of some alternative, where it holds."""
+        found = np.full(len(i), np.nan)
+        rows, left, right, i, j = self._visible(left, right, i, j)
+        for slot, term in self._terms:
+            if term is scored and len(rows):
+                value, good = self._evaluate(slot, term, left, right, i, j)
+                assert value is not None
+                found[rows[good]] = value[good]
+                return found
+        for part in (part for parts in self._choices for part in parts):
+            inner = part._value(scored, left, right, i, j)
+            found[rows] = np.where(np.isnan(inner), found[rows], inner)
+        return found
+
+    def _evaluate(
+        self, slot: str, term: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
+    ) -> tuple[np.ndarray | None, np.ndarray]:
+        if slot in self._emd:
+            return self._emd[slot].decide(left, right, i, j)
+        return self._decisions.of(slot, term, left, right, i, j)
+
+    def _present(self, block: Block) -> _Part:
+        """The rows in which no column of these terms is null."""
+        names = [name for slot, _ in self._terms for name in _flags(block, slot)]
+        if not self._inside or not names:
+            return _Part(block, None)
+
+        def make(of: Block) -> _Part:
+            rows = np.flatnonzero(np.logical_and.reduce([of.columns[name] for name in names]))
+            return _Part(of, None) if len(rows) == len(of) else _Part(of.take(rows), rows)
+
+        return block.derive(("present", *names), make)
+
+    def _visible(self, left: Block, right: Block, i: np.ndarray, j: np.ndarray) -> _Visible:
+        """Those of some pairs in which no column of these terms is null."""
+        rows = np.arange(len(i))
+        parts = self._present(left), self._present(right)
+        for part, at in zip(parts, (i, j), strict=True):
+            if part.rows is not None:
+                rows = rows[np.isin(at[rows], part.rows)]
+        i, j = (
+            at[rows] if part.rows is None else np.searchsorted(part.rows, at[rows])
+            for part, at in zip(parts, (i, j), strict=True)
+        )
+        return _Visible(rows, parts[0].block, parts[1].block, i, j)
 
     def _propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         if any(_all_alike(pair, slot) for slot in self._differing):
@@ -112,22 +239,44 @@ class Matcher:
             yield from band_candidates(pair, self._bands)
         elif self._vector is not None:
             yield from self._by_vector(pair)
+        elif self._overlap is not None:
+            yield from self._overlap.candidates(pair)
         elif self._emd:
             yield from next(iter(self._emd.values())).matches(pair)
-        elif any(_custom_of(term) is not None for _, term in self._terms):
+        elif self._choices:
+            yield from self._by_choice(pair)
+        elif any(custom_of(term) is not None for _, term in self._terms):
             yield from self._by_custom(pair)
         else:
             yield from self._all(pair)
 
+    def _by_choice(self, pair: Pair) -> Iterator[Candidates]:
+        """What each alternative finds and no earlier one would have found."""
+        for number, part in enumerate(self._choices[0]):
+            for found in part.propose(pair):
+                i, j = found[:2]
+                rows, _ = part.decide(pair.left, pair.right, i, j)
+                i, j = i[rows], j[rows]
+                for earlier in self._choices[0][:number]:
+                    others = np.ones(len(i), bool)
+                    others[earlier.decide(pair.left, pair.right, i, j)[0]] = False
+                    i, j = i[others], j[others]
+                if len(i):
+                    yield Candidates(i, j)
+
     def _prefer_band(self, pair: Pair) -> bool:
+        size = band_size(pair, self._bands[0])
+        if self._vector is None and self._overlap is not None:
+            # In nanoseconds: a text or set decided alone, and a pair of bags.
+            return size * 300 < comparisons(pair) * 2
         if self._vector is None:
             # A search by Earth Mover's Distance looks at few pairs, each costlier than a band's.
-            sparse = band_size(pair, self._bands[0]) * 8 < comparisons(pair)
+            sparse = size * 8 < comparisons(pair)
             return not self._emd or sparse
         width = pair.left.columns[self._vector[0]].shape[1]
         # In nanoseconds on one core: a cell of a product or a loop, and a pair decided alone.
         cell, single = 0.5 + 0.02 * width, 60 + 0.5 * width
-        return bool(band_size(pair, self._bands[0]) * single < comparisons(pair) * cell)
+        return bool(size * single < comparisons(pair) * cell)
 
     def _by_vector(self, pair: Pair) -> Iterator[Candidates]:
         assert self._vector is not None
@@ -140,7 +289,7 @@ class Matcher:
 
     def _by_key(self, pair: Pair) -> Iterator[Candidates]:
         assert self._key is not None
-        code = self._key + "_h" if self._key in self._text else self._key
+        code = self._key + "_h" if self._key in self._decisions.text else self._key
         with_product = self._vector is not None and self._vector[2].kind in _PRODUCTS
         least = _BIG_GROUP if with_product else np.iinfo(np.int64).max
         groups, taken = shared_groups(pair, code, least)
@@ -151,71 +300,44 @@ class Matcher:
         yield from key_candidates(pair, code, taken)
 
     def _by_custom(self, pair: Pair) -> Iterator[Candidates]:
-        slot, term = next(
-            (slot, term) for slot, term in self._terms if _custom_of(term) is not None
-        )
-        for top, bottom, start, stop in tiles(pair, _CUSTOM_TILE, _CUSTOM_TILE):
+        slot, term = next((slot, term) for slot, term in self._terms if custom_of(term) is not None)
+        for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
             rows, cols = np.arange(top, bottom), np.arange(start, stop)
-            matrix = _call(slot, term, pair.left, pair.right, rows, cols)
-            i, j = np.nonzero(_accepted(term, matrix))
+            matrix = call_custom(slot, term, pair.left, pair.right, rows, cols)
+            i, j = np.nonzero(accepted(term, matrix))
             yield from _admitted(pair, rows[i], cols[j])
 
     def _all(self, pair: Pair) -> Iterator[Candidates]:
         """Every pair, where no term says where to look."""
-        for top, bottom, start, stop in tiles(pair, _CUSTOM_TILE, _CUSTOM_TILE):
+        for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
             i, j = np.divmod(np.arange((bottom - top) * (stop - start)), stop - start)
             yield from _admitted(pair, top + i, start + j)
 
-    def _decide(
-        self,
-        left: Block,
-        right: Block,
-        candidates: tuple[np.ndarray, np.ndarray],
-        known: np.ndarray | None = None,
-    ) -> Matches:
-        """Decide candidates; `known` are the distances that the first search found of them."""
-        i, j = candidates
-        score: np.ndarray | None = None
-        searched = next(iter(self._emd), None) if known is not None else None
-        for slot, term in self._terms:
-            if slot == searched and known is not None:
-                value, good = known, np.ones(len(i), bool)
-            else:
-                value, good = self._evaluate(slot, term, left, right, i, j)  # type: ignore[assignment]
-            known = known[good] if known is not None else None
-            i, j = i[good], j[good]
-            score = None if score is None else score[good]
-            if term is self._scored:
-                assert value is not None
-                score = value[good]
-            if len(i) == 0:
-                break
-        return Matches(i, j, np.full(len(i), np.nan) if score is None else score)
 
-    def _evaluate(
-        self, slot: str, term: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
-    ) -> tuple[np.ndarray | None, np.ndarray]:
-        """The value of one term for each pair (None if it has none), and whether it holds."""
-        if slot in self._emd:
-            return self._emd[slot].decide(left, right, i, j)
-        if isinstance(term, Compared) and isinstance(term.measure, VectorMeasure):
-            raw = measure(term.measure.kind, slot, left, right, i, j)
-            value = term.measure.value(raw)
-            return value, term.holds(value)
-        if isinstance(term, Within):
-            value = _distance(left.columns[slot][i], right.columns[slot][j])
-            # Whole numbers are compared with a whole limit: as floats they might seem equal.
-            score = value.astype(np.float64) / self._units.get(slot, 1.0)
-            return score, value <= self._limits[slot]
-        if isinstance(term, (Same, Differs)):
-            if slot in self._text:
-                texts = take(left.columns[slot], i), take(right.columns[slot], j)
-                same = pc.equal(*texts).to_numpy(zero_copy_only=False)
-            else:
-                same = left.columns[slot][i] == right.columns[slot][j]
-            return None, same if isinstance(term, Same) else ~same
-        value = _cells(slot, term, left, right, i, j)
-        return value, _accepted(term, value)
+class _Part(NamedTuple):
+    """Some rows of a block, and where they are in it; None if they are all."""
+
+    block: Block
+    rows: np.ndarray | None
+
+
+class _Visible(NamedTuple):
+    """Which of some pairs are left, in which blocks, and where in them."""
+
+    rows: np.ndarray
+    left: Block
+    right: Block
+    i: np.ndarray
+    j: np.ndarray
+
+
+def _flags(block: Block, slot: str) -> list[str]:
+    """The columns that say whether a term's columns are known."""
+    return [
+        name
+        for name in block.columns
+        if name.endswith(PRESENT) and name.removesuffix(PRESENT).partition("_")[0] == slot
+    ]
 
 
 def _admitted(pair: Pair, i: np.ndarray, j: np.ndarray) -> Iterator[Candidates]:
@@ -263,83 +385,3 @@ def _search(slot: str, term: Compared, measure: EmdMeasure) -> EmdSearch:
     return EmdSearch(
         slot, measure.ground, term.op, term.threshold, measure.filters, measure.exact_scores
     )
-
-
-def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    """|a - b|; of integers as unsigned ones, which cannot overflow."""
-    if a.dtype != np.int64:
-        distance: np.ndarray = np.abs(a - b)
-        return distance
-    high, low = np.maximum(a, b).view(np.uint64), np.minimum(a, b).view(np.uint64)
-    unsigned: np.ndarray = high - low
-    return unsigned
-
-
-def _custom_of(term: Term) -> Custom | None:
-    if isinstance(term, Custom):
-        return term
-    if isinstance(term, Compared) and isinstance(term.measure, Custom):
-        return term.measure
-    return None
-
-
-def _accepted(term: Term, value: np.ndarray) -> np.ndarray:
-    return term.holds(value) if isinstance(term, Compared) else value
-
-
-def _cells(
-    slot: str, term: Term, left: Block, right: Block, i: np.ndarray, j: np.ndarray
-) -> np.ndarray:
-    """The user's function for single pairs, called on as few matrices as is sensible."""
-    rows, at_i = np.unique(i, return_inverse=True)
-    cols, at_j = np.unique(j, return_inverse=True)
-    if len(rows) * len(cols) <= _CUSTOM_CELLS or len(i) == 1:
-        return _call(slot, term, left, right, rows, cols)[at_i, at_j]
-    order = np.lexsort((j, i))
-    half = len(order) // 2
-    result: np.ndarray | None = None
-    for part in (order[:half], order[half:]):
-        values = _cells(slot, term, left, right, i[part], j[part])
-        if result is None:
-            result = np.empty(len(i), values.dtype)
-        result[part] = values
-    assert result is not None
-    return result
-
-
-def _call(
-    slot: str, term: Term, left: Block, right: Block, rows: np.ndarray, cols: np.ndarray
-) -> np.ndarray:
-    """The user's matrix for some rows of both blocks, checked."""
-    user = _custom_of(term)
-    assert user is not None
-    matrix = np.asarray(
-        user.function(
-            _arguments(slot, user.left, left, rows), _arguments(slot, user.right, right, cols)
-        )
-    )
-    if matrix.shape != (len(rows), len(cols)):
-        raise InvalidCall(
-            repr(user),
-            [
-                f"the function returned shape {matrix.shape} for {len(rows)} left and {len(cols)} "
-                f"right rows; return a matrix of shape {(len(rows), len(cols))}"
-            ],
-        )
-    if isinstance(term, Custom) and matrix.dtype != bool:
-        raise InvalidCall(
-            repr(user),
-            [f"the function returned {matrix.dtype}, not booleans: compare it, {user!r} >= 0.5"],
-        )
-    return matrix if isinstance(term, Custom) else matrix.astype(np.float64)
-
-
-def _arguments(
-    slot: str, names: tuple[Named, ...], block: Block, rows: np.ndarray
-) -> Mapping[str, Any]:
-    arrays = {}
-    for place, name in enumerate(names):
-        column = f"{slot}_{place}"
-        whole = block.derive(("argument", column), lambda of, c=column: plain(of.columns[c]))  # type: ignore[misc]
-        arrays[str(name)] = whole[rows]
-    return arrays

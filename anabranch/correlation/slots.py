@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,12 +23,23 @@ from anabranch.calls import (
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.flow.sides import Slot, slot_column
 from anabranch.plans.plan import SIDES
-from anabranch.predicates import Compared, Custom, Predicate, Term, VectorMeasure, Within
+from anabranch.predicates import (
+    Compared,
+    Custom,
+    Either,
+    Predicate,
+    Term,
+    VectorMeasure,
+    Within,
+)
 from anabranch.predicates.naming import columns_of
+from anabranch.predicates.sets import SetMeasure
+from anabranch.predicates.texts import TextMeasure
 
 __all__ = ["Slots"]
 
 _DAY = 86_400_000_000
+_LETTERS = re.compile(r"string|varchar\(.*\)|char\(.*\)")
 _MOST_SCALE = 12  # beyond, 64 bits hold numbers below ten million only
 
 
@@ -42,7 +54,8 @@ class Slots:
 
     def read(self, where: Predicate) -> None:
         """The slots of every term whose columns are there and can be compared."""
-        for number, term in enumerate(where.terms):
+        inside = [isinstance(term, Either) for term in where.terms for _ in term.leaves]
+        for number, (term, optional) in enumerate(zip(where.leaves, inside, strict=True)):
             columns = [
                 [self.check.column(label, str(name), repr(term)) for name in names]
                 for label, names in zip(self.labels, columns_of(term), strict=True)
@@ -53,27 +66,31 @@ class Slots:
                 [self.check.inputs[label][name] for name in names]
                 for label, names in zip(self.labels, columns, strict=True)
             ]
-            kind = self._kind(slot_column(number), term, types[0][0], types[1][0])
+            kind = self._kind(slot_column(number), term.plain, types[0][0], types[1][0])
             if kind is None:
                 continue
-            measure = getattr(term, "measure", term)
+            measure = getattr(term, "measure", term.plain)
             dim, label = getattr(measure, "dim", None), getattr(measure, "label", "")
             scale = self.scales.get(slot_column(number), 0)
             for n in (0, 1):
                 for place, (name, type_) in enumerate(zip(columns[n], types[n], strict=True)):
                     slot = slot_column(number, place if kind == "raw" else None)
-                    self.found[n].append(Slot(slot, name, kind, type_, dim, label, scale))
+                    self.found[n].append(Slot(slot, name, kind, type_, dim, label, scale, optional))
 
-    def demand_lengths(self) -> None:
-        """Lengths must be named where rows may be dropped."""
+    def demand_lengths(self, drops: bool) -> None:
+        """Lengths must be named where rows may be dropped or values may be null."""
         for slot in self.found[0]:
             long = slot.kind == "vector" or (slot.kind == "bits" and slot.type == "binary")
-            if long and slot.dim is None:
+            if not long or slot.dim is not None:
+                continue
+            length = f"the length of {slot.column!r}, ab.{slot.measure.split()[0]}(..., dim=64)"
+            if drops:
                 self.check.say(
-                    f"bad_rows='drop' needs the length of {slot.column!r}, "
-                    f"ab.{slot.measure.split()[0]}(..., dim=64), or it would depend on what "
-                    "arrives first which rows are dropped"
+                    f"bad_rows='drop' needs {length}, or it would depend on what arrives first "
+                    "which rows are dropped"
                 )
+            elif slot.optional:
+                self.check.say(f"inside | a value may be null, and | needs {length}, to hold it")
 
     def _kind(self, name: str, term: Term, a: str, b: str) -> str | None:
         got = f"left is {a}, right is {b}" if len(set(self.labels)) == 2 else f"it is {a}"
@@ -82,6 +99,10 @@ class Slots:
             return "raw"
         if isinstance(measure, VectorMeasure):
             return self._vector(term, measure, a, b, got)
+        if isinstance(measure, TextMeasure):
+            return self._text(term, a, b, got)
+        if isinstance(measure, SetMeasure):
+            return self._set(term, a, b, got)
         if isinstance(term, Within):
             return self._within(name, term, a, b, got)
         if (a == b and a in TIMES) or {a, b} <= INTEGRAL:
@@ -122,6 +143,21 @@ class Slots:
             if type_ not in allowed and type_.startswith("array<"):
                 hint = f"; cast it, F.col({column!r}).cast('array<double>')"
         self.check.say(f"{term!r} compares {wanted}; {got}{hint}")
+        return None
+
+    def _text(self, term: Term, a: str, b: str, got: str) -> str | None:
+        if all(_LETTERS.fullmatch(kind) for kind in (a, b)):
+            return "string"
+        self.check.say(f"{term!r} compares texts; {got}: cast to string")
+        return None
+
+    def _set(self, term: Term, a: str, b: str, got: str) -> str | None:
+        if {a, b} <= COUNTS or {a, b} == {"array<string>"}:
+            return "set"
+        self.check.say(
+            f"{term!r} compares sets, array<string> or arrays of whole numbers on both sides; "
+            f"{got}: cast, or make an array of a text with split()"
+        )
         return None
 
     def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:

@@ -40,10 +40,10 @@ def plain(column: pa.Array) -> np.ndarray:
     return values
 
 
-def null_elements(column: pa.Array) -> pa.Array:
-    """Which rows of a column are arrays of numbers or booleans with a null among them."""
+def null_elements(column: pa.Array, texts: bool = False) -> pa.Array:
+    """Which rows of a column are arrays of numbers or booleans, or `texts`, with a null in them."""
     none = np.zeros(len(column), bool)
-    if not _is_list(column.type) or not _is_plain(column.type.value_type):
+    if not _is_list(column.type) or not (texts or _is_plain(column.type.value_type)):
         return pa.array(none)
     elements, parents = column.flatten(), pc.list_parent_indices(column).to_numpy()
     none[parents[elements.is_null().to_numpy(zero_copy_only=False)]] = True

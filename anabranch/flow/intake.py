@@ -19,7 +19,18 @@ import pyarrow.compute as pc
 from anabranch.errors import BadRow
 from anabranch.flow.arguments import null_elements
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.sides import HASH, ID, KEY, TIME, Side, Slot, hash_column, keep_column
+from anabranch.flow.conversion import compared_form, filled, scaled, undecodable
+from anabranch.flow.sides import (
+    HASH,
+    ID,
+    KEY,
+    TIME,
+    Side,
+    Slot,
+    hash_column,
+    keep_column,
+    present_column,
+)
 
 __all__ = ["FAR", "Admitted", "Faults", "Intake", "time_faults"]
 
@@ -170,15 +181,21 @@ class Intake:
         faults.where(batch.column(ID).is_null(), f"id column {self.side.id!r} is null")
         for rows, reason in time_faults(batch.column(TIME), self.streaming):
             faults.where(rows, reason)
+        known = {}
         for slot in self.side.slots:
+            if slot.optional:
+                known[present_column(slot)] = batch.column(slot.name).is_valid()
+                batch = filled(slot, batch)
             self._inspect(slot, batch.column(slot.name), faults)
         if faults.bad is not None:
             batch = batch.take(pa.array(faults.good))
         columns: dict[str, Column] = {"id": _id(batch.column(ID), self.side.id_is_text)}
         for slot in self.side.slots:
-            columns[slot.name] = _convert(slot, batch.column(slot.name))
+            columns[slot.name] = compared_form(slot, batch.column(slot.name))
             if slot.kind == "text":
                 columns[hash_column(slot)] = batch.column(hash_column(slot)).to_numpy()
+        for name, flags in known.items():
+            columns[name] = flags.to_numpy(zero_copy_only=False)[faults.good]
         for name in map(keep_column, range(len(self.side.keep))):
             columns[name] = batch.column(name)
         t = batch.column(TIME).cast(pa.int64()).to_numpy()
@@ -195,15 +212,19 @@ class Intake:
         return {s.name: pc.binary_length(batch.column(s.name)[:1])[0].as_py() for s in slots}
 
     def _inspect(self, slot: Slot, column: pa.Array, faults: Faults) -> None:
-        faults.where(column.is_null(), f"{slot.column!r} is null")
-        if slot.kind == "raw":
-            faults.where(null_elements(column), f"{slot.column!r} holds null")
+        if not slot.optional:
+            faults.where(column.is_null(), f"{slot.column!r} is null")
+        if slot.kind in ("raw", "set"):
+            nulls = null_elements(column, texts=slot.kind == "set")
+            faults.where(nulls, f"{slot.column!r} holds null")
+        elif slot.kind == "string":
+            faults.where(undecodable(column), f"{slot.column!r} is no text in UTF-8")
         elif slot.kind == "float":
             finite = pc.is_finite(column.cast(pa.float64(), safe=False))
             faults.where(pc.invert(pc.fill_null(finite, True)), f"{slot.column!r} is not finite")
         elif slot.kind == "decimal":
             faults.where(
-                ~_scaled(slot, column).fits,
+                ~scaled(slot, column).fits,
                 f"{slot.column!r} is too large: with {slot.scale} digits after the point numbers "
                 f"up to {(2**63 - 1) // 10**slot.scale:,} are compared",
             )
@@ -249,7 +270,7 @@ class Intake:
         rows = faults.good
         if len(rows) == 0:
             return
-        vectors = _convert(
+        vectors = compared_form(
             slot, column if len(rows) == len(column) else column.take(pa.array(rows))
         )
         norms = np.einsum("ij,ij->i", vectors, vectors, dtype=np.float64)
@@ -284,61 +305,3 @@ class Intake:
 
 def _id(column: pa.Array, is_text: bool) -> Column:
     return column if is_text else column.cast(pa.int64()).to_numpy()
-
-
-def _convert(slot: Slot, column: pa.Array) -> Column:
-    if slot.kind in ("raw", "text"):
-        return column
-    if slot.kind == "vector":
-        flat = column.flatten()
-        if pa.types.is_integer(flat.type):  # counts, exact up to 2**53
-            flat = flat.cast(pa.float64(), safe=False)
-        flat = flat.to_numpy(zero_copy_only=False)
-        return flat.reshape(len(column), -1) if len(column) else flat.reshape(0, slot.dim or 1)
-    if slot.kind == "bits":
-        return _words(column) if slot.type == "binary" else column.to_numpy()[:, None].view("u8")
-    if slot.kind == "float":
-        return column.cast(pa.float64(), safe=False).to_numpy()
-    if slot.kind == "decimal":
-        return _scaled(slot, column).values
-    if pa.types.is_date32(column.type):
-        column = column.cast(pa.int32())
-    return column.cast(pa.int64()).to_numpy()
-
-
-class _Scaled(NamedTuple):
-    """Decimals as integers in units of their last digit, and whether 64 bits hold them."""
-
-    values: np.ndarray
-    fits: np.ndarray
-
-
-def _scaled(slot: Slot, column: pa.Array) -> _Scaled:
-    """Decimals, or whole numbers, at the scale of a slot, exactly; null is 0.
-
-    Examples
-    --------
-    >>> slot = Slot("s0", "x", "decimal", "decimal(4,1)", scale=2)
-    >>> _scaled(slot, pa.array([1, None, 10**18], pa.decimal128(38, 0))).values[:2].tolist()
-    [100, 0]
-    """
-    # 38 digits before and 38 after the point: nothing is too large for 256 bits.
-    wide = column.cast(pa.decimal256(76, slot.scale))
-    words = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 4)
-    words = words[wide.offset : wide.offset + len(wide)]
-    values = words[:, 0].copy()
-    known = column.is_valid().to_numpy(zero_copy_only=False)
-    values[~known] = 0
-    # The upper words of a number that fits repeat the sign of the lowest.
-    fits = (words[:, 1:] == (words[:, :1] >> 63)).all(axis=1) | ~known
-    return _Scaled(values, fits)
-
-
-def _words(column: pa.Array) -> np.ndarray:
-    """Equally long byte strings as rows of 64-bit words, padded with zeros."""
-    size = len(column[0].as_py()) if len(column) else 0
-    padded = np.zeros((len(column), -(-max(size, 1) // 8) * 8), np.uint8)
-    if len(column):
-        joined = b"".join(column.to_pylist())
-        padded[:, :size] = np.frombuffer(joined, np.uint8).reshape(len(column), size)
-    return padded.view(np.uint64)

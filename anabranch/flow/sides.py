@@ -18,15 +18,19 @@ __all__ = [
     "HASH",
     "ID",
     "KEY",
+    "PRESENT",
     "TIME",
     "Side",
     "Slot",
     "hash_column",
     "keep_column",
+    "present_column",
     "slot_column",
 ]
 
 TIME, ID, HASH, KEY, AT, BEFORE = "t", "id", "h", "key", "at", "before"
+PRESENT = "_known"
+"""How the name of the column ends that says where another is not null."""
 
 
 def slot_column(term: int, place: int | None = None) -> str:
@@ -45,6 +49,11 @@ def hash_column(slot: Slot) -> str:
     return slot.name + "_h"
 
 
+def present_column(slot: Slot) -> str:
+    """The column that says where an `optional` slot is not null."""
+    return slot.name + PRESENT
+
+
 def keep_column(number: int) -> str:
     """The column that carries the kept column of this number (names may hold anything)."""
     return f"k{number}"
@@ -56,8 +65,9 @@ class Slot:
 
     `kind` is one of ``vector`` (f4 or f8 matrix), ``bits`` (64-bit words), ``int``, ``float``,
     ``decimal`` (an integer, in units of 10 to the minus `scale`), ``code`` (an integer that is the
-    key), ``text`` (a key as text, with its hash in a second column) or ``raw`` (handed to a custom
-    function). `measure` names the vector measure.
+    key), ``text`` (a key as text, with its hash in a second column), ``string`` (compared letter by
+    letter), ``set`` (of texts or integers, each once) or ``raw`` (handed to a custom function).
+    `measure` names the measure. An `optional` one is compared inside ``|`` and may be null.
     """
 
     name: str
@@ -67,11 +77,13 @@ class Slot:
     dim: int | None = None
     measure: str = ""
     scale: int = 0
+    optional: bool = False
 
     @property
     def is_key(self) -> bool:
         """Whether rows of a pair agree in it, so that it can route them."""
-        return self.kind in ("code", "text") and self.measure != "differs"
+        agree = self.measure != "differs" and not self.optional
+        return agree and self.kind in ("code", "text")
 
     @property
     def term(self) -> int:
@@ -91,6 +103,10 @@ class Slot:
             return "double"
         if self.kind == "decimal":
             return f"decimal of scale {self.scale}"
+        if self.kind == "string":
+            return "string"
+        if self.kind == "set" and self.type != "array<string>":
+            return "array<bigint>"
         return "bigint" if self.kind in ("int", "code") and self.type in INTEGRAL else self.type
 
 

@@ -1,7 +1,7 @@
 """What makes a pair: ``cosine("v") >= 0.9``, ``within("x", 0.5) & same("room")``.
 
 A *measure* gives a number for a pair of rows; compared with a threshold it becomes a *term*; terms
-combined with ``&`` are a *predicate*. Nothing here computes.
+combined with ``&``, ``|`` and ``~`` are a *predicate*. Nothing here computes.
 
 A column is given by name, ``"v"``, inside a struct, ``"payload.v"``, or as a Column of Spark,
 ``F.col("v").cast("array<float>")``. Without a second one it stands for both inputs.
@@ -14,24 +14,18 @@ from typing import Any
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.predicates.columns import Named, column_of
-from anabranch.predicates.terms import (
-    Compared,
-    Custom,
-    Differs,
-    Measure,
-    Predicate,
-    Same,
-    ScoreFunction,
-    Term,
-    VectorMeasure,
-    Within,
-)
+from anabranch.predicates.measures import Custom, PairMeasure, ScoreFunction, VectorMeasure
+from anabranch.predicates.terms import Compared, Either, Measure, Negated, Predicate, Term
+from anabranch.predicates.values import Differs, Same, Within
 
 __all__ = [
     "Compared",
     "Custom",
     "Differs",
+    "Either",
     "Measure",
+    "Negated",
+    "PairMeasure",
     "Predicate",
     "Same",
     "Term",

@@ -15,7 +15,9 @@ import numpy as np
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.predicates.columns import Named, column_of
-from anabranch.predicates.terms import Compared, Measure, Term, VectorMeasure, Within
+from anabranch.predicates.measures import VectorMeasure
+from anabranch.predicates.terms import Compared, Measure, Term
+from anabranch.predicates.values import Within
 
 __all__ = ["RADIUS", "Globe", "GreatCircle", "haversine", "on_globe"]
 

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeVar
 
 from anabranch.predicates.columns import Named
 from anabranch.predicates.globe import Globe, on_globe
+from anabranch.predicates.measures import Custom, PairMeasure, VectorMeasure
 from anabranch.predicates.terms import (
     Compared,
-    Custom,
-    Differs,
+    Either,
     Measure,
+    Negated,
     Predicate,
-    Same,
     Term,
-    VectorMeasure,
-    Within,
     together,
 )
+from anabranch.predicates.values import Differs, Same, Within
 
 __all__ = ["columns_of", "with_names"]
+
+_Pair = TypeVar("_Pair", bound=PairMeasure)
 
 Sides = tuple[tuple[Named, ...], tuple[Named, ...]]
 
@@ -36,12 +38,14 @@ def columns_of(compared: Predicate | Measure) -> Sides:
     """
     if isinstance(compared, Compared):
         return columns_of(compared.measure)
+    if isinstance(compared, Negated):
+        return columns_of(compared.term)
     if isinstance(compared, (Custom, Globe)):
         return compared.left, compared.right
-    if isinstance(compared, (VectorMeasure, Within, Same, Differs)):
+    if isinstance(compared, (PairMeasure, Within, Same, Differs)):
         return (compared.left,), (compared.right,)
     assert isinstance(compared, Predicate)
-    each = [columns_of(term) for term in compared.terms]
+    each = [columns_of(leaf) for leaf in compared.leaves]
     left, right = (dict.fromkeys(name for term in each for name in term[n]) for n in (0, 1))
     return tuple(left), tuple(right)
 
@@ -62,7 +66,7 @@ def with_names(
     (cosine('v0', 'v1') > 0.5) & same('a0', 'b1')
     """
     if isinstance(compared, VectorMeasure):
-        return _vectors(compared, name)
+        return _pair(compared, name)
     terms: list[Term] = []
     for term in compared.terms:
         if isinstance(term, Compared) and isinstance(term.measure, Globe) and point is not None:
@@ -72,6 +76,9 @@ def with_names(
             ]
             points = point(0, *sides[0]), point(1, *sides[1])
             terms += on_globe(term, (sides[0][0], sides[1][0]), points)
+        elif isinstance(term, Either):
+            parts = [with_names(part, name, point) for part in term.parts]
+            terms.append(Either(tuple(part for part in parts if isinstance(part, Predicate))))
         else:
             terms.append(_term(term, name))
     return terms[0] if len(terms) == 1 else together(terms)
@@ -82,15 +89,17 @@ def _term(term: Term, name: Callable[[int, Named], Named]) -> Term:
         measure = term.measure
         if isinstance(measure, Custom):
             return replace(term, measure=_custom(measure, name))
-        assert isinstance(measure, VectorMeasure)
-        return replace(term, measure=_vectors(measure, name))
+        assert isinstance(measure, PairMeasure)
+        return replace(term, measure=_pair(measure, name))
+    if isinstance(term, Negated):
+        return Negated(_term(term.term, name))
     if isinstance(term, Custom):
         return _custom(term, name)
     assert isinstance(term, (Within, Same, Differs))
     return replace(term, left=name(0, term.left), right=name(1, term.right))
 
 
-def _vectors(measure: VectorMeasure, name: Callable[[int, Named], Named]) -> VectorMeasure:
+def _pair(measure: _Pair, name: Callable[[int, Named], Named]) -> _Pair:
     return replace(measure, left=name(0, measure.left), right=name(1, measure.right))
 
 

@@ -289,6 +289,8 @@ def _slot_value(slot: Slot) -> Column:
         return column.cast("bigint")
     if slot.kind == "text":
         return F.hex(column) if slot.type == "binary" else column.cast("string")
+    if slot.kind in ("string", "set"):
+        return column.cast(slot.stored_type)
     return column
 
 

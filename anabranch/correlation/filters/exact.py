@@ -2,6 +2,7 @@
 
 Filters only propose pairs; these functions decide them. The sums are those of `flow.lanes`, so that
 a pair has the same score to the last bit whatever plan, tile or batch brought its rows together.
+Texts are left to rapidfuzz, and elements of sets are compared as they are.
 """
 
 from __future__ import annotations
@@ -9,12 +10,18 @@ from __future__ import annotations
 import math
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from anabranch.flow.blocks import Block
+from anabranch.correlation.filters.bags import elements_of
+from anabranch.errors import extra
+from anabranch.flow.blocks import Block, take
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, Directions, directions, summed
 from anabranch.flow.process import njit
 
-__all__ = ["directed", "measure"]
+__all__ = ["common", "directed", "measure", "text_measure"]
+
+_AT_ONCE = 1 << 16  # pairs of sets whose texts are compared together
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -97,3 +104,67 @@ def measure(
     else:
         _unequal(x, y, i, j, out)
     return out
+
+
+def text_measure(
+    kind: str,
+    slot: str,
+    left: Block,
+    right: Block,
+    i: np.ndarray,
+    j: np.ndarray,
+    most: float | None = None,
+) -> np.ndarray:
+    """The measure `kind` of texts; an edit distance beyond `most` may be any number beyond it."""
+    with extra("text", f"ab.{kind} on executors", "rapidfuzz"):
+        from rapidfuzz.distance import JaroWinkler, Levenshtein
+        from rapidfuzz.process import cpdist
+    texts = [take(b.columns[slot], rows).to_numpy(False) for b, rows in ((left, i), (right, j))]
+    if kind == "edit":
+        cutoff = None if most is None else math.floor(most)
+        edits = cpdist(*texts, scorer=Levenshtein.distance, score_cutoff=cutoff, dtype=np.int64)
+        return np.asarray(edits, np.float64)
+    # Without a cut-off: near it rapidfuzz would round otherwise.
+    return np.asarray(cpdist(*texts, scorer=JaroWinkler.similarity, dtype=np.float64))
+
+
+def common(slot: str, left: Block, right: Block, i: np.ndarray, j: np.ndarray) -> np.ndarray:
+    """How many elements the sets of each pair have in common."""
+    x, y = elements_of(left, slot), elements_of(right, slot)
+    counts = np.empty(len(i), np.int64)
+    nothing = np.empty(0, np.int64)
+    _meet(x, y, i, j, counts, nothing, nothing)
+    values = [block.columns[slot].flatten() for block in (left, right)]
+    if pa.types.is_integer(values[0].type):
+        return counts
+    # Texts of one hash are nearly always one text; what is not is taken off again.
+    for first in range(0, len(i), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        here, there = np.empty((2, int(counts[part].sum())), np.int64)
+        whose = np.repeat(np.arange(len(i))[part], counts[part])
+        _meet(x, y, i[part], j[part], counts[part], here, there)
+        equal = pc.equal(take(values[0], here), take(values[1], there)).to_numpy(False)
+        np.subtract.at(counts, whose[~equal], 1)
+    return counts
+
+
+@njit(nogil=True)
+def _meet(x, y, i, j, counts, here, there):  # pragma: no cover
+    """Count the elements of equal codes of each pair, and say where they are if there is room."""
+    found = 0
+    for n in range(len(i)):
+        p, q, began = x.begins[i[n]], y.begins[j[n]], found
+        last, end = x.begins[i[n] + 1], y.begins[j[n] + 1]
+        while p < last and q < end:
+            if x.codes[p] < y.codes[q]:
+                p += 1
+            elif x.codes[p] > y.codes[q]:
+                q += 1
+            else:  # several texts of a set may have this hash
+                r = q
+                while r < end and y.codes[r] == x.codes[p]:
+                    if len(here):
+                        here[found], there[found] = x.places[p], y.places[r]
+                    found, r = found + 1, r + 1
+                p += 1
+        counts[n] = found - began

@@ -28,7 +28,7 @@ from anabranch.correlation.filters.tiles import (
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
-__all__ = ["loop_candidates"]
+__all__ = ["loop_candidates", "ones"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 
@@ -129,7 +129,7 @@ def _manhattan(a, b, upward, bound, top, start, stamps, out):  # pragma: no cove
 
 
 @intrinsic
-def _ones(typing_context: Any, word: Any):
+def ones(typing_context: Any, word: Any):
     """Number of set bits of a 64-bit word, as one instruction."""
 
     def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
@@ -146,7 +146,7 @@ def _unlike(u: Any, v: Any) -> Any:
 @overload(_unlike, inline="always")
 def _unlike_compiled(u, v):
     if u == types.uint64:
-        return lambda u, v: np.int32(_ones(u ^ v))
+        return lambda u, v: np.int32(ones(u ^ v))
     return lambda u, v: np.int32(u != v)
 
 

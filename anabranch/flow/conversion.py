@@ -1,0 +1,126 @@
+"""Columns as they arrive and as kernels compare them: matrices, words, integers, texts and sets."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.flow.blocks import Column
+from anabranch.flow.sides import Slot
+
+__all__ = ["Scaled", "compared_form", "filled", "scaled", "undecodable"]
+
+
+def compared_form(slot: Slot, column: pa.Array) -> Column:
+    """A column, without nulls, as kernels compare it."""
+    if slot.kind in ("raw", "text", "string"):
+        return column
+    if slot.kind == "set":
+        return _distinct(column)
+    if slot.kind == "vector":
+        flat = column.flatten()
+        if pa.types.is_integer(flat.type):  # counts, exact up to 2**53
+            flat = flat.cast(pa.float64(), safe=False)
+        flat = flat.to_numpy(zero_copy_only=False)
+        return flat.reshape(len(column), -1) if len(column) else flat.reshape(0, slot.dim or 1)
+    if slot.kind == "bits":
+        return _words(column) if slot.type == "binary" else column.to_numpy()[:, None].view("u8")
+    if slot.kind == "float":
+        return column.cast(pa.float64(), safe=False).to_numpy()
+    if slot.kind == "decimal":
+        return scaled(slot, column).values
+    if pa.types.is_date32(column.type):
+        column = column.cast(pa.int32())
+    return column.cast(pa.int64()).to_numpy()
+
+
+class Scaled(NamedTuple):
+    """Decimals as integers in units of their last digit, and whether 64 bits hold them."""
+
+    values: np.ndarray
+    fits: np.ndarray
+
+
+def scaled(slot: Slot, column: pa.Array) -> Scaled:
+    """Decimals, or whole numbers, at the scale of a slot, exactly; null is 0.
+
+    Examples
+    --------
+    >>> slot = Slot("s0", "x", "decimal", "decimal(4,1)", scale=2)
+    >>> scaled(slot, pa.array([1, None, 10**18], pa.decimal128(38, 0))).values[:2].tolist()
+    [100, 0]
+    """
+    # 38 digits before and 38 after the point: nothing is too large for 256 bits.
+    wide = column.cast(pa.decimal256(76, slot.scale))
+    words = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 4)
+    words = words[wide.offset : wide.offset + len(wide)]
+    values = words[:, 0].copy()
+    known = column.is_valid().to_numpy(zero_copy_only=False)
+    values[~known] = 0
+    # The upper words of a number that fits repeat the sign of the lowest.
+    fits = (words[:, 1:] == (words[:, :1] >> 63)).all(axis=1) | ~known
+    return Scaled(values, fits)
+
+
+def _words(column: pa.Array) -> np.ndarray:
+    """Equally long byte strings as rows of 64-bit words, padded with zeros."""
+    size = len(column[0].as_py()) if len(column) else 0
+    padded = np.zeros((len(column), -(-max(size, 1) // 8) * 8), np.uint8)
+    if len(column):
+        joined = b"".join(column.to_pylist())
+        padded[:, :size] = np.frombuffer(joined, np.uint8).reshape(len(column), size)
+    return padded.view(np.uint64)
+
+
+def filled(slot: Slot, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with a harmless value where an optional column is null; nobody will look at it."""
+    column = batch.column(slot.name)
+    if slot.kind == "raw" or not column.null_count:
+        return batch
+    if slot.kind in ("vector", "bits"):
+        width = slot.dim or 1
+        value: object = [1, *[0] * (width - 1)] if slot.kind == "vector" else 0
+        value = bytes(width) if slot.type == "binary" else value
+    else:
+        value = {"string": "", "text": "", "set": []}.get(slot.kind, 0)
+    more = pa.concat_arrays([column, pa.array([value], column.type)])
+    rows = np.where(column.is_valid().to_numpy(False), np.arange(len(column)), len(column))
+    return batch.set_column(batch.schema.get_field_index(slot.name), slot.name, more.take(rows))
+
+
+def _distinct(sets: pa.Array) -> pa.Array:
+    """Lists with each element once.
+
+    Examples
+    --------
+    >>> _distinct(pa.array([["b", "a", "b"], [], ["b"]])).to_pylist()
+    [['b', 'a'], [], ['b']]
+    """
+    whole = pa.types.is_integer(sets.type.value_type)
+    values = sets.flatten().cast(pa.int64() if whole else pa.string())
+    rows = np.repeat(np.arange(len(sets)), sets.value_lengths().to_numpy(zero_copy_only=False))
+    codes = values.dictionary_encode().indices.to_numpy()
+    # Codes count from the first value on, so elements stay in the order in which they come first.
+    _, first = np.unique(rows * (codes.max(initial=0) + 1) + codes, return_index=True)
+    ends = np.append(0, np.cumsum(np.bincount(rows[first], minlength=len(sets))))
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values.take(pa.array(first)))
+
+
+def undecodable(texts: pa.Array) -> np.ndarray:
+    """Which texts are not UTF-8; Spark makes such of bytes and does not mind."""
+    try:
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        raw = texts.cast(pa.binary())
+        return np.array([value is not None and not _decodes(value) for value in raw.to_pylist()])
+    return np.zeros(len(texts), bool)
+
+
+def _decodes(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
