@@ -134,15 +134,14 @@ class _Conjunction:
 
     def propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         """All pairs that may satisfy the terms, each once."""
-        left, right = self._present(pair.left), self._present(pair.right)
-        if left.rows is None and right.rows is None:
+        left, right = self._known(pair.left), self._known(pair.right)
+        if left is None and right is None:
             yield from self._propose(pair)
             return
-        for found in self._propose(Pair(left.block, right.block, pair.window)):
+        blocks = left.block if left else pair.left, right.block if right else pair.right
+        for found in self._propose(Pair(*blocks, pair.window)):
             i, j = found[:2]
-            yield Candidates(
-                i if left.rows is None else left.rows[i], j if right.rows is None else right.rows[j]
-            )
+            yield Candidates(left.rows[i] if left else i, right.rows[j] if right else j)
 
     def decide(
         self,
@@ -205,30 +204,27 @@ class _Conjunction:
             return self._emd[slot].decide(left, right, i, j)
         return self._decisions.of(slot, term, left, right, i, j)
 
-    def _present(self, block: Block) -> _Part:
-        """The rows in which no column of these terms is null."""
+    def _known(self, block: Block) -> _Known | None:
+        """The rows in which no column of these terms is null; None if they are all."""
+        if not self._inside:
+            return None
         names = [name for slot, _ in self._terms for name in _flags(block, slot)]
-        if not self._inside or not names:
-            return _Part(block, None)
 
-        def make(of: Block) -> _Part:
-            rows = np.flatnonzero(np.logical_and.reduce([of.columns[name] for name in names]))
-            return _Part(of, None) if len(rows) == len(of) else _Part(of.take(rows), rows)
+        def make(of: Block) -> _Known | None:
+            known = np.logical_and.reduce([np.ones(len(of), bool), *(of.columns[n] for n in names)])
+            if known.all():
+                return None
+            rows, place = np.flatnonzero(known).astype(np.int32), np.cumsum(known, dtype=np.int32)
+            return _Known(of.take(rows), rows, np.where(known, place - 1, -1))
 
-        return block.derive(("present", *names), make)
+        return block.derive(("known", *names), make)
 
     def _visible(self, left: Block, right: Block, i: np.ndarray, j: np.ndarray) -> _Visible:
         """Those of some pairs in which no column of these terms is null."""
-        rows = np.arange(len(i))
-        parts = self._present(left), self._present(right)
-        for part, at in zip(parts, (i, j), strict=True):
-            if part.rows is not None:
-                rows = rows[np.isin(at[rows], part.rows)]
-        i, j = (
-            at[rows] if part.rows is None else np.searchsorted(part.rows, at[rows])
-            for part, at in zip(parts, (i, j), strict=True)
-        )
-        return _Visible(rows, parts[0].block, parts[1].block, i, j)
+        a, b = self._known(left), self._known(right)
+        i, j = a.places[i] if a else i, b.places[j] if b else j
+        rows = np.flatnonzero((i >= 0) & (j >= 0))
+        return _Visible(rows, a.block if a else left, b.block if b else right, i[rows], j[rows])
 
     def _propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         if any(_all_alike(pair, slot) for slot in self._differing):
@@ -267,8 +263,8 @@ class _Conjunction:
     def _prefer_band(self, pair: Pair) -> bool:
         size = band_size(pair, self._bands[0])
         if self._vector is None and self._overlap is not None:
-            # In nanoseconds: a text or set decided alone, and a pair of bags.
-            return size * 300 < comparisons(pair) * 2
+            # In nanoseconds: two bags alone, and two among many.
+            return size * 15 < comparisons(pair) * 2
         if self._vector is None:
             # A search by Earth Mover's Distance looks at few pairs, each costlier than a band's.
             sparse = size * 8 < comparisons(pair)
@@ -314,11 +310,12 @@ class _Conjunction:
             yield from _admitted(pair, top + i, start + j)
 
 
-class _Part(NamedTuple):
-    """Some rows of a block, and where they are in it; None if they are all."""
+class _Known(NamedTuple):
+    """Some rows of a block, their places in it, and its rows' places among them, else -1."""
 
     block: Block
-    rows: np.ndarray | None
+    rows: np.ndarray
+    places: np.ndarray
 
 
 class _Visible(NamedTuple):
@@ -348,7 +345,8 @@ def _admitted(pair: Pair, i: np.ndarray, j: np.ndarray) -> Iterator[Candidates]:
     )
     good &= (stamps.times[j] >= stamps.earliest[i]) & (stamps.times[j] <= stamps.latest[i])
     if good.any():
-        yield Candidates(i[good], j[good])
+        # As other filters have them, or what decides would be compiled once more.
+        yield Candidates(i[good].astype(np.int32), j[good].astype(np.int32))
 
 
 def _all_alike(pair: Pair, slot: str) -> bool:

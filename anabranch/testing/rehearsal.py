@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,8 @@ from anabranch.plans.ranges import ranges
 from anabranch.plans.routing import LivePlans
 from anabranch.plans.segments import segments
 from anabranch.predicates import cosine, dot, euclidean, hamming, manhattan, same, within
+from anabranch.predicates.sets import jaccard
+from anabranch.predicates.texts import edit, jaro_winkler
 from anabranch.testing.correlating import InProcess
 from anabranch.testing.workers import Workers
 
@@ -75,6 +78,8 @@ def _table(step: int, real: pa.DataType, side: int = 0, rows: int = 24) -> pa.Ta
             "x": pa.array(random.integers(0, 40, rows), pa.int64()),
             "y": pa.array(random.normal(size=rows), pa.float64()),
             "room": pa.array([f"r{n % 3}" for n in ids]),
+            "words": pa.array([[f"w{n % 5}", f"w{n % 7}"] for n in ids]),
+            "codes": pa.array([[n % 5, n % 7] for n in ids.tolist()], pa.list_(pa.int64())),
         }
     )
 
@@ -106,6 +111,9 @@ def _correlate(real: pa.DataType) -> None:
         (euclidean("v") <= 4) & within("x", 10),
         emd("h") <= 0.6,
         emd("h", ground="circle") <= 0.6,
+        jaccard("words") >= 0.5,
+        jaccard("codes") >= 0.5,
+        *([edit("room") <= 1, jaro_winkler("room") >= 0.5] if find_spec("rapidfuzz") else []),
     ]
     calls: list[dict[str, Any]] = [{"where": where} for where in wheres]
     calls += [{"where": wheres[0], "plan": plan} for plan in _PLANS]

@@ -97,7 +97,7 @@ words = st.one_of(
 names = st.lists(st.one_of(words, st.sampled_from(["", "a", "b", "Acme", "Acme Ltd"])), max_size=8)
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(names, names, st.sampled_from(sorted(OPS)), st.sampled_from([0, 1, 2, 2.5, 5, 1e300]))
 def test_edit_distances_are_those_of_the_table(
     left: list[str], right: list[str], op: str, limit: float
@@ -106,7 +106,7 @@ def test_edit_distances_are_those_of_the_table(
     check(ab.edit("name"), twin.edit, op, limit, tables)
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(
     names,
     names,
@@ -134,7 +134,7 @@ numbers = st.lists(
 )
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(12))
 @given(st.lists(sets, max_size=7), st.lists(sets, max_size=7), st.sampled_from(sorted(OPS)), limits)
 @example([["a", "b"]], [["a", "b", "c"]], ">=", Fraction(2, 3))  # a hair above any float below it
 @example([["a", "a"]], [["a"]], ">=", 1)
@@ -145,7 +145,7 @@ def test_shares_of_texts_are_those_of_sets(
     check(ab.jaccard("words"), twin.jaccard, op, limit, tables)
 
 
-@settings(max_examples=examples(15))
+@settings(max_examples=examples(10))
 @given(
     st.lists(numbers, max_size=7),
     st.lists(numbers, max_size=7),

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.errors import BadRow, InvalidCall
+from anabranch.predicates import Predicate
+from anabranch.predicates.naming import columns_of, with_names
 from anabranch.testing import InProcess
 from tests.correlation import alike_twin as twin
 from tests.examples import examples
@@ -129,7 +131,7 @@ def numbered(some: list[Row]) -> list[Row]:
     return [{**row, "id": number} for number, row in enumerate(some)]
 
 
-@settings(max_examples=examples(60))
+@settings(max_examples=examples(40))
 @given(rows, rows, cases, plans, st.booleans())
 def test_what_is_true_matches_and_what_is_unknown_does_not(
     left: list[Row], right: list[Row], case: Case, plan: Any, one: bool
@@ -213,6 +215,17 @@ def test_a_checkpoint_knows_which_columns_may_be_null() -> None:
     assert found["where[0]"] == "same: key string, key string"
     assert found["where[1]"] == "within or null: n bigint, n bigint"
     assert found["where[2]"] == "within or null: x double, x double"
+
+
+def test_points_on_the_globe_are_found_inside() -> None:
+    where = ~((ab.haversine("lat", "lon") > 5) & ab.within("n", 1)) & ab.same("key")
+    named = with_names(where, lambda side, name: f"{name}{side}", lambda side, lat, lon: f"p{side}")
+    assert isinstance(named, Predicate)
+    near, far, same = named.leaves[0], named.leaves[2], named.leaves[3]
+    assert columns_of(near) == (("p0",), ("p1",)), "a chord, and a band of latitudes beside it"
+    assert repr(named.leaves[1]).startswith("within('lat0', 'lat1', 4.4")
+    assert (repr(far), repr(same)) == ("~within('n0', 'n1', 1)", "same('key0', 'key1')")
+    assert len(named.terms) == 2
 
 
 def test_misuse_is_explained() -> None:

@@ -59,7 +59,7 @@ def test_one_company_in_two_registers(spark: Any, tmp_path: Path) -> None:
             return float(edits) if edits <= 2 else -1.0
         return None
 
-    batches = companies(4)
+    batches = companies(3)
     feed = Feed(tmp_path, (COMPANY, COMPANY))
     for part in (batches[:2], batches[2:]):
         feed.add(part)

@@ -18,7 +18,7 @@ BLOCK = r"```{}\n(.*?)```"
 
 def first_example(page: str, heading: str) -> tuple[str, str]:
     """The first example below a heading, and the output below it."""
-    text = (DOCS / page).read_text().partition(f"\n## {heading}")[2]
+    text = (DOCS / page).read_text().partition(f"## {heading}")[2]
     example = re.search(BLOCK.format("python"), text, re.DOTALL)
     assert example is not None, page
     output = re.search(BLOCK.format(""), text[example.end() :], re.DOTALL)
@@ -36,6 +36,7 @@ def rows(printed: str) -> list[list[str]]:
     ("page", "headings"),
     [
         ("correlate.md", ["Quick start", "Windows of rows"]),
+        ("correlate.md", ["Texts and sets"]),
         ("emd.md", ["Quick start"]),
         ("nearest.md", ["Quick start"]),
         ("assemble.md", ["Quick start"]),
