@@ -72,7 +72,8 @@ def overlap_of(slot: str, term: Term) -> Overlap | None:
         return None
     kind = term.measure.kind
     similar = term.upward != (kind == "edit")
-    return Overlap(slot, kind, float(term.threshold)) if similar else None
+    most = min(float(term.threshold), 2.0**31)  # no text is longer
+    return Overlap(slot, kind, most) if similar else None
 
 
 def _alike(

@@ -66,8 +66,8 @@ def correlate(
     left, right
         Two streaming or two batch DataFrames, or one.
     where
-        For example ``ab.cosine("v") >= 0.9``, or several of them combined with ``&``. A column is
-        a name, also inside a struct (``"payload.v"``), or a Column of Spark.
+        For example ``ab.cosine("v") >= 0.9``, or several of them combined with ``&``, ``|`` and
+        ``~``. A column is a name, also inside a struct (``"payload.v"``), or a Column of Spark.
     window
         One duration, or ``(W_left, W_right)``: how long a row of each side waits for partners. One
         stream has one. Whole numbers count rows: with 1000, two rows may join iff at the later one

@@ -99,6 +99,7 @@ names = st.lists(st.one_of(words, st.sampled_from(["", "a", "b", "Acme", "Acme L
 
 @settings(max_examples=examples(12))
 @given(names, names, st.sampled_from(sorted(OPS)), st.sampled_from([0, 1, 2, 2.5, 5, 1e300]))
+@example(["", "a"], ["a"], "<", 1e300)
 def test_edit_distances_are_those_of_the_table(
     left: list[str], right: list[str], op: str, limit: float
 ) -> None:

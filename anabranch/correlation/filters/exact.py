@@ -21,7 +21,7 @@ from anabranch.flow.process import njit
 
 __all__ = ["common", "directed", "measure", "text_measure"]
 
-_AT_ONCE = 1 << 16  # pairs of sets whose texts are compared together
+_AT_ONCE = 1 << 16  # pairs whose texts are brought to Python, or compared, together
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -119,13 +119,20 @@ def text_measure(
     with extra("text", f"ab.{kind} on executors", "rapidfuzz"):
         from rapidfuzz.distance import JaroWinkler, Levenshtein
         from rapidfuzz.process import cpdist
-    texts = [take(b.columns[slot], rows).to_numpy(False) for b, rows in ((left, i), (right, j))]
-    if kind == "edit":
-        cutoff = None if most is None else math.floor(most)
-        edits = cpdist(*texts, scorer=Levenshtein.distance, score_cutoff=cutoff, dtype=np.int64)
-        return np.asarray(edits, np.float64)
-    # Without a cut-off: near it rapidfuzz would round otherwise.
-    return np.asarray(cpdist(*texts, scorer=JaroWinkler.similarity, dtype=np.float64))
+    found = np.empty(len(i))
+    for first in range(0, len(i), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        texts = [
+            take(block.columns[slot], rows[part]).to_numpy(False)
+            for block, rows in ((left, i), (right, j))
+        ]
+        if kind == "edit":
+            cutoff = None if most is None else math.floor(most)
+            edits = cpdist(*texts, scorer=Levenshtein.distance, score_cutoff=cutoff, dtype=np.int64)
+            found[part] = edits
+        else:  # without a cut-off: near it rapidfuzz would round otherwise
+            found[part] = cpdist(*texts, scorer=JaroWinkler.similarity, dtype=np.float64)
+    return found
 
 
 def common(slot: str, left: Block, right: Block, i: np.ndarray, j: np.ndarray) -> np.ndarray:

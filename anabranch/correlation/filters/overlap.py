@@ -68,7 +68,7 @@ class Overlap:
 
     @property
     def _asked(self) -> tuple[int, float]:
-        return _KINDS[self.kind], min(float(self.threshold), 2.0**31)  # no text is longer
+        return _KINDS[self.kind], self.threshold
 
 
 def _order(block: Block, slot: str, words: int) -> _Order:
