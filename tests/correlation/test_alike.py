@@ -170,7 +170,7 @@ def test_texts_of_one_hash_are_not_taken_for_one(monkeypatch: pytest.MonkeyPatch
 
 
 KINDS = {
-    "edit": (2, twin.edit, operator.le),
+    "edit": (2.0, twin.edit, operator.le),
     "jaro_winkler": (0.9, twin.jaro_winkler, operator.ge),
     "jaccard": (0.6, twin.jaccard, operator.ge),
 }

@@ -112,7 +112,7 @@ def _bytes(texts: pa.Array) -> tuple[np.ndarray, np.ndarray]:
     """The bounds of each text, and the bytes of all."""
     _, bounds, data = texts.buffers()
     if not len(texts):
-        return np.zeros(1, np.int32), np.frombuffer(b"", np.uint8)
+        return np.frombuffer(bytes(4), np.int32), np.frombuffer(b"", np.uint8)
     ends = np.frombuffer(bounds, np.int32)[texts.offset : texts.offset + len(texts) + 1]
     return ends, np.frombuffer(data if data is not None else b"", np.uint8)
 
