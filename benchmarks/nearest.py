@@ -2,7 +2,8 @@
 
     python -m benchmarks.nearest [--only SECTION] [--out FOLDER]
 
-Sections: kernel, rivals and growth on one core without Spark, in seconds of the processor; routing,
+Sections: kernel, rivals, growth, where and moving on one core without Spark, in seconds of the
+processor; routing,
 what plans shuffle, and misses, what the probabilistic method leaves out, in one process; operators
 and spark on two cores, in seconds of the clock.
 Objects are uniform in four dimensions, windows hold 40,000 of them. Writes ``nearest.json``, or
@@ -29,6 +30,7 @@ from anabranch.neighbours.methods import Algorithm, ListWithRepair, Queries, Rel
 from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
 from benchmarks.nearest_misses import misses
 from benchmarks.nearest_routing import routing, second_operator
+from benchmarks.nearest_where import moving, where
 
 WINDOW = 40_000
 QUERIES = 400
@@ -284,6 +286,8 @@ SECTIONS: dict[str, Callable[[Screen], dict[str, Any]]] = {
     "kernel": kernel,
     "rivals": rivals,
     "growth": growth,
+    "where": where,
+    "moving": moving,
     "routing": routing,
     "misses": misses,
     "operators": second_operator,

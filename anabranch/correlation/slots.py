@@ -4,26 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import Any
 
-from anabranch.calls import (
-    COLLATED,
-    COUNTS,
-    DECIMAL,
-    EXACT,
-    FLOATING,
-    INTEGRAL,
-    TEXT,
-    TIMES,
-    VECTORS,
-    Check,
-    is_number,
-    microseconds,
-)
+from anabranch.calls import COUNTS, VECTORS, Check
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.flow.sides import Slot, slot_column
 from anabranch.plans.plan import SIDES
 from anabranch.predicates import (
+    Between,
     Compared,
     Custom,
     Either,
@@ -32,15 +19,14 @@ from anabranch.predicates import (
     VectorMeasure,
     Within,
 )
+from anabranch.predicates.comparable import key_form, within_form
 from anabranch.predicates.naming import columns_of
 from anabranch.predicates.sets import SetMeasure
 from anabranch.predicates.texts import TextMeasure
 
 __all__ = ["Slots"]
 
-_DAY = 86_400_000_000
 _LETTERS = re.compile(r"string|varchar\(.*\)|char\(.*\)")
-_MOST_SCALE = 12  # beyond, 64 bits hold numbers below ten million only
 
 
 class Slots:
@@ -103,30 +89,18 @@ class Slots:
             return self._text(term, a, b, got)
         if isinstance(measure, SetMeasure):
             return self._set(term, a, b, got)
+        if isinstance(term, Between):
+            self.check.say(
+                f"{term!r}: bounds in columns are for ab.nearest, whose queries have them; here "
+                "give a limit, for example ab.within('price', 0.5)"
+            )
+            return None
         if isinstance(term, Within):
-            return self._within(name, term, a, b, got)
-        if (a == b and a in TIMES) or {a, b} <= INTEGRAL:
-            return "code"
-        if a == b and TEXT.fullmatch(a):
-            return "text"
-        if a in FLOATING or b in FLOATING:
-            self.check.say(
-                f"{term!r}: equality of floating-point numbers ({got}) is not dependable; use "
-                "ab.within with a small limit, or cast to decimal or string"
-            )
-        elif COLLATED in a or COLLATED in b:
-            self.check.say(
-                f"{term!r}: {got}, and texts are the same only if all their letters are: cast both "
-                "to string, and make them alike before, as with lower()"
-            )
-        elif a == b:
-            self.check.say(f"{term!r} does not compare {a}: cast both, for example to string")
-        else:
-            self._unlike(term, got)
-        return None
-
-    def _unlike(self, term: Term, got: str) -> None:
-        self.check.say(f"{term!r} needs the same type on both sides; {got}: cast one")
+            form = within_form(self.check, term, (a, b), got)
+            if form is not None:
+                self.limits[name], self.scales[name] = form.limit, form.scale
+            return None if form is None else form.kind
+        return key_form(self.check, term, (a, b), got)
 
     def _vector(self, term: Term, measure: VectorMeasure, a: str, b: str, got: str) -> str | None:
         counted = isinstance(measure, EmdMeasure)
@@ -159,54 +133,3 @@ class Slots:
             f"{got}: cast, or make an array of a text with split()"
         )
         return None
-
-    def _within(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
-        limit: Any = term.limit
-        number = is_number(limit, EXACT)
-        if a in TIMES or b in TIMES:
-            if a != b:
-                self._unlike(term, got)
-            elif number and a != "date":
-                self.check.say(
-                    f"{term!r}: for timestamps write the limit as a duration such as '5 minutes'"
-                )
-            elif not term.own_problems():  # which are reported already
-                span = int(limit // 1) * _DAY if number else microseconds(limit)
-                self.limits[name] = span // _DAY if a == "date" else span
-                return "int"
-        elif not all(kind in INTEGRAL | FLOATING or DECIMAL.fullmatch(kind) for kind in (a, b)):
-            self.check.say(f"{term!r} compares numbers, dates or timestamps; {got}: cast one")
-        elif not number:
-            self.check.say(
-                f"{term!r}: for numbers the limit must be a number such as 0.5, "
-                f"Decimal('0.01') or '0.01'; {got}"
-            )
-        elif not {a, b} <= INTEGRAL | FLOATING:
-            return self._decimal(name, term, a, b, got)
-        else:
-            # Distances of whole numbers are whole, and a float need not hold them.
-            whole = {a, b} <= INTEGRAL
-            self.limits[name] = int(limit // 1) if whole else term.limit_as_float
-            return "int" if whole else "float"
-        return None
-
-    def _decimal(self, name: str, term: Within, a: str, b: str, got: str) -> str | None:
-        """Decimals are compared as integers, at the finer scale of the two."""
-        if {a, b} & FLOATING:
-            self.check.say(
-                f"{term!r} compares decimals exactly, and floating-point numbers are not exact; "
-                f"{got}: cast both to decimal, or both to double"
-            )
-            return None
-        scales = [int(found[2]) if (found := DECIMAL.fullmatch(kind)) else 0 for kind in (a, b)]
-        scale = max(0, *scales)
-        if scale > _MOST_SCALE:
-            self.check.say(
-                f"{term!r} compares decimals as 64-bit integers of the finest digit, and with "
-                f"{scale} digits after the point ({got}) that ends at {2**63 // 10**scale}: cast "
-                "both, for example to decimal(18,4) (Spark makes decimal(38,18) of Python's)"
-            )
-            return None
-        self.scales[name] = scale
-        self.limits[name] = int(term.limit_as_written * 10**scale // 1)
-        return "decimal"

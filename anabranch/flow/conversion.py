@@ -8,13 +8,20 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Column
-from anabranch.flow.sides import Slot
+from anabranch.flow.sides import UNKNOWN, Slot
 
-__all__ = ["Scaled", "compared_form", "filled", "scaled", "undecodable"]
+__all__ = ["Scaled", "compared_form", "filled", "scaled", "too_large", "undecodable"]
 
 
 def compared_form(slot: Slot, column: pa.Array) -> Column:
-    """A column, without nulls, as kernels compare it."""
+    """A column as kernels compare it; nulls only where a slot is `nullable`.
+
+    Examples
+    --------
+    >>> slot = Slot("s0", "n", "int", "bigint", nullable=True)
+    >>> compared_form(slot, pa.array([7, None])).tolist() == [7, UNKNOWN]
+    True
+    """
     if slot.kind in ("raw", "text", "string"):
         return column
     if slot.kind == "set":
@@ -28,12 +35,26 @@ def compared_form(slot: Slot, column: pa.Array) -> Column:
     if slot.kind == "bits":
         return _words(column) if slot.type == "binary" else column.to_numpy()[:, None].view("u8")
     if slot.kind == "float":
-        return column.cast(pa.float64(), safe=False).to_numpy()
+        # A null becomes what is no number.
+        return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if slot.kind == "decimal":
-        return scaled(slot, column).values
+        values = scaled(slot, column).values
+        if slot.nullable:
+            values[np.asarray(column.is_null())] = UNKNOWN
+        return values
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
-    return column.cast(pa.int64()).to_numpy()
+    column = column.cast(pa.int64())
+    return (column.fill_null(UNKNOWN) if slot.nullable else column).to_numpy()
+
+
+def too_large(slot: Slot, column: pa.Array) -> tuple[np.ndarray, str]:
+    """Which decimals 64 bits do not hold, and what to say of them."""
+    reason = (
+        f"{slot.column!r} is too large: with {slot.scale} digits after the point numbers "
+        f"up to {(2**63 - 1) // 10**slot.scale:,} are compared"
+    )
+    return ~scaled(slot, column).fits, reason
 
 
 class Scaled(NamedTuple):

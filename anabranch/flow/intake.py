@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from anabranch.errors import BadRow
 from anabranch.flow.arguments import null_elements
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form, filled, scaled, undecodable
+from anabranch.flow.conversion import compared_form, filled, too_large, undecodable
 from anabranch.flow.sides import (
     HASH,
     ID,
@@ -192,7 +192,7 @@ class Intake:
         columns: dict[str, Column] = {"id": _id(batch.column(ID), self.side.id_is_text)}
         for slot in self.side.slots:
             columns[slot.name] = compared_form(slot, batch.column(slot.name))
-            if slot.kind == "text":
+            if slot.kind == "text" and not slot.nullable:
                 columns[hash_column(slot)] = batch.column(hash_column(slot)).to_numpy()
         for name, flags in known.items():
             columns[name] = flags.to_numpy(zero_copy_only=False)[faults.good]
@@ -212,22 +212,18 @@ class Intake:
         return {s.name: pc.binary_length(batch.column(s.name)[:1])[0].as_py() for s in slots}
 
     def _inspect(self, slot: Slot, column: pa.Array, faults: Faults) -> None:
-        if not slot.optional:
+        if not (slot.optional or slot.nullable):
             faults.where(column.is_null(), f"{slot.column!r} is null")
         if slot.kind in ("raw", "set"):
             nulls = null_elements(column, texts=slot.kind == "set")
             faults.where(nulls, f"{slot.column!r} holds null")
         elif slot.kind == "string":
             faults.where(undecodable(column), f"{slot.column!r} is no text in UTF-8")
-        elif slot.kind == "float":
+        elif slot.kind == "float" and not slot.nullable:
             finite = pc.is_finite(column.cast(pa.float64(), safe=False))
             faults.where(pc.invert(pc.fill_null(finite, True)), f"{slot.column!r} is not finite")
         elif slot.kind == "decimal":
-            faults.where(
-                ~scaled(slot, column).fits,
-                f"{slot.column!r} is too large: with {slot.scale} digits after the point numbers "
-                f"up to {(2**63 - 1) // 10**slot.scale:,} are compared",
-            )
+            faults.where(*too_large(slot, column))
         elif slot.kind == "bits" and slot.type == "binary":
             self._inspect_lengths(slot, pc.binary_length(column), "bytes", faults)
         elif slot.kind == "vector":

@@ -20,6 +20,7 @@ __all__ = [
     "KEY",
     "PRESENT",
     "TIME",
+    "UNKNOWN",
     "Side",
     "Slot",
     "hash_column",
@@ -31,6 +32,9 @@ __all__ = [
 TIME, ID, HASH, KEY, AT, BEFORE = "t", "id", "h", "key", "at", "before"
 PRESENT = "_known"
 """How the name of the column ends that says where another is not null."""
+
+UNKNOWN = -(2**63)
+"""A null among the whole numbers of a nullable slot."""
 
 
 def slot_column(term: int, place: int | None = None) -> str:
@@ -67,7 +71,8 @@ class Slot:
     ``decimal`` (an integer, in units of 10 to the minus `scale`), ``code`` (an integer that is the
     key), ``text`` (a key as text, with its hash in a second column), ``string`` (compared letter by
     letter), ``set`` (of texts or integers, each once) or ``raw`` (handed to a custom function).
-    `measure` names the measure. An `optional` one is compared inside ``|`` and may be null.
+    `measure` names the measure. An `optional` one is compared inside ``|`` and may be null, which a
+    column of its own says; null in a `nullable` one is `UNKNOWN`, or no number.
     """
 
     name: str
@@ -78,6 +83,7 @@ class Slot:
     measure: str = ""
     scale: int = 0
     optional: bool = False
+    nullable: bool = False
 
     @property
     def is_key(self) -> bool:

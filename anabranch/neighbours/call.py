@@ -26,6 +26,7 @@ from anabranch.flow.intake import Intake
 from anabranch.flow.sides import Side, Slot, keep_column
 from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.lists.algorithm import METRICS
+from anabranch.neighbours.where import Condition, read_where
 from anabranch.plans.hashed import Broadcast
 from anabranch.predicates import VectorMeasure
 
@@ -72,6 +73,7 @@ class Nearest:
     query_id_is_text: bool
     has_ops: bool
     streaming: bool = False
+    where: tuple[Condition, ...] = ()
 
     @property
     def intake(self) -> Intake:
@@ -119,6 +121,7 @@ class Nearest:
             "by": f"{self.measure}: {slot.column} {slot.stored_type}",
             "method": self.method,
             **probabilistic,
+            **{f"where[{n}]": test.settings() for n, test in enumerate(self.where)},
             "output": self.output,
             "k": str(self.k or each),
             "window": describe(self.window) if self.window else each,
@@ -133,6 +136,7 @@ class _Given:
     """What a call of `nearest` gives by name, as it was written."""
 
     by: Any = MISSING
+    where: Any = None
     time: Any = "ts"
     id: Any = "id"
     keep: Any = ()
@@ -169,6 +173,7 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     check = Check(objects=objects, queries=queries)
     drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
     measure = _measure(check, given.by, drops)
+    tests = read_where(check, given.where)
     times = check.pair("time", given.time) or ("", "")
     instant = check.column("objects", times[0], "time", TIMESTAMP)
     ids = (given.id, QUERY_ID) if isinstance(given.id, str) else given.id
@@ -203,7 +208,8 @@ and the call names neither: add window='10 seconds' or rows=1000"]
     left, right = str(measure.left), str(measure.right)
     slot = Slot("v", left, "vector", types[left], measure.dim, measure.kind)
     carried = (tuple(kept), tuple(types[name] for name in kept))
-    side = Side("object", instant, ident, types[ident] == "string", (slot,), *carried)
+    slots = (slot, *(given for test in tests for given in test.travelling(test.objects)))
+    side = Side("object", instant, ident, types[ident] == "string", slots, *carried)
     found = Nearest(
         measure.kind,
         side,
@@ -220,6 +226,7 @@ and the call names neither: add window='10 seconds' or rows=1000"]
         check.inputs["queries"][query_id] == "string",
         has_ops,
         given.streaming,
+        tests,
     )
     return found, []
 

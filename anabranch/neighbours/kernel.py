@@ -26,6 +26,7 @@ from anabranch.neighbours.groups import Group, algorithm_of
 from anabranch.neighbours.lengths import agreed, check_ops, check_width
 from anabranch.neighbours.lists.algorithm import FOREVER, Reports
 from anabranch.neighbours.lists.ordered import Ordered
+from anabranch.neighbours.marking import Marking
 from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
 from anabranch.neighbours.notes import NearestNotes
 from anabranch.neighbours.requests import Requests, appended, places_in
@@ -64,6 +65,7 @@ class NearestKernel:
         self._groups: dict[str, Group] = {}
         self._requests = Requests(nearest.delay or 0)
         self._objects = Ordered()
+        self._marking = Marking(nearest.where)
         self._tenure = Tenure(nearest.delay or 0, queries, worker)
 
     # One micro-batch
@@ -223,6 +225,7 @@ class NearestKernel:
             kind == "count",
             self.nearest.measure,
         )
+        queries = self._marking.bound(queries, block)
         group = self._groups.get(kind)
         if group is None:
             none = np.empty(0, np.int64)
@@ -255,13 +258,14 @@ class NearestKernel:
         fresh = self._objects.due(upto)
         seq = np.arange(first, first + len(fresh))
         points = np.asarray(fresh.columns["v"], np.float64) if len(fresh) else None
+        marks = self._marking.of(fresh)
         self.reached = upto
         for group in list(self._groups.values()):
             began = time.perf_counter()
             algorithm = group.algorithm
             if points is None:
                 points = np.empty((0, algorithm.queries.points.shape[1]))
-            reports = algorithm.advance(fresh.t, seq, points, upto)
+            reports = algorithm.advance(fresh.t, seq, points, upto, marks)
             self.load.compare_seconds += time.perf_counter() - began
             self.load.comparisons += len(fresh) * len(algorithm.queries)
             yield group, reports
@@ -304,7 +308,7 @@ class NearestKernel:
     def _forget(self, upto: int) -> None:
         """Free queries that ended and objects that no window holds."""
         self._requests.forget(upto)
-        needed = self._objects.next_number
+        needed, before = self._objects.next_number, sum(len(g.ids) for g in self._groups.values())
         for kind, group in self._groups.items():
             queries = group.algorithm.queries
             over = queries.until <= upto
@@ -318,6 +322,8 @@ class NearestKernel:
                 needed = min(needed, self._objects.next_number - longest)
             else:
                 needed = min(needed, self._objects.first_after(upto - longest))
+        if sum(len(group.ids) for group in self._groups.values()) < before:
+            self._marking.forget([group.algorithm.queries for group in self._groups.values()])
         oldest = self._objects.drop_before(needed)
         # Slices stay for a while beyond the time that is given.
         floor = self.reached if oldest is None else oldest - 1
@@ -330,13 +336,14 @@ class NearestKernel:
         """Everything but the objects, which are in the slices."""
         groups = {f"group {kind}": group.encode() for kind, group in self._groups.items()}
         held = {"order": self._objects.encode(), "requests": self._requests.encode(), **groups}
-        return pack(held, {"reached": self.reached})
+        return pack(held | self._marking.encode(), {"reached": self.reached})
 
     def restore(self, data: Any) -> None:
         """Take up a snapshot, reading the objects from the slices."""
         held, meta = unpack(data)
         self.reached = meta["reached"]
         self._requests = Requests.decode(held["requests"], self.nearest.delay or 0)
+        self._marking.take_up(held)
         stored = self.slices.reach(0, -FOREVER, FOREVER)
         self._objects = Ordered.decode(bytes(held["order"]), stored, self.reached)
         past = self._objects.past()
@@ -347,7 +354,8 @@ class NearestKernel:
             self._groups[name.removeprefix("group ")] = group
             if isinstance(group.algorithm, ListWithRepair) and past is not None:
                 block, seq = past
-                group.algorithm.attach(block.t, seq, np.asarray(block.columns["v"], np.float64))
+                points = np.asarray(block.columns["v"], np.float64)
+                group.algorithm.attach(block.t, seq, points, self._marking.of(block))
 
     def renew(self, fresh: NearestKernel) -> None:
         """Go on with the slices of a later micro-batch, and with the call, which may be another."""

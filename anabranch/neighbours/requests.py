@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, Column, concat
@@ -164,6 +165,9 @@ def _marks(ops: Block) -> Block:
     digest = mix(ops.columns["k"] ^ mix(ops.columns["window"] * 2 + ops.columns["counted"]))
     for column in (np.asarray(ops.columns["v"], np.float64) + 0.0).T:
         digest = mix(digest ^ np.ascontiguousarray(column).view(np.int64))
+    for name in sorted(name for name in ops.columns if name.startswith("where")):
+        compared = np.asarray(ops.columns[name])  # of texts an array of objects
+        digest = mix(digest ^ pd.util.hash_array(compared).view(np.int64))
     columns = {"id": ops.columns["id"], "adds": adds, "digest": np.where(adds, digest, 0)}
     return Block.of(ops.t, {**columns, "current": np.ones(len(ops), bool)})
 

@@ -13,12 +13,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from anabranch.errors import InvalidCall, renamed
+from anabranch.predicates.bounds import Between
 from anabranch.predicates.columns import Named, column_of
 from anabranch.predicates.measures import Custom, PairMeasure, ScoreFunction, VectorMeasure
 from anabranch.predicates.terms import Compared, Either, Measure, Negated, Predicate, Term
 from anabranch.predicates.values import Differs, Same, Within
 
 __all__ = [
+    "Between",
     "Compared",
     "Custom",
     "Differs",
@@ -106,13 +108,16 @@ def hamming(left: Any, right: Any = None, *, dim: int | None = None) -> VectorMe
 
 
 @renamed()
-def within(left: Any, *right_and_limit: Any) -> Within:
+def within(left: Any, *right_and_limit: Any, low: Any = None, high: Any = None) -> Within | Between:
     """``|left - right| <= limit``: ``within(column, limit)`` or ``within(left, right, limit)``.
 
     One name stands for the column on both sides; with two, the first is the left input's and the
     second the right input's. The limit comes last: of numbers a number, of dates and timestamps a
     duration. Decimals, of any scale, are compared exactly, and beside them whole numbers; their
     limit may be a number, a ``Decimal`` or text.
+
+    For `nearest`, ``low <= left <= high``: ``within(column, low=..., high=...)`` takes the bounds
+    of each query from its own columns. Without one of them that side is open.
 
     Examples
     --------
@@ -124,12 +129,19 @@ def within(left: Any, *right_and_limit: Any) -> Within:
     within('amount', 'total', Decimal('0.01'))
     >>> within("published", "2 days")
     within('published', '2 days')
+    >>> within("price", low="min_price", high="max_price")
+    within('price', low='min_price', high='max_price')
     >>> within("amount", 0.01, "total")
     Traceback (most recent call last):
         ...
     anabranch.errors.InvalidCall: within cannot start: the limit comes last: write \
 within('amount', 'total', 0.01)
     """
+    if low is not None or high is not None:
+        if right_and_limit:
+            problem = "a limit and bounds were both given: write within('price', 0.5), or"
+            raise InvalidCall("within", [f"{problem} within('price', low='min', high='max')"])
+        return Between(left, low, high)
     if len(right_and_limit) == 2 and _is_column(right_and_limit[1]):
         limit, right = right_and_limit
         if not _is_column(limit):
@@ -143,7 +155,8 @@ within('amount', 'total', 0.01)
         "within",
         [
             "write within(column, limit), for example within('price', 0.5), or within(left, right, "
-            "limit), for example within('bid', 'ask', 0.5)"
+            "limit), for example within('bid', 'ask', 0.5); or, for ab.nearest, within(column, "
+            "low=..., high=...)"
         ],
     )
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
+from anabranch.predicates.bounds import Between
 from anabranch.predicates.columns import Named
 from anabranch.predicates.globe import Globe, on_globe
 from anabranch.predicates.measures import Custom, PairMeasure, VectorMeasure
@@ -42,6 +43,8 @@ def columns_of(compared: Predicate | Measure) -> Sides:
         return columns_of(compared.term)
     if isinstance(compared, (Custom, Globe)):
         return compared.left, compared.right
+    if isinstance(compared, Between):
+        return (compared.left,), tuple(compared.bounds.values())
     if isinstance(compared, (PairMeasure, Within, Same, Differs)):
         return (compared.left,), (compared.right,)
     assert isinstance(compared, Predicate)
@@ -95,6 +98,9 @@ def _term(term: Term, name: Callable[[int, Named], Named]) -> Term:
         return Negated(_term(term.term, name))
     if isinstance(term, Custom):
         return _custom(term, name)
+    if isinstance(term, Between):
+        bounds = {bound: name(1, column) for bound, column in term.bounds.items()}
+        return replace(term, left=name(0, term.left), **bounds)
     assert isinstance(term, (Within, Same, Differs))
     return replace(term, left=name(0, term.left), right=name(1, term.right))
 

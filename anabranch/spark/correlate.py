@@ -9,7 +9,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
-from anabranch.calls import INTEGRAL, MISSING, Duration
+from anabranch.calls import MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.homes import HomesJob
 from anabranch.correlation.jobs import job_of
@@ -18,7 +18,7 @@ from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute
 from anabranch.flow.kernel import Job
-from anabranch.flow.sides import Side, Slot, hash_column, keep_column
+from anabranch.flow.sides import Side, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
@@ -32,6 +32,7 @@ from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problem
 from anabranch.spark.metrics import metrics_name, waiting_name
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
+from anabranch.spark.slots import slot_value
 
 __all__ = ["correlate", "run"]
 
@@ -263,7 +264,7 @@ def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
     columns = [F.unix_micros(by_name(side.time)).alias("t"), ident.alias("id")]
     keys = []
     for slot in side.slots:
-        value = _slot_value(slot)
+        value = slot_value(slot)
         columns.append(value.alias(slot.name))
         if slot.kind == "text":
             columns.append(F.xxhash64(value).alias(hash_column(slot)))
@@ -272,26 +273,6 @@ def _prepared(side: Side, carried: Sequence[Carried]) -> list[Column]:
     columns.append(F.xxhash64(ident).alias("h"))
     columns.append((F.xxhash64(*keys) if keys else F.lit(0).cast("bigint")).alias("key"))
     return columns + [c.outward.alias(keep_column(n)) for n, c in enumerate(carried)]
-
-
-def _slot_value(slot: Slot) -> Column:
-    column = by_name(slot.column)
-    if slot.kind in ("int", "code"):
-        if slot.type == "timestamp":
-            return F.unix_micros(column)
-        if slot.type == "date":
-            return F.unix_date(column).cast("bigint")
-        # timestamp_ntz travels as it is: Arrow holds its microseconds.
-        return column if slot.type == "timestamp_ntz" else column.cast("bigint")
-    if slot.kind == "float":
-        return column.cast("double")
-    if slot.kind == "decimal" and slot.type in INTEGRAL:
-        return column.cast("bigint")
-    if slot.kind == "text":
-        return F.hex(column) if slot.type == "binary" else column.cast("string")
-    if slot.kind in ("string", "set"):
-        return column.cast(slot.stored_type)
-    return column
 
 
 def _result(

@@ -26,7 +26,7 @@ from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
-from anabranch.predicates import VectorMeasure, euclidean
+from anabranch.predicates import Predicate, VectorMeasure, euclidean
 from anabranch.spark.carriage import carry, carry_problems, names_of
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
@@ -42,6 +42,7 @@ from anabranch.spark.nearest_checks import (
 from anabranch.spark.nearest_results import fields_of, shown
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.settings import partitions, room_problems, setting_problems
+from anabranch.spark.slots import key_text, slot_value
 
 __all__ = ["nearest"]
 
@@ -54,6 +55,7 @@ def nearest(
     queries: DataFrame,
     *,
     by: str | Column | VectorMeasure = MISSING,
+    where: Predicate | None = None,
     time: Any = "ts",
     id: Any = ("id", QUERY_ID),
     keep: Any = (),
@@ -90,6 +92,12 @@ def nearest(
     by
         The vector column, for the Euclidean distance; or ``ab.euclidean("v")``,
         ``ab.manhattan("v")``, ``ab.cosine("v")``, also with two names, of objects and of queries.
+    where
+        Which objects may be neighbours of which queries: ``ab.same("category")``,
+        ``ab.differs("owner")``, ``ab.within("price", 5)``, with one name or two (objects, queries),
+        ``ab.within("price", low="min_price", high="max_price")`` with the bounds in columns of the
+        queries, combined with ``&``. The k nearest are those among the objects that pass; what is
+        null never does.
     time, id
         Column names: one for both inputs, or a pair, of objects and of queries. One `id` is that of
         the objects; that of the queries is then ``query_id``.
@@ -159,12 +167,15 @@ def nearest(
     refuse_others("nearest", {"objects": objects, "queries": queries})
     if isinstance(by, Column) or (isinstance(by, str) and by):
         by = euclidean(by)
-    (objects, queries), (time, id, keep, by) = opened((objects, queries), (time, id, keep), by)
+    (objects, queries), (time, id, keep, by, where) = opened(
+        (objects, queries), (time, id, keep), by, where
+    )
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]
     found, problems = plan_nearest(
         *types,
         by=by,
+        where=where,
         time=time,
         id=id,
         keep=keep,
@@ -273,8 +284,20 @@ def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
         by_name(side.slots[0].column).alias("v"),
         F.xxhash64(ident).alias("h"),
         F.lit(0).cast("bigint").alias("key"),
+        *_compared(call, "objects"),
         *(column.outward.alias(keep_column(number)) for number, column in kept),
     )
+
+
+def _compared(call: Nearest, side: str) -> list[Column]:
+    """What the condition compares of objects or queries."""
+    found = []
+    for test in call.where:
+        slots = getattr(test, side)
+        for slot in test.travelling(slots):
+            value = key_text(slots) if test.has_codes else slot_value(slot)
+            found.append(value.alias(slot.name))
+    return found
 
 
 def _through_homes(
@@ -362,4 +385,4 @@ def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
     if call.has_ops:
         columns.append(by_name("op").alias("op"))
         columns.append(F.xxhash64(ident).alias("h"))
-    return queries.select(*columns)
+    return queries.select(*columns, *_compared(call, "queries"))

@@ -29,7 +29,7 @@ from anabranch.neighbours.lists.algorithm import Algorithm, Queries
 from anabranch.plans.log import User
 from anabranch.plans.plan import RIGHT
 from anabranch.testing import Workers
-from tests.neighbours.runs import Run
+from tests.neighbours.runs import Run, Thing, object_block
 
 SPAN = 50_000
 
@@ -88,7 +88,7 @@ class InterestRun(Run):
     ) -> None:
         super().__init__(call, fixed, late, workers)
         assert self.fixed is not None
-        self.owners = Owners.of(self.fixed, workers, call.measure)
+        self.owners = Owners.of(self.fixed, workers, call.measure, call.where)
         self.choose = choose
         self.lean = lean
         self.spare = spare
@@ -101,20 +101,19 @@ class InterestRun(Run):
 
     def step(
         self,
-        objects: Sequence[tuple[int, int, Sequence[float]]],
+        objects: Sequence[Thing],
         ops: Sequence[dict[str, Any]] = (),
     ) -> None:
         """One micro-batch of objects (t, id, point)."""
         watermark = self.watermark
         inbox: dict[int, list[Block]] = {}
         if objects:
-            t, ids, points = zip(*objects, strict=True)
-            block = Block.of(t, {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)})
+            block = object_block(self.call, objects)
             homes = mix(block.columns["id"]) % self.owner_count
             for home in range(self.owner_count):
                 cell = block.take(np.flatnonzero(homes == home)).encode(side=RIGHT)
                 inbox[home] = [Block.decode(cell)]
-            self.newest = max(self.newest, *t)
+            self.newest = max(self.newest, int(block.t.max()))
         sent: dict[int, list[Block]] = {}
         for home in range(self.owner_count):
             for arrivals in self._calls(self.homes, home, inbox, watermark):

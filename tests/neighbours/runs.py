@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +12,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
+from anabranch.flow.intake import converted
 from anabranch.flow.load import Load
 from anabranch.neighbours.call import Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
@@ -21,9 +22,14 @@ from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.testing import Workers
 from tests.neighbours import twin as knn_twin
 
-OBJECTS = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
-QUERIES = {"query_id": "bigint", "v": "array<double>", "k": "bigint", "rows": "bigint"}
+COMPARED = {"kind": "string", "owner": "bigint", "price": "double", "size": "bigint"}
+OBJECTS = {"id": "bigint", "ts": "timestamp", "v": "array<double>", **COMPARED}
+QUERIES = {"query_id": "bigint", "v": "array<double>", "k": "bigint", "rows": "bigint", **COMPARED}
+QUERIES |= {"least": "double", "most": "double"}
 START = 1_700_000_000_000_000
+
+Thing = tuple[Any, ...]
+"""An object: time, id, point and perhaps what a condition compares, by name."""
 
 
 def call_of(ops: bool = False, **more: Any) -> Nearest:
@@ -36,13 +42,37 @@ def call_of(ops: bool = False, **more: Any) -> Nearest:
     return found
 
 
-def query_table(queries: Sequence[dict[str, Any]]) -> pa.Table:
+def compared(call: Nearest, side: str, rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """What a condition compares of rows, as Spark sends it."""
+    found = {}
+    for test in call.where:
+        slots = getattr(test, side)
+        for slot in test.travelling(slots):
+            values = [row.get(slot.column) for row in rows]
+            if test.has_codes:
+                keys = [[row.get(part.column) for part in slots] for row in rows]
+                values = [None if None in key else repr(key) for key in keys]
+            kind = {"text": pa.string(), "float": pa.float64(), "int": pa.int64()}[slot.kind]
+            found[slot.name] = pa.array(values, kind)
+    return found
+
+
+def object_block(call: Nearest, objects: Sequence[Thing]) -> Block:
+    """Objects as they are sent to workers."""
+    t, ids, points = zip(*(thing[:3] for thing in objects), strict=True)
+    columns = {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)}
+    slots = {slot.name: slot for slot in call.objects.slots}
+    asked = compared(call, "objects", [dict(*thing[3:]) for thing in objects])
+    columns |= {name: converted(slots[name], column) for name, column in asked.items()}
+    return Block.of(t, columns)
+
+
+def query_table(queries: Sequence[dict[str, Any]], call: Nearest | None = None) -> pa.Table:
     """Queries, or things that happen to them, as `read_queries` takes them."""
     names = {"id": pa.int64(), "v": pa.list_(pa.float64()), "t": pa.int64(), "k": pa.int64()}
     names |= {"span": pa.int64(), "rows": pa.int64(), "op": pa.string()}
-    return pa.table(
-        {name: pa.array([q.get(name) for q in queries], kind) for name, kind in names.items()}
-    )
+    columns = {name: pa.array([q.get(name) for q in queries], kind) for name, kind in names.items()}
+    return pa.table(columns | (compared(call, "queries", queries) if call else {}))
 
 
 class ShortStays(NearestJob):
@@ -57,7 +87,7 @@ class Run:
     def __init__(
         self, call: Nearest, fixed: Sequence[dict[str, Any]] | None, late: int, workers: int
     ) -> None:
-        self.fixed = None if fixed is None else fixed_queries(call, query_table(fixed))[0]
+        self.fixed = None if fixed is None else fixed_queries(call, query_table(fixed, call))[0]
         self.late = late
         self.plans = {"0": [workers, None]}
         self.rows: list[dict[str, Any]] = []
@@ -86,7 +116,7 @@ class Run:
 
     def step(
         self,
-        objects: Sequence[tuple[int, int, Sequence[float]]],
+        objects: Sequence[Thing],
         ops: Sequence[dict[str, Any]] = (),
     ) -> None:
         """One micro-batch of objects (t, id, point) and of things that happen to queries."""
@@ -94,14 +124,13 @@ class Run:
         inbox: dict[int, list[Block]] = {}
         workers = max(plan[0] for plan in self.plans.values())
         if objects:
-            t, ids, points = zip(*objects, strict=True)
-            columns = {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)}
-            coded = Block.of(t, columns).encode(side=RIGHT, nearest=self.plans)
+            block = object_block(self.call, objects)
+            coded = block.encode(side=RIGHT, nearest=self.plans)
             for worker in range(workers):
                 inbox.setdefault(worker, []).append(Block.decode(coded))
-            self.newest = max(self.newest, *t)
+            self.newest = max(self.newest, int(block.t.max()))
         if ops:
-            block = read_queries(self.call, query_table(ops))[0]
+            block = read_queries(self.call, query_table(ops, self.call))[0]
             homes = mix(block.columns["id"]) % workers
             for worker in np.unique(homes):
                 part = block.take(np.flatnonzero(homes == worker))
@@ -147,14 +176,19 @@ class Timed(Run):
             super()._work(worker, arrivals, watermark)
 
 
+Meets = Callable[[dict[str, Any], dict[str, Any]], bool]
+"""Whether an object, by what it has to compare, may be a neighbour of a query."""
+
+
 def expected(
-    objects: Sequence[tuple[int, int, Sequence[float]]],
+    objects: Sequence[Thing],
     queries: Sequence[dict[str, Any]],
     metric: str = "euclidean",
+    meets: Meets | None = None,
 ) -> list[tuple[int, int, int, int, float, int]]:
     """What must come out, by brute force; a query may have `until`."""
-    things = sorted((t, ident, list(point)) for t, ident, point in objects)
-    stream = [(t, n, point) for n, (t, _, point) in enumerate(things)]
+    things = sorted(objects, key=lambda thing: (*thing[:2], list(thing[2])))
+    stream = [(thing[0], n, list(thing[2])) for n, thing in enumerate(things)]
     found = []
     for query in queries:
         counted = bool(query.get("rows"))
@@ -165,22 +199,25 @@ def expected(
             "since": -FOREVER if query.get("t") is None else query["t"],
             "until": query.get("until", FOREVER),
         }
+        if meets is not None:
+            asked["among"] = {n for n, thing in enumerate(things) if meets(thing[3], query)}
         for _, n, entered, distance, rank in knn_twin.reports(stream, [asked], counted, metric):
-            t, ident, _ = things[n]
+            t, ident = things[n][:2]
             found.append((query["id"], ident, t, entered, distance, rank))
     return sorted(found)
 
 
 def top_of(
-    objects: Sequence[tuple[int, int, Sequence[float]]], query: dict[str, Any], now: int
+    objects: Sequence[Thing], query: dict[str, Any], now: int, meets: Meets | None = None
 ) -> list[int]:
     """The ids of a query's top-k at a time, best first, by brute force."""
-    seen = sorted(o for o in objects if o[0] <= now)
+    seen = sorted((o for o in objects if o[0] <= now), key=lambda o: o[:3])
     if query.get("rows"):
         seen = seen[-query["rows"] :]
     else:
         seen = [o for o in seen if now < o[0] + query["span"]]
     seen = [o for o in seen if o[0] > query.get("t", -FOREVER)]
+    seen = [o for o in seen if meets is None or meets(o[3], query)]
     far = lambda o: (knn_twin.distance("euclidean", o[2], query["v"]), o[0], o[1])  # noqa: E731
     return [o[1] for o in sorted(seen, key=far)[: query["k"]]]
 

@@ -217,7 +217,8 @@ def test_a_home_that_was_passed_by_is_noticed() -> None:
 
 def some_merger() -> Merger:
     queries = Queries.of([[0.0, 1.0], [2.0, 2.0]], k=[1, 2], window=80)
-    return Merger.of(queries, 101, np.array([90, 99]), np.array([[0.5, 1.0], [1.0, 2.0]]))
+    points, none = np.array([[0.5, 1.0], [1.0, 2.0]]), np.empty((2, 0), np.int64)
+    return Merger.of(queries, 101, np.array([90, 99]), points, none)
 
 
 def test_mergers_pass_through_bytes() -> None:
@@ -274,9 +275,9 @@ def test_a_control_directory_has_one_owner(tmp_path: Path) -> None:
 
 def test_scores_too_large_for_a_limit_let_everything_through() -> None:
     queries = Queries.of([[0.0]], k=1, window=80)
-    merger = Merger.of(queries, 101, np.array([100]), np.array([[1.5e308]]))
-    t = np.array([105])
-    assert merger.clear_until(queries, t, t, np.array([[1.0]]))[0] < 101
+    t, none = np.array([105]), np.empty((1, 0), np.int64)
+    merger = Merger.of(queries, 101, np.array([100]), np.array([[1.5e308]]), none)
+    assert merger.clear_until(queries, t, t, np.array([[1.0]]), none)[0] < 101
 
 
 def test_a_restart_with_another_number_of_workers_is_refused() -> None:

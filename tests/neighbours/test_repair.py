@@ -253,7 +253,8 @@ def test_the_window_may_be_kept_elsewhere() -> None:
         lists.detach()
         lists = ListWithRepair.from_bytes(lists.to_bytes())
         held = slice(max(0, at - 70), at)  # more than the window does no harm
-        lists.attach(t[held], t[held], points[held])
+        none = np.empty((len(t[held]), 0), np.int64)
+        lists.attach(t[held], t[held], points[held], none)
         part = slice(at, at + 20)
         got += lists.advance(t[part], t[part], points[part], at + 19).rows()
     got += lists.advance([], [], [], 10**6).rows()

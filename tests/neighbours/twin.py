@@ -1,7 +1,8 @@
 """The brute-force twin of k-NN queries over sliding windows: every instant, everything anew.
 
 An *object* is (t, seq, point), a *query* a mapping with ``point``, ``k``, ``window`` and perhaps
-``since`` and ``until``. A *report* is (query, seq, entered_t, distance, rank).
+``since``, ``until`` and ``among``, the numbers of the objects that may be its neighbours. A
+*report* is (query, seq, entered_t, distance, rank).
 """
 
 from __future__ import annotations
@@ -86,6 +87,8 @@ def reports(
         window, since = query["window"], query.get("since", -math.inf)
         until = query.get("until", math.inf)
         valid = [o for o in objects if since < o[0] <= until]
+        if "among" in query:
+            valid = [o for o in valid if o[1] in query["among"]]
         clocks = {o[1]: o[1] if counted else o[0] for o in valid}
         times = {o[1]: o[0] for o in objects}  # counted: an instant is an arrival's number
         instants = set(clocks.values()) | {clock + window for clock in clocks.values()}

@@ -15,6 +15,7 @@ import numpy as np
 
 from anabranch.flow.process import njit
 from anabranch.neighbours.interest.horizons import Merger
+from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.lists import remember_emitted
 from anabranch.neighbours.lists.refill import repair_list
@@ -53,7 +54,12 @@ class BelatedLists(ListWithRepair):
         self._began = FOREVER
 
     def insert(
-        self, before: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray
+        self,
+        before: np.ndarray,
+        t: np.ndarray,
+        seq: np.ndarray,
+        points: np.ndarray,
+        marks: np.ndarray | None = None,
     ) -> None:
         """Take in objects that were in no top-k up to `reached`.
 
@@ -65,10 +71,14 @@ class BelatedLists(ListWithRepair):
             Their times, at or before `reached`, and points.
         seq
             Their arrival numbers from now on; those of the others move up.
+        marks
+            As in `advance`.
         """
         if not len(t):
             return
-        places = self._objects.insert(before, t, seq, points)
+        if marks is None:
+            marks = np.empty((len(t), 0), np.int64)
+        places = self._objects.insert(before, t, seq, points, marks)
         self.newest += len(t)
         firsts = self._objects.base + places
         for name in ("_oldest", "_log_number"):
@@ -95,7 +105,13 @@ class BelatedLists(ListWithRepair):
         held = self._objects
         self._began = min([self._began, *held.times[:1].tolist()])
         return Merger.of(
-            self.queries, self.reached, held.times, held.points, self._usual, self._began
+            self.queries,
+            self.reached,
+            held.times,
+            held.points,
+            held.marks,
+            self._usual,
+            self._began,
         )
 
 
@@ -112,6 +128,8 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
         tied = False
         for at in places:
             if clock[at] <= asked.since[q] or clock[at] + span <= reached:
+                continue
+            if not admits(asked.bounds, q, held.marks, at):
                 continue
             s = score(asked.measure, asked.centres[q], points[at], lanes)
             if s > tau[q]:

@@ -32,6 +32,8 @@ from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lengths import check_width
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.zones import zones
+from anabranch.neighbours.marking import Marking
+from anabranch.neighbours.where import Condition
 from anabranch.plans.plan import RIGHT
 
 __all__ = ["HomeKernel", "HomeNotes", "Owners"]
@@ -42,12 +44,13 @@ _BYTES_AT_ONCE = 64 << 20
 
 @dataclass(frozen=True, eq=False)
 class Owners:
-    """The queries of each owner, near ones together."""
+    """The queries of each owner, near ones together, and how objects are marked for them."""
 
     queries: tuple[Queries, ...]
+    marking: Marking
 
     @classmethod
-    def of(cls, table: Block, workers: int, metric: str) -> Owners:
+    def of(cls, table: Block, workers: int, metric: str, where: Sequence[Condition] = ()) -> Owners:
         """The owners of a table of queries with windows of time.
 
         Examples
@@ -58,11 +61,10 @@ class Owners:
         [[0.0, 1.0], [9.0]]
         """
         points, k, window = (table.columns[name] for name in ("v", "k", "window"))
-        owner = zones(points, workers)
+        owner, marking = zones(points, workers), Marking(where)
+        queries = marking.bound(Queries.of(points, k, window, table.t, metric=metric), table)
         rows = [np.flatnonzero(owner == worker) for worker in range(workers)]
-        return cls(
-            tuple(Queries.of(points[r], k[r], window[r], table.t[r], metric=metric) for r in rows)
-        )
+        return cls(tuple(map(queries.take, rows)), marking)
 
     def __len__(self) -> int:
         return len(self.queries)
@@ -210,6 +212,7 @@ class HomeKernel:
         load = self.load
         at, look = objects.columns["at"], objects.columns["look"].copy()
         points = np.array(objects.columns["v"], np.float64)
+        marks = self.owners.marking.of(objects)
         copies = {}
         for owner, queries in enumerate(self.owners.queries):
             rows = np.flatnonzero(look[:, owner] <= watermark)
@@ -219,7 +222,7 @@ class HomeKernel:
             first = seen == t
             clear = np.full(len(rows), -FOREVER)
             if owner in mergers:
-                clear = mergers[owner].clear_until(queries, t, seen, points[rows])
+                clear = mergers[owner].clear_until(queries, t, seen, points[rows], marks[rows])
             send, gone = clear <= watermark, clear >= FOREVER
             look[rows, owner] = np.where(send | gone, FOREVER, clear)
             load.looks += len(rows)

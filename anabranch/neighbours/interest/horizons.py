@@ -21,6 +21,7 @@ import numpy as np
 
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.admission import admits, allowed
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.candidates import look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
@@ -88,14 +89,15 @@ class Merger:
     A query at 0 with k = 1 holds an object at distance 2 that stays until 180:
 
     >>> queries = Queries.of([[0.0]], k=1, window=80)
-    >>> merger = Merger.of(queries, 101, np.array([100]), np.array([[2.0]]))
+    >>> none = np.empty((2, 0), np.int64)
+    >>> merger = Merger.of(queries, 101, np.array([100]), np.array([[2.0]]), none[:1])
     >>> merger.scores.tolist()[0][-2:]
     [2.0, inf]
     >>> merger.wanted.tolist()
     [10.0]
     >>> merger.wanted[:] = 0.0
     >>> t, points = np.array([105, 105]), np.array([[2.0], [2.5]])
-    >>> [end > 105 for end in merger.clear_until(queries, t, t, points).tolist()]
+    >>> [end > 105 for end in merger.clear_until(queries, t, t, points, none).tolist()]
     [False, True]
     """
 
@@ -113,6 +115,7 @@ class Merger:
         reached: int,
         t: np.ndarray,
         points: np.ndarray,
+        marks: np.ndarray,
         usual: np.ndarray | None = None,
         first: int = -FOREVER,
     ) -> Merger:
@@ -132,6 +135,8 @@ class Merger:
             np.ascontiguousarray(t),
             np.ascontiguousarray(points),
             np.concatenate([[reached], ends]),
+            queries.bounds,
+            marks,
         )
         if usual is None:
             usual = np.zeros(len(queries))
@@ -143,7 +148,12 @@ class Merger:
         return cls(reached, ends, scores[:, 1:], wanted)
 
     def clear_until(
-        self, queries: Queries, t: np.ndarray, look: np.ndarray, points: np.ndarray
+        self,
+        queries: Queries,
+        t: np.ndarray,
+        look: np.ndarray,
+        points: np.ndarray,
+        marks: np.ndarray,
     ) -> np.ndarray:
         """Up to which instant each object is surely in no top-k; `FOREVER` if it never will be.
 
@@ -153,16 +163,20 @@ class Merger:
         ----------
         queries
             The owner's, in the order of the merger.
-        t, points
-            Times and points of objects.
+        t, points, marks
+            Times, points and marks of objects.
         look
             Up to which instant each object is known not to matter; its own time if it is new.
         """
         if self._balls is None:
             self._balls = _Balls(queries, self.scores, self.wanted)
-        balls = self._balls
-        out: np.ndarray = _clear_all(t, look, balls.since, balls.window, balls.known, self.ends)
-        q, i, s = balls.candidates(queries, points)
+        balls, parts = self._balls, queries.parts_of(marks)
+        kinds = (balls.starts, balls.since, balls.window, balls.known)
+        out: np.ndarray = _clear_all(t, look, parts, *kinds, self.ends)
+        q, i, s = balls.candidates(queries, points, parts)
+        if len(queries.inverted):
+            rows = allowed(queries.bounds, q, marks, i)
+            q, i, s = q[rows], i[rows], s[rows]
         _clear_candidates(
             t,
             look,
@@ -200,18 +214,21 @@ def _power(queries: Queries) -> float:
 class _Balls:
     """An index over queries that finds those that may bound an object's horizon.
 
-    Queries with the same `since` and window make a class. All of a class know at least `known`
-    horizons (have k objects beyond them), so an object outside all balls of that horizon is clear
-    until then; only queries in whose ball it lies have to be asked one by one.
+    Queries with the same part, `since` and window make a class; those of part p are the classes
+    from ``starts[p]`` to ``starts[p + 1]``. All of a class know at least `known` horizons (have k
+    objects beyond them), so an object outside all balls of that horizon is clear until then; only
+    queries in whose ball it lies have to be asked one by one.
     """
 
     def __init__(self, queries: Queries, scores: np.ndarray, wanted: np.ndarray) -> None:
         # Beyond the largest number there is no limit to look below: such scores tell nothing.
         finite = (scores < _LARGEST).sum(axis=1)
+        parts = queries.parts
         kinds, place = np.unique(
-            np.stack([queries.since, queries.window], axis=1), axis=0, return_inverse=True
+            np.stack([parts, queries.since, queries.window], axis=1), axis=0, return_inverse=True
         )
-        self.since, self.window = (np.ascontiguousarray(column) for column in kinds.T)
+        part, self.since, self.window = (np.ascontiguousarray(column) for column in kinds.T)
+        self.starts = np.searchsorted(part, np.arange(parts.max(initial=0) + 2))
         self.known = np.full(len(kinds), scores.shape[1], np.int64)
         np.minimum.at(self.known, place.ravel(), finite)
         deepest = np.minimum(finite, self.known.max(initial=0))
@@ -228,10 +245,11 @@ class _Balls:
             centres, reach = self.centres[self.which], self.reach[self.which, None]
             box = np.concatenate([centres - reach, centres + reach])
             if np.isfinite(box).all():
-                self.grid = Grid.of(measure, self.centres, self.reach, self.which, box)
+                which = self.which
+                self.grid = Grid.of(measure, self.centres, self.reach, which, box, parts)
 
     def candidates(
-        self, queries: Queries, points: np.ndarray
+        self, queries: Queries, points: np.ndarray, parts: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Queries and objects with their scores, of all objects in a query's ball."""
         measure = queries.metric_code
@@ -245,6 +263,7 @@ class _Balls:
                 measure,
                 points,
                 units,
+                parts,
                 queries.points,
                 self.limit,
                 self.grid,
@@ -267,7 +286,9 @@ class _Balls:
 
 
 @njit(boundscheck=False)
-def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma: no cover
+def _kth_beyond(
+    measure, centres, k, since, window, t, points, ends, bounds, marks
+):  # pragma: no cover
     """For each query and horizon, the k-th best score of objects in its window just after it."""
     count = len(ends)
     lanes = np.empty(8)
@@ -284,7 +305,10 @@ def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma:
                 more = np.empty(held + last - first)
                 more[:held] = best
                 for j in range(first, last):
-                    more[held + j - first] = score(measure, centres[q], points[j], lanes)
+                    if admits(bounds, q, marks, j):
+                        more[held] = score(measure, centres[q], points[j], lanes)
+                        held += 1
+                more = more[:held]
                 best = np.partition(more, k[q] - 1)[: k[q]] if len(more) > k[q] else more
                 last = first
             if len(best) == k[q]:
@@ -293,12 +317,13 @@ def _kth_beyond(measure, centres, k, since, window, t, points, ends):  # pragma:
 
 
 @njit(boundscheck=False)
-def _clear_all(t, look, since, window, known, ends):  # pragma: no cover
-    """Until when objects are clear that lie in no ball."""
+def _clear_all(t, look, parts, starts, since, window, known, ends):  # pragma: no cover
+    """Until when objects are clear that lie in no ball; for ever if no query is in their part."""
     out = np.empty(len(t), np.int64)
     for o in range(len(t)):
-        clear = 2**62
-        for c in range(len(known)):
+        clear, part = 2**62, parts[o]
+        here = 0 <= part < len(starts) - 1
+        for c in range(starts[part] if here else 0, starts[part + 1] if here else 0):
             # A class of queries that began later, or whose window the object has left.
             if since[c] >= t[o] or t[o] + window[c] <= look[o]:
                 continue

@@ -21,6 +21,7 @@ from anabranch.neighbours.interest.mergers import Mergers
 from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.notes import NearestNotes
+from anabranch.neighbours.where import Condition
 from anabranch.plans.log import User
 
 __all__ = ["HomeJob", "OwnerJob"]
@@ -65,7 +66,8 @@ class HomeJob:
     def kernel(self, slices: Slices[HomeNotes], task: Task) -> HomeKernel:
         """One home."""
         mergers = _mergers(self.control, _user(self.base, task, self.call))
-        owners = _owners(self.table, self.owners, self.nearest.measure)
+        call = self.nearest
+        owners = _owners(self.table, self.owners, call.measure, call.where)
         by_last_step = self.nearest.delay is None
         return HomeKernel(owners, slices, task.worker, mergers.newest, by_last_step)
 
@@ -96,8 +98,8 @@ def _publish(
 
 # Both live for the life of the process; they remember what they have read.
 @lru_cache(maxsize=4)
-def _owners(queries: bytes, workers: int, metric: str) -> Owners:
-    return Owners.of(Block.decode(queries), workers, metric)
+def _owners(queries: bytes, workers: int, metric: str, where: tuple[Condition, ...]) -> Owners:
+    return Owners.of(Block.decode(queries), workers, metric, where)
 
 
 @lru_cache(maxsize=8)

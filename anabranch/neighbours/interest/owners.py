@@ -95,9 +95,9 @@ class OwnerKernel(NearestKernel):
             self.slices.append(0, block)
             placed, before, numbers = self._objects.insert(block)
             assert isinstance(group.algorithm, BelatedLists)
-            group.algorithm.insert(
-                before, placed.t, numbers, np.asarray(placed.columns["v"], np.float64)
-            )
+            points = np.asarray(placed.columns["v"], np.float64)
+            marks = self._marking.of(placed)
+            group.algorithm.insert(before, placed.t, numbers, points, marks)
 
     def _hold(self, objects: Block) -> None:
         if len(objects):

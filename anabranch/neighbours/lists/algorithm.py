@@ -16,138 +16,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
-from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.errors import StateMismatch
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.queries import FOREVER, METRICS, Queries
 
-__all__ = ["FOREVER", "METRICS", "Algorithm", "Queries", "Reports"]
-
-METRICS = ("euclidean", "manhattan", "cosine")
-"""Distances, in the order of the compiled code. Cosine distance is one less the cosine."""
-
-FOREVER = 2**62
-"""A time that no object reaches: `until` of a query that is not cancelled."""
+__all__ = ["FOREVER", "METRICS", "Algorithm", "Arrivals", "Queries", "Reports"]
 
 _A = TypeVar("_A", bound="Algorithm")
-
-
-@dataclass(frozen=True, eq=False)
-class Queries:
-    """A set of queries; row q of every array belongs to query q.
-
-    Parameters
-    ----------
-    points
-        A matrix of float64, one row for each query.
-    k
-        How many neighbours.
-    window
-        Microseconds, or objects where `counted`.
-    since, until
-        Microseconds: objects and instants in ``since < t <= until`` count.
-    counted
-        Windows hold so many objects, not so much time.
-    metric
-        One of `METRICS`.
-
-    Examples
-    --------
-    >>> queries = Queries.of([[0.0, 0.0], [1.0, 1.0]], k=3, window=1_000_000)
-    >>> len(queries), queries.k.tolist(), queries.until.tolist() == [FOREVER, FOREVER]
-    (2, [3, 3], True)
-    """
-
-    points: np.ndarray
-    k: np.ndarray
-    window: np.ndarray
-    since: np.ndarray
-    until: np.ndarray
-    counted: bool = False
-    metric: str = "euclidean"
-
-    @classmethod
-    def of(
-        cls,
-        points: Any,
-        k: Any,
-        window: Any,
-        since: Any = -FOREVER,
-        until: Any = FOREVER,
-        counted: bool = False,
-        metric: str = "euclidean",
-    ) -> Queries:
-        """Queries from anything array-like; a single number holds for all of them."""
-        rows = np.array(points, np.float64, order="C")
-        if rows.ndim != 2:
-            raise InvalidCall("nearest", [f"query points must be a matrix, got shape {rows.shape}"])
-
-        def column(values: Any) -> np.ndarray:
-            return np.array(np.broadcast_to(np.asarray(values, np.int64), len(rows)))
-
-        return cls(rows, column(k), column(window), column(since), column(until), counted, metric)
-
-    def __post_init__(self) -> None:
-        problems = []
-        if self.metric not in METRICS:
-            problems.append(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
-        if not np.isfinite(self.points).all():
-            problems.append(
-                "query points must be finite numbers; drop or repair those that are not"
-            )
-        else:
-            with np.errstate(over="ignore"):
-                norms = np.einsum("ij,ij->i", self.points, self.points)
-            if not np.isfinite(norms).all():
-                problems.append("a query's squared norm overflows; drop it, or scale all points")
-            if self.metric == "cosine" and not self.points.any(axis=1).all():
-                problems.append("a query at the origin has no direction; drop it")
-        for name in ("k", "window"):
-            values = getattr(self, name)
-            if (values < 1).any():
-                problems.append(f"{name} must be at least 1, got {int(values.min())}")
-        if problems:
-            raise InvalidCall("nearest", problems)
-
-    def __len__(self) -> int:
-        return len(self.points)
-
-    @property
-    def metric_code(self) -> int:
-        """The metric's place in `METRICS`, as compiled code takes it."""
-        return METRICS.index(self.metric)
-
-    def take(self, rows: np.ndarray) -> Queries:
-        """Some of the queries, by place or mask."""
-        names = ("points", "k", "window", "since", "until")
-        return replace(self, **{name: getattr(self, name)[rows] for name in names})
-
-    def followed_by(self, others: Queries) -> Queries:
-        """These queries and then others of the same kind."""
-        if (self.counted, self.metric, self.points.shape[1]) != (
-            others.counted,
-            others.metric,
-            others.points.shape[1],
-        ):
-            raise InvalidCall(
-                "nearest",
-                [
-                    f"queries of one set must agree: had {self._kind()}, got {others._kind()}; "
-                    "run different kinds as separate sets"
-                ],
-            )
-        names = ("points", "k", "window", "since", "until")
-        joined: dict[str, Any] = {
-            n: np.concatenate([getattr(self, n), getattr(others, n)]) for n in names
-        }
-        return replace(self, **joined)
-
-    def _kind(self) -> str:
-        unit = "objects" if self.counted else "time"
-        return f"{self.metric} in {self.points.shape[1]} dimensions, windows of {unit}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,6 +60,16 @@ class Reports:
         return list(zip(*columns, strict=True))
 
 
+class Arrivals(NamedTuple):
+    """Objects as they come; `clock` is what windows are measured on."""
+
+    clock: np.ndarray
+    t: np.ndarray
+    seq: np.ndarray
+    points: np.ndarray
+    marks: np.ndarray
+
+
 class Algorithm(ABC):
     """One way of answering a set of queries.
 
@@ -203,7 +93,14 @@ class Algorithm(ABC):
         self.newest = -FOREVER
         """Number of the newest object."""
 
-    def advance(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int) -> Reports:
+    def advance(
+        self,
+        t: np.ndarray,
+        seq: np.ndarray,
+        points: np.ndarray,
+        upto: int,
+        marks: np.ndarray | None = None,
+    ) -> Reports:
         """Take in arrivals and deal with every instant up to `upto`.
 
         Parameters
@@ -217,14 +114,21 @@ class Algorithm(ABC):
         upto
             The time that is reached: the caller promises that nothing later will arrive at or
             before it.
+        marks
+            One row for each, int64, a column for each test of the queries; None if they have none.
         """
         # Writable even if nothing writes: compiled code is compiled anew for read-only arrays.
         t, seq = (np.require(column, np.int64, ["C", "W"]) for column in (t, seq))
         points = np.require(points, np.float64, ["C", "W"]).reshape(
             len(t), self.queries.points.shape[1]
         )
+        tests = len(self.queries.inverted)
+        if marks is None:
+            marks = np.empty((len(t), 0), np.int64)
+        marks = np.require(marks, np.int64, ["C", "W"]).reshape(len(t), tests)
         self._check(t, seq, points, upto)
-        reports = self._run(seq if self.queries.counted else t, t, seq, points, upto)
+        clock = seq if self.queries.counted else t
+        reports = self._run(Arrivals(clock, t, seq, points, marks), upto)
         self.reached = upto
         if len(seq):
             self.newest = int(seq[-1])
@@ -251,10 +155,8 @@ class Algorithm(ABC):
         self._kept(places)
 
     @abstractmethod
-    def _run(
-        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
-    ) -> Reports:
-        """`advance`, after all checks; `clock` is what windows are measured on."""
+    def _run(self, fresh: Arrivals, upto: int) -> Reports:
+        """`advance`, after all checks."""
 
     @abstractmethod
     def _added(self, count: int) -> None:
@@ -322,7 +224,8 @@ class Algorithm(ABC):
 
     def _take_up(self, state: dict[str, Any]) -> None:
         names = [field.name for field in fields(Queries)]
-        self.queries = Queries(**{name: state.pop(name) for name in names})
+        # State of before there were tests has no bounds.
+        self.queries = Queries(**{name: state.pop(name) for name in names if name in state})
         vars(self).update(state)
 
 

@@ -44,9 +44,9 @@ def beyond(measure, centre, points, at, limit):  # pragma: no cover
 
 
 @njit(boundscheck=False)
-def look_up(measure, points, units, centres, tau, grid, room):  # pragma: no cover
+def look_up(measure, points, units, parts, centres, tau, grid, room):  # pragma: no cover
     """Candidates (query, object, score) of a grid: what each object finds in its cell."""
-    cells = _cells(units, grid)
+    cells = _cells(units, parts, grid)
     if measure != 2 and points.shape[1] <= _FEW:
         return _meet_few(measure, points, centres, tau, cells, grid, room)
     starts, listed = grid.starts, grid.queries
@@ -71,12 +71,20 @@ def look_up(measure, points, units, centres, tau, grid, room):  # pragma: no cov
 
 
 @njit(boundscheck=False)
-def _cells(units, grid):  # pragma: no cover
-    """The cell of each object; what lies outside belongs to the border."""
+def _cells(units, parts, grid):  # pragma: no cover
+    """The cell of each object; what lies outside belongs to the border.
+
+    Objects of a part that no query is in go to the last cell, which is empty.
+    """
     low, scale, per_axis = grid.low, grid.scale, grid.per_axis
+    nowhere = len(grid.starts) - 2
+    each = per_axis ** units.shape[1]
     cells = np.empty(len(units), np.int64)
     for i in range(len(units)):
-        cell = 0
+        if parts[i] < 0 or parts[i] * each >= nowhere:
+            cells[i] = nowhere
+            continue
+        cell = parts[i]
         for a in range(units.shape[1]):
             at = min(max((units[i, a] - low[a]) * scale[a], 0.0), per_axis - 1.0)
             cell = cell * per_axis + np.int64(at)

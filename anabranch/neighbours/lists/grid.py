@@ -1,5 +1,7 @@
 """A grid over the space in which each cell lists the queries whose ball reaches it.
 
+Where queries are in parts, each part has a grid of its own, one after the other.
+
 An object looks into one cell and meets only queries that may want it. Cells at the border reach to
 infinity, so objects outside the grid's box are found as well. Balls are registered larger than
 needed, so that a query whose radius grows a little stays findable; one that outgrows its ball has
@@ -42,7 +44,8 @@ def cells_per_axis(dim: int) -> int:
 
 
 class Grid(NamedTuple):
-    """Queries by cell: those of cell c are ``queries[starts[c] : starts[c + 1]]``.
+    """Queries by cell: those of cell c are ``queries[starts[c] : starts[c + 1]]``; the last cell
+    is empty.
 
     Axis a is divided into `per_axis` cells of ``1 / scale[a]``, from ``low[a]`` on. `limit` is the
     radius up to which a query is sure to be found; 0 for one that is not here.
@@ -63,8 +66,14 @@ class Grid(NamedTuple):
         radii: np.ndarray,
         which: np.ndarray,
         sample: np.ndarray,
+        parts: np.ndarray,
     ) -> Grid:
-        """The grid of the queries `which`, over the box of `sample`, which are typical objects."""
+        """The grid of the queries `which`, over the box of `sample`, which are typical objects.
+
+        `parts` are those of all queries; one below 0 is nowhere.
+        """
+        which = which[parts[which] >= 0]
+        count = int(parts[which].max(initial=0)) + 1
         dim = centres.shape[1]
         low, high = sample.min(axis=0), sample.max(axis=0)
         extent = np.where(high - low > _NARROW, high - low, 1.0)
@@ -73,7 +82,7 @@ class Grid(NamedTuple):
         # An object may be put into a cell beside its own by rounding; balls are that much larger.
         slack = 1e-9 * float(np.abs(low).max() + np.abs(high).max() + extent.max())
         reach = limit[which] + slack
-        per_axis = cells_per_axis(dim)
+        per_axis = max(1, int(cells_per_axis(dim) / count ** (1 / dim)))
         while True:
             scale = per_axis / extent
             boxes = np.minimum(2 * reach[:, None] * scale[None, :] + 2, per_axis).prod(axis=1)
@@ -82,12 +91,14 @@ class Grid(NamedTuple):
             per_axis = max(2, int(per_axis * 0.8))
         none = np.empty(0, np.int64), np.empty(0, np.int32)
         empty = cls(low, scale, per_axis, *none, limit)
-        starts, queries = _register(measure == 1, centres, which, reach, empty, per_axis**dim)
+        starts, queries = _register(
+            measure == 1, centres, which, reach, parts, empty, count * per_axis**dim + 1
+        )
         return empty._replace(starts=starts, queries=queries)
 
 
 @njit(boundscheck=False)
-def _register(city, centres, which, reach, grid, cells):  # pragma: no cover
+def _register(city, centres, which, reach, parts, grid, cells):  # pragma: no cover
     """For each cell, the queries whose ball meets it; counted first, then filled in."""
     low, scale, per_axis = grid.low, grid.scale, grid.per_axis
     dim = centres.shape[1]
@@ -143,7 +154,7 @@ def _register(city, centres, which, reach, grid, cells):  # pragma: no cover
                     apart[axis + 1] = far
                     axis += 1
                     continue
-                c = 0
+                c = parts[q]
                 for a in range(dim):
                     c = c * per_axis + cell[a]
                 if turn == 0:

@@ -16,6 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.candidates import beyond
 from anabranch.neighbours.lists.refill import insert, repair_list
 from anabranch.neighbours.lists.scoring import score
@@ -48,11 +49,11 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
     `changes` is scratch for stretches, or None where all lists are short. Returns the reports
     (query, number, instant and rank; scores), the log's parts, and how many repairs there were.
     """
-    measure, centres, ks, spans, sinces, untils, counted = asked
+    measure, centres, ks, spans, sinces, untils, counted, bounds = asked
     start, size, spare, tau, oldest, _, changed, scores, codes = lists
-    clock, times, points, base, fresh = held
+    clock, times, points, base, fresh, marks = held
     starts, c_place, c_score, direct = near
-    source = Source(c_place, c_score, clock, points, base, fresh)
+    source = Source(c_place, c_score, clock, points, base, fresh, marks, bounds)
     n = len(clock)
     x_number, x_score, lanes = _scratch(ks, spare, n - fresh)
     out, reports, repairs = Reported(np.empty((1024, 4), np.int64), np.empty(1024)), 0, 0
@@ -204,18 +205,10 @@ def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma:
 @njit(boundscheck=False)
 def _next(by_hand, one, ci, di, limit, measure, centre, source, lanes):  # pragma: no cover
     """The next arrival below the limit: from the candidates or, by hand, from all new objects."""
-    c_place, c_score, clock, points, _, fresh = source
     if by_hand:
-        n = len(clock)
-        while di < n:
-            if clock[di] > one.end:
-                return ci, n, -1, 0.0
-            if not beyond(measure, centre, points, di, limit):
-                s = score(measure, centre, points[di], lanes)
-                if s < limit:
-                    return ci, di + 1, di, s
-            di += 1
-        return ci, di, -1, 0.0
+        di, pos, s = _next_of_all(one, di, limit, measure, centre, source, lanes)
+        return ci, di, pos, s
+    c_place, c_score, clock, fresh = source.place, source.score, source.clock, source.fresh
     while ci < one.c_end:
         if c_score[ci] < limit:
             pos = fresh + c_place[ci]
@@ -224,6 +217,23 @@ def _next(by_hand, one, ci, di, limit, measure, centre, source, lanes):  # pragm
             return ci + 1, di, pos, c_score[ci]
         ci += 1
     return ci, di, -1, 0.0
+
+
+@njit(boundscheck=False)
+def _next_of_all(one, di, limit, measure, centre, source, lanes):  # pragma: no cover
+    """The next new object that may enter and lies below the limit."""
+    _, _, clock, points, _, _, marks, bounds = source
+    n = len(clock)
+    while di < n:
+        if clock[di] > one.end:
+            return n, -1, 0.0
+        near = not beyond(measure, centre, points, di, limit)
+        if near and admits(bounds, one.q, marks, di):
+            s = score(measure, centre, points[di], lanes)
+            if s < limit:
+                return di + 1, di, s
+        di += 1
+    return di, -1, 0.0
 
 
 @njit(boundscheck=False)

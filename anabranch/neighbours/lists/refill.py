@@ -8,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.scoring import FAINT, score
 from anabranch.neighbours.lists.stretches import first_above
 
@@ -64,6 +65,7 @@ def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma
     most += lists.spare[q]
     emitted = _emitted(q, size, lists, log)
     measure, centre, points, base = asked.measure, asked.centres[q], held.points, held.base
+    bounds, marks = asked.bounds, held.marks
     size = 0
     squares = np.zeros(_BLOCK)
     farthest = np.inf
@@ -77,7 +79,7 @@ def repair_list(q, size, first, last, asked, lists, held, log, lanes):  # pragma
         if near == 0:
             continue
         for pos in range(block, stop):
-            if squares[pos - block] > farthest:
+            if squares[pos - block] > farthest or not admits(bounds, q, marks, pos):
                 continue
             s = score(measure, centre, points[pos], lanes)
             if size < most:

@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.admission import allowed
+from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
 from anabranch.neighbours.lists.lists import run, still_remembered
@@ -27,6 +28,8 @@ __all__ = ["ListWithRepair"]
 _CHUNK = 16384  # lists and their part of the window stay in the processor's cache
 _FIRST_CHUNK = 512  # while windows fill, thresholds fall quickly
 _RARE = 0.01
+# Beyond, a look at each query of an object's part is cheaper than a scan of all.
+_MANY_PARTS = 16
 _ARRAYS = ("_spare", "_start", "_size", "_tau", "_oldest", "_head")
 
 
@@ -71,7 +74,7 @@ class ListWithRepair(Algorithm):
         self._codes = self._log_number = self._log_next = none
         self._log_used = self._log_kept = 0
         self.changed = np.empty(0, bool)
-        self._objects = Objects(queries.points.shape[1])
+        self._objects = Objects(queries.points.shape[1], len(queries.inverted))
         self._grid: Grid | None = None
         self._radii_at_build = np.empty(0)
         self._centres = np.empty((0, queries.points.shape[1]))
@@ -104,17 +107,17 @@ class ListWithRepair(Algorithm):
     def detach(self) -> Objects:
         """Leave the window out, which the caller keeps; `reattach` what this gives."""
         held = self._objects
-        self._objects = Objects(held.points.shape[1], held.ends)
+        self._objects = Objects(held.points.shape[1], held.marks.shape[1], held.ends)
         return held
 
     def reattach(self, detached: Objects) -> None:
         """Undo `detach`."""
         self._objects = detached
 
-    def attach(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray) -> None:
+    def attach(self, t: np.ndarray, seq: np.ndarray, points: np.ndarray, marks: np.ndarray) -> None:
         """Give back at least the window that was detached: the newest objects up to `reached`."""
-        self._objects = Objects(points.shape[1], self._objects.ends - len(t))
-        self._objects.append(t, seq, points)
+        self._objects = Objects(points.shape[1], marks.shape[1], self._objects.ends - len(t))
+        self._objects.append(t, seq, points, marks)
 
     # What `Algorithm` asks for
 
@@ -151,9 +154,8 @@ class ListWithRepair(Algorithm):
         self._forget()
         self._reindex()
 
-    def _run(
-        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
-    ) -> Reports:
+    def _run(self, fresh: Arrivals, upto: int) -> Reports:
+        clock, t = fresh.clock, fresh.t
         self.changed[:] = False
         found = []
         at = 0
@@ -166,7 +168,7 @@ class ListWithRepair(Algorithm):
                 end = int(np.searchsorted(clock, clock[end - 1], "right"))
             stop = upto if end == len(t) else int(t[end - 1])
             part = slice(at, end)
-            self._objects.append(t[part], seq[part], points[part])
+            self._objects.append(t[part], fresh.seq[part], fresh.points[part], fresh.marks[part])
             found.append(self._chunk(end - at, stop))
             self._expire(stop)
             at = end
@@ -185,7 +187,7 @@ class ListWithRepair(Algorithm):
         direct = self._tau == np.inf
         q, i, s = np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0)
         if fresh:
-            q, i, s = self._candidates(held.points[held.fresh :], direct)
+            q, i, s = self._candidates(held.points[held.fresh :], held.marks[held.fresh :], direct)
             self.chunks += 1
         starts, place, score = group(len(queries), q, i, s)
         near = Near(starts, place, score, direct)
@@ -208,7 +210,7 @@ class ListWithRepair(Algorithm):
         of = self.queries
         if self._known is None or self._known[0] is not of:
             spans = (of.window, of.since, of.until)
-            asked = Asked(of.metric_code, of.points, of.k, *spans, of.counted)
+            asked = Asked(of.metric_code, of.points, of.k, *spans, of.counted, of.bounds)
             longest = int((of.k + 2 * self._spare).max(initial=0))
             self._known = (of, asked, longest, int(of.window.max(initial=0)))
         return self._known[1:]
@@ -220,7 +222,7 @@ class ListWithRepair(Algorithm):
     def _held(self, fresh: int) -> Held:
         of = self._objects
         clock = of.seq if self.queries.counted else of.times
-        return Held(clock, of.times, of.points, of.base, len(of) - fresh)
+        return Held(clock, of.times, of.points, of.base, len(of) - fresh, of.marks)
 
     def _log(self) -> Log:
         return Log(self._log_number, self._log_next, self._log_used)
@@ -231,18 +233,31 @@ class ListWithRepair(Algorithm):
     # The index
 
     def _candidates(
-        self, points: np.ndarray, direct: np.ndarray
+        self, points: np.ndarray, marks: np.ndarray, direct: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pairs closer than the threshold; sets `direct` for queries that no index covers."""
+        """Pairs that may meet, closer than the threshold; sets `direct` for queries that no index
+        covers.
+        """
+        q, i, s = self._near(points, self.queries.parts_of(marks), direct)
+        if len(self.queries.inverted):
+            rows = allowed(self.queries.bounds, q, marks, i)
+            q, i, s = q[rows], i[rows], s[rows]
+        return q, i, s
+
+    def _near(
+        self, points: np.ndarray, parts: np.ndarray, direct: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Pairs closer than the threshold, and perhaps of one part."""
         queries, measure = self.queries, self.queries.metric_code
         units = directions(measure, points)
         reach = radii(measure, self._tau)
         room = max(1024, 2 * len(points))
         dim = points.shape[1]
-        if self._index == "grid" or (self._index == "auto" and dim <= GRID_DIMENSIONS):
+        few = dim <= GRID_DIMENSIONS or queries.parts.max(initial=0) >= _MANY_PARTS
+        if self._index == "grid" or (self._index == "auto" and few):
             grid = self._grid_for(units, reach)
             tau = covered(self._tau, reach, grid.limit, direct)
-            q, i, s = look_up(measure, points, units, queries.points, tau, grid, room)
+            q, i, s = look_up(measure, points, units, parts, queries.points, tau, grid, room)
             return q, i, s
         which = np.flatnonzero(~direct & (self._tau > 0))
         largest = max(float(np.abs(units).max()), float(np.abs(self._centres).max(initial=0)))
@@ -264,7 +279,12 @@ class ListWithRepair(Algorithm):
                 return grid
         which = np.flatnonzero((reach < np.inf) & (self._tau > 0))
         self._grid = Grid.of(
-            self.queries.metric_code, self._centres, reach, which.astype(np.int64), units
+            self.queries.metric_code,
+            self._centres,
+            reach,
+            which.astype(np.int64),
+            units,
+            self.queries.parts,
         )
         self._radii_at_build = np.where(reach < np.inf, reach, 0.0)
         return self._grid
@@ -302,12 +322,13 @@ class ListWithRepair(Algorithm):
             del state[name]
         held = self._objects
         window = {"times": held.times, "seq": held.seq, "points_held": held.points}
-        return state | window | {"base": held.base}
+        return state | window | {"marks_held": held.marks, "base": held.base}
 
     def _take_up(self, state: dict[str, Any]) -> None:
-        window = state.pop("times"), state.pop("seq"), state.pop("points_held")
-        self._objects = Objects(window[2].shape[1], state.pop("base"))
-        self._objects.append(*window)
+        times, seq, points = (state.pop(name) for name in ("times", "seq", "points_held"))
+        marks = state.pop("marks_held", np.empty((len(times), 0), np.int64))
+        self._objects = Objects(points.shape[1], marks.shape[1], state.pop("base"))
+        self._objects.append(times, seq, points, marks)
         super()._take_up(state)
         self._radii_at_build = np.empty(0)
         self._known = None

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.neighbours.lists.admission import Bounds
+
 __all__ = ["NEVER", "Asked", "Held", "Lists", "Log", "Near", "One", "Source"]
 
 NEVER = int(np.iinfo(np.int64).max) // 4
@@ -26,6 +28,7 @@ class Asked(NamedTuple):
     since: np.ndarray
     until: np.ndarray
     counted: bool
+    bounds: Bounds
 
 
 class Lists(NamedTuple):
@@ -59,6 +62,7 @@ class Held(NamedTuple):
     points: np.ndarray
     base: int
     fresh: int
+    marks: np.ndarray
 
 
 class Near(NamedTuple):
@@ -103,3 +107,5 @@ class Source(NamedTuple):
     points: np.ndarray
     base: int
     fresh: int
+    marks: np.ndarray
+    bounds: Bounds

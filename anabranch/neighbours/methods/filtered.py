@@ -15,7 +15,8 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.algorithm import FOREVER, Queries, Reports
+from anabranch.neighbours.lists.admission import bar
+from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, fill, root
 from anabranch.neighbours.methods.ranked import (
@@ -72,6 +73,7 @@ class Filtered(Skybands):
         self.recent_t = np.empty(0, np.int64)
         self.recent_seq = np.empty(0, np.int64)
         self.recent_points = np.empty((0, queries.points.shape[1]))
+        self.recent_marks = np.empty((0, len(queries.inverted)), np.int64)
 
     def _added(self, count: int) -> None:
         super()._added(count)
@@ -88,30 +90,35 @@ class Filtered(Skybands):
         self.filter_scores, self.filter_ints = self.filter_scores[rows], self.filter_ints[rows]
         self.buffer, self.sizes = self.buffer[places], self.sizes[places]
 
-    def _run(
-        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
-    ) -> Reports:
-        of = self.queries
+    def _run(self, fresh: Arrivals, upto: int) -> Reports:
+        of, seq = self.queries, fresh.seq
         reached = self.newest if of.counted else self.reached
         last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
         before = len(self.recent_t)
-        t = np.concatenate([self.recent_t, t])
+        t = np.concatenate([self.recent_t, fresh.t])
         seq = np.concatenate([self.recent_seq, seq])
-        points = np.concatenate([self.recent_points, points])
+        points = np.concatenate([self.recent_points, fresh.points])
+        marks = np.concatenate([self.recent_marks, fresh.marks])
         clock = seq if of.counted else t
         found = _filtered(
             *(of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted),
+            of.bounds,
             *(self.offsets, self.tops, self.limit, self.scores, self.ints, self.gamma),
             *(self.filter_offsets, self.sizes, self.filter_scores, self.filter_ints, self.buffer),
-            *(clock, t, seq, points, before, reached, last, upto),
+            *(clock, t, seq, points, marks, before, reached, last, upto),
         )
         self.offsets, self.scores, self.ints = found[:3]
         self.filter_offsets, self.filter_scores, self.filter_ints = found[3:6]
         longest = int(self.buffer.max()) if len(self.buffer) else 0
         old = int(np.searchsorted(clock, last - longest, side="right"))
         self.recent_t, self.recent_seq = t[old:].copy(), seq[old:].copy()
-        self.recent_points = points[old:].copy()
+        self.recent_points, self.recent_marks = points[old:].copy(), marks[old:].copy()
         return reported(*found[6:])
+
+    def _take_up(self, state: dict[str, Any]) -> None:
+        # State of before there were marks has none.
+        none = np.empty((len(state["recent_t"]), 0), np.int64)
+        super()._take_up({"recent_marks": none} | state)
 
 
 def _buffers(queries: Queries, buffer: Any) -> np.ndarray:
@@ -136,10 +143,10 @@ def _buffers(queries: Queries, buffer: Any) -> np.ndarray:
 
 @njit(nogil=True)
 def _filtered(
-    metric, centres, ks, windows, since, until, counted,
+    metric, centres, ks, windows, since, until, counted, bounds,
     offsets, tops, limits, scores, ints, gamma,
     filter_offsets, sizes, filter_scores, filter_ints, buffers,
-    clock, t, seq, points, before, reached, last, upto,
+    clock, t, seq, points, marks, before, reached, last, upto,
 ):  # pragma: no cover  # fmt: skip
     m, total = len(ks), len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
@@ -160,6 +167,8 @@ def _filtered(
         leave = max(leaving, np.searchsorted(clock, last - buffer, side="right"))
         fill(metric, centres[q], points, columns, leaving, leave, filled, lanes)
         fill(metric, centres[q], points, columns, max(i, leave), total, filled, lanes)
+        bar(bounds, q, marks, leaving, leave, filled)
+        bar(bounds, q, marks, max(i, leave), total, filled)
         extra = had + total - i + leave - leaving
         out, far = whole_reports(out, far, count, extra)
         cand, cand_ints = whole_rows(cand, cand_ints, 0, extra + 2)
@@ -219,7 +228,7 @@ def _one(
             off, o = root(metric, filled[leaving]), seq[leaving]
             # With k better ones in the filter, none of them older, it can never be nearest.
             barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
-            if not barred and not holds(top_ints, cand_ints, n, o):
+            if off < np.inf and not barred and not holds(top_ints, cand_ints, n, o):
                 changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
             leaving += 1
         if eldest + buffer <= e:
@@ -227,9 +236,9 @@ def _one(
             eldest = oldest(best_ints, f, FOREVER)
         while i < total and clock[i] == e:
             off = root(metric, filled[i])
-            if f < k or off < best[k - 1]:
+            if off < (best[k - 1] if f >= k else np.inf):
                 changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
-            if f < full or off < best[full - 1]:
+            if off < (best[full - 1] if f == full else np.inf):
                 place(best, best_ints, f, off, seq[i], clock[i], 0)
                 f = min(f + 1, full)
                 eldest = oldest(best_ints, f, FOREVER)

@@ -14,7 +14,8 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.algorithm import FOREVER, Queries, Reports
+from anabranch.neighbours.lists.admission import bar
+from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
 from anabranch.neighbours.methods.ranked import (
@@ -69,14 +70,12 @@ class Probabilistic(Kept):
         super()._kept(places)
         self.sizes = self.sizes[places]
 
-    def _run(
-        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
-    ) -> Reports:
-        of = self.queries
+    def _run(self, fresh: Arrivals, upto: int) -> Reports:
+        of, seq = self.queries, fresh.seq
         last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
         state = (self.offsets, self.sizes, self.scores, self.ints)
         query = (of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted)
-        found = _probabilistic(*query, *state, clock, t, seq, points, last, upto)
+        found = _probabilistic(*query, of.bounds, *state, *fresh, last, upto)
         self.offsets, self.scores, self.ints, out, far = found
         return reported(out, far)
 
@@ -86,8 +85,8 @@ class Probabilistic(Kept):
 
 @njit(nogil=True)
 def _probabilistic(
-    metric, centres, ks, windows, since, until, counted,
-    offsets, sizes, scores, ints, clock, t, seq, points, last, upto,
+    metric, centres, ks, windows, since, until, counted, bounds,
+    offsets, sizes, scores, ints, clock, t, seq, points, marks, last, upto,
 ):  # pragma: no cover  # fmt: skip
     m, arriving = len(ks), len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
@@ -103,6 +102,7 @@ def _probabilistic(
         best_ints[:n] = ints[offsets[q] : offsets[q + 1]]
         i = np.searchsorted(t, since[q], side="right")
         fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        bar(bounds, q, marks, i, arriving, filled)
         n, count = _one(
             q, metric, ks[q], windows[q], sizes[q], until[q], counted, best, best_ints, n,
             clock, t, seq, filled, i, last, out, far, count,
@@ -144,7 +144,8 @@ def _one(
             n = take_out(best, best_ints, n, e - window)
         while i < arriving and clock[i] == e:
             off = root(metric, filled[i])
-            if n < full or off < best[full - 1]:  # the younger of equals comes after
+            # The younger of equals comes after.
+            if off < (best[full - 1] if n == full else np.inf):
                 place(best, best_ints, n, off, seq[i], clock[i], 0)
                 n = min(n + 1, full)
                 changed = True

@@ -8,7 +8,8 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.admission import bar
+from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.scoring import CHUNK, fill, root
 from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
 from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload
@@ -82,14 +83,12 @@ class Relaxed(Skybands):
     name: ClassVar[str] = "relaxed"
     exact: ClassVar[bool] = True
 
-    def _run(
-        self, clock: np.ndarray, t: np.ndarray, seq: np.ndarray, points: np.ndarray, upto: int
-    ) -> Reports:
-        of = self.queries
+    def _run(self, fresh: Arrivals, upto: int) -> Reports:
+        of, seq = self.queries, fresh.seq
         last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
         state = (self.offsets, self.tops, self.limit, self.scores, self.ints)
         query = (of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted)
-        found = _relaxed(*query, *state, self.gamma, clock, t, seq, points, last, upto)
+        found = _relaxed(*query, of.bounds, *state, self.gamma, *fresh, last, upto)
         self.offsets, self.scores, self.ints, out, far = found
         return reported(out, far)
 
@@ -119,8 +118,8 @@ def runs(offsets: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 @njit(nogil=True)
 def _relaxed(
-    metric, centres, ks, windows, since, until, counted,
-    offsets, tops, limits, scores, ints, gamma, clock, t, seq, points, last, upto,
+    metric, centres, ks, windows, since, until, counted, bounds,
+    offsets, tops, limits, scores, ints, gamma, clock, t, seq, points, marks, last, upto,
 ):  # pragma: no cover  # fmt: skip
     m, arriving = len(ks), len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
@@ -138,6 +137,7 @@ def _relaxed(
         load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
         i = np.searchsorted(t, since[q], side="right")
         fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        bar(bounds, q, marks, i, arriving, filled)
         count, limits[q] = _one(
             q, metric, ks[q], windows[q], until[q], counted, top, top_ints, cand, cand_ints, n,
             limits[q], gamma, clock, t, seq, filled, i, last, out, far, count,
@@ -174,7 +174,8 @@ def _one(
             expire(top, top_ints, cand, cand_ints, n, k, e - window)
         while i < arriving and clock[i] == e:
             off = root(metric, filled[i])
-            changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+            if off < np.inf:
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
             if n[2] - n[1] > most:
                 prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
                 most = limit(n[2] - n[1], gamma)

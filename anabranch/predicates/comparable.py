@@ -1,0 +1,123 @@
+"""Which types of two columns can be compared, and in which form: keys, and values in a band."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from anabranch.calls import (
+    COLLATED,
+    DECIMAL,
+    EXACT,
+    FLOATING,
+    INTEGRAL,
+    TEXT,
+    TIMES,
+    Check,
+    is_number,
+    microseconds,
+)
+from anabranch.predicates.terms import Term
+from anabranch.predicates.values import Within
+
+__all__ = ["Form", "band_form", "key_form", "within_form"]
+
+_DAY = 86_400_000_000
+_MOST_SCALE = 12  # beyond, 64 bits hold numbers below ten million only
+
+
+class Form(NamedTuple):
+    """How values of a band are compared: ``int``, ``float`` or ``decimal``, of a `scale`.
+
+    `limit` is that of ``within``, in the unit of the values.
+    """
+
+    kind: str
+    scale: int = 0
+    limit: float = 0
+
+
+def key_form(check: Check, term: Term, types: tuple[str, str], got: str) -> str | None:
+    """``code`` or ``text`` for columns that can be equal; None, with a problem, if they cannot.
+
+    `got` says in words what the types are.
+    """
+    a, b = types
+    if (a == b and a in TIMES) or {a, b} <= INTEGRAL:
+        return "code"
+    if a == b and TEXT.fullmatch(a):
+        return "text"
+    if a in FLOATING or b in FLOATING:
+        check.say(
+            f"{term!r}: equality of floating-point numbers ({got}) is not dependable; use "
+            "ab.within with a small limit, or cast to decimal or string"
+        )
+    elif COLLATED in a or COLLATED in b:
+        check.say(
+            f"{term!r}: {got}, and texts are the same only if all their letters are: cast both "
+            "to string, and make them alike before, as with lower()"
+        )
+    elif a == b:
+        check.say(f"{term!r} does not compare {a}: cast both, for example to string")
+    else:
+        _unlike(check, term, got)
+    return None
+
+
+def within_form(check: Check, term: Within, types: tuple[str, str], got: str) -> Form | None:
+    """The form of two columns within a limit; None, with a problem, if they have none."""
+    limit: Any = term.limit
+    number = is_number(limit, EXACT)
+    form = band_form(check, term, types, got)
+    if form is None:
+        return None
+    if types[0] in TIMES:
+        if number and types[0] != "date":
+            check.say(f"{term!r}: for timestamps write the limit as a duration such as '5 minutes'")
+        elif not term.own_problems():  # which are reported already
+            span = int(limit // 1) * _DAY if number else microseconds(limit)
+            return form._replace(limit=span // _DAY if types[0] == "date" else span)
+    elif not number:
+        check.say(
+            f"{term!r}: for numbers the limit must be a number such as 0.5, "
+            f"Decimal('0.01') or '0.01'; {got}"
+        )
+    elif form.kind == "decimal":
+        return form._replace(limit=int(term.limit_as_written * 10**form.scale // 1))
+    else:
+        # Distances of whole numbers are whole, and a float need not hold them.
+        return form._replace(limit=int(limit // 1) if form.kind == "int" else term.limit_as_float)
+    return None
+
+
+def band_form(check: Check, term: Term, types: Sequence[str], got: str) -> Form | None:
+    """The form of columns that have an order; None, with a problem, if they share none."""
+    kinds = set(types)
+    if kinds & TIMES:
+        if len(kinds) == 1:
+            return Form("int")
+        _unlike(check, term, got)
+    elif not all(kind in INTEGRAL | FLOATING or DECIMAL.fullmatch(kind) for kind in kinds):
+        check.say(f"{term!r} compares numbers, dates or timestamps; {got}: cast one")
+    elif kinds <= INTEGRAL | FLOATING:
+        return Form("int" if kinds <= INTEGRAL else "float")
+    elif kinds & FLOATING:
+        check.say(
+            f"{term!r} compares decimals exactly, and floating-point numbers are not exact; "
+            f"{got}: cast both to decimal, or both to double"
+        )
+    else:
+        # Decimals are compared as integers, at the finest scale of all.
+        scale = max(0, *(int(found[2]) for kind in kinds if (found := DECIMAL.fullmatch(kind))))
+        if scale <= _MOST_SCALE:
+            return Form("decimal", scale)
+        check.say(
+            f"{term!r} compares decimals as 64-bit integers of the finest digit, and with "
+            f"{scale} digits after the point ({got}) that ends at {2**63 // 10**scale}: cast "
+            "both, for example to decimal(18,4) (Spark makes decimal(38,18) of Python's)"
+        )
+    return None
+
+
+def _unlike(check: Check, term: Term, got: str) -> None:
+    check.say(f"{term!r} needs the same type on both sides; {got}: cast one")
