@@ -39,6 +39,7 @@ def rows(printed: str) -> list[list[str]]:
         ("correlate.md", ["Texts and sets"]),
         ("emd.md", ["Quick start"]),
         ("nearest.md", ["Quick start"]),
+        ("nearest.md", ["Conditions"]),
         ("assemble.md", ["Quick start"]),
         ("assemble.md", ["Compliance"]),
     ],
