@@ -96,6 +96,25 @@ class Grid(NamedTuple):
         )
         return empty._replace(starts=starts, queries=queries)
 
+    def with_more(self, count: int) -> Grid:
+        """The same after so many queries more, which are not here."""
+        return self._replace(limit=np.concatenate([self.limit, np.zeros(count)]))
+
+    def only(self, places: np.ndarray) -> Grid:
+        """The same of some queries, by their new numbers.
+
+        Examples
+        --------
+        >>> point, one = np.array([[0.0], [1.0], [5.0]]), np.ones(3)
+        >>> grid = Grid.of(0, point, one, np.arange(3), point, np.zeros(3, np.int64))
+        >>> np.unique(grid.queries).tolist(), np.unique(grid.only(np.array([0, 2])).queries).tolist()
+        ([0, 1, 2], [0, 1])
+        """
+        number = np.full(len(self.limit), -1, np.int32)
+        number[places] = np.arange(len(places))
+        starts, queries = _only(self.starts, self.queries, number)
+        return self._replace(starts=starts, queries=queries, limit=self.limit[places])
+
 
 @njit(boundscheck=False)
 def _register(city, centres, which, reach, parts, grid, cells):  # pragma: no cover
@@ -168,6 +187,20 @@ def _register(city, centres, which, reach, parts, grid, cells):  # pragma: no co
         starts[c] = starts[c - 1]
     starts[0] = 0
     return starts, queries
+
+
+@njit(boundscheck=False)
+def _only(starts, queries, number):  # pragma: no cover
+    """Cells with the new numbers of queries; those of number -1 are left out."""
+    fewer, kept, count = np.empty_like(starts), np.empty_like(queries), 0
+    for c in range(len(starts) - 1):
+        fewer[c] = count
+        for e in range(starts[c], starts[c + 1]):
+            q = number[queries[e]]
+            kept[count] = q
+            count += q >= 0
+    fewer[-1] = count
+    return fewer, kept[:count].copy()
 
 
 # One pass each in place of many over whole arrays, which would be most of a small batch's time.

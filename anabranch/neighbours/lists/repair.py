@@ -140,7 +140,10 @@ class ListWithRepair(Algorithm):
         more = int(room.sum())
         self._scores = np.concatenate([self._scores, np.empty(more)])
         self._codes = np.concatenate([self._codes, np.zeros(more, np.int64)])
-        self._reindex()
+        if self._grid is not None:
+            self._grid = self._grid.with_more(count)
+            self._radii_at_build = np.concatenate([self._radii_at_build, np.zeros(count)])
+        self._renumbered()
 
     def _kept(self, places: np.ndarray) -> None:
         room = self.queries.k + 2 * self._spare[places] + 2
@@ -151,8 +154,10 @@ class ListWithRepair(Algorithm):
         total = int(room.sum())
         rows = np.repeat(old - self._start, room) + np.arange(total)
         self._scores, self._codes = self._scores[rows], self._codes[rows]
-        self._forget()
-        self._reindex()
+        if self._grid is not None:
+            self._grid = self._grid.only(places)
+            self._radii_at_build = self._radii_at_build[places]
+        self._renumbered()
 
     def _run(self, fresh: Arrivals, upto: int) -> Reports:
         clock, t = fresh.clock, fresh.t
@@ -275,7 +280,9 @@ class ListWithRepair(Algorithm):
         grid = self._grid
         if grid is not None:
             strays, shrunk = drift(reach, grid.limit, self._radii_at_build)
-            if strays <= 4 + len(reach) // 50 and shrunk <= len(reach) // 5:
+            # Strays look at every object, which costs about as much as to register as many cells.
+            few = max(4 + len(reach) // 50, len(grid.queries) // len(units))
+            if strays <= few and shrunk <= len(reach) // 5:
                 return grid
         which = np.flatnonzero((reach < np.inf) & (self._tau > 0))
         self._grid = Grid.of(
@@ -289,8 +296,8 @@ class ListWithRepair(Algorithm):
         self._radii_at_build = np.where(reach < np.inf, reach, 0.0)
         return self._grid
 
-    def _reindex(self) -> None:
-        self._grid = None
+    def _renumbered(self) -> None:
+        """What is there for each query, after some came or went."""
         self.changed = np.zeros(len(self.queries), bool)
         self._centres = directions(self.queries.metric_code, self.queries.points)
 
@@ -330,6 +337,7 @@ class ListWithRepair(Algorithm):
         self._objects = Objects(points.shape[1], marks.shape[1], state.pop("base"))
         self._objects.append(times, seq, points, marks)
         super()._take_up(state)
+        self._grid = None
         self._radii_at_build = np.empty(0)
         self._known = None
-        self._reindex()
+        self._renumbered()
