@@ -107,7 +107,8 @@ class Grid(NamedTuple):
         --------
         >>> point, one = np.array([[0.0], [1.0], [5.0]]), np.ones(3)
         >>> grid = Grid.of(0, point, one, np.arange(3), point, np.zeros(3, np.int64))
-        >>> np.unique(grid.queries).tolist(), np.unique(grid.only(np.array([0, 2])).queries).tolist()
+        >>> fewer = grid.only(np.array([0, 2]))
+        >>> np.unique(grid.queries).tolist(), np.unique(fewer.queries).tolist()
         ([0, 1, 2], [0, 1])
         """
         number = np.full(len(self.limit), -1, np.int32)

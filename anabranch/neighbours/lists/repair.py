@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from anabranch.neighbours.lists.admission import allowed
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
 from anabranch.neighbours.lists.lists import run, still_remembered
@@ -314,7 +314,7 @@ class ListWithRepair(Algorithm):
         if self._log_used > 2 * self._log_kept + 4096:
             self._forget(now)
 
-    def _forget(self, now: int = -FOREVER) -> None:
+    def _forget(self, now: int) -> None:
         held = self._held(0)
         first = held.base + np.searchsorted(held.clock, now - self.queries.window, "right")
         self._remember(still_remembered(self._head, self._log(), first))
