@@ -12,7 +12,7 @@ import pyarrow as pa
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
-from anabranch.flow.intake import converted
+from anabranch.flow.conversion import compared_form
 from anabranch.flow.load import Load
 from anabranch.neighbours.call import Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
@@ -63,7 +63,7 @@ def object_block(call: Nearest, objects: Sequence[Thing]) -> Block:
     columns = {"id": np.array(ids, np.int64), "v": np.array(points, np.float64)}
     slots = {slot.name: slot for slot in call.objects.slots}
     asked = compared(call, "objects", [dict(*thing[3:]) for thing in objects])
-    columns |= {name: converted(slots[name], column) for name, column in asked.items()}
+    columns |= {name: compared_form(slots[name], column) for name, column in asked.items()}
     return Block.of(t, columns)
 
 

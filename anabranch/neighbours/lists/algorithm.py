@@ -224,8 +224,7 @@ class Algorithm(ABC):
 
     def _take_up(self, state: dict[str, Any]) -> None:
         names = [field.name for field in fields(Queries)]
-        # State of before there were tests has no bounds.
-        self.queries = Queries(**{name: state.pop(name) for name in names if name in state})
+        self.queries = Queries(**{name: state.pop(name) for name in names})
         vars(self).update(state)
 
 

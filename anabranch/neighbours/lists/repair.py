@@ -332,8 +332,9 @@ class ListWithRepair(Algorithm):
         return state | window | {"marks_held": held.marks, "base": held.base}
 
     def _take_up(self, state: dict[str, Any]) -> None:
-        times, seq, points = (state.pop(name) for name in ("times", "seq", "points_held"))
-        marks = state.pop("marks_held", np.empty((len(times), 0), np.int64))
+        times, seq, points, marks = (
+            state.pop(name) for name in ("times", "seq", "points_held", "marks_held")
+        )
         self._objects = Objects(points.shape[1], marks.shape[1], state.pop("base"))
         self._objects.append(times, seq, points, marks)
         super()._take_up(state)

@@ -115,11 +115,6 @@ class Filtered(Skybands):
         self.recent_points, self.recent_marks = points[old:].copy(), marks[old:].copy()
         return reported(*found[6:])
 
-    def _take_up(self, state: dict[str, Any]) -> None:
-        # State of before there were marks has none.
-        none = np.empty((len(state["recent_t"]), 0), np.int64)
-        super()._take_up({"recent_marks": none} | state)
-
 
 def _buffers(queries: Queries, buffer: Any) -> np.ndarray:
     given = queries.window // 2 if buffer is None else np.asarray(buffer, np.int64)
