@@ -22,16 +22,14 @@ from anabranch.calls import (
     is_names,
 )
 from anabranch.correlation.emd.locality import Locality
-from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.slots import Slots
+from anabranch.correlation.suited import check_plan, has_key, locality_of, misfit
 from anabranch.correlation.windows import ANY_TIME, describe_window, read_window
 from anabranch.flow.blocks import Block
-from anabranch.flow.sides import Side, Slot, slot_column
-from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan, Routing
+from anabranch.flow.sides import Side, Slot
+from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan
 from anabranch.plans.ranges import Ranges
-from anabranch.plans.segments import Segments
-from anabranch.plans.triangle import Triangle
-from anabranch.predicates import Compared, Custom, Measure, Predicate, Same
+from anabranch.predicates import Custom, Measure, Predicate
 from anabranch.predicates.naming import columns_of
 
 __all__ = ["Correlation", "Side", "Slot", "plan_correlation"]
@@ -93,12 +91,12 @@ class Correlation:
     @property
     def has_key(self) -> bool:
         """Whether an equality is among the terms."""
-        return _has_key(self.where)
+        return has_key(self.where)
 
     @property
     def locality(self) -> Locality | None:
         """Where the keys of a plan by value come from; None if the predicate has none."""
-        return _locality(self.where)
+        return locality_of(self.where)
 
     def values(self, block: Block) -> np.ndarray | None:
         """The keys of rows of either side, for a plan by value."""
@@ -107,7 +105,7 @@ class Correlation:
 
     def bound(self, plan: Plan) -> Plan:
         """The plan with the range of keys if it needs it; `ValueError` if it does not fit."""
-        problem = _misfit(plan, self.where, self.one_stream, self.by_rows)
+        problem = misfit(plan, self.where, self.one_stream, self.by_rows)
         if problem:
             raise ValueError(problem)
         if not isinstance(plan, Ranges):
@@ -209,7 +207,7 @@ def plan_correlation(
     drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
     how = _how(check, given.how, one, by_rows)
     predicate = _predicate(check, given.where)
-    _check_plan(check, given.plan, predicate, one, by_rows)
+    check_plan(check, given.plan, predicate, one, by_rows)
     slots = Slots(check, labels)
     if predicate is not None:
         _check_symmetry(check, predicate, one)
@@ -302,73 +300,6 @@ def _check_symmetry(check: Check, where: Predicate, one: bool) -> None:
                 f"{term!r} compares two different columns, and the rows of a pair of one stream "
                 "have no order: name one column, or pass the stream twice, ab.correlate(s, s, ...)"
             )
-
-
-def _check_plan(check: Check, plan: Any, where: Predicate | None, one: bool, by_rows: bool) -> None:
-    if plan is None:
-        return
-    if isinstance(plan, Routing):
-        check.say(
-            f"plan {plan} is for {plan.verb}; correlate takes ab.broadcast(...), ab.segments(...), "
-            "ab.grid(...), ab.ranges(...), ab.keyed(...) or, of one stream, ab.triangle(...)"
-        )
-    elif not isinstance(plan, Plan):
-        check.say(
-            "plan must be one of ab.broadcast(...), ab.segments(...), ab.grid(...), "
-            f"ab.ranges(...), ab.keyed(...), ab.triangle(...), got {plan!r}"
-        )
-    elif where is not None and not where.problems():
-        problem = _misfit(plan, where, one, by_rows)
-        if problem:
-            check.say(problem)
-
-
-def _misfit(plan: Plan, where: Predicate, one: bool, by_rows: bool) -> str:
-    """Why rows of this predicate cannot be routed by a plan; "" if they can."""
-    if by_rows and isinstance(plan, Segments):
-        return (
-            f"plan {plan} cuts time, and it is not known how much time a window of so many rows "
-            "will cover: take ab.grid(...) or ab.broadcast(...), or a window of time"
-        )
-    if isinstance(plan, Triangle) and not one:
-        return (
-            f"plan {plan} is for one stream against itself, ab.correlate(stream, ...); for two "
-            "take for example ab.grid(2, 2)"
-        )
-    if plan.needs == "key" and not _has_key(where):
-        if any(isinstance(leaf, Same) for leaf in where.leaves):
-            return (
-                f"plan {plan} spreads by key, and rows that match by another side of | have other "
-                "keys: put ab.same(...) beside it, ab.same('k') & (a | b), or take ab.grid(2, 2)"
-            )
-        return f"plan {plan} spreads by key: add ab.same(...) to the predicate"
-    if isinstance(plan, Ranges) and _locality(where) is None:
-        inside = [
-            getattr(leaf, "measure", None) for leaf in where.leaves if leaf not in where.terms
-        ]
-        if any(isinstance(measure, EmdMeasure) for measure in inside):
-            return (
-                f"plan {plan} cuts the keys of an Earth Mover's Distance, and rows that match by "
-                "another side of | may have any keys: take for example ab.grid(2, 2)"
-            )
-        return (
-            f"plan {plan} cuts the keys of an Earth Mover's Distance: it needs a term such as "
-            "ab.emd('hist', dim=256) <= 0.5, with the number of bins, in the predicate"
-        )
-    return ""
-
-
-def _has_key(where: Predicate) -> bool:
-    return any(isinstance(term, Same) for term in where.terms)
-
-
-def _locality(where: Predicate) -> Locality | None:
-    for number, term in enumerate(where.terms):
-        if isinstance(term, Compared) and isinstance(term.measure, EmdMeasure):
-            near, ground = not term.upward, term.measure.ground
-            if near and ground.bins is not None:
-                return Locality(slot_column(number), ground, float(term.threshold))
-    return None
 
 
 def _kept(check: Check, keep: Any) -> tuple[Sequence[str], Sequence[str]]:

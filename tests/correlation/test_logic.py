@@ -243,3 +243,12 @@ def test_misuse_is_explained() -> None:
             wrong()
     assert repr(~predicate) == "differs('key') & ~within('n', 1)"
     assert repr(~~predicate) == repr(predicate)
+
+
+def test_a_distance_beside_alternatives_is_found_by_its_own_column() -> None:
+    from anabranch.correlation.suited import locality_of
+
+    where = (ab.same("a") | ab.same("b")) & (ab.emd("h", dim=4) <= 0.5)
+    found = locality_of(where)
+    assert found is not None and found.slot == "s2"
+    assert locality_of(ab.same("a") | (ab.emd("h", dim=4) <= 0.5)) is None
