@@ -123,8 +123,8 @@ def plan_assembly(schemas: Sequence[Schema], **options: Any) -> tuple[Assembly |
     (('page',), [])
     >>> plan_assembly([schema], key=["pag"], close="8 seconds")[1]
     ["input has no column 'pag' (needed by key); it has page, ts", "close must be a policy such as \
-ab.close.count(13, '22 seconds'), ab.close.gap('8 seconds'), ab.close.after('30 seconds') or \
-ab.close.learned(), got '8 seconds'"]
+ab.close.count(13, '22 seconds'), ab.close.gap('8 seconds'), ab.close.after('30 seconds'), \
+ab.close.learned() or ab.close.until('is_last'), got '8 seconds'"]
     """
     given = _Given(**options)
     if not schemas:
@@ -214,8 +214,8 @@ def _kind(check: Check, keys: Sequence[str], close: Any) -> str:
     if not isinstance(close, Closing):
         check.say(
             "close must be a policy such as ab.close.count(13, '22 seconds'), "
-            f"ab.close.gap('8 seconds'), ab.close.after('30 seconds') "
-            f"or ab.close.learned(), got {close!r}"
+            "ab.close.gap('8 seconds'), ab.close.after('30 seconds'), ab.close.learned() "
+            f"or ab.close.until('is_last'), got {close!r}"
         )
         return ""
     if not isinstance(close, Learned) or close.kind is None:

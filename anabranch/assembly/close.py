@@ -1,4 +1,4 @@
-"""When a window closes, as `ab.close`: at a count, after a gap, after a fixed time, or learned.
+"""When a window closes, as `ab.close`: by count, gap, fixed time, what was learned, an end marker.
 
 All policies open a window with the first event of a key and close it once. They differ in when, and
 in what becomes of an event that comes after the close while the key is still remembered: it opens
@@ -7,13 +7,14 @@ a second window (``seq`` 1, 2, ...) or is a revision of the closed one (``revisi
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from anabranch.assembly.closing import MOST, After, Closing, Count, Gap, Learned
 from anabranch.calls import Check, Duration, is_number
 from anabranch.errors import InvalidCall, renamed
 
-__all__ = ["after", "count", "gap", "learned"]
+__all__ = ["after", "count", "gap", "learned", "until"]
 
 # What former policies are called now.
 _FORMER = {
@@ -165,6 +166,49 @@ got 0; 0.01 is usual
         spread=int(spread),
         max_kinds=int(max_kinds),
     )
+
+
+def until(
+    marker: str, grace: Duration = "0 seconds", *, otherwise: Closing | None = None
+) -> Closing:
+    """Close `grace` after the first event that carries an end marker, with the reason ``end``.
+
+    Another policy applies beside it, and the window closes by whichever is first: so instances
+    whose end never comes are closed too. That policy also decides how long instances are
+    remembered, and whether an event after the close is a revision or opens a second window.
+
+    Parameters
+    ----------
+    marker
+        A column of truth values, or SQL text such as ``"status = 'done'"``; null is false.
+    grace
+        How long to wait for events that come after the end. Events of the very instant of the
+        marker belong to the window in any case.
+    otherwise
+        The other policy, or what ``ab.fit_windows`` found; by default ``after("30 seconds")``.
+
+    Examples
+    --------
+    >>> print(until("is_root", grace="2 seconds", otherwise=learned("30 seconds")))
+    ab.close.until('is_root', '2 seconds', otherwise=ab.close.learned('30 seconds', risk=0.01))
+    """
+    check = Check()
+    if not isinstance(marker, str) or not marker.strip():
+        check.say(
+            "marker must be the name of a column or SQL text such as \"status = 'done'\", got "
+            f"{marker!r}; name a Column first, .withColumn('done', ...)"
+        )
+    other = after("30 seconds") if otherwise is None else getattr(otherwise, "closing", otherwise)
+    if not isinstance(other, Closing):
+        check.say(f"otherwise must be a policy such as ab.close.learned(), got {otherwise!r}")
+    elif other.marker is not None:
+        check.say(
+            f"otherwise has an end marker already, {other.marker!r}: write both as one, "
+            f"ab.close.until('{marker} or {other.marker}')"
+        )
+    us = check.duration("grace", grace, 0, _LONGEST)
+    check.refuse("close.until")
+    return replace(other, marker=marker, grace=us)
 
 
 def _times(check: Check, verb: str, name: str, timeout: Any, remember: Any) -> tuple[int, int]:

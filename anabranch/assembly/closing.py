@@ -3,7 +3,8 @@
 A policy is a frozen description; the loop in `loop` obeys it. All of them open a window with the
 first event of a key and close it once. They differ in when, and in what becomes of an
 event that comes after the close while the key is still remembered : it opens a
-second window (``seq`` 1, 2, ...) or is a revision of the closed one (``revision`` 1, 2, ...).
+second window (``seq`` 1, 2, ...) or is a revision of the closed one (``revision`` 1, 2, ...). Any
+of them may have an end marker beside it, which closes a window earlier.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ MOST = 1 << 40  # a count that is never reached
 
 @dataclass(frozen=True)
 class Closing:
-    """What every policy has, in microseconds."""
+    """What every policy has, in microseconds; `marker` and `grace` are those of `ab.close.until`."""
 
     timeout: int
     remember: int
+    marker: str | None = None
+    grace: int = 0
 
     # What the loop reads; policies override what they need.
     size = MOST  # this many events close a window as full
@@ -30,6 +33,16 @@ class Closing:
     restarts = False  # whether the timeout starts anew with every event
     revises = False  # whether an event after the close is a revision or opens a window
     learns = False
+
+    def __str__(self) -> str:
+        if self.marker is None:
+            return self._alone()
+        grace = describe(self.grace)
+        return f"ab.close.until({self.marker!r}, {grace!r}, otherwise={self._alone()})"
+
+    def _alone(self) -> str:
+        """The policy without its end marker, as it is written."""
+        raise NotImplementedError
 
 
 @dataclass(frozen=True)
@@ -46,7 +59,7 @@ class Count(Closing):
     def expects(self) -> int:  # type: ignore[override]
         return self.n
 
-    def __str__(self) -> str:
+    def _alone(self) -> str:
         return f"ab.close.count({self.n}, {describe(self.timeout)!r})"
 
 
@@ -56,7 +69,7 @@ class Gap(Closing):
 
     restarts = True
 
-    def __str__(self) -> str:
+    def _alone(self) -> str:
         return f"ab.close.gap({describe(self.timeout)!r})"
 
 
@@ -66,7 +79,7 @@ class After(Closing):
 
     revises = True
 
-    def __str__(self) -> str:
+    def _alone(self) -> str:
         return f"ab.close.after({describe(self.timeout)!r})"
 
 
@@ -90,5 +103,5 @@ class Learned(Closing):
     def size(self) -> int:  # type: ignore[override]
         return self.cap
 
-    def __str__(self) -> str:
+    def _alone(self) -> str:
         return f"ab.close.learned({describe(self.timeout)!r}, risk={self.risk:g})"

@@ -34,8 +34,10 @@ class AssembleJob:
         closing = self.call.closing
         policy = {"close": type(closing).__name__.lower()}
         for part in fields(closing):
+            if part.name in ("marker", "grace") and closing.marker is None:
+                continue
             value = getattr(closing, part.name)
-            lasts = part.name in ("timeout", "remember")
+            lasts = part.name in ("timeout", "remember", "grace")
             policy[f"close {part.name}"] = describe(value) if lasts else str(value)
         policy["max_open"] = str(self.call.max_open)
         return {**self.call.settings, **policy, "plan": f"ab.keyed({self.buckets})"}

@@ -325,6 +325,7 @@ def _settings(closing: Closing, max_open: int, by_arrival: bool) -> Settings:
         closing.expects,
         closing.timeout,
         closing.remember,
+        -1 if closing.marker is None else closing.grace,
         max_open,
         *learning,
     )

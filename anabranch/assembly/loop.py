@@ -24,11 +24,13 @@ from anabranch.assembly.memory import capacity, find, kind_of, learn_from, memor
 from anabranch.assembly.store import NEVER
 from anabranch.assembly.table import (
     COMPLETE,
+    ENDED,
     EVICTED,
     FLUSH,
     FREE,
     FULL,
     LATE,
+    MARK,
     OPEN,
     QUIET,
     REMEMBERED,
@@ -81,6 +83,8 @@ def run_loop(held, known, rows, do, clock, flush):
                     not do.learns or deadline - meta[slot, W.SEEN] < do.timeout
                 )
                 cause = QUIET if quiet else TIMEOUT
+                if do.grace >= 0 and deadline == meta[slot, W.CLOSED]:
+                    cause = ENDED
                 _close(meta, c, links, queue, out, items, slot, cause, deadline)
                 continue
             c[C.FIRST_OUT] += 1
@@ -123,6 +127,11 @@ def run_loop(held, known, rows, do, clock, flush):
                 meta[slot, W.DUE] = now + min(max(wait, 1), do.timeout)
             if wait == 0 and not _followed(rows, i, now, do.by_arrival):
                 _close(meta, c, links, queue, out, items, slot, COMPLETE, now)
+                continue
+        if do.grace >= 0:
+            ended = _end(meta, rows, i, slot, now, do.grace)
+            if ended and do.grace == 0 and not _followed(rows, i, now, do.by_arrival):
+                _close(meta, c, links, queue, out, items, slot, ENDED, now)
                 continue
         if meta[slot, W.DUE] < meta[slot, W.QUEUED]:
             push(meta, c, heap, slot, meta[slot, W.DUE])
@@ -244,6 +253,16 @@ def _open(meta, rows, i, row, slot, now, do):
     meta[slot, W.LINK], meta[slot, W.LINK_END] = row, row
     meta[slot, W.EXPECTED] = do.expects
     meta[slot, W.DUE], meta[slot, W.QUEUED] = now + do.timeout, NEVER
+    meta[slot, W.CLOSED] = NEVER
+
+
+@njit(inline="always")
+def _end(meta, rows, i, slot, now, grace):
+    """Whether a window has had its end marker; the first says when it is due at the latest."""
+    if rows[i, I.STREAM] & MARK:  # without grace, events of the same instant still belong to it
+        meta[slot, W.CLOSED] = min(meta[slot, W.CLOSED], now + max(grace, 1))
+    meta[slot, W.DUE] = min(meta[slot, W.DUE], meta[slot, W.CLOSED])
+    return meta[slot, W.CLOSED] < NEVER
 
 
 @njit(inline="always")

@@ -1,7 +1,7 @@
 """Arrow batches of events to one packed block per bucket, and closed windows back to Arrow.
 
 A batch has the columns ``t, end`` (microseconds), ``h1, h2, kind, tie`` (hashes), ``k0, k1, ...``
-(the key) and ``c0, c1, ...`` (what is collected). All windows of a key live in one bucket, and
+(the key) and ``c0, c1, ...`` (what is collected), and ``ends`` where a policy has an end marker. All windows of a key live in one bucket, and
 under a learned policy all keys of a kind.
 """
 
@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
-from anabranch.assembly.table import CAUSES, Column
+from anabranch.assembly.table import CAUSES, MARK, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.kernel import Packed
@@ -82,6 +82,8 @@ class EventPacking:
             w[:, place] = batch.column(name).to_numpy()
         w[:, 3] = np.maximum(pc.coalesce(batch.column("end"), batch.column("t")).to_numpy(), t)
         w[:, 4] = 1 << self.stream
+        if self.call.closing.marker is not None:
+            w[:, 4] |= np.where(batch.column("ends").to_numpy(zero_copy_only=False), MARK, 0)
         w[:, 5] = batch.column("tie").to_numpy()
         names = [f"k{n}" for n in range(len(self.call.key))]
         names += [f"c{n}" for n in range(len(self.call.keep))]

@@ -18,6 +18,7 @@ __all__ = [
     "Counter",
     "Event",
     "Held",
+    "MARK",
     "Memory",
     "Settings",
     "State",
@@ -25,7 +26,10 @@ __all__ = [
 
 
 class _Columns(NamedTuple):
-    """Columns of the table of windows, and how many there are."""
+    """Columns of the table of windows, and how many there are.
+
+    `CLOSED` of a window that is open is when its end marker will close it; `NEVER` without one.
+    """
 
     H1: int
     H2: int
@@ -56,8 +60,9 @@ class _Columns(NamedTuple):
 Column = _Columns(*range(24))
 
 FREE, OPEN, REMEMBERED = 0, 1, 2
-CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late", "gap")
-FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE, QUIET = range(7)
+CAUSES = ("full", "complete", "timeout", "evicted", "flush", "late", "gap", "end")
+FULL, COMPLETE, TIMEOUT, EVICTED, FLUSH, LATE, QUIET, ENDED = range(8)
+MARK = 1 << 62  # of an event with an end marker, a bit beside that of its stream
 
 
 class _Events(NamedTuple):
@@ -101,7 +106,8 @@ Counter = _Counters(*range(15))
 class Settings(NamedTuple):
     """How windows close, as `closing` describes it; times in microseconds.
 
-    Nothing that is learned is believed before `hold` has passed since the first event.
+    `grace` is -1 without an end marker. Nothing that is learned is believed before `hold` has
+    passed since the first event.
     """
 
     by_arrival: bool
@@ -112,6 +118,7 @@ class Settings(NamedTuple):
     expects: int
     timeout: int
     remember: int
+    grace: int
     max_open: int
     risk: float
     coverage: float

@@ -36,6 +36,7 @@ from anabranch.spark.frames import (
     ASSEMBLY_KEY,
     by_name,
     column_types,
+    condition,
     hashable,
     opened,
     refuse_others,
@@ -78,8 +79,8 @@ def assemble(
         one of them, or the time, is null belong to no instance: see `bad_rows`.
     close
         When a window closes: ``ab.close.count(13, "22 seconds")``, ``ab.close.learned()``,
-        ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``; or what
-        ``ab.fit_windows`` found.
+        ``ab.close.gap("8 seconds")`` or ``ab.close.after("30 seconds")``, each also with an end
+        marker, ``ab.close.until("is_last", otherwise=...)``; or what ``ab.fit_windows`` found.
     time
         The column of the event time.
     keep
@@ -162,12 +163,13 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     problems += _plan_problems(plan, control)
     if call is not None:
         problems += carry_problems("column", frames[0], [*call.key, *call.keep])
+        problems += _marker_problems(call, frames[0])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
     _warn_of_kinds_seen_once(call, frames, streaming)
     count = plan.workers if plan is not None else partitions(frames[0].sparkSession)
     packed = [
-        frame.select(*_prepared(call, number, schemas[0])).mapInArrow(
+        frame.select(*_prepared(call, number, frame, schemas[0])).mapInArrow(
             Packer(EventPacking(call, number, count, streaming)), PACKED
         )
         for number, frame in enumerate(frames)
@@ -231,6 +233,16 @@ def _plan_problems(plan: Any, control: Any) -> list[str]:
     return problems
 
 
+def _marker_problems(call: Assembly, frame: DataFrame) -> list[str]:
+    """What is wrong with the end marker of the policy, if it has one."""
+    if call.closing.marker is not None:
+        try:
+            condition(frame, call.closing.marker, "the marker of close.until")
+        except ValueError as error:
+            return [str(error)]
+    return []
+
+
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
     """The newest time of all tables, at which windows that are still open are flushed."""
     newest, rejected = None, 0
@@ -252,7 +264,9 @@ def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
     return newest or 0
 
 
-def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Column]:
+def _prepared(
+    call: Assembly, stream: int, frame: DataFrame, types: Mapping[str, str]
+) -> list[Column]:
     """What the packer reads: times in microseconds, hashes, key and collected columns."""
     t = F.unix_micros(by_name(call.time))
     end = F.lit(None).cast("bigint")
@@ -271,13 +285,17 @@ def _prepared(call: Assembly, stream: int, types: Mapping[str, str]) -> list[Col
         content += [by_name(name).isNull(), hashable(by_name(name), types[name])]
         if types[name] in FLOATING:  # the hash takes zero and negative zero for the same
             content.append(F.when(by_name(name) == 0, by_name(name).cast("string")))
+    ends = []
+    if call.closing.marker is not None:
+        ends = [condition(frame, call.closing.marker)]
     columns = [
         t.alias("t"),
         end.alias("end"),
         h1.alias("h1"),
         F.xxhash64(F.lit(7), *keys).alias("h2"),
         F.xxhash64(*kind).alias("kind"),
-        F.xxhash64(*content).alias("tie"),
+        F.xxhash64(*content, *ends).alias("tie"),
+        *(marked.alias("ends") for marked in ends),
     ]
     columns += [by_name(name).alias(f"k{n}") for n, name in enumerate(call.key)]
     return columns + [by_name(name).alias(f"c{n}") for n, name in enumerate(call.keep)]

@@ -16,7 +16,7 @@ from anabranch.assembly import close, due
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, Emitted
 from anabranch.assembly.store import AssembleNotes
-from anabranch.assembly.table import CAUSES, Column
+from anabranch.assembly.table import CAUSES, MARK, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.testing import Workers
@@ -30,11 +30,19 @@ POLICIES = {
     "after": close.after("6 us", remember="10 us"),
     "learned": close.learned("9 us", risk=0.2, after=2, coverage=0.6, remember="6 us", cap=5),
     "learned, hardly any risk": close.learned("9 us", risk=0.001, after=1, remember="3 us"),
+    "end marker, no grace": close.until("ends", otherwise=close.after("6 us", remember="10 us")),
+    "end marker or gap": close.until("ends", "3 us", otherwise=close.gap("4 us", remember="9 us")),
+    "end marker or count": close.until("ends", "4 us", otherwise=close.count(3, "7 us")),
+    "end marker or learned": close.until(
+        "ends", "2 us", otherwise=close.learned("9 us", risk=0.1, after=2, remember="6 us")
+    ),
     "few kinds": close.learned("9 us", risk=0.3, after=2, remember="6 us", max_kinds=2),
 }
 
 
-def event(key: int, t: int, tie: int = 0, stream: int = 0, took: int = 0) -> Row:
+def event(
+    key: int, t: int, tie: int = 0, stream: int = 0, took: int = 0, ends: bool = False
+) -> Row:
     """An event; equal ties mean equal content, as with the hash that Spark gives."""
     return {
         "key": (key, key * 31),
@@ -42,12 +50,16 @@ def event(key: int, t: int, tie: int = 0, stream: int = 0, took: int = 0) -> Row
         "t": t,
         "end": t + took,
         "stream": stream,
-        "tie": 1000 * tie + 100 * stream + took,
+        "ends": ends,
+        "tie": 2000 * tie + 200 * stream + 2 * took + ends,
     }
 
 
 def block(rows: list[Row]) -> Block:
-    w = [[*r["key"], r["kind"], r["end"], 1 << r["stream"], r["tie"]] for r in rows]
+    w = [
+        [*r["key"], r["kind"], r["end"], 1 << r["stream"] | MARK * r["ends"], r["tie"]]
+        for r in rows
+    ]
     return Block.of([r["t"] for r in rows], {"w": np.array(w, np.int64).reshape(len(rows), 6)})
 
 
@@ -105,7 +117,8 @@ def read_back(emitted: Emitted) -> list[Row]:
                 "kind": int(r[2]),
                 "t": int(at),
                 "end": int(r[3]),
-                "stream": int(r[4]).bit_length() - 1,
+                "stream": int(r[4] & ~MARK).bit_length() - 1,
+                "ends": bool(r[4] & MARK),
                 "tie": int(r[5]),
             }
             for at, r in zip(t, w, strict=True)
@@ -137,6 +150,7 @@ INVOCATIONS = st.builds(
     tie=st.integers(0, 3),
     stream=st.integers(0, 2),
     took=st.integers(0, 20),
+    ends=st.sampled_from([False, False, False, True]),
 )
 STREAMS = st.lists(INVOCATIONS, max_size=60)
 CUTS = st.lists(st.integers(0, 60), max_size=6)

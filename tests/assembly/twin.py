@@ -1,7 +1,7 @@
 """Assembling by the book: a dictionary of windows, one row at a time, every timer looked at.
 
-An event is a dict with ``key`` (any tuple), ``kind``, ``t``, ``end``, ``stream`` (a number)
-and ``tie``. A result row is a dict; `items` are the events themselves.
+An event is a dict with ``key`` (any tuple), ``kind``, ``t``, ``end``, ``stream`` (a number),
+``ends`` (whether it has an end marker) and ``tie``. A result row is a dict; `items` are the events themselves.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class Twin:
             if due <= leaves:
                 policy, silence = self.closing, due - opened[0]["seen"]
                 gap = policy.restarts and (not policy.learns or silence < policy.timeout)
-                self.close(opened[0], "gap" if gap else "timeout", due)
+                ended = due == opened[0]["ends"]
+                self.close(opened[0], "end" if ended else "gap" if gap else "timeout", due)
             else:
                 self.learn(remembered[0])
                 del self.windows[remembered[0]["key"]]
@@ -109,7 +110,7 @@ class Twin:
                 "key": row["key"], "kind": row["kind"], "state": "open", "opened": now,
                 "due": now + policy.timeout, "seq": window["seq"] + 1 if window else 0,
                 "revision": 0, "rows": [row], "new": [row], "seen": now, "silences": [],
-                "usual_count": self.expected(row["kind"]),
+                "usual_count": self.expected(row["kind"]), "ends": NEVER,
             }  # fmt: skip
             self.windows[row["key"]] = window
             if late:
@@ -119,8 +120,13 @@ class Twin:
         wait = self.patience(row["kind"], len(window["rows"]), now)
         if wait is not None and not late:
             window["due"] = now + min(max(wait, 1), policy.timeout)
+        if policy.marker is not None and row.get("ends"):
+            window["ends"] = min(window["ends"], now + max(policy.grace, 1))
+        window["due"] = min(window["due"], window["ends"])
         if wait == 0 and not followed:
             self.close(window, "complete", now)
+        elif window["ends"] < NEVER and policy.grace == 0 and not followed:
+            self.close(window, "end", now)
         elif len(window["rows"]) >= policy.size:
             self.close(window, "full", now)
 
