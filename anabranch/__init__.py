@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from anabranch.spark.place import place, place_pairs
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
+    from anabranch.spark.spans import spans_of
     from anabranch.spark.top import top
     from anabranch.spark.watch import watch
 
@@ -111,6 +112,8 @@ __all__ = [
     "nearest",
     "top",
     "assemble",
+    # spans out of OpenTelemetry's messages
+    "spans_of",
     # how services keep their promises
     "sla",
     "rank_services",
@@ -161,6 +164,7 @@ _HOME = {
     "anabranch.spark.place": "place place_pairs",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "rank_services sla",
+    "anabranch.spark.spans": "spans_of",
     "anabranch.spark.top": "top",
     "anabranch.spark.watch": "watch",
 }

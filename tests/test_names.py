@@ -12,7 +12,7 @@ import anabranch as ab
 
 NAMESPACES = {
     "assembly": ("ServiceStats", "StateEstimate", "WindowFit"),
-    "close": ("after", "count", "gap", "learned"),
+    "close": ("after", "count", "gap", "learned", "until"),
     "errors": ("AnabranchError", "BadRow", "InvalidCall", "StateMismatch"),
     "placement": ("CoreNetwork", "Placement", "Switcher", "feed", "template"),
     "plans": ("PlanLog",),
@@ -20,7 +20,16 @@ NAMESPACES = {
 }
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
-    *("dedupe", "groups", "place_pairs", "fit_windows", "estimate_state", "metrics", "watch"),
+    *(
+        "dedupe",
+        "groups",
+        "spans_of",
+        "place_pairs",
+        "fit_windows",
+        "estimate_state",
+        "metrics",
+        "watch",
+    ),
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),

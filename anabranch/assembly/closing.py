@@ -20,7 +20,7 @@ MOST = 1 << 40  # a count that is never reached
 
 @dataclass(frozen=True)
 class Closing:
-    """What every policy has, in microseconds; `marker` and `grace` are those of `ab.close.until`."""
+    """What every policy has, in microseconds; with a marker it is one of `ab.close.until`."""
 
     timeout: int
     remember: int

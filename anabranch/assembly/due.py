@@ -14,7 +14,8 @@ from anabranch.flow.blocks import Block, concat, together
 __all__ = ["ROW", "Due", "take_in"]
 
 # Columns of the matrix "w" of an event: both hashes of its key, the hash of its kind, when it
-# ended, the bit of its stream (with `MARK` if it has an end marker), and a hash of its content that settles ties.
+# ended, the bit of its stream (and `MARK` if it has an end marker), and a hash of its content
+# that settles ties.
 ROW = ("h1", "h2", "kind", "end", "stream", "tie")
 _TIE = ROW.index("tie")
 

@@ -1,8 +1,8 @@
 """Arrow batches of events to one packed block per bucket, and closed windows back to Arrow.
 
 A batch has the columns ``t, end`` (microseconds), ``h1, h2, kind, tie`` (hashes), ``k0, k1, ...``
-(the key) and ``c0, c1, ...`` (what is collected), and ``ends`` where a policy has an end marker. All windows of a key live in one bucket, and
-under a learned policy all keys of a kind.
+(the key) and ``c0, c1, ...`` (what is collected); and ``ends`` where a policy has an end marker.
+All windows of a key live in one bucket, and under a learned policy all keys of a kind.
 """
 
 from __future__ import annotations

@@ -72,10 +72,12 @@ def fit_windows(
         Column of the event time: a timestamp, integer microseconds, or seconds as float. By default
         ``event_ts``, ``ts`` or ``time``.
     complete
-        What is false, or null, where an instance is known to be incomplete: a column, SQL text
-        (``"status <> 'open'"``), a Column, or a function of the sample. Of pandas and Arrow: a
-        column, text for ``DataFrame.eval``, or a function that returns truth values. Its span and
-        count then only bound the true ones from below (Kaplan-Meier, and EM for cut-off values).
+        What makes an instance complete: a column, SQL text (``"status <> 'open'"``), a Column, or
+        a function of the sample. Of pandas and Arrow: a column, text for ``DataFrame.eval``, or a
+        function that returns truth values. Null is false. It must hold of one event of the
+        instance, its end marker, or of all its rows where these are of `ab.assemble`. Span and
+        count of the others only bound the true ones from below (Kaplan-Meier, and EM for cut-off
+        values).
     settle
         Instances that begin within so many seconds of the sample's end (a number, or "5 seconds")
         may lack their last events and are left out. By default the longest span seen.
@@ -131,8 +133,8 @@ def _instances(sample: DataFrame, columns: Columns, settle: float | None) -> Ins
     if keys:
         parts = [name for name in rows.columns if name.startswith("w") and name != "whole"]
         if parts:
-            rows = _grouped(rows, [*keys, *parts], F.max)
-        rows = _grouped(rows, keys, F.sum).drop(*keys)
+            rows = _grouped(rows, [*keys, *parts], F.max, F.min)
+        rows = _grouped(rows, keys, F.sum, F.min if columns.assembled else F.max).drop(*keys)
     table = rows.toArrow()
     good = table.filter(pc.is_valid(table["first"]))
     first, last = (
@@ -203,11 +205,11 @@ def _problems(types: Mapping[str, str], columns: Columns) -> list[str]:
     return problems
 
 
-def _grouped(rows: DataFrame, key: list[str], counts: Any) -> DataFrame:
+def _grouped(rows: DataFrame, key: list[str], counts: Any, whole: Any) -> DataFrame:
     return rows.groupBy(*key).agg(
         F.min("first").alias("first"),
         F.max("last").alias("last"),
         counts("count").alias("count"),
-        F.min("whole").alias("whole"),
+        whole("whole").alias("whole"),
         F.sum("rejected").alias("rejected"),
     )

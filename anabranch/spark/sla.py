@@ -58,11 +58,11 @@ def sla(
     period
         The length of a period, by the time the instance closed.
     complete
-        What makes an instance complete: SQL text such as ``"count >= 3"`` or, for an end marker,
+        What makes an instance complete: SQL text such as ``"count >= 3"`` or
         ``"exists(items, x -> x.last)"``; a Column; a function of the DataFrame that returns one; or
         True for all. By default those that reached a declared size
-        (``ab.close.count``), or that ``ab.close.learned`` closed as ``complete``. How many events
-        are usual proves nothing.
+        (``ab.close.count``), that ``ab.close.learned`` closed as ``complete``, or whose end marker
+        closed them (``ab.close.until``). How many events are usual proves nothing.
     promise_columns
         The columns of service and promise where `promises` is a DataFrame.
 
@@ -134,7 +134,8 @@ def rank_services(
     instances, promises, service, metric, complete, promise_columns
         As in `sla`. A streaming result can only be written in ``complete`` mode.
     prefer
-        A user's preference for services, 0 to 1; services not named have 0.
+        A user's preference for services, 0 to 1; services not named have 0. One without a promise
+        is an error, or, where one promise is for all, one that no instance of a table has.
     weight
         How much preference counts against compliance, 0 to 1.
     half_life
@@ -163,7 +164,9 @@ def rank_services(
     if is_frame(instances):
         (instances,), (service, metric) = opened((instances,), (service, metric))
     problems = problems_with(instances, promises, service, metric, complete, promise_columns)
-    problems = problems or preference_problems(instances, service, prefer)
+    problems = problems or preference_problems(
+        instances, promises, service, prefer, promise_columns
+    )
     if not (is_number(weight) and 0 <= weight <= 1):
         problems.append(f"weight must be a number between 0 and 1, got {weight!r}")
     if not (top is None or is_whole(top)):

@@ -85,11 +85,11 @@ def judge(
 def _evidence() -> Column:
     """Whether an instance is known to be complete, by what `assemble` says of it.
 
-    It is where it reached a size that was declared, or where a learned policy closed it with its
-    last event. How many events are usual proves nothing.
+    It is where it reached a size that was declared, where its end marker closed it, or where a
+    learned policy closed it with its last event. How many events are usual proves nothing.
     """
     declared = (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
-    return (F.col("reason") == "complete") | declared
+    return F.col("reason").isin("complete", "end") | declared
 
 
 def revision_problems(instances: DataFrame) -> list[str]:
@@ -322,8 +322,14 @@ def _key_problems(
     return [f"{what} names {name!r}, but column {service!r} is {kind}" for name in wrong[:_NAMED]]
 
 
-def preference_problems(instances: Any, service: Any, prefer: Any) -> list[str]:
-    """What is wrong with a user's preferences."""
+def preference_problems(
+    instances: Any, promises: Any, service: Any, prefer: Any, columns: Sequence[str]
+) -> list[str]:
+    """What is wrong with a user's preferences.
+
+    A service that nobody knows is most likely misspelt. Those of promises are known; where one
+    promise is for all, those of a table, which takes a job. Of a stream nobody can say.
+    """
     if prefer is None:
         return []
     if not isinstance(prefer, Mapping):
@@ -333,7 +339,19 @@ def preference_problems(instances: Any, service: Any, prefer: Any) -> list[str]:
         for name, value in prefer.items()
         if not (is_number(value) and 0 <= value <= 1)
     ]
-    return problems or _key_problems(instances, service, prefer, "prefer")
+    problems = problems or _key_problems(instances, service, prefer, "prefer")
+    if problems or not prefer:
+        return problems
+    if isinstance(promises, Mapping) or is_frame(promises):
+        known, what = _table(instances, promises, service, columns), "has no promise"
+    elif not instances.isStreaming:
+        known, what = instances.select(by_name(service).alias("_service")), "no instance has"
+    else:
+        return []
+    named = _services(instances, service, [(name, 0.0) for name in prefer])
+    strange = named.join(known, named["service"] == known["_service"], "left_anti")
+    wrong = sorted((row["service"] for row in strange.limit(_NAMED).collect()), key=repr)
+    return [f"prefer names {name!r}, which {what}; leave it out or correct it" for name in wrong]
 
 
 def duration_of(name: str, duration: Duration | None, problems: list[str]) -> int:

@@ -1,7 +1,8 @@
 """Assembling by the book: a dictionary of windows, one row at a time, every timer looked at.
 
 An event is a dict with ``key`` (any tuple), ``kind``, ``t``, ``end``, ``stream`` (a number),
-``ends`` (whether it has an end marker) and ``tie``. A result row is a dict; `items` are the events themselves.
+``ends`` (whether it has an end marker) and ``tie``. A result row is a dict; `items` are the events
+themselves.
 """
 
 from __future__ import annotations

@@ -92,6 +92,7 @@ def expected(
                     "t": r["t"],
                     "end": r["t"] + round(r["ms"] * 1000),
                     "stream": side,
+                    "ends": r["service"].endswith("3"),
                     "tie": r["service"],
                     "row": r,
                 }

@@ -99,6 +99,9 @@ class Rows:
         First and last time in microseconds, events, and whether that is all there was.
     rejected
         Events that are in no row, since they had no key or no time.
+    assembled
+        Rows are those of `ab.assemble`, and an instance is complete if all of its are. Of
+        events one is enough, which is an end marker.
     """
 
     key: list[Any]
@@ -108,6 +111,7 @@ class Rows:
     whole: Any
     window: tuple[Any, ...] = ()
     rejected: int = 0
+    assembled: bool = True
 
     def instances(self, settle: float | None) -> Instances:
         """Group by key, and leave out what began within `settle` seconds of the end."""
@@ -130,11 +134,21 @@ class Rows:
             # one key are parts of one instance and add up. `seq` begins again once a key is
             # forgotten.
             if window:
-                good = _grouped(good, [*keys, *window], "max")
-            good = _grouped(good, list(keys), "sum")
+                good = _grouped(good, [*keys, *window], "max", "min")
+            good = _grouped(good, list(keys), "sum", "min" if self.assembled else "max")
         first, last = good["first"].to_numpy(), good["last"].to_numpy()
         sizes = good["count"].to_numpy().astype(np.float64)
         whole = good["whole"].to_numpy().astype(bool)
+        if not whole.any():
+            raise InvalidCall(
+                "fit_windows",
+                [
+                    f"none of the {len(whole)} instances is complete, so there is nothing to fit: "
+                    "complete= must hold of at least one event of an instance, its end marker, or "
+                    "of all rows of ab.assemble, which are incomplete if they were evicted or "
+                    "flushed; correct it, leave it out, or take a longer sample"
+                ],
+            )
         return _settled(first, last, sizes, whole, settle, rejected)
 
 
@@ -244,7 +258,8 @@ def _rows(table: pa.Table, columns: Columns) -> Rows:
         what = [f"key column {name!r} is {table[name].type}, which is no key" for name in nested]
         raise InvalidCall("fit_windows", what)
     window = tuple(table[name] for name in columns.window)
-    return Rows([table[name] for name in columns.key], first, last, count, whole, window)
+    keys = [table[name] for name in columns.key]
+    return Rows(keys, first, last, count, whole, window, assembled=columns.assembled)
 
 
 def micros(column: Any, name: str) -> Any:
@@ -358,8 +373,8 @@ def _is_pandas(sample: Any) -> bool:
     return isinstance(sample, pd.DataFrame)
 
 
-def _grouped(rows: pa.Table, key: list[str], counts: str) -> pa.Table:
-    wanted = {"first": "min", "last": "max", "count": counts, "whole": "min"}
+def _grouped(rows: pa.Table, key: list[str], counts: str, whole: str) -> pa.Table:
+    wanted = {"first": "min", "last": "max", "count": counts, "whole": whole}
     found = rows.group_by(key).aggregate(list(wanted.items()))
     names = {f"{name}_{how}": name for name, how in wanted.items()}
     return found.rename_columns([names.get(name, name) for name in found.column_names])

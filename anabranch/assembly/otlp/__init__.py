@@ -1,0 +1,1 @@
+"""OpenTelemetry's messages of spans (OTLP), protobuf and JSON, to one row per span."""
