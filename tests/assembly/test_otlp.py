@@ -251,16 +251,17 @@ def test_nothing_ends_without_a_named_cause(raw: bytes) -> None:
     assert len(reasons) <= 1 and not (rows and reasons)
 
 
+MEMBERS = (
+    *("resourceSpans", "resource", "scopeSpans", "spans", "traceId", "spanId", "parentSpanId"),
+    *("kind", "startTimeUnixNano", "status", "code", "attributes", "key", "value", "intValue"),
+    *("doubleValue", "bytesValue", "arrayValue", "kvlistValue", "values"),
+)
 JSON = st.recursive(
     st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=3)),
     lambda inner: st.one_of(
         st.lists(inner, max_size=2),
         st.dictionaries(
-            st.sampled_from(
-                "resourceSpans scopeSpans spans resource attributes key value traceId spanId kind "
-                "parentSpanId startTimeUnixNano status code intValue arrayValue values bytesValue "
-                "doubleValue kvlistValue".split()
-            ),
+            st.sampled_from(MEMBERS),
             inner,
             max_size=3,
         ),

@@ -50,6 +50,10 @@ CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "close.count": (ab.close.count, {"n": 3, "timeout": "5 s", "remember": None}),
     "close.gap": (ab.close.gap, {"duration": "5 s", "remember": "1 s"}),
     "close.after": (ab.close.after, {"duration": "5 s", "remember": "1 s"}),
+    "close.until": (
+        ab.close.until,
+        {"marker": "a", "grace": "5 s", "otherwise": ab.close.gap("1 s")},
+    ),
     "close.learned": (
         ab.close.learned,
         {

@@ -510,6 +510,14 @@ def test_wrong_calls(spark: Any) -> None:
             "prefer names 'a'",
         ),
         (
+            lambda: ab.rank_services(frame, PROMISES, prefer={"a": 1, "/serch": 1}),
+            "prefer names '/serch', which has no promise; leave it out or correct it",
+        ),
+        (
+            lambda: ab.rank_services(frame, "1 second", prefer={"a": 1, "/serch": 1}),
+            "prefer names '/serch', which no instance has",
+        ),
+        (
             lambda: ab.rank_services(frame, PROMISES, top=1.5),
             "top must be a whole number of at least 1",
         ),

@@ -24,10 +24,8 @@ POLICIES = {
 }
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "learned" else pytest.mark.slow) for name in POLICIES],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", POLICIES)
 def test_a_stream_with_late_rows_that_is_started_twice(
     spark: Any, tmp_path: Path, name: str
 ) -> None:
