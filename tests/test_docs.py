@@ -57,6 +57,7 @@ def taken(function: object) -> set[str]:
         ("nearest", "nearest.md", "## Parameters"),
         ("assemble", "assemble.md", "## Parameters"),
         ("place", "place.md", "## Parameters"),
+        ("spans_of", "traces.md", "## Parameters"),
         ("fit_windows", "fitting.md", "## Parameters"),
         ("estimate_state", "fitting.md", "## Estimate the state"),
         ("adaptive", "adaptation.md", "## Parameters"),
@@ -67,7 +68,8 @@ def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading:
 
 
 @pytest.mark.parametrize(
-    "page", ["correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"]
+    "page",
+    ["correlate.md", "emd.md", "nearest.md", "assemble.md", "traces.md", "place.md", "fitting.md"],
 )
 def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
     text = (ROOT / "docs" / page).read_text().partition("\n## Parameters\n")[2]
@@ -81,6 +83,10 @@ def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
 
 def test_the_policy_that_learns_has_a_table_of_its_own() -> None:
     assert parameters("assemble.md", "### Learned windows") == taken(ab.close.learned)
+
+
+def test_end_markers_have_a_table_of_their_own() -> None:
+    assert parameters("assemble.md", "### End markers") == taken(ab.close.until)
 
 
 def test_sinks_have_a_table_of_their_own() -> None:

@@ -42,6 +42,7 @@ def rows(printed: str) -> list[list[str]]:
         ("nearest.md", ["Conditions"]),
         ("assemble.md", ["Quick start"]),
         ("assemble.md", ["Compliance"]),
+        ("traces.md", ["Quick start"]),
     ],
 )
 def test_examples_print_what_their_page_shows(spark, page: str, headings: list[str]) -> None:

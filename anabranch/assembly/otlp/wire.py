@@ -65,25 +65,25 @@ def read_fields(
     ['', 'it ends within a field']
     """
     table, faults = _read(data, starts.astype(np.int64), stops.astype(np.int64))
-    return Fields(*table.T), faults
+    return Fields(*table), faults
 
 
 @njit
 def _read(data, starts, stops):
     faults = np.zeros(len(starts), np.int64)
-    table = np.empty((0, 5), np.int64)
+    table = np.empty((5, 0), np.int64)
     for times in range(2):  # first how many there are
         n = 0
         for message in range(len(starts)):
             n, faults[message] = _walk(data, starts[message], stops[message], message, table, n)
         if times == 0:
-            table = np.empty((n, 5), np.int64)
+            table = np.empty((5, n), np.int64)
     return table, faults
 
 
 @njit
 def _walk(data, at, stop, message, table, n):
-    """Write the fields of a message into the table, if there is room, from row n."""
+    """Write the fields of a message into the table, if there is room, from column n."""
     while at < stop:
         tag, at = _varint(data, at, stop)
         if at < 0:
@@ -108,9 +108,9 @@ def _walk(data, at, stop, message, table, n):
             return n, _WIRE
         if at < 0 or at > stop:
             return n, _CUT
-        if len(table):
-            table[n, 0], table[n, 1], table[n, 2] = message, number, wire
-            table[n, 3], table[n, 4] = first, last
+        if table.shape[1]:
+            table[0, n], table[1, n], table[2, n] = message, number, wire
+            table[3, n], table[4, n] = first, last
         n += 1
     return n, _FINE
 
