@@ -3,7 +3,7 @@
 ::
 
     pip install 'anabranch[otel]'
-    python examples/traces.py [--seconds 120] [--folder spans]
+    python examples/traces.py [--seconds 180] [--folder spans]
 
 Two instrumented services, a shop and its stock, run here over local HTTP under load. The SDK of
 OpenTelemetry exports their spans as OTLP, one file per export. `ab.spans_of` reads them and
@@ -222,7 +222,8 @@ def main(folder: Path, seconds: float) -> None:
     ).show(5)
     traces.groupBy("route", "reason").count().orderBy("route", "reason").show()
 
-    skip, rest = 35, 12  # learning takes the timeout and twice the time that traces are remembered
+    # Learning begins after three times its timeout, and the last traces wait for no end of 30 s.
+    skip, rest = 31, 31
     best = judged(spans, ours, skip, rest)
     equal = fixed_wait(spans, best["complete"], skip, rest)
     policies = {
@@ -245,7 +246,7 @@ def main(folder: Path, seconds: float) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seconds", type=float, default=120)
+    parser.add_argument("--seconds", type=float, default=180)
     parser.add_argument("--folder", type=Path)
     given = parser.parse_args()
     if given.folder is None:

@@ -174,7 +174,9 @@ def until(
     """Close `grace` after the first event that carries an end marker, with the reason ``end``.
 
     Another policy applies beside it, and the window closes by whichever is first: so instances
-    whose end never comes are closed too. That policy also decides how long instances are
+    whose end never comes are closed too. Only `learned` takes the end into account: before it, a
+    window waits for the longest silence, its `timeout`; after it, what was learned may close the
+    window before the grace is over. The other policy also decides how long instances are
     remembered, and whether an event after the close is a revision or opens a second window.
 
     Parameters

@@ -120,7 +120,9 @@ def run_loop(held, known, rows, do, clock, flush):
                 meta[slot, W.OPENED], meta[slot, W.DUE] = rows[i, I.T], now
                 _close(meta, c, links, queue, out, items, slot, LATE, now)
                 continue
-        if do.learns and now >= common[C_FIRST] + do.hold:
+        awaited = do.grace >= 0 and _awaits_end(meta, rows, i, slot, now, do.grace)
+        # While the end is awaited, more is to come: what was learned says nothing of when.
+        if do.learns and not awaited and now >= common[C_FIRST] + do.hold:
             count = meta[slot, W.COUNT]
             wait = patience(kinds, sizes, ordered, common, h, count, do.risk, do.after)
             if wait >= 0 and not late:
@@ -128,9 +130,9 @@ def run_loop(held, known, rows, do, clock, flush):
             if wait == 0 and not _followed(rows, i, now, do.by_arrival):
                 _close(meta, c, links, queue, out, items, slot, COMPLETE, now)
                 continue
-        if do.grace >= 0:
-            ended = _end(meta, rows, i, slot, now, do.grace)
-            if ended and do.grace == 0 and not _followed(rows, i, now, do.by_arrival):
+        if do.grace >= 0 and not awaited:
+            meta[slot, W.DUE] = min(meta[slot, W.DUE], meta[slot, W.CLOSED])
+            if do.grace == 0 and not _followed(rows, i, now, do.by_arrival):
                 _close(meta, c, links, queue, out, items, slot, ENDED, now)
                 continue
         if meta[slot, W.DUE] < meta[slot, W.QUEUED]:
@@ -257,12 +259,11 @@ def _open(meta, rows, i, row, slot, now, do):
 
 
 @njit(inline="always")
-def _end(meta, rows, i, slot, now, grace):
-    """Whether a window has had its end marker; the first says when it is due at the latest."""
+def _awaits_end(meta, rows, i, slot, now, grace):
+    """Whether a window has had no end marker yet; the first says when it is due at the latest."""
     if rows[i, I.STREAM] & MARK:  # without grace, events of the same instant still belong to it
         meta[slot, W.CLOSED] = min(meta[slot, W.CLOSED], now + max(grace, 1))
-    meta[slot, W.DUE] = min(meta[slot, W.DUE], meta[slot, W.CLOSED])
-    return meta[slot, W.CLOSED] < NEVER
+    return meta[slot, W.CLOSED] == NEVER
 
 
 @njit(inline="always")

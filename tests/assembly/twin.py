@@ -118,11 +118,13 @@ class Twin:
                 window["opened"] = row["t"]
                 self.close(window, "late", now)
                 return
-        wait = self.patience(row["kind"], len(window["rows"]), now)
-        if wait is not None and not late:
-            window["due"] = now + min(max(wait, 1), policy.timeout)
         if policy.marker is not None and row.get("ends"):
             window["ends"] = min(window["ends"], now + max(policy.grace, 1))
+        wait = None
+        if policy.marker is None or window["ends"] < NEVER:
+            wait = self.patience(row["kind"], len(window["rows"]), now)
+        if wait is not None and not late:
+            window["due"] = now + min(max(wait, 1), policy.timeout)
         window["due"] = min(window["due"], window["ends"])
         if wait == 0 and not followed:
             self.close(window, "complete", now)
