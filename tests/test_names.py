@@ -20,16 +20,8 @@ NAMESPACES = {
 }
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
-    *(
-        "dedupe",
-        "groups",
-        "spans_of",
-        "place_pairs",
-        "fit_windows",
-        "estimate_state",
-        "metrics",
-        "watch",
-    ),
+    *("dedupe", "groups", "spans_of", "place_pairs", "fit_windows", "estimate_state"),
+    *("metrics", "watch"),
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),
