@@ -11,8 +11,8 @@ import pyarrow as pa
 
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
-from anabranch.flow.hashing import mix
 from anabranch.flow.conversion import compared_form
+from anabranch.flow.hashing import mix
 from anabranch.flow.load import Load
 from anabranch.neighbours.call import Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
