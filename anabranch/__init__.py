@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from anabranch.spark import sinks
     from anabranch.spark.assemble import assemble
     from anabranch.spark.correlate import correlate
+    from anabranch.spark.dashboard.board import dashboard
     from anabranch.spark.dedupe import dedupe
     from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
@@ -126,6 +127,7 @@ __all__ = [
     # what it does while it runs
     "metrics",
     "watch",
+    "dashboard",
     # namespaces: closing policies, and the classes that go with verbs, plans and errors
     "close",
     "assembly",
@@ -155,6 +157,7 @@ _HOME = {
     "anabranch.predicates": "cosine custom differs dot euclidean hamming manhattan same within",
     "anabranch.spark.assemble": "assemble",
     "anabranch.spark.correlate": "correlate",
+    "anabranch.spark.dashboard.board": "dashboard",
     "anabranch.spark.dedupe": "dedupe",
     "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.groups": "groups",

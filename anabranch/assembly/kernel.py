@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ from anabranch.assembly.learning import Known, in_order, new_knowledge
 from anabranch.assembly.loop import flatten, run_loop
 from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Events
 from anabranch.assembly.table import (
+    CAUSES,
     EVICTED,
     OPEN,
     REMEMBERED,
@@ -60,7 +61,10 @@ class Emitted:
 
 @dataclass
 class AssembleLoad(Figures):
-    """One bucket's step in figures. `late` and `rejected` count events."""
+    """One bucket's step in figures. `late` and `rejected` count events.
+
+    `reasons` counts why windows closed, by the words of the result.
+    """
 
     rows: int = 0
     instances: int = 0
@@ -71,6 +75,7 @@ class AssembleLoad(Figures):
     peak_windows: int = 0
     remembered: int = 0
     waiting_rows: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
 
 
 class AssembleKernel:
@@ -280,8 +285,12 @@ class AssembleKernel:
             revisions = piece.windows[:, Column.REVISION] > 0
             load.revisions += int(revisions.sum())
             load.instances += int((~revisions).sum())
-            load.timeouts += int((piece.windows[:, Column.REASON] == TIMEOUT).sum())
-            load.evicted += int((piece.windows[:, Column.REASON] == EVICTED).sum())
+            closed = np.bincount(piece.windows[:, Column.REASON], minlength=len(CAUSES))
+            load.timeouts += int(closed[TIMEOUT])
+            load.evicted += int(closed[EVICTED])
+            for number in np.flatnonzero(closed):
+                cause = CAUSES[number]
+                load.reasons[cause] = load.reasons.get(cause, 0) + int(closed[number])
         if "windows" in self._tables:
             states = self._tables["windows"][:, Column.STATE]
             load.open_windows = int((states == OPEN).sum())

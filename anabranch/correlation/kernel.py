@@ -226,7 +226,7 @@ class CorrelateKernel:
         In one block, or in several where one would exceed what Arrow's arrays hold.
         """
         load, good = self.load, []
-        rows = copies = 0
+        rows = copies = newest = 0
         for block in arrivals:
             if block.meta["side"] != side:
                 continue
@@ -239,6 +239,7 @@ class CorrelateKernel:
             self.slices.notes.check_rows(self.correlation, side, block)
             copies += len(block)
             rows += int(lead.sum())
+            newest = max(newest, int(block.t.max()))
             if int(block.t.min()) <= limit:
                 in_time = block.t > limit
                 load.late += int((lead & ~in_time).sum())
@@ -247,9 +248,9 @@ class CorrelateKernel:
                 good.append(block)
                 self._admitted(side, block, lead)
         if side == LEFT:
-            load.rows_left, load.copies_left = rows, copies
+            load.rows_left, load.copies_left, load.newest_left = rows, copies, newest
         else:
-            load.rows_right, load.copies_right = rows, copies
+            load.rows_right, load.copies_right, load.newest_right = rows, copies, newest
         return [concat(group).in_time_order() for group in together(good)]
 
     def _check_state(self, arrivals: Sequence[Block], limit: int) -> None:

@@ -46,7 +46,8 @@ class Load(Figures):
 
     `rows_left` and `rows_right` count each input row once, in one worker; `copies_left` and
     `copies_right` what this worker received. `newest` is the newest event time stored of each plan,
-    by its number.
+    by its number; `newest_left` and `newest_right` are the newest event times that arrived on a
+    side, late rows included, and 0 if none did.
 
     Of an Earth Mover's Distance, `pruned` counts pairs that each filter ruled out, `accepted` those
     that an upper bound showed to match and `solved` those that had to be solved; `ranges` is the
@@ -69,6 +70,8 @@ class Load(Figures):
     bytes_in: int = 0
     compare_seconds: float = 0.0
     newest: dict[str, int] = field(default_factory=dict)
+    newest_left: int = 0
+    newest_right: int = 0
     pruned: dict[str, int] = field(default_factory=dict)
     accepted: int = 0
     solved: int = 0

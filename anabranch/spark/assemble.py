@@ -31,6 +31,7 @@ from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
 from anabranch.plans.hashed import Keyed
+from anabranch.spark.announced import Announced, announce, assembly_words
 from anabranch.spark.carriage import carry_problems
 from anabranch.spark.frames import (
     ASSEMBLY_KEY,
@@ -182,6 +183,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     if idle is not None:
         blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
     name = metrics_name("assemble", at_once=call.by_arrival)
+    announce(name, Announced(assembly_words(call), plan, None, call.delay))
     blocks = with_watermark(blocks, call.delay)
     # Late rows become revisions; windows close in the order of the watermark.
     found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival)

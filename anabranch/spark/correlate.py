@@ -24,6 +24,7 @@ from anabranch.plans.current import CurrentPlans
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
+from anabranch.spark.announced import Announced, announce, pair_words
 from anabranch.spark.carriage import Carried, carry, carry_problems, names_of
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
@@ -191,6 +192,7 @@ def run(
         return over_batch(job, blocks, fields)
 
     if streaming:
+        _announce(correlation, plan, control, name)
         if control is not None:
             _keep_log(control, plans, settings, correlation, spark)
         blocks = with_watermark(blocks, correlation.delay)
@@ -218,6 +220,19 @@ def _packed(
         rows = frame.select(*_prepared(correlation.sides[number], carried[number]))
         packed.append(rows.mapInArrow(packer, PACKED))
     return packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
+
+
+def _announce(correlation: Correlation, plan: Plan, control: str | None, name: str) -> None:
+    """Let those who watch the query know what it does."""
+    call = Announced(
+        pair_words(correlation),
+        plan,
+        correlation.window,
+        correlation.delay,
+        control,
+        correlation.one_stream,
+    )
+    announce(name, call)
 
 
 def _fields(correlation: Correlation, carried: Sequence[Sequence[Carried]]) -> StructType:

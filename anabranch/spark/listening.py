@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-__all__ = ["Hearer", "hearer_of", "hearers"]
+__all__ = ["Hearer", "hearer_of", "hearers", "sessions"]
 
 
 class Hearer(Protocol):
@@ -80,3 +80,8 @@ def hearers(kind: type[H]) -> list[H]:
     """Those of a kind, of all sessions."""
     every = list(_LISTENERS.values())
     return [listener.hearers[kind] for listener in every if kind in listener.hearers]
+
+
+def sessions() -> list[SparkSession]:
+    """The sessions that are listened to."""
+    return list(_LISTENERS)

@@ -23,6 +23,7 @@ __all__ = [
     "rates_of",
     "reports_of",
     "seconds_of",
+    "texts_of",
     "verb_of",
     "verbs_of",
     "waiting_name",
@@ -219,7 +220,7 @@ def reports_of(progress: Any, verb: str) -> list[Any]:
         replace(AssembleLoad.from_json(text), operator=name)
         for name, row in (progress.observedMetrics or {}).items()
         if name.startswith(_prefix(verb))
-        for text in _texts(row)
+        for text in texts_of(row)
     ]
 
 
@@ -230,11 +231,11 @@ def loads_of(progress: Any, prefix: str | None = None) -> list[Load]:
         replace(Load.from_json(text), operator=name)
         for name, row in (progress.observedMetrics or {}).items()
         if name.startswith(prefixes)
-        for text in _texts(row)
+        for text in texts_of(row)
     ]
 
 
-def _texts(row: Any) -> Iterable[str]:
+def texts_of(row: Any) -> Iterable[str]:
     """The reports in an observed row; Connect wraps it into another with its schema."""
     fields = row.asDict() if hasattr(row, "asDict") else dict(row)
     if "load" not in fields and "values" in fields:

@@ -27,6 +27,7 @@ from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import Plan
 from anabranch.predicates import Predicate, VectorMeasure, euclidean
+from anabranch.spark.announced import Announced, announce, nearest_words
 from anabranch.spark.carriage import carry, carry_problems, names_of
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
@@ -248,6 +249,7 @@ def _run(
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
     rows, fields = _objects(call, objects), fields_of(call, objects)
+    announce(name, Announced(nearest_words(call), plan, None, call.delay, control))
     if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)

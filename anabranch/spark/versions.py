@@ -11,10 +11,12 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import __version__
+from pyspark.sql import Column
+from pyspark.sql import functions as F
 from pyspark.sql.pandas import types
 from pyspark.sql.types import DataType, StructType
 
-__all__ = ["MINIMUM", "arrow_schema", "arrow_type", "version_problems"]
+__all__ = ["MINIMUM", "arrow_schema", "arrow_type", "newest_of", "version_problems"]
 
 MINIMUM = (4, 1)
 """The oldest version that is tested."""
@@ -48,6 +50,24 @@ def arrow_type(data_type: DataType) -> pa.DataType:
     DataType(int64)
     """
     return types.to_arrow_type(data_type, **_ZONE)
+
+
+def newest_of(value: Column, by: Column, most: int) -> Column:
+    """The values with the largest `by` of an aggregate, at most so many, as an array.
+
+    Spark 4.1 finds one at a time: there rows fall into as many parts, and each part has its newest.
+
+    Examples
+    --------
+    >>> rows = spark.range(9).select(newest_of(F.col("id"), F.col("id"), 2).alias("ids"))
+    >>> rows.first().ids
+    [8, 7]
+    """
+    if "k" in signature(F.max_by).parameters:
+        return F.max_by(value, by, most)
+    part = F.pmod(F.xxhash64(value, by), F.lit(most))
+    each = [F.max_by(value, F.when(part == number, by)) for number in range(most)]
+    return F.filter(F.array(*each), lambda one: one.isNotNull())
 
 
 def version_problems(found: str = __version__) -> list[str]:

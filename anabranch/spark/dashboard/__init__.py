@@ -1,0 +1,1 @@
+"""The live page of running queries, and their figures for Prometheus and OpenTelemetry."""

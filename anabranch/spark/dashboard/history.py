@@ -1,0 +1,134 @@
+"""What is remembered of a verb of a query: a bounded series of points, and what holds now."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from anabranch.flow.load import Load
+from anabranch.spark.dashboard.points import Point, merged, point_of
+from anabranch.spark.metrics import (
+    counts_of,
+    held_by,
+    reports_of,
+    seconds_of,
+    waits,
+    worker_figures,
+)
+
+__all__ = ["BUCKETS", "KEPT", "History", "Series"]
+
+KEPT = 1000
+"""Points of a series; the older half is merged in pairs when there are more."""
+BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 180, 600)
+"""Bounds of the histogram of micro-batches, in seconds."""
+
+
+class Series:
+    """Points in order, never more than `kept`: of a long run the older ones are coarser.
+
+    `count` is how many were added, and `thinned` how often older ones were merged: a page that
+    knows both knows whether it has missed any.
+
+    Examples
+    --------
+    >>> series = Series(kept=4)
+    >>> for batch in range(6):
+    ...     series.add({"batch": batch, "rows": 1})
+    >>> [(point["batch"], point["rows"]) for point in series.points]
+    [(1, 2), (3, 2), (4, 1), (5, 1)]
+    """
+
+    def __init__(self, kept: int = KEPT) -> None:
+        self.kept = kept
+        self.points: list[Point] = []
+        self.count = 0
+        self.thinned = 0
+
+    def add(self, point: Point) -> None:
+        """Add the newest point."""
+        if len(self.points) >= self.kept:
+            half = self.kept // 4 * 2
+            old = self.points[:half]
+            pairs = zip(old[::2], old[1::2], strict=True)
+            self.points[:half] = [merged(one, other) for one, other in pairs]
+            self.thinned += 1
+        self.points.append(point)
+        self.count += 1
+
+    def columns(self, newest: int | None = None) -> dict[str, list[float | None]]:
+        """The points as columns, all or the newest."""
+        chosen = self.points if newest is None else self.points[-newest:]
+        names = chosen[-1] if chosen else {}
+        return {name: [point.get(name) for point in chosen] for name in names}
+
+
+class History:
+    """A verb of a query, as its progress reports told it."""
+
+    def __init__(self, verb: str) -> None:
+        self.verb = verb
+        self.series = Series()
+        self.names: tuple[str, ...] = ()
+        self.workers: list[dict[str, Any]] = []
+        self.totals: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()
+        self.sides: Counter[str] = Counter()
+        self.buckets = [0] * (len(BUCKETS) + 1)
+        self.seconds = 0.0
+        self._state: dict[tuple[str, int], Any] = {}
+        self._last: tuple[str, int] | None = None
+
+    def add(self, progress: Any) -> bool:
+        """Take in a report; whether there was anything new of this verb in it."""
+        loads = reports_of(progress, self.verb)
+        name = (str(progress.runId), int(progress.batchId))
+        if not loads or (
+            self._last is not None and name <= self._last and name[0] == self._last[0]
+        ):
+            return False
+        if self._last is not None and name[0] != self._last[0]:
+            self._state.clear()  # workers of another run
+        self._last = name
+        self._state.update(((load.operator, load.worker), load) for load in loads)
+        self.names = tuple(progress.observedMetrics or ())
+        held = held_by(self._state.values(), self.verb)
+        self.series.add(point_of(progress, loads, held))
+        self.totals.update(counts_of(loads, self.verb))
+        for load in loads:
+            self.reasons.update(getattr(load, "reasons", {}))
+            for side in ("left", "right") if isinstance(load, Load) else ():
+                self.sides[side] += getattr(load, f"rows_{side}")
+        self.seconds += seconds_of(progress)
+        self.buckets[bisect_left(BUCKETS, seconds_of(progress))] += 1
+        self.workers = by_worker(loads, self._state.values(), self.verb)
+        return True
+
+    @property
+    def latest(self) -> Point:
+        """The newest point; empty if there is none."""
+        return self.series.points[-1] if self.series.points else {}
+
+
+def by_worker(loads: Iterable[Any], held: Iterable[Any], verb: str) -> list[dict[str, Any]]:
+    """What each worker did in a micro-batch and holds now; one that did nothing is there too.
+
+    A worker may report twice in a batch, for its rows and for its timer, and so may two operators.
+    """
+    found: dict[int, dict[str, Any]] = {}
+    for load in held:
+        if not waits(load):
+            mine = worker_figures(load, verb)
+            line = found.setdefault(load.worker, {"worker": load.worker, "busy_seconds": 0.0})
+            for name in ("state_rows", "state_bytes", "open_windows"):
+                if name in mine:
+                    line[name] = line.get(name, 0) + mine[name]
+    for load in loads:
+        if not waits(load):
+            mine, line = worker_figures(load, verb), found[load.worker]
+            for name in ("busy_seconds", "rows_in", "comparisons", "copies"):
+                if name in mine:
+                    line[name] = line.get(name, 0) + mine[name]
+    return [found[number] for number in sorted(found)]

@@ -1,0 +1,352 @@
+"use strict";
+/* The page: takes in what the driver tells, and shows one query at a time. */
+
+const at = (id) => document.getElementById(id);
+const known = {subjects: new Map(), rows: {}, state: null, chosen: null, search: {}, asking: false};
+const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "Off"]};
+const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"]};
+
+/* ---------------------------------------------------------------- what the driver tells */
+
+function takeIn(state, whole) {
+  let missed = false;
+  for (const subject of state.subjects) {
+    const had = known.subjects.get(subject.id);
+    if (whole) { known.subjects.set(subject.id, subject); continue; }
+    const fresh = had ? subject.count - had.count : Infinity, tail = (subject.series.batch || []).length;
+    if (!had || had.thinned !== subject.thinned || fresh > tail) { missed = true; continue; }
+    for (const [name, values] of Object.entries(had.series)) {
+      const more = subject.series[name] || [];
+      if (fresh > 0) values.push(...more.slice(more.length - fresh));
+    }
+    if (subject.shown !== had.shown && !state.rows) missed = true;
+    known.subjects.set(subject.id, {...subject, series: had.series});
+  }
+  for (const id of [...known.subjects.keys()])
+    if (!state.subjects.some((one) => one.id === id)) known.subjects.delete(id);
+  if (state.rows) known.rows = state.rows;
+  known.state = state;
+  return missed;
+}
+
+async function askForAll() {
+  if (known.asking) return;
+  known.asking = true;
+  try {
+    const answer = await fetch("api/state.json");
+    if (answer.ok) { takeIn(await answer.json(), true); render(); }
+  } catch { /* the events say that the driver is gone */ } finally { known.asking = false; }
+}
+
+function listen() {
+  const events = new EventSource("events");
+  events.onopen = () => { at("link").textContent = "live"; askForAll(); };
+  events.onerror = () => { at("link").textContent = "the driver does not answer; what you see is the last it said"; };
+  events.onmessage = (event) => {
+    const missed = takeIn(JSON.parse(event.data), false);
+    if (missed) askForAll();
+    else render();
+  };
+}
+
+/* ---------------------------------------------------------------- panels */
+
+const over = (top, bottom) => (s) => (s[top] || []).map((v, n) => v === null || !s[bottom][n] ? null : v / s[bottom][n]);
+const column = (name) => (s) => (s[name] || []).map((v) => v ?? null);
+const constant = (value) => (s) => (s.batch || []).map(() => value);
+
+class Panel {
+  constructor(id, title, wide) {
+    this.body = element("div", {});
+    this.section = element("section", {class: wide ? "panel wide" : "panel", id, "aria-labelledby": id + "-title"},
+      element("h3", {id: id + "-title"}, title), this.body);
+  }
+  show(...children) { this.body.replaceChildren(...children); this.section.hidden = children.length === 0; }
+}
+
+class ChartPanel extends Panel {
+  constructor(id, title, lines, value) { super(id, title); this.chart = new Chart(this.body, title, lines, value); }
+  update(subject) { this.chart.draw(subject.series); }
+}
+
+function table(heads, rows, texts = []) {
+  const kind = (n) => texts.includes(n) ? "text" : null;
+  return element("div", {class: "scroll"}, element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map((head, n) => element("th", {scope: "col", class: kind(n)}, head)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((cell, n) => element("td", {class: kind(n)}, cell)))))));
+}
+
+function bar(value, most) {
+  const made = element("span", {class: "bar"});
+  made.style.width = (most > 0 ? 7 * value / most : 0) + "rem";
+  return made;
+}
+
+function workersPanel() {
+  const panel = new Panel("workers", "Workers");
+  panel.update = (subject) => {
+    const all = subject.workers, compares = all.some((one) => "comparisons" in one);
+    const most = Math.max(0, ...all.map((one) => one.busy_seconds)), mean = all.reduce((sum, one) => sum + one.busy_seconds, 0) / (all.length || 1);
+    if (!all.length) return panel.show();
+    panel.show(
+      element("p", {class: "faint"}, mean > 0 ? `slowest ${seconds(most)}, mean ${seconds(mean)}: ${(most / mean).toFixed(1)} times` : "no work in the newest micro-batch"),
+      table(["worker", "busy", "", compares ? "compared" : "events", "state rows", "state"], all.map((one) => [
+        one.worker, seconds(one.busy_seconds), bar(one.busy_seconds, most), count(compares ? one.comparisons : one.rows_in), count(one.state_rows), megabytes(one.state_bytes)]), [2]));
+  };
+  return panel;
+}
+
+function planPanel() {
+  const panel = new Panel("plan", "Plan");
+  panel.update = (subject) => {
+    const plan = subject.plan, made = [];
+    if (plan.trouble) made.push(element("p", {}, "The plan log cannot be read: " + plan.trouble));
+    if (plan.text) made.push(element("p", {}, "In force: ", element("strong", {}, plan.text)), planPicture(plan, subject.workers));
+    if (plan.lives) {
+      made.push(livesPicture(plan.lives, subject.series.batch.at(-1) || 0));
+      made.push(element("p", {}, "Next change: " + (plan.next.join("; ") || "none is asked for")));
+      made.push(element("ol", {class: "story"}, ...plan.story.map((line) => element("li", {}, line))));
+    }
+    panel.show(...made);
+  };
+  return panel;
+}
+
+function predictionsPanel() {
+  const panel = new Panel("predictions", "Predicted and seen");
+  panel.update = (subject) => {
+    if (!subject.predictions.length) return panel.show();
+    panel.show(table(["figure", "predicted", "seen", "error"], subject.predictions.map((one) => [
+      one.what, number(one.predicted), number(one.observed),
+      one.error === null ? "–" : (one.error >= 0 ? "+" : "−") + Math.abs(100 * one.error).toFixed(0) + " %"])));
+  };
+  return panel;
+}
+const number = (value) => value < 100 ? value.toFixed(2) : count(value);
+
+function statePanel() {
+  const panel = new ChartPanel("state", "State", [{label: "state", colour: "left", of: column("state_bytes")}, {label: "state store", colour: "right", dash: [4, 4], of: column("memory")}], megabytes);
+  const note = element("p", {class: "faint"});
+  panel.body.prepend(note);
+  panel.update = (subject) => {
+    panel.chart.draw(subject.series);
+    const s = subject.series, grown = subject.growth;
+    note.textContent = `${count(s.state_rows.at(-1))} rows, ${megabytes(s.state_bytes.at(-1))}` +
+      (grown ? `; ${grown.bytes >= 0 ? "+" : "−"}${megabytes(Math.abs(grown.bytes))} and ${grown.rows >= 0 ? "+" : "−"}${count(Math.abs(grown.rows))} rows per hour` : "") +
+      (s.commit.at(-1) !== null ? `; commit ${seconds(s.commit.at(-1) / 1000)}` : "");
+  };
+  return panel;
+}
+
+function reasonsPanel() {
+  const panel = new Panel("reasons", "Windows");
+  panel.update = (subject) => {
+    const all = Object.entries(subject.reasons), sum = all.reduce((total, [, n]) => total + n, 0);
+    if (subject.verb !== "assemble") return panel.show();
+    const complete = (subject.reasons.complete || 0) + (subject.reasons.full || 0), first = subject.total.instances || 0;
+    panel.show(
+      element("p", {}, `${count(subject.series.open_windows.at(-1))} windows are open. ` + (sum ? `${(100 * complete / sum).toFixed(1)} % closed as full or complete; ` : "") +
+        (first ? `${(100 * (subject.total.revisions || 0) / first).toFixed(1)} revisions per 100 instances.` : "")),
+      table(["why they closed", "windows", "share"], all.sort((a, b) => b[1] - a[1]).map(([why, n]) => [why, count(n), (100 * n / sum).toFixed(1) + " %"])));
+  };
+  return panel;
+}
+
+function value(parts) {
+  const cell = element("td", {class: "text"});
+  for (const [text, differs] of parts) {
+    const image = /^data:image\/(png|jpeg);base64,[A-Za-z0-9+/=]+$/.test(text);
+    cell.append(image ? element("img", {src: text, alt: "picture"}) : differs ? element("mark", {}, text) : text);
+  }
+  return cell;
+}
+
+function match(row) {
+  const facts = Object.entries(row.facts).map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value([[text, false]]).childNodes)));
+  const sides = row.sides.length === 0 ? null : element("table", {},
+    element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "column"), element("th", {scope: "col", class: "text left"}, "left"), element("th", {scope: "col", class: "text right"}, "right"))),
+    element("tbody", {}, ...row.sides.map((one) => element("tr", {}, element("th", {scope: "row"}, one.name), value(one.left), value(one.right)))));
+  return element("article", {class: "match", "aria-label": `row of micro-batch ${row.batch}`}, element("dl", {}, ...facts), sides);
+}
+
+function rowsPanel() {
+  const panel = new Panel("matches", "Newest rows", true);
+  let drawnOf = null;
+  panel.update = (subject) => {
+    const labels = Object.entries(known.rows[subject.query] || {}).filter(([, form]) => form.rows.length);
+    const off = known.state.rows_off;
+    if (!labels.length) { drawnOf = null; return panel.show(...(off ? [element("p", {}, off)] : [])); }
+    const stamp = subject.query + subject.shown;
+    if (stamp === drawnOf) return undefined;
+    drawnOf = stamp;
+    panel.show(...labels.flatMap(([label, form]) => [
+      element("h4", {}, `${label}: the newest ${form.rows.length}`), ...form.rows.map(match)]));
+  };
+  return panel;
+}
+
+function searchPanel() {
+  const panel = new Panel("search", "A saved search: its hits over time", true);
+  const choose = element("select", {id: "search-choice"}), list = element("div", {});
+  choose.addEventListener("change", () => { known.search.chosen = choose.value; render(); });
+  panel.update = (subject) => {
+    const searches = Object.assign({}, ...Object.values(known.rows[subject.query] || {}).map((form) => form.searches));
+    const names = Object.keys(searches).sort();
+    if (subject.verb !== "nearest" || !names.length) return panel.show();
+    if (!names.includes(known.search.chosen)) known.search.chosen = names[0];
+    if ([...choose.options].map((one) => one.value).join("\n") !== names.join("\n"))
+      choose.replaceChildren(...names.map((name) => element("option", {value: name}, name)));
+    choose.value = known.search.chosen;
+    const hits = searches[known.search.chosen], heads = Object.keys(hits[0]).filter((name) => name !== "query_id");
+    list.replaceChildren(table(heads, hits.map((row) => heads.map((name) => row[name])), heads.map((_, n) => n)));
+    if (!panel.body.contains(choose)) panel.show(element("label", {for: "search-choice"}, "Search "), choose, list);
+    panel.section.hidden = false;
+  };
+  return panel;
+}
+
+function tablesPanel() {
+  const panel = new Panel("tables", "Tables", true);
+  panel.update = () => {
+    panel.show(...Object.entries(known.state.tables).flatMap(([name, rows]) => rows.length === 0 ? [] : [
+      element("h4", {}, name), table(Object.keys(rows[0]), rows.map((row) => Object.entries(row).map(([key, text]) =>
+        key === "unknown" && text !== "0" ? element("mark", {}, text) : text)), [0])]));
+  };
+  return panel;
+}
+
+function placementPanel() {
+  const panel = new Panel("placement", "Traffic by link", true);
+  panel.update = () => {
+    const plan = known.state.placement;
+    if (!plan) return panel.show();
+    const most = Math.max(0, ...plan.links.map((one) => one.cost));
+    panel.show(
+      element("p", {}, `Cost ${count(plan.cost)}, against ${count(plan.all_cloud)} with everything uploaded` + (plan.all_cloud ? `: ${(100 * plan.cost / plan.all_cloud).toFixed(0)} %.` : ".")),
+      table(["link", "up", "down", "cost", ""], plan.links.map((one) => [one.device, count(one.up), count(one.down), count(one.cost), bar(one.cost, most)]), [4]),
+      element("p", {class: "faint"}, plan.more ? `and ${plan.more} links more` : ""));
+  };
+  return panel;
+}
+
+function panelsOf(subject) {
+  const [came, found] = WORDS[subject.verb], compares = subject.verb !== "assemble";
+  const flow = subject.verb === "correlate"
+    ? [{label: "left rows", colour: "left", of: column("left")}, {label: "right rows", colour: "right", of: column("right")}]
+    : [{label: came, colour: "left", of: column("rows")}];
+  const pace = [{label: "micro-batch", colour: "left", of: column("seconds")}, {label: "slowest worker", colour: "right", of: column("slowest")}];
+  if (subject.interval) pace.push({label: "interval", colour: "bad", dash: [6, 4], of: constant(subject.interval)});
+  const made = [
+    new ChartPanel("pace", "Time of a micro-batch", pace, seconds),
+    new ChartPanel("flow", "Rows of a micro-batch", [...flow, {label: found, colour: "good", of: column("found")}], count),
+  ];
+  if (compares) made.push(new ChartPanel("compared", "Comparisons per second", [{label: "comparisons", colour: "left", of: over("comparisons", "seconds")}], count));
+  made.push(new ChartPanel("time", "Watermark behind the clock", [{label: "lag", colour: "left", of: column("lag")}], seconds));
+  made.push(new ChartPanel("lost", "Late and rejected rows", [{label: "late", colour: "warn", of: column("late")}, {label: "rejected", colour: "bad", of: column("rejected")}], count));
+  if (subject.series.backlog.some((one) => one !== null)) made.push(new ChartPanel("backlog", "Backlog", [{label: "not yet read", colour: "right", of: column("backlog")}], count));
+  if (!compares) made.push(new ChartPanel("windows", "Open windows", [{label: "open", colour: "left", of: column("open_windows")}], count));
+  made.push(statePanel(), workersPanel(), planPanel(), reasonsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), tablesPanel(), placementPanel());
+  return made;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+let panels = [], panelsFor = null, paused = false;
+
+function text(id, words) { if (at(id).textContent !== words) at(id).textContent = words; }
+
+function renderHead(subject) {
+  const [first, ...others] = subject.health, [sign, word] = LIGHTS[first.light];
+  at("health").className = first.light;
+  text("lamp", sign);
+  text("sentence", first.sentence);
+  text("do", first.do);
+  at("lamp").title = word;
+  document.title = `${sign} ${subject.name} · Anabranch`;
+  text("name", `${subject.name}: ab.${subject.verb}`);
+  text("words", subject.words);
+  const s = subject.series, up = subject.since ? seconds(known.state.now - subject.since) : "–";
+  text("facts", `${subject.active ? "running" : "ended"}, started ${up} ago, ${subject.count} micro-batches seen` + (subject.runs > 1 ? `, ${subject.runs} runs` : "") +
+    (subject.interval ? `, one every ${seconds(subject.interval)}` : "") + `; watermark ${moment(s.watermark.at(-1))}`);
+  at("others").replaceChildren(...others.map((one) => element("li", {class: one.light}, element("span", {}, `${one.sentence} ${one.do}`))));
+}
+
+function renderFigures(subject) {
+  const [came, found] = WORDS[subject.verb], s = subject.series, last = (name) => (s[name] || []).at(-1), total = subject.total;
+  const per = (name) => last(name) === null || !last("seconds") ? null : last(name) / last("seconds");
+  const both = (last("left") || 0) + (last("right") || 0);
+  const all = [
+    [came, count(last("rows")), count(total.rows_in) + " so far"],
+    [found, count(last("found")), count(total.pairs ?? total.hits ?? total.instances) + " so far"],
+    ...(subject.verb === "assemble" ? [["open windows", count(last("open_windows")), ""]] : [
+      ["comparisons", count(per("comparisons")) + "/s", count(total.comparisons) + " so far"],
+      ["copies per row", both ? (last("copies") / both).toFixed(2) : "–", ""]]),
+    ["micro-batch", seconds(last("seconds")), subject.interval ? `of ${seconds(subject.interval)}` : "no fixed interval"],
+    ["watermark lag", seconds(last("lag")), last("skew") === null || last("skew") === undefined ? "" : `left ${last("skew") >= 0 ? "ahead" : "behind"} by ${seconds(Math.abs(last("skew")))}`],
+    ["late rows", count(last("late")), count(total.late_rows) + " so far"],
+    ["rejected rows", count(last("rejected")), count(total.rejected_rows) + " so far"],
+    ["state", megabytes(last("state_bytes")), count(last("state_rows")) + " rows"],
+  ];
+  at("figures").replaceChildren(...all.map(([name, now, also]) => element("dl", {class: "figure"},
+    element("dt", {}, name), element("dd", {}, now, element("small", {}, also)))));
+}
+
+function renderSubjects() {
+  const all = [...known.subjects.values()], have = [...at("subjects").querySelectorAll("button")];
+  if (have.map((one) => one.dataset.id).join() !== all.map((one) => one.id).join())
+    at("subjects").replaceChildren(...all.map((one) => {
+      const button = element("button", {type: "button", "data-id": one.id});
+      button.addEventListener("click", () => { known.chosen = one.id; render(); });
+      return element("li", {}, button);
+    }));
+  at("subjects").querySelectorAll("button").forEach((button, n) => {
+    const [sign, word] = LIGHTS[all[n].health[0].light], words = `${sign} ${all[n].name} · ${all[n].verb}`;
+    if (button.textContent !== words) button.textContent = words;
+    button.setAttribute("aria-current", String(all[n].id === known.chosen));
+    button.setAttribute("aria-label", `${all[n].name}, ${all[n].verb}: ${word}`);
+  });
+}
+
+function render() {
+  if (paused && known.drawn) return;
+  if (!known.subjects.has(known.chosen)) known.chosen = known.subjects.keys().next().value ?? null;
+  renderSubjects();
+  const subject = known.subjects.get(known.chosen);
+  if (!subject) {
+    const waits = (known.state && known.state.waiting) || [];
+    text("sentence", waits.length ? `Waiting for the first micro-batch of ${waits.join(", ")}: Python workers start (10 to 30 s).` : "Waiting for a query …");
+    at("health").className = "off";
+    return;
+  }
+  renderHead(subject);
+  renderFigures(subject);
+  const kind = subject.id + "/" + subject.interval + "/" + subject.series.backlog.some((one) => one !== null);
+  if (panelsFor !== kind) {
+    panels.forEach((panel) => panel.chart && panel.chart.forget());
+    panels = panelsOf(subject);
+    panelsFor = kind;
+    at("panels").replaceChildren(...panels.map((panel) => panel.section));
+  }
+  panels.forEach((panel) => panel.update(subject));
+  known.drawn = true;
+}
+
+at("pause").addEventListener("click", () => {
+  paused = !paused;
+  at("pause").setAttribute("aria-pressed", String(paused));
+  at("pause").textContent = paused ? "Go on" : "Pause";
+  if (!paused) render();
+});
+function redraw() { panelsFor = null; if (known.state) { const was = paused; paused = false; render(); paused = was; } }
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
+let resizing = null;
+addEventListener("resize", () => { clearTimeout(resizing); resizing = setTimeout(redraw, 150); });
+
+const saved = at("saved");
+if (saved) {
+  at("pause").hidden = true;
+  at("link").textContent = "saved";
+  text("saved-at", "Saved " + saved.dataset.at + ".");
+  takeIn(JSON.parse(saved.textContent), true);
+  render();
+} else listen();

@@ -1,0 +1,117 @@
+"""One progress report of a query as a point: the figures of a micro-batch that the page draws."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from anabranch.flow.load import Load
+from anabranch.spark.metrics import seconds_of
+
+__all__ = ["LARGEST", "LATEST", "SUMMED", "Point", "epoch", "merged", "point_of"]
+
+Point = dict[str, float | None]
+"""Figures of a micro-batch by name; None where there is none."""
+
+SUMMED = ("rows", "left", "right", "copies", "comparisons", "found", "late", "rejected")
+LARGEST = ("seconds", "slowest", "mean", "lag", "backlog", "memory", "commit")
+LATEST = ("batch", "at", "watermark", "skew", "state_rows", "state_bytes", "open_windows")
+_MICROS = 1_000_000
+# What sources say of rows that they have and have not sent yet; the first that is there counts.
+_BACKLOGS = ("maxOffsetsBehindLatest", "numFilesOutstanding", "numRowsOutstanding")
+
+
+def point_of(progress: Any, loads: Iterable[Any], held: Mapping[str, int]) -> Point:
+    """What workers of a verb reported of a micro-batch; `held` is what all of them hold now."""
+    loads = list(loads)
+    at, seconds = epoch(getattr(progress, "timestamp", None)), seconds_of(progress)
+    mark = epoch(dict(getattr(progress, "eventTime", None) or {}).get("watermark"))
+    compares = any(isinstance(load, Load) for load in loads)
+    busy = [load.busy_seconds for load in loads]
+    return {
+        "batch": int(progress.batchId),
+        "at": at,
+        "seconds": seconds,
+        "rows": _sum(loads, "rows_left", "rows_right", "rows", "rejected"),
+        "left": _sum(loads, "rows_left") if compares else None,
+        "right": _sum(loads, "rows_right") if compares else None,
+        "copies": _sum(loads, "copies_left", "copies_right") if compares else None,
+        "comparisons": _sum(loads, "comparisons") if compares else None,
+        "found": _sum(loads, "pairs", "instances"),
+        "late": _sum(loads, "late"),
+        "rejected": _sum(loads, "rejected"),
+        "slowest": max(busy, default=0.0),
+        "mean": math.fsum(busy) / len(busy) if busy else 0.0,
+        "watermark": mark,
+        "lag": None if mark is None or at is None else at + seconds - mark,
+        "skew": _skew(loads),
+        "backlog": _backlog(progress),
+        "memory": _state_store(progress, "memoryUsedBytes"),
+        "commit": _state_store(progress, "commitTimeMs"),
+        "state_rows": held.get("state_rows", 0),
+        "state_bytes": held.get("state_bytes", 0),
+        "open_windows": held.get("open_windows"),
+    }
+
+
+def merged(one: Point, other: Point) -> Point:
+    """Two neighbouring points as one: counts are summed, times are the longer ones.
+
+    Examples
+    --------
+    >>> merged({"batch": 1, "rows": 3, "seconds": 2.0}, {"batch": 2, "rows": 4, "seconds": 1.0})
+    {'batch': 2, 'rows': 7, 'seconds': 2.0}
+    """
+    made: Point = {}
+    for name, late in other.items():
+        early = one.get(name)
+        if name in LATEST or early is None or late is None:
+            made[name] = early if late is None else late
+        else:
+            made[name] = early + late if name in SUMMED else max(early, late)
+    return made
+
+
+def epoch(text: str | None) -> float | None:
+    """Seconds since 1970 of a moment as Spark writes it; None of the beginning of time.
+
+    Examples
+    --------
+    >>> epoch("2023-11-14T22:13:20.500Z"), epoch("1970-01-01T00:00:00.000Z"), epoch(None)
+    (1700000000.5, None, None)
+    """
+    if not text:
+        return None
+    return datetime.fromisoformat(str(text).replace("Z", "+00:00")).timestamp() or None
+
+
+def _sum(loads: Iterable[Any], *names: str) -> float:
+    return sum(getattr(load, name, 0) for load in loads for name in names)
+
+
+def _skew(loads: Iterable[Any]) -> float | None:
+    """How far the newest left row is ahead of the newest right one, in seconds of event time."""
+    sides = [
+        max((getattr(load, name, 0) for load in loads), default=0)
+        for name in ("newest_left", "newest_right")
+    ]
+    return (sides[0] - sides[1]) / _MICROS if all(sides) else None
+
+
+def _backlog(progress: Any) -> float | None:
+    """Rows, offsets or files that sources have not sent yet, where they say it."""
+    found = []
+    for source in getattr(progress, "sources", None) or ():
+        said = dict(getattr(source, "metrics", None) or {})
+        numbers = [float(said[name]) for name in _BACKLOGS if name in said]
+        found += numbers[:1]
+    return sum(found) if found else None
+
+
+def _state_store(progress: Any, name: str) -> float | None:
+    """A figure of the state stores of all operators."""
+    operators = getattr(progress, "stateOperators", None) or ()
+    found = [getattr(operator, name, None) for operator in operators]
+    return sum(number for number in found if number is not None) if found else None

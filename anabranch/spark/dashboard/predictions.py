@@ -1,0 +1,88 @@
+"""What was to be expected beside what is seen: the formulas of docs/spark.md, as a table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from anabranch.plans.costs import copies
+from anabranch.plans.hashed import Broadcast, Grid
+from anabranch.plans.segments import Segments
+from anabranch.plans.triangle import Triangle
+from anabranch.spark.announced import Announced
+from anabranch.spark.dashboard.points import Point
+
+__all__ = ["Prediction", "predict_assembly", "predict_pairs"]
+
+# Plans under which any two rows of a window meet; others compare fewer, by how the data lie.
+_ALL_MEET = (Broadcast, Grid, Segments, Triangle)
+_LEAST = 5  # micro-batches that a rate is taken from
+_MICROS = 1_000_000
+
+
+class Prediction(NamedTuple):
+    """A figure, what it should be and what it is."""
+
+    what: str
+    predicted: float
+    observed: float
+
+    @property
+    def error(self) -> float | None:
+        """How much more there is than predicted, as a share; None of nothing."""
+        return self.observed / self.predicted - 1 if self.predicted else None
+
+
+def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) -> list[Prediction]:
+    """Copies, comparisons and state of a correlation, from its rates by event time.
+
+    None before the windows are full: then fewer rows meet than will.
+    """
+    if call is None or call.window is None or not isinstance(plan, _ALL_MEET):
+        return []
+    left, right = (width / _MICROS for width in call.window)
+    stays = [width + (call.delay or 0) / _MICROS for width in (left, right)]
+    known = [point for point in points if point.get("watermark") is not None]
+    full = [p for p in known if (p["watermark"] or 0) >= (known[0]["watermark"] or 0) + max(stays)]
+    if len(full) < _LEAST + 1:
+        return []
+    took = (full[-1]["watermark"] or 0.0) - (full[0]["watermark"] or 0.0)
+    if took <= 0:
+        return []
+    seen = full[1:]
+    rows = (sum(p["left"] or 0.0 for p in seen), sum(p["right"] or 0.0 for p in seen))
+    if call.one_stream:
+        rows = (rows[0], rows[0])
+    rates = (rows[0] / took, rows[1] / took)
+    share = 0.5 if call.one_stream else 1.0
+    sent = copies(plan, rows, call.window, call.one_stream)
+    each = rows[0] if call.one_stream else sum(rows)
+    if not each:
+        return []
+    stored = sent / each * sum(r * stay for r, stay in zip(rates, stays, strict=True)) * share
+    compared = rates[0] * rates[1] * (left + right) * took * share
+    return [
+        Prediction("copies per row", sent / each, sum(p["copies"] or 0.0 for p in seen) / each),
+        Prediction(
+            "comparisons per micro-batch",
+            compared / len(seen),
+            sum(p["comparisons"] or 0.0 for p in seen) / len(seen),
+        ),
+        Prediction("rows in state", stored, full[-1]["state_rows"] or 0.0),
+    ]
+
+
+def predict_assembly(estimate: Any, latest: Point) -> list[Prediction]:
+    """What `ab.estimate_state` said of an assembly."""
+    if estimate is None or not latest:
+        return []
+    pairs = (
+        ("open windows", estimate.windows, "open_windows"),
+        ("events held", estimate.tuples, "state_rows"),
+        ("bytes of state", estimate.storage, "state_bytes"),
+    )
+    return [
+        Prediction(what, float(value), float(latest[name] or 0.0))
+        for what, value, name in pairs
+        if latest.get(name) is not None
+    ]

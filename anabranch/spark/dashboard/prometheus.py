@@ -1,0 +1,152 @@
+"""The figures of queries in Prometheus's text format; labels are query, side, worker, never ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from anabranch.spark.dashboard.feed import Query
+from anabranch.spark.dashboard.health import BAD, GOOD, NOTE, OFF, WARN, Vitals, judge
+from anabranch.spark.dashboard.history import BUCKETS, History
+from anabranch.spark.dashboard.view import View
+
+__all__ = ["COUNTERS", "GAUGES", "exposition"]
+
+COUNTERS = {
+    "comparisons": "Pairs of rows that were compared.",
+    "pairs": "Pairs emitted by correlate.",
+    "unmatched_rows": "Rows emitted without a partner.",
+    "hits": "Hits emitted by nearest.",
+    "instances": "Rows emitted by assemble.",
+    "revisions": "Revisions emitted by assemble.",
+    "timeouts": "Windows that were closed by their timeout.",
+    "evicted": "Windows that were removed by max_open.",
+    "late_rows": "Rows that were late.",
+    "rejected_rows": "Rows that could not be compared.",
+}
+GAUGES = {
+    "watermark_lag_seconds": ("lag", "Clock at the end of the newest micro-batch less watermark."),
+    "side_skew_seconds": ("skew", "Newest left event time less newest right one."),
+    "backlog": ("backlog", "What sources have not sent yet, where they say it."),
+    "open_windows": ("open_windows", "Windows of assemble that are open."),
+    "last_batch_timestamp_seconds": ("at", "When the newest micro-batch was triggered."),
+    "last_batch_seconds": ("seconds", "How long the newest micro-batch took."),
+}
+_OF_WORKERS = {
+    "state_rows": ("state_rows", "Rows held by a worker."),
+    "state_bytes": ("state_bytes", "Bytes held by a worker."),
+    "worker_busy_seconds": ("busy_seconds", "How long a worker computed in the newest batch."),
+}
+_LIGHTS = (GOOD, NOTE, OFF, WARN, BAD)
+
+
+class _Figures:
+    """All families of the queries of a board."""
+
+    def __init__(self, queries: Iterable[Query], view: View) -> None:
+        self._view = view
+        self._all = [(q, h) for q in queries for h in q.histories.values()]
+
+    def collect(self) -> Iterator[Metric]:
+        """What a registry asks for."""
+        yield from self._counters()
+        yield from self._gauges()
+        yield from self._states()
+        yield self._durations()
+
+    def _counters(self) -> Iterator[Metric]:
+        rows = CounterMetricFamily(
+            "anabranch_rows", "Rows of the input.", labels=["query", "verb", "side"]
+        )
+        families = {
+            name: CounterMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
+            for name, text in COUNTERS.items()
+        }
+        for query, history in self._all:
+            where = [query.label, history.verb]
+            totals = history.totals
+            for side, count in (history.sides or {"all": totals["rows_in"]}).items():
+                rows.add_metric([*where, side], count)
+            for name, family in families.items():
+                if name in totals:
+                    family.add_metric(where, totals[name])
+        yield rows
+        yield from families.values()
+
+    def _gauges(self) -> Iterator[Metric]:
+        for name, (column, text) in GAUGES.items():
+            family = GaugeMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
+            for query, history in self._all:
+                if (value := history.latest.get(column)) is not None:
+                    family.add_metric([query.label, history.verb], value)
+            yield family
+        for name, (key, text) in _OF_WORKERS.items():
+            labels = ["query", "verb", "worker"]
+            family = GaugeMetricFamily(f"anabranch_{name}", text, labels=labels)
+            for query, history in self._all:
+                for worker in history.workers:
+                    where = [query.label, history.verb, str(worker["worker"])]
+                    family.add_metric(where, worker.get(key, 0))
+            yield family
+
+    def _states(self) -> Iterator[Metric]:
+        texts = {
+            "query_active": "Whether the query runs.",
+            "health": "The light: 0 good, 1 note, 2 off, 3 warn, 4 bad.",
+            "plan_epoch": "The number of the plan that stamps rows.",
+            "plan_live": "Plans under which rows are sent.",
+            "trigger_interval_seconds": "Seconds between triggers, if the query has an interval.",
+        }
+        families = {
+            name: GaugeMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
+            for name, text in texts.items()
+        }
+        for query, history in self._all:
+            _, plan, drawn = self._view.plan(history)
+            vitals = Vitals(
+                history.series.points, query.active, query.error, interval=query.interval, plan=plan
+            )
+            found: dict[str, Any] = {
+                "query_active": int(query.active),
+                "health": _LIGHTS.index(judge(vitals)[0].light),
+                "plan_epoch": drawn.get("epoch"),
+                "plan_live": drawn.get("live"),
+                "trigger_interval_seconds": query.interval,
+            }
+            for name, value in found.items():
+                if value is not None:
+                    families[name].add_metric([query.label, history.verb], value)
+        yield from families.values()
+
+    def _durations(self) -> Metric:
+        family = HistogramMetricFamily(
+            "anabranch_batch_seconds", "How long micro-batches took.", labels=["query", "verb"]
+        )
+        for query, history in self._all:
+            family.add_metric([query.label, history.verb], _cumulative(history), history.seconds)
+        return family
+
+
+def exposition(queries: Iterable[Query], view: View) -> tuple[str, bytes]:
+    """The type and the text that Prometheus reads."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Figures(queries, view))
+    return CONTENT_TYPE_LATEST, generate_latest(registry)
+
+
+def _cumulative(history: History) -> list[tuple[str, float]]:
+    """Micro-batches up to each bound, as a histogram has them."""
+    found, total = [], 0
+    for bound, count in zip([*map(str, BUCKETS), "+Inf"], history.buckets, strict=True):
+        total += count
+        found.append((bound, float(total)))
+    return found

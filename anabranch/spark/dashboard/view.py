@@ -1,0 +1,185 @@
+"""What the page is told, as JSON: all that there is, or what has changed since the last message."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+from anabranch.plans.plan import Plan
+from anabranch.spark.announced import Announced, announced
+from anabranch.spark.dashboard.feed import Query
+from anabranch.spark.dashboard.health import Vitals, judge
+from anabranch.spark.dashboard.history import History
+from anabranch.spark.dashboard.planview import PlanView
+from anabranch.spark.dashboard.points import Point
+from anabranch.spark.dashboard.predictions import Prediction, predict_assembly, predict_pairs
+from anabranch.spark.totals import since_start
+
+__all__ = ["TAIL", "View", "encode", "growth"]
+
+TAIL = 8
+"""Points in a message; a page that has missed more asks for all."""
+_LINKS = 12  # of a placement
+_UNKNOWN = {
+    "correlate": "Pairs of rows that are similar and close in time",
+    "nearest": "The nearest objects of each saved search",
+    "assemble": "One row for all events of a group",
+}
+
+
+@dataclass
+class View:
+    """What one board shows of the queries it looks at.
+
+    `prediction` is an estimate of `ab.estimate_state`, `placement` a plan of `ab.place`, `tables`
+    are rows given by hand, such as those of `ab.sla`, and `rows` says whether contents of rows may
+    be shown and why not.
+    """
+
+    prediction: Any = None
+    placement: Any = None
+    tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    rows: str = ""
+    _plans: dict[tuple[str, ...], PlanView] = field(default_factory=dict)
+
+    def state(self, queries: Sequence[Query], newest: int | None = None) -> dict[str, Any]:
+        """All of it; with `newest` only so many points of each series, and no rows."""
+        now = time.time()
+        return {
+            "now": now,
+            "subjects": [
+                self._subject(query, history, now, newest)
+                for query in queries
+                for history in query.histories.values()
+            ],
+            "waiting": [query.label for query in queries if not query.histories and query.active],
+            "placement": None if self.placement is None else links_of(self.placement),
+            "tables": self.tables,
+            "rows_off": self.rows,
+        }
+
+    def rows_of(self, queries: Sequence[Query]) -> dict[str, Any]:
+        """The rows to be shown, by query and label."""
+        return {
+            query.id: {label: samples.form() for label, samples in query.samples.items()}
+            for query in queries
+        }
+
+    def plan(self, history: History) -> tuple[Announced | None, Plan | None, dict[str, Any]]:
+        """What the call said, the plan in force, and what to draw of it."""
+        call = announced(history.names)
+        if call is None:
+            return None, None, {}
+        view = self._plans.setdefault(history.names, PlanView(call))
+        return (call, *view.at(int(history.latest.get("batch") or 0)))
+
+    def _subject(
+        self, query: Query, history: History, now: float, newest: int | None
+    ) -> dict[str, Any]:
+        call, plan, drawn = self.plan(history)
+        points = history.series.points
+        vitals = Vitals(
+            points,
+            query.active,
+            query.error,
+            now,
+            query.interval,
+            query.running(now),
+            plan,
+            call is not None and call.one_stream,
+        )
+        said = predict_pairs(points, call, plan) if history.verb == "correlate" else []
+        if history.verb == "assemble":
+            said = predict_assembly(self.prediction, history.latest)
+        return {
+            "id": f"{query.id}/{history.verb}",
+            "query": query.id,
+            "name": query.label,
+            "verb": history.verb,
+            "words": _UNKNOWN[history.verb] if call is None else call.words,
+            "since": query.since,
+            "runs": query.runs,
+            "active": query.active,
+            "interval": query.interval,
+            "health": [finding._asdict() for finding in judge(vitals)],
+            "total": totals_of(query, history),
+            "workers": history.workers,
+            "reasons": dict(history.reasons),
+            "plan": drawn,
+            "growth": growth(points),
+            "predictions": [_compared(prediction) for prediction in said],
+            "count": history.series.count,
+            "thinned": history.series.thinned,
+            "shown": query.shown,
+            "series": history.series.columns(newest),
+        }
+
+
+def totals_of(query: Query, history: History) -> Mapping[str, int]:
+    """Counts since the run was started, where the session has counted; else since we look."""
+    counted = since_start(SimpleNamespace(runId=query.run), ()).get(history.verb)
+    return dict(counted or history.totals)
+
+
+def growth(points: Sequence[Point]) -> dict[str, float] | None:
+    """Rows and bytes by which state has grown in the last hour, or would at the present rate.
+
+    Examples
+    --------
+    >>> line = [{"at": 60.0 * n, "state_rows": 10.0 * n, "state_bytes": 5.0} for n in range(4)]
+    >>> growth(line)
+    {'rows': 600.0, 'bytes': 0.0}
+    """
+    known = [p for p in points if p.get("at") is not None]
+    known = [p for p in known if (p["at"] or 0.0) >= (known[-1]["at"] or 0.0) - 3600]
+    if len(known) < 3:
+        return None
+    hours = ((known[-1]["at"] or 0.0) - (known[0]["at"] or 0.0)) / 3600
+    if hours <= 0:
+        return None
+    grown = {
+        name: ((known[-1][name] or 0.0) - (known[0][name] or 0.0)) / hours
+        for name in ("state_rows", "state_bytes")
+    }
+    return {"rows": grown["state_rows"], "bytes": grown["state_bytes"]}
+
+
+def links_of(placement: Any) -> dict[str, Any]:
+    """What crosses each device's link under a plan, against everything uploaded."""
+    links: dict[Any, dict[str, Any]] = {}
+    for row in placement.traffic().to_pylist():
+        name = "between sites" if row["device"] is None else str(row["device"])
+        line = links.setdefault(name, {"device": name, "up": 0.0, "down": 0.0, "cost": 0.0})
+        if row["direction"] in ("up", "down"):
+            line[row["direction"]] += row["rate"]
+        line["cost"] += row["cost"]
+    ordered = sorted(links.values(), key=lambda line: -line["cost"])
+    return {
+        "cost": placement.cost,
+        "all_cloud": placement.baseline_cost,
+        "summary": placement.summary(),
+        "links": ordered[:_LINKS],
+        "more": max(0, len(ordered) - _LINKS),
+    }
+
+
+def encode(form: Any) -> bytes:
+    """JSON that browsers read: they know no NaN."""
+    return json.dumps(_finite(form), separators=(",", ":"), default=str).encode()
+
+
+def _finite(form: Any) -> Any:
+    if isinstance(form, float):
+        return form if math.isfinite(form) else None
+    if isinstance(form, Mapping):
+        return {str(name): _finite(value) for name, value in form.items()}
+    return [_finite(value) for value in form] if isinstance(form, (list, tuple)) else form
+
+
+def _compared(prediction: Prediction) -> dict[str, Any]:
+    return {**prediction._asdict(), "error": prediction.error}

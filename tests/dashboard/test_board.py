@@ -1,0 +1,356 @@
+"""The HTTP server and the board: what is served, to whom, and that nothing can be changed."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from anabranch.flow.load import Load
+from anabranch.spark.dashboard import server
+from anabranch.spark.dashboard.board import Board
+from tests.dashboard.reports import report
+from tests.dashboard.test_history import shown
+
+SECRET = "a-token-of-a-test-0123"
+
+
+def ended(*reports: Any, error: str | None = None) -> Any:
+    """A query that has ended, as Spark gives it."""
+    return SimpleNamespace(
+        id="11112222-query",
+        runId="run",
+        name="news",
+        recentProgress=list(reports),
+        isActive=False,
+        exception=lambda: error,
+        status={"isTriggerActive": False},
+    )
+
+
+def running(*reports: Any) -> Any:
+    query = ended(*reports)
+    query.isActive = True
+    return query
+
+
+@pytest.fixture
+def board() -> Iterator[Board]:
+    with ab.dashboard(running(*(report(n) for n in range(4)))) as made:
+        yield made
+
+
+def ask(
+    board: Board, path: str = "/", method: str = "GET", **headers: str
+) -> tuple[int, dict[str, str], bytes]:
+    host, port = board._server.server_address[:2]
+    connection = http.client.HTTPConnection(str(host), port, timeout=10)
+    try:
+        connection.request(
+            method, path, headers={k.replace("_", "-"): v for k, v in headers.items()}
+        )
+        answer = connection.getresponse()
+        return answer.status, dict(answer.getheaders()), answer.read()
+    finally:
+        connection.close()
+
+
+# ---------------------------------------------------------------- what is served
+
+
+def test_the_page_is_served_with_all_that_it_names(board: Board) -> None:
+    status, headers, page = ask(board)
+    assert status == 200 and headers["Content-Type"].startswith("text/html")
+    named = re.findall(r'(?:href|src)="([^#"]+)"', page.decode())
+    assert len(named) == 5
+    for name in named:
+        status, headers, content = ask(board, f"/{name}")
+        assert status == 200 and content, name
+        assert headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_the_state_has_figures_health_and_series(board: Board) -> None:
+    status, _, content = ask(board, "/api/state.json")
+    (subject,) = json.loads(content)["subjects"]
+    assert status == 200
+    assert (subject["name"], subject["verb"], subject["total"]["pairs"]) == (
+        "news",
+        "correlate",
+        12,
+    )
+    assert subject["series"]["batch"] == [0, 1, 2, 3] and subject["health"][0]["sentence"]
+
+
+def events(board: Board, most: int = 1) -> Iterator[dict[str, Any]]:
+    """Messages of the stream of events."""
+    host, port = board._server.server_address[:2]
+    with socket.create_connection((str(host), port), timeout=20) as connection:
+        connection.sendall(f"GET /events HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        for line in connection.makefile("rb"):
+            if line.startswith(b"data: "):
+                yield json.loads(line[6:])
+                most -= 1
+                if not most:
+                    return
+
+
+def test_a_page_hears_of_each_batch(board: Board) -> None:
+    stream = events(board, 50)
+    first = next(stream)
+    assert first["subjects"][0]["count"] == 4
+    board._feed.progressed(report(4))
+    assert (
+        next(m for m in stream if m["subjects"][0]["count"] == 5)["subjects"][0]["series"]["batch"][
+            -1
+        ]
+        == 4
+    )
+    stream.close()
+
+
+def test_many_pages_share_one_message_and_too_many_are_turned_away(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "MOST_PAGES", 3)
+    streams = [events(board) for _ in range(3)]
+    messages: list[Any] = []
+    threads = [threading.Thread(target=lambda s=s: messages.append(next(s))) for s in streams]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert len(messages) == 3
+    assert board._channel.listeners == 3
+    assert ask(board, "/events")[0] == 503
+    for stream in streams:
+        stream.close()
+
+
+def test_a_query_that_has_ended_or_failed_is_shown_as_such() -> None:
+    trace = "STREAM_FAILED\nanabranch.errors.BadRow: left row 7 has no vector"
+    with ab.dashboard(ended(report(0), error=trace)) as board:
+        (subject,) = json.loads(ask(board, "/api/state.json")[2])["subjects"]
+    assert subject["health"] == [
+        {
+            "light": "bad",
+            "sentence": "The query has stopped: BadRow: left row 7 has no vector",
+            "do": "Mend the cause, restart it.",
+        }
+    ]
+
+
+def test_a_query_without_a_batch_is_waited_for() -> None:
+    with ab.dashboard(running()) as board:
+        state = json.loads(ask(board, "/api/state.json")[2])
+    assert state["subjects"] == [] and state["waiting"] == ["news"]
+
+
+def test_two_boards_are_independent() -> None:
+    with (
+        ab.dashboard(running(report(0))) as one,
+        ab.dashboard(running(report(0), report(1))) as two,
+    ):
+        assert one.url != two.url
+        counts = [
+            json.loads(ask(b, "/api/state.json")[2])["subjects"][0]["count"] for b in (one, two)
+        ]
+    assert counts == [1, 2]
+
+
+def test_it_stops_at_once_and_twice(board: Board) -> None:
+    next(events(board))
+    began = time.monotonic()
+    board.stop()
+    board.stop()
+    assert time.monotonic() - began < 3
+    assert "(stopped)" in repr(board)
+    with pytest.raises(OSError, match="refused"):
+        ask(board)
+
+
+# ---------------------------------------------------------------- to whom
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS", "ANY"])
+def test_nothing_can_be_changed(board: Board, method: str) -> None:
+    status, headers, _ = ask(board, "/api/state.json", method)
+    assert (status, headers["Allow"]) == (405, "GET, HEAD")
+
+
+def test_head_has_no_body(board: Board) -> None:
+    status, headers, content = ask(board, "/api/state.json", "HEAD")
+    assert status == 200 and int(headers["Content-Length"]) > 0 and content == b""
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:80", "127.0.0.1.evil.example", ""])
+def test_a_name_that_was_made_to_point_here_is_turned_away(board: Board, host: str) -> None:
+    assert ask(board, "/api/state.json", Host=host)[0] == 421
+    assert ask(board, "/api/state.json", Host="localhost:9999")[0] == 200  # through a tunnel
+
+
+@pytest.mark.parametrize(
+    "path", ["/nothing", "/../board.py", "/page/app.js", "/%2e%2e/x", "//evil.example/", "/LICENSE"]
+)
+def test_there_are_no_other_files(board: Board, path: str) -> None:
+    assert ask(board, path)[0] == 404
+
+
+def test_scripts_of_others_and_frames_are_forbidden(board: Board) -> None:
+    policy = ask(board)[1]["Content-Security-Policy"]
+    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
+    assert "Access-Control-Allow-Origin" not in ask(board)[1]
+
+
+@pytest.fixture
+def guarded() -> Iterator[Board]:
+    rows = [{"title": "secret story"}]
+    reports = [report(0, observedMetrics=shown(rows))]
+    with ab.dashboard(running(*reports), host="0.0.0.0", token=SECRET) as made:
+        yield made
+
+
+def test_elsewhere_every_address_needs_the_token(guarded: Board) -> None:
+    for path in ("/", "/app.js", "/events", "/api/state.json", "/metrics", "/nothing"):
+        assert ask(guarded, path)[0] == 401, path
+        assert ask(guarded, path, Authorization=f"Bearer {SECRET}x")[0] == 401
+        assert ask(guarded, path, Cookie=f"anabranch_board={SECRET[:-1]}")[0] == 401
+        assert ask(guarded, f"{path}?token=x")[0] == 401
+    assert ask(guarded, "/api/state.json", Authorization=f"Bearer {SECRET}")[0] == 200
+    assert (
+        ask(guarded, "/api/state.json", Host="any.name", Authorization=f"Bearer {SECRET}")[0] == 200
+    )
+
+
+def test_a_first_visit_trades_the_token_of_the_address_for_a_cookie(guarded: Board) -> None:
+    assert guarded.url.endswith(f"/?token={SECRET}")
+    status, headers, _ = ask(guarded, f"/?token={SECRET}")
+    assert (status, headers["Location"]) == (303, "/")
+    cookie = headers["Set-Cookie"]
+    assert "HttpOnly" in cookie and "SameSite=Strict" in cookie
+    assert ask(guarded, "/", Cookie=cookie.partition(";")[0])[0] == 200
+    assert ask(guarded, f"//evil.example?token={SECRET}")[1]["Location"] == "/evil.example"
+
+
+def test_elsewhere_a_token_is_made_up_and_contents_are_off() -> None:
+    with ab.dashboard(running(report(0)), host="0.0.0.0") as board:
+        assert len(board._token or "") >= 24
+        state = json.loads(ask(board, "/api/state.json", Authorization=f"Bearer {board._token}")[2])
+    assert "show=[...]" in state["rows_off"]
+
+
+def test_a_token_may_be_asked_for_on_loopback_too() -> None:
+    with ab.dashboard(running(report(0)), token=SECRET) as board:
+        assert ask(board)[0] == 401
+        assert ask(board, "/", Authorization=f"Bearer {SECRET}")[0] == 200
+
+
+# ---------------------------------------------------------------- one file
+
+
+def test_a_saved_page_needs_nothing_else_and_markup_stays_text(tmp_path: Path) -> None:
+    attack = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
+    rows = [{"left_title": attack, "right_title": "x", "score": "1"}]
+    query = running(report(0, name=attack, observedMetrics=shown(rows, attack)))
+    query.name = attack
+    with ab.dashboard(query) as board:
+        text = board.save(tmp_path / "run.html").read_text()
+    assert re.findall(r'(?:href|src)="([^#"]+)"', text.partition('id="saved"')[0]) == []
+    assert "<script>alert(1)" not in text and "<img src=x" not in text
+    data = re.search(r'id="saved"[^>]*>(.*?)</script>', text, re.DOTALL)
+    assert data is not None
+    (subject,) = json.loads(data[1])["subjects"]
+    assert subject["name"] == attack
+    assert len(re.findall(r"sha256-", text)) == 3
+
+
+def test_scripts_put_texts_into_the_page_as_texts() -> None:
+    for name in ("app.js", "charts.js"):
+        code = (server.PAGE / name).read_text()
+        for unsafe in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval("):
+            assert unsafe not in code
+
+
+# ---------------------------------------------------------------- calls
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"query": 5}, "query must be a streaming query, .*or the Spark session, got int"),
+        ({"port": -1}, "port must be a whole number from 0"),
+        ({"port": 70000}, "port must be"),
+        ({"port": "80"}, "port must be"),
+        ({"host": ""}, "host must be an address"),
+        ({"token": "short"}, "at least 16 characters"),
+        ({"token": "ü" * 20}, "ASCII"),
+        ({"show": "title"}, "show must be a list"),
+        ({"prediction": 3}, "what ab.estimate_state returns, got int"),
+        ({"placement": "x"}, "what ab.place returns, got str"),
+        ({"host": "203.0.113.9", "port": 1}, "port=1: .*port=0 takes any that is free"),
+    ],
+)
+def test_wrong_calls_are_explained(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(InvalidCall, match=words):
+        ab.dashboard(**{"query": running(), **given})
+
+
+def test_a_port_in_use_is_named(board: Board) -> None:
+    with pytest.raises(InvalidCall, match="in use; port=0 takes any"):
+        ab.dashboard(running(), port=int(board._server.server_address[1]))
+
+
+def test_a_placement_is_told_by_link() -> None:
+    views = [("v1", "s1", 5.0), ("v1", "s2", 1.0), ("v2", "s2", 3.0)]
+    plan = ab.place(views, {"s1": "a", "s2": "b"}, 1.0, 0.5)
+    with ab.dashboard(running(report(0)), placement=plan) as board:
+        told = json.loads(ask(board, "/api/state.json")[2])["placement"]
+    assert told["all_cloud"] == plan.baseline_cost and told["cost"] == plan.cost
+    assert sum(link["cost"] for link in told["links"]) == pytest.approx(plan.cost)
+
+
+# ---------------------------------------------------------------- metrics
+
+
+def test_metrics_in_the_text_format_of_prometheus() -> None:
+    pytest.importorskip("prometheus_client")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    load = Load(3, rows_left=5, rows_right=2, comparisons=10, pairs=3, late=1, state_rows=7)
+    with ab.dashboard(running(report(0, load), report(1, load))) as board:
+        status, headers, content = ask(board, "/metrics")
+    assert status == 200 and headers["Content-Type"].startswith("text/plain; version=")
+    families = {f.name: f for f in text_string_to_metric_families(content.decode())}
+    where = {"query": "news", "verb": "correlate"}
+    rows = {s.labels["side"]: s.value for s in families["anabranch_rows"].samples}
+    assert rows == {"left": 10, "right": 4}
+    assert families["anabranch_pairs"].samples[0].labels == where
+    assert families["anabranch_pairs"].samples[0].value == 6
+    assert families["anabranch_late_rows"].samples[0].value == 2
+    (state,) = families["anabranch_state_rows"].samples
+    assert state.labels == {**where, "worker": "3"} and state.value == 7
+    buckets = [s for s in families["anabranch_batch_seconds"].samples if s.name.endswith("_bucket")]
+    assert [b.value for b in buckets] == sorted(b.value for b in buckets) and buckets[-1].value == 2
+    used = {label for family in families.values() for s in family.samples for label in s.labels}
+    assert used <= {"query", "verb", "side", "worker", "le"}
+
+
+def test_without_the_package_metrics_says_what_to_install(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(__import__("sys").modules, "anabranch.spark.dashboard.prometheus", False)
+    for name in ("prometheus_client", "prometheus_client.core"):
+        monkeypatch.setitem(__import__("sys").modules, name, None)
+    status, _, content = ask(board, "/metrics")
+    assert status == 501 and b"pip install 'anabranch[metrics]'" in content

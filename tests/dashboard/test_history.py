@@ -1,0 +1,244 @@
+"""Points, bounded series, predictions, plans and rows: what the page is told, without Spark."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import anabranch as ab
+from anabranch.assembly.kernel import AssembleLoad
+from anabranch.flow.load import Load
+from anabranch.plans.costs import copies as copies_of
+from anabranch.plans.log import PlanLog
+from anabranch.spark.announced import Announced, announce
+from anabranch.spark.dashboard.feed import Feed, Query
+from anabranch.spark.dashboard.history import History, Series
+from anabranch.spark.dashboard.planview import PlanView, cells_of
+from anabranch.spark.dashboard.points import SUMMED
+from anabranch.spark.dashboard.predictions import predict_pairs
+from anabranch.spark.dashboard.sample import KEPT, Samples, difference, samples_in
+from anabranch.spark.dashboard.view import TAIL, View, encode
+from tests.dashboard.reports import SECOND, report
+from tests.examples import examples
+
+
+@given(st.integers(1, 400), st.sampled_from([4, 8, 10, 64]))
+@settings(max_examples=examples(30))
+def test_a_series_is_bounded_and_loses_no_count(added: int, kept: int) -> None:
+    series = Series(kept)
+    for batch in range(added):
+        series.add({"batch": batch, "rows": 1, "seconds": float(batch % 7)})
+    assert len(series.points) <= kept
+    assert sum(point["rows"] or 0 for point in series.points) == series.count == added
+    batches = [point["batch"] for point in series.points]
+    assert batches == sorted(batches) and batches[-1] == added - 1  # type: ignore[type-var]
+    assert max(p["seconds"] or 0 for p in series.points) == min(added - 1, 6)
+    newest = min(added, kept // 2)
+    assert batches[-newest:] == list(range(added - newest, added))
+
+
+def test_a_report_is_counted_once_and_its_sides_are_told_apart() -> None:
+    history = History("correlate")
+    late = Load(1, rows_left=4, late=1, rejected=2, newest_left=90 * SECOND, busy_seconds=0.4)
+    work = Load(0, rows_left=5, rows_right=2, pairs=3, newest_right=88 * SECOND, busy_seconds=0.2)
+    assert history.add(report(0, work, late))
+    assert not history.add(report(0, work, late))
+    point = history.latest
+    assert (point["rows"], point["left"], point["right"], point["found"]) == (13, 9, 2, 3)
+    assert (point["late"], point["rejected"], point["skew"]) == (1, 2, 2.0)
+    assert (point["lag"], point["slowest"], point["mean"]) == (5.5, 0.4, pytest.approx(0.3))
+    assert (point["memory"], point["commit"]) == (1000, 5)
+    assert history.totals["pairs"] == 3 and history.sides == {"left": 9, "right": 2}
+
+
+def test_workers_that_report_twice_or_not_at_all_have_one_line_each() -> None:
+    history = History("correlate")
+    history.add(report(0, Load(0, state_rows=4), Load(1, state_rows=6)))
+    history.add(report(1, Load(1, busy_seconds=0.1), Load(1, busy_seconds=0.2, state_rows=5)))
+    assert [(w["worker"], w["state_rows"]) for w in history.workers] == [(0, 4), (1, 5)]
+    assert history.workers[1]["busy_seconds"] == pytest.approx(0.3)
+
+
+def test_reasons_are_added_up() -> None:
+    history = History("assemble")
+    for batch in range(3):
+        load = AssembleLoad(0, rows=5, instances=2, reasons={"full": 1, "gap": 2})
+        history.add(report(batch, load, verb="assemble"))
+    assert history.reasons == {"full": 3, "gap": 6}
+
+
+def told(feed: Feed, *ids: str) -> dict[str, Any]:
+    queries = [query for query in feed.queries.values() if not ids or query.id in ids]
+    state: dict[str, Any] = json.loads(encode(View().state(queries)))
+    return state
+
+
+def test_a_feed_keeps_several_queries_and_says_how_they_ended() -> None:
+    feed = Feed()
+    feed.progressed(report(0))  # nobody looks
+    feed.look()
+    for batch in range(3):
+        feed.progressed(report(batch, query="a"))
+        feed.progressed(report(batch, query="b", verb="assemble"))
+    feed.ended(
+        type("Event", (), {"id": "b", "exception": "x\nanabranch.errors.BadRow: left row 7"})
+    )
+    feed.take_in()
+    state = told(feed)
+    assert [(s["query"], s["verb"], s["count"]) for s in state["subjects"]] == [
+        ("a", "correlate", 3),
+        ("b", "assemble", 3),
+    ]
+    assert state["subjects"][1]["health"][0]["sentence"].endswith("BadRow: left row 7")
+    assert len(told(feed, "a")["subjects"]) == 1
+    feed.look_away()
+    assert not feed.queries
+
+
+def test_a_restart_goes_on_in_the_same_series() -> None:
+    query = Query("a")
+    query.add(report(0))
+    query.end("stopped")
+    query.add(report(1, run="another"))
+    assert query.runs == 2 and query.active and query.histories["correlate"].series.count == 2
+
+
+def test_a_message_is_short_and_whole_states_are_bounded() -> None:
+    feed = Feed()
+    feed.look()
+    for batch in range(3000):
+        feed.progressed(report(batch))
+        feed.take_in()
+    queries = list(feed.queries.values())
+    message, whole = (encode(View().state(queries, newest)) for newest in (TAIL, None))
+    assert len(message) < 5_000 and len(whole) < 250_000
+    totals = json.loads(whole)["subjects"][0]["series"]
+    assert sum(totals["rows"]) == 3000 * 7 and set(SUMMED) <= totals.keys()
+
+
+def test_numbers_that_json_lacks_become_nothing() -> None:
+    assert encode({"a": float("nan"), "b": [float("inf"), 1]}) == b'{"a":null,"b":[null,1]}'
+
+
+# ---------------------------------------------------------------- plans and predictions
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [ab.broadcast(3), ab.broadcast(3, "left"), ab.grid(2, 3), ab.segments(4, "1 minute"),
+     ab.keyed(5), ab.ranges(4), ab.triangle(3), ab.selective(2)],
+    ids=str,
+)  # fmt: skip
+def test_every_plan_is_drawn_with_all_its_workers(plan: Any) -> None:
+    drawn = cells_of(plan)
+    assert {worker for line in drawn["cells"] for worker in line} == set(range(plan.workers))
+    assert len({len(line) for line in drawn["cells"]}) == 1
+    assert sum(drawn.get("widths", [1])) > 0
+
+
+def test_a_plan_log_is_told_with_its_story_and_what_comes_next(tmp_path: Any) -> None:
+    log = PlanLog(str(tmp_path))
+    log.begin(ab.broadcast(4))
+    log.append(ab.grid(2, 2), cause="trying a grid")
+    view = PlanView(Announced("pairs", ab.broadcast(4), control=str(tmp_path)))
+    plan, drawn = view.at(3)
+    assert plan == ab.broadcast(4) and drawn["epoch"] == 0 and drawn["live"] == 1
+    assert drawn["next"] == ["asked for: grid(2, 2) (trying a grid)"]
+    assert drawn["story"] and drawn["lives"][0]["plan"] == "broadcast(4, side=right)"
+    (tmp_path / "00000001.json").write_text("{")
+    assert "cannot be read" in view.at(3)[1]["trouble"]
+
+
+def steady(batches: int, plan: Any, rates: tuple[int, int], window: float) -> list[dict[str, Any]]:
+    """Micro-batches of a second, as the formulas of the documentation say."""
+    made = []
+    for n in range(batches):
+        left, right = rates
+        copies = copies_of(plan, rates, (0, 0))
+        made.append(
+            {
+                "watermark": 1000.0 + n,
+                "left": left,
+                "right": right,
+                "copies": copies,
+                "comparisons": left * right * 2 * window,
+                "state_rows": copies * (window + 2),
+            }
+        )
+    return made
+
+
+def test_predictions_are_right_on_a_steady_stream_and_wait_until_windows_are_full() -> None:
+    plan, window = ab.grid(2, 2), 10.0
+    call = Announced("pairs", plan, (10 * SECOND, 10 * SECOND), 2 * SECOND)
+    seen = steady(40, plan, (30, 20), window)
+    found = {one.what: one for one in predict_pairs(seen, call, plan)}
+    assert found.keys() == {"copies per row", "comparisons per micro-batch", "rows in state"}
+    assert all(abs(one.error or 0.0) < 0.01 for one in found.values())
+    assert predict_pairs(seen[:15], call, plan) == []
+    assert predict_pairs(seen, call, ab.keyed(4)) == []
+
+
+def test_what_a_call_said_is_shown() -> None:
+    announce("anabranch_correlate_5eed", Announced("Pairs of rows", ab.grid(2, 2)))
+    feed = Feed()
+    feed.look()
+    work = Load(0, rows_left=1).to_json()
+    feed.progressed(report(0, observedMetrics={"anabranch_correlate_5eed": {"load": [work]}}))
+    feed.take_in()
+    (subject,) = told(feed)["subjects"]
+    assert subject["words"] == "Pairs of rows" and subject["plan"]["text"] == "grid(2, 2)"
+
+
+# ---------------------------------------------------------------- rows side by side
+
+
+@given(st.text("ab ", max_size=30), st.text("ab ", max_size=30))
+@settings(max_examples=examples(60))
+def test_marking_differences_loses_no_letter(left: str, right: str) -> None:
+    one, other = difference(left, right)
+    assert "".join(text for text, _ in one) == left
+    assert "".join(text for text, _ in other) == right
+    same = [[text.split() for text, differs in side if not differs] for side in (one, other)]
+    assert sum(same[0], []) == sum(same[1], [])
+    if left == right:
+        assert not any(differs for _, differs in one)
+
+
+def shown(rows: list[dict[str, str]], label: str = "matches") -> dict[str, Any]:
+    name = f"anabranch_shown_1a2b_{label.encode().hex()}"
+    return {
+        "anabranch_correlate_1a2b": {"load": [Load(0, rows_left=1).to_json()]},
+        name: {"load": [json.dumps(row) for row in rows]},
+    }
+
+
+def test_the_newest_rows_are_kept_by_label() -> None:
+    query = Query("a")
+    for batch in range(30):
+        rows = [{"left_id": f"{batch}.{n}", "right_id": "7", "score": "1"} for n in (2, 1)]
+        query.add(report(batch, observedMetrics=shown(rows, "late rows äö_ü")))
+        query.add(report(batch, observedMetrics=shown(rows, "late rows äö_ü")))  # told twice
+    (label,) = query.samples
+    assert label == "late rows äö_ü" and query.shown == 30
+    kept = query.samples[label].form()["rows"]
+    assert len(kept) == KEPT
+    assert [row["sides"][0]["left"][0][0] for row in kept[:3]] == ["29.2", "29.1", "28.2"]
+
+
+def test_saved_searches_are_kept_apart_and_bounded() -> None:
+    samples = Samples()
+    for batch in range(100):
+        rows = [{"query_id": f"q{batch % 40}", "distance": "1", "rank": "1"}]
+        samples.add(batch, rows)
+    form = samples.form()
+    assert len(form["searches"]) == 12 and "q19" in form["searches"]
+    assert all(len(rows) <= 30 for rows in form["searches"].values())
+
+
+def test_no_rows_are_no_sample() -> None:
+    assert list(samples_in(report(0))) == []
