@@ -57,9 +57,10 @@ check: setup
 slow: setup
 	$(PYTEST) -m "slow and not services"
 
-# Brokers, servers and jars are fetched into .services and torn down after the tests.
+# Brokers, servers and jars are fetched into .services and torn down after the tests. The page is
+# opened in the system's Chromium.
 services: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka]"
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka]" playwright
 	$(BIN)/python -m pytest -m services
 
 laws: setup
@@ -85,6 +86,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.place
 	$(BIN)/python -m benchmarks.nearest
 	$(BIN)/python -m papers.vico.on_spark
+	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.emd
 	$(BIN)/python -m papers.dssis.queues
 	$(BIN)/python -m papers.dssis.windows
@@ -93,6 +95,7 @@ bench: setup
 
 pictures: setup
 	$(BIN)/python scripts/pictures.py
+	$(BIN)/python -m scripts.board_picture
 
 cast: setup
 	$(BIN)/python scripts/cast.py

@@ -61,6 +61,7 @@ def taken(function: object) -> set[str]:
         ("fit_windows", "fitting.md", "## Parameters"),
         ("estimate_state", "fitting.md", "## Estimate the state"),
         ("adaptive", "adaptation.md", "## Parameters"),
+        ("dashboard", "dashboard.md", "## Parameters"),
     ],
 )
 def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading: str) -> None:

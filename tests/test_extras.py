@@ -12,6 +12,7 @@ ROOT = Path(__file__).parent.parent
 
 # Executors have numpy, numba, pyarrow, pandas and Spark with what it needs itself.
 DRIVER_ONLY = ["scipy", "ot", "rapidfuzz", "typer", "rich", "threadpoolctl", "matplotlib"]
+DRIVER_ONLY += ["prometheus_client", "opentelemetry"]
 BLOCKED = """
 import importlib.machinery, sys
 find = importlib.machinery.PathFinder.find_spec

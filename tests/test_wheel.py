@@ -79,6 +79,8 @@ def test_it_holds_the_package_its_types_and_its_licence(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "anabranch").rglob("*.py")}
+    page = ROOT / "anabranch/spark/dashboard/page"
+    sources |= {str(path.relative_to(ROOT)) for path in page.iterdir()}
     assert sources | {"anabranch/py.typed"} == {n for n in names if n.startswith("anabranch/")}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
@@ -87,7 +89,9 @@ def test_its_metadata(wheel: Path) -> None:
     said = metadata(wheel)
     assert said["License-Expression"] == "Apache-2.0"
     assert said["Requires-Python"] == ">=3.11"
-    assert {"emd", "cli", "plots", "connect"} <= set(said.get_all("Provides-Extra", []))
+    assert {"emd", "cli", "plots", "connect", "metrics", "otel"} <= set(
+        said.get_all("Provides-Extra", [])
+    )
     needed = [line for line in said.get_all("Requires-Dist", []) if "extra ==" not in line]
     assert any(re.match(r"pyspark\[sql\].*>=4\.1", line) for line in needed)
     assert not any(line.lower().startswith(("pot", "typer", "rich")) for line in needed)

@@ -21,7 +21,7 @@ from anabranch.flow.load import Load
 from anabranch.spark.dashboard import server
 from anabranch.spark.dashboard.board import Board
 from tests.dashboard.reports import report
-from tests.dashboard.test_history import shown
+from tests.dashboard.test_history import reported
 
 SECRET = "a-token-of-a-test-0123"
 
@@ -216,7 +216,7 @@ def test_scripts_of_others_and_frames_are_forbidden(board: Board) -> None:
 @pytest.fixture
 def guarded() -> Iterator[Board]:
     rows = [{"title": "secret story"}]
-    reports = [report(0, observedMetrics=shown(rows))]
+    reports = [report(0, observedMetrics=reported(rows))]
     with ab.dashboard(running(*reports), host="0.0.0.0", token=SECRET) as made:
         yield made
 
@@ -250,6 +250,22 @@ def test_elsewhere_a_token_is_made_up_and_contents_are_off() -> None:
     assert "show=[...]" in state["rows_off"]
 
 
+def test_a_board_shows_no_more_than_it_may_of_rows_that_another_asked_for() -> None:
+    rows = [{"left_title": "a b", "right_title": "a c", "score": "0.9", "query_id": "q"}]
+    reports = [report(0, observedMetrics=reported(rows))]
+
+    def told(**given: Any) -> Any:
+        with ab.dashboard(running(*reports), token=SECRET, **given) as board:
+            state = ask(board, "/api/state.json", Authorization=f"Bearer {SECRET}")[2]
+        return json.loads(state)["rows"]
+
+    assert told(host="0.0.0.0") == {}
+    (row,) = told(host="0.0.0.0", show=["score"])["11112222-query"]["matches"]["rows"]
+    assert (row["facts"], row["sides"]) == ({"score": "0.9"}, [])
+    (row,) = told()["11112222-query"]["matches"]["rows"]
+    assert row["facts"]["query_id"] == "q" and row["sides"][0]["name"] == "title"
+
+
 def test_a_token_may_be_asked_for_on_loopback_too() -> None:
     with ab.dashboard(running(report(0)), token=SECRET) as board:
         assert ask(board)[0] == 401
@@ -262,7 +278,7 @@ def test_a_token_may_be_asked_for_on_loopback_too() -> None:
 def test_a_saved_page_needs_nothing_else_and_markup_stays_text(tmp_path: Path) -> None:
     attack = "</script><script>alert(1)</script><img src=x onerror=alert(2)>"
     rows = [{"left_title": attack, "right_title": "x", "score": "1"}]
-    query = running(report(0, name=attack, observedMetrics=shown(rows, attack)))
+    query = running(report(0, name=attack, observedMetrics=reported(rows, attack)))
     query.name = attack
     with ab.dashboard(query) as board:
         text = board.save(tmp_path / "run.html").read_text()

@@ -73,7 +73,7 @@ CASES = {
     "lagging": ({"watermark": 990.0}, "bad", "stood still for 10 micro-batches"),
     "skewed": ({"slowest": 1.5}, "warn", "3.0 times the mean"),
     "growing": ({"at": hour, "state_bytes": lambda n: 1e6 * n}, "warn", "for an hour, from 3 to"),
-    "copied": ({"left": 990, "right": 10, "copies": 2000}, "note", "1.0 with broadcast(4, side"),
+    "copied": ({"left": 990, "right": 10}, "note", "1.0 with broadcast(4, side"),
     "fixed_cost": ({"seconds": 1.5, "slowest": 0.1}, "note", "compute for 7% of a micro-batch"),
     "idle": ({"now": 1100.0}, "off", "Idle: no new rows for 75 s"),
 }

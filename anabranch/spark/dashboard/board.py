@@ -16,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.calls import Check, is_names, is_whole
-from anabranch.errors import InvalidCall, extra, renamed
+from anabranch.errors import AnabranchError, InvalidCall, extra, renamed
 from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.sample import sampled
 from anabranch.spark.dashboard.server import Channel, Server, is_loopback, page_files
@@ -121,11 +121,13 @@ class Board:
         view: View,
         otel: bool = False,
     ) -> None:
+        self._telemetry = _telemetry() if otel else None
         self._only = str(query.id) if hasattr(query, "recentProgress") else None
         self._session = query if self._only is None else _session_of(query)
         self._feed = Feed() if self._session is None else hearer_of(self._session, Feed)
         self._show, self._open = show, is_loopback(address[0])
         self._view = view
+        view.columns = show
         if show is None and not self._open:
             view.rows = "Contents of rows are off beyond loopback: name columns with show=[...]."
         self._channel = Channel(self._feed.wake)
@@ -137,7 +139,6 @@ class Board:
             raise InvalidCall("dashboard", [f"{wrong}; port=0 takes any that is free"]) from error
         self._token, self._told = token, 0
         self._stopped = threading.Event()
-        self._telemetry = _telemetry() if otel else None
         if self._telemetry is not None:
             self._feed.tell(self._telemetry)
         self._feed.look()
@@ -279,7 +280,7 @@ class Board:
         try:
             with extra("metrics", "/metrics", "prometheus_client"):
                 from anabranch.spark.dashboard.prometheus import exposition
-        except Exception as error:
+        except AnabranchError as error:
             return 501, "text/plain; charset=utf-8", f"{error}\n".encode()
         with self._feed.lock:
             return (200, *exposition(self._queries(), self._view))

@@ -20,7 +20,7 @@ from anabranch.spark.dashboard.points import Point
 __all__ = ["BAD", "GOOD", "NOTE", "OFF", "RULES", "WARN", "Finding", "Vitals", "judge"]
 
 BAD, WARN, NOTE, GOOD, OFF = "bad", "warn", "note", "good", "off"
-_ORDER = (BAD, WARN, NOTE, GOOD, OFF)
+_ORDER = (BAD, WARN, OFF, NOTE, GOOD)
 _RECENT = 10  # micro-batches that rules look at
 _ENOUGH = 3  # before which figures are of the start
 _HOUR = 3600.0
@@ -242,8 +242,7 @@ def copied(vitals: Vitals) -> Finding | None:
     if not isinstance(plan, (Grid, Broadcast)) or not rows or len(vitals.recent) < _ENOUGH:
         return None
     best = best_grid(plan.workers, (left, right), vitals.one_stream)
-    fewer = copies(best, (left, right), (0, 0), vitals.one_stream)
-    now = vitals.sum("copies")
+    now, fewer = (copies(of, (left, right), (0, 0), vitals.one_stream) for of in (plan, best))
     if fewer > 0.7 * now:
         return None
     return Finding(
@@ -294,5 +293,5 @@ def _well(vitals: Vitals) -> Finding:
     if vitals.interval:
         pace += f" of the {vitals.interval:g} s that it has"
     lost = vitals.sum("late")
-    late = f"{count(lost)} late rows" if lost else "no row is late"
+    late = f"{lost / vitals.sum('rows'):.1%} of rows are late" if lost else "no row is late"
     return Finding(GOOD, f"Healthy: {pace}, and {late}.")

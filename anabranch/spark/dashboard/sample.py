@@ -85,12 +85,28 @@ class Samples:
                 while len(self.searches) > _SEARCHES:
                     self.searches.popitem(last=False)
 
-    def form(self) -> dict[str, Any]:
-        """What the page shows."""
-        return {
-            "rows": list(self.rows),
-            "searches": {name: list(rows) for name, rows in self.searches.items()},
+    def form(self, columns: Sequence[str] | None = None) -> dict[str, Any]:
+        """What the page shows: all columns that have come, or these."""
+        if columns is None:
+            searches = {name: list(rows) for name, rows in self.searches.items()}
+            return {"rows": list(self.rows), "searches": searches}
+        rows = [
+            {
+                "batch": row["batch"],
+                "facts": {name: text for name, text in row["facts"].items() if name in columns},
+                "sides": [
+                    one
+                    for one in row["sides"]
+                    if {f"left_{one['name']}", f"right_{one['name']}"} <= set(columns)
+                ],
+            }
+            for row in self.rows
+        ]
+        searches = {
+            name: [{key: text for key, text in row.items() if key in columns} for row in rows]
+            for name, rows in self.searches.items()
         }
+        return {"rows": rows, "searches": searches if "query_id" in columns else {}}
 
 
 def sides_of(row: dict[str, str]) -> dict[str, Any]:
@@ -122,6 +138,8 @@ def _marked(row: dict[str, str], name: str) -> tuple[Any, Any]:
 def difference(left: str, right: str) -> tuple[list[list[Any]], list[list[Any]]]:
     """Two texts in runs of words, each with whether the other text lacks it.
 
+    Texts without a word in common are not marked at all.
+
     Examples
     --------
     >>> difference("storm hits the coast", "storm nears the coast")
@@ -135,7 +153,10 @@ def difference(left: str, right: str) -> tuple[list[list[Any]], list[list[Any]]]
         each[:-1] = [f"{word} " for word in each[:-1]]
     bare, other = ([word.strip() for word in each] for each in words)
     found: tuple[list[list[Any]], list[list[Any]]] = ([], [])
-    for kind, a, b, c, d in SequenceMatcher(None, bare, other, autojunk=False).get_opcodes():
+    runs = SequenceMatcher(None, bare, other, autojunk=False).get_opcodes()
+    if not any(kind == "equal" for kind, *_ in runs):
+        return [[left, False]], [[right, False]]
+    for kind, a, b, c, d in runs:
         for side, part in zip(found, (words[0][a:b], words[1][c:d]), strict=True):
             if part:
                 side.append(["".join(part), kind != "equal"])

@@ -37,14 +37,16 @@ class View:
     """What one board shows of the queries it looks at.
 
     `prediction` is an estimate of `ab.estimate_state`, `placement` a plan of `ab.place`, `tables`
-    are rows given by hand, such as those of `ab.sla`, and `rows` says whether contents of rows may
-    be shown and why not.
+    are rows given by hand, such as those of `ab.sla`. `rows` says why contents of rows are not
+    shown; of those that are, only `columns` are, if there are any. Another board of the session may
+    have asked for more.
     """
 
     prediction: Any = None
     placement: Any = None
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     rows: str = ""
+    columns: Sequence[str] | None = None
     _plans: dict[tuple[str, ...], PlanView] = field(default_factory=dict)
 
     def state(self, queries: Sequence[Query], newest: int | None = None) -> dict[str, Any]:
@@ -65,8 +67,12 @@ class View:
 
     def rows_of(self, queries: Sequence[Query]) -> dict[str, Any]:
         """The rows to be shown, by query and label."""
+        if self.rows:
+            return {}
         return {
-            query.id: {label: samples.form() for label, samples in query.samples.items()}
+            query.id: {
+                label: samples.form(self.columns) for label, samples in query.samples.items()
+            }
             for query in queries
         }
 

@@ -11,8 +11,10 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 import time
 import traceback
+import webbrowser
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -31,6 +33,7 @@ from anabranch.calls import count
 from anabranch.errors import AnabranchError
 from anabranch.predicates import cosine
 from anabranch.spark.correlate import correlate
+from anabranch.spark.dashboard.board import Board, dashboard
 from anabranch.spark.demo.broadcast import CHANNELS, Broadcast, Newsroom
 from anabranch.spark.demo.constantkey import measure_constant_key_join
 from anabranch.spark.demo.verdict import Measured, Streamed, Verdict
@@ -45,6 +48,7 @@ _SCHEMA = "id long, ts timestamp, title string, v array<float>"
 _SINK = "stories"
 _STORY_HEADING = "time     score first on                     later on"
 _STALLED_SECONDS = 180.0
+_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 _JOIN_SECONDS = 12.0
 _JOIN_ROWS = 1200
 
@@ -123,9 +127,11 @@ def _play(
     with (
         Interrupt() as interrupt,
         _session(settings.workers, folder, log, console, interrupt) as spark,
+        dashboard(spark) as board,
     ):
         interrupt.check()
-        streamed = _stream(spark, settings, newsroom, broadcast, folder, console, interrupt)
+        _open(board.url, console)
+        streamed = _stream(board, spark, settings, newsroom, broadcast, folder, console, interrupt)
         joined: Measured | None = None
         if settings.compare:
             text = "the same join as Spark users write it today, on a slice of the same rows"
@@ -145,7 +151,16 @@ def _play(
     return 0 if verdict.good else 1
 
 
+def _open(address: str, console: Console) -> None:
+    """Say where the page is; open it where somebody sits before a display."""
+    console.print(f"watch it live: {address}", soft_wrap=True)
+    if console.is_terminal and any(os.environ.get(name) for name in _DISPLAYS):
+        # Some ways to open a page wait until it is closed.
+        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+
+
 def _stream(
+    board: Board,
     spark: SparkSession,
     settings: DemoSettings,
     newsroom: Newsroom,
@@ -167,7 +182,7 @@ def _stream(
         watermark=f"{newsroom.late:g} seconds",
         keep=["title"],
     )
-    told = pairs.select(
+    told = board.show(pairs, "stories").select(
         "left_id",
         "right_id",
         "left_title",

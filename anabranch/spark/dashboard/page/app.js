@@ -171,6 +171,9 @@ function match(row) {
 
 function rowsPanel() {
   const panel = new Panel("matches", "Newest rows", true);
+  panel.body.tabIndex = 0;  // it scrolls, so the keyboard must reach it
+  panel.body.setAttribute("aria-labelledby", "matches-title");
+  panel.body.setAttribute("role", "region");
   let drawnOf = null;
   panel.update = (subject) => {
     const labels = Object.entries(known.rows[subject.query] || {}).filter(([, form]) => form.rows.length);

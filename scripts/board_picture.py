@@ -1,0 +1,85 @@
+"""The picture of the page of `ab.dashboard`, light and dark, of a real query.
+
+    python -m scripts.board_picture
+
+correlates the two news channels of the demo for a minute, and writes docs/images/dashboard.png and
+dashboard-dark.png. It needs Chromium and Playwright; without them it says so and changes nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+import anabranch as ab
+from anabranch.spark.demo.broadcast import Newsroom
+from anabranch.spark.demo.writer import LiveWriter
+from scripts.services.browser import browser, picture
+from scripts.services.jars import Absent
+
+IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
+SCHEMA = "id long, ts timestamp, title string, v array<float>"
+BATCHES, PATIENCE = 25, 240.0
+
+
+def draw(folder: Path) -> None:
+    """Run the query until there is something to see, and take both pictures."""
+    room = Newsroom(duration=900, rates=(120, 80), stories=120, seed=7)
+    builder: Any = SparkSession.builder
+    builder = builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.sql.session.timeZone", "UTC")
+    spark = ab.configure(builder.getOrCreate(), workers=4)
+    spark.sparkContext.setLogLevel("ERROR")
+    sides = (folder / "left", folder / "right")
+    for side in sides:
+        side.mkdir()
+    writer = LiveWriter(room.broadcast(), sides, 8)
+    with ab.dashboard(spark) as board:
+        left, right = (spark.readStream.schema(SCHEMA).parquet(str(side)) for side in sides)
+        pairs = ab.correlate(
+            left,
+            right,
+            where=ab.cosine("v") >= room.threshold,
+            window=f"{room.window:g} seconds",
+            watermark=f"{room.late:g} seconds",
+            keep=["title"],
+            plan=ab.adaptive(4),
+            control=str(folder / "control"),
+        )
+        start = board.show(pairs, "stories").writeStream.format("noop").queryName("news")
+        start = start.option("checkpointLocation", str(folder / "checkpoint"))
+        query = start.trigger(processingTime="3 seconds").start()
+        try:
+            writer.start()
+            writer.go()
+            until = time.monotonic() + PATIENCE
+            while len(query.recentProgress) < BATCHES and time.monotonic() < until:
+                time.sleep(1)
+            for name, dark in (("dashboard", False), ("dashboard-dark", True)):
+                picture(board.url, str(IMAGES / f"{name}.png"), dark)
+                print(f"docs/images/{name}.png")
+        finally:
+            writer.stop()
+            query.stop()
+    spark.stop()
+
+
+def main() -> None:
+    """Draw, if there is a browser."""
+    try:
+        with browser():
+            pass
+    except Absent as missing:
+        print(f"no picture of the page: {missing}", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        draw(Path(folder))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,170 @@
+"""The page in a real browser: every panel, by keyboard and for screen readers, light and dark."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from tests.dashboard.reports import report
+from tests.dashboard.scenes import assembly, correlation, search, session
+from tests.sinks.stories import needed
+
+pytestmark = pytest.mark.services
+
+PANELS = {
+    "correlate": "pace flow compared time lost backlog state workers plan predictions matches",
+    "nearest": "pace flow compared time lost state workers matches search",
+    "assemble": "pace flow time lost windows state workers reasons predictions",
+}
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    from scripts.services.browser import browser
+
+    running = browser()
+    yield needed(running.__enter__)
+    running.__exit__(None, None, None)
+
+
+@pytest.fixture
+def page(chromium: Any) -> Iterator[Any]:
+    """A page on which every error fails the test."""
+    made = chromium.new_page(viewport={"width": 1240, "height": 900})
+    wrong: list[str] = []
+    made.on("pageerror", lambda error: wrong.append(str(error)))
+    made.on("console", lambda said: wrong.append(said.text) if said.type == "error" else None)
+    yield made
+    made.close()
+    assert wrong == []
+
+
+@pytest.fixture
+def board(tmp_path: Path) -> Iterator[Any]:
+    plan = ab.place([("v1", "s1", 5.0), ("v1", "s2", 1.0)], {"s1": "a", "s2": "b"}, 1.0, 0.5)
+    estimate = ab.estimate_state(
+        10.0, size=3, timeout=5.0, sizes=([2], [1.0]), duration=_duration()
+    )
+    queries = (correlation(60, tmp_path / "control"), search(30), assembly(30))
+    with ab.dashboard(session(*queries), placement=plan, prediction=estimate) as made:
+        made._view.tables["SLA"] = [{"service": "a", "met": "3", "unknown": "2"}]
+        yield made
+
+
+def _duration() -> Any:
+    from anabranch.assembly.fitting import Erlang
+
+    return Erlang(2, 1.0)
+
+
+def opened(page: Any, board: Any, verb: str) -> None:
+    page.goto(board.url)
+    page.locator("#subjects button", has_text=verb).click()
+    page.locator(f"#name:has-text('ab.{verb}')").wait_for()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("verb", PANELS)
+def test_every_panel_of_a_verb_is_there(page: Any, board: Any, verb: str, scheme: str) -> None:
+    page.emulate_media(color_scheme=scheme)
+    opened(page, board, verb)
+    for name in [*PANELS[verb].split(), "placement", "tables"]:
+        panel = page.locator(f"#{name}")
+        assert panel.is_visible(), name
+        assert panel.locator("h3").inner_text()
+        assert len(panel.inner_text().splitlines()) > 1, name
+    assert page.locator("#sentence").inner_text()
+    assert page.locator("#figures dl").count() >= 8
+    shown = {one.get_attribute("id") for one in page.locator(".panel:visible").all()}
+    assert shown == {*PANELS[verb].split(), "placement", "tables"} | (shown & {"plan"})
+
+
+def test_charts_say_in_words_what_they_draw(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    charts = page.locator("[role=img][aria-label]").all()
+    assert len(charts) >= 6
+    assert all("now" in (chart.get_attribute("aria-label") or "") for chart in charts)
+
+
+def test_markup_in_rows_names_and_labels_is_text(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    page.locator("#matches mark").first.wait_for()
+    assert page.locator("#matches mark").first.inner_text().strip() == "hits"
+    assert "<script>attacked=1</script>" in page.locator("#matches").inner_text()
+    assert page.locator("img[src=x]").count() == 0 and page.title() != "attacked"
+    assert page.locator("#matches img").count() == 100  # of 50 pairs
+    assert page.locator("#matches article").count() == 50
+
+
+def test_a_batch_reaches_the_page_and_is_announced(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    page.locator("#facts:has-text('60 micro-batches')").wait_for()
+    board._feed.progressed(report(60, query="1-correlate", name="news"))
+    page.locator("#facts:has-text('61 micro-batches')").wait_for(timeout=5000)
+    board._feed.ended(type("E", (), {"id": "1-correlate", "exception": "Boom <b>x</b>"}))
+    page.locator("#sentence:has-text('has stopped: Boom <b>x</b>')").wait_for(timeout=5000)
+    assert page.locator("#health").get_attribute("aria-live") == "polite"
+    assert page.locator("#health").get_attribute("class") == "bad"
+
+
+def test_the_keyboard_reaches_everything(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    page.goto(board.url)
+    page.locator("#subjects button").nth(2).wait_for()
+    focused = []
+    for _ in range(6):
+        page.keyboard.press("Tab")
+        focused.append(page.locator(":focus").inner_text())
+    assert focused[0] == "Skip to the query"
+    assert [text.split(" ")[1] for text in focused[1:4]] == ["news", "offers", "views"]
+    assert focused[4] == "Pause"
+    page.locator("#subjects button").nth(1).focus()
+    page.keyboard.press("Enter")
+    page.locator("#name:has-text('ab.nearest')").wait_for()
+    page.locator("#search-choice").select_option("bob")
+    assert page.locator("#search table").is_visible()
+
+
+def test_a_paused_page_stands_still(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    page.locator("#pause").click()
+    board._feed.progressed(report(60, query="1-correlate", name="news"))
+    page.wait_for_timeout(1500)
+    assert "60 micro-batches" in page.locator("#facts").inner_text()
+    page.locator("#pause").click()
+    page.locator("#facts:has-text('61 micro-batches')").wait_for(timeout=5000)
+
+
+def test_a_saved_page_opens_without_the_driver(page: Any, board: Any, tmp_path: Path) -> None:
+    path = board.save(tmp_path / "run.html")
+    board.stop()
+    page.goto(f"file://{path}")
+    page.locator("#panels .u-over").nth(3).wait_for()
+    assert page.locator("#link").inner_text() == "saved"
+    assert page.locator("#matches article").count() == 50
+
+
+def test_a_thousand_batches_and_more_do_not_slow_the_page(page: Any, tmp_path: Path) -> None:
+    query = correlation(1500, tmp_path / "control")
+    with ab.dashboard(session(query)) as board:
+        opened(page, board, "correlate")
+        page.locator("#facts:has-text('1500 micro-batches')").wait_for()
+        for batch in range(1500, 1510):
+            board._feed.progressed(report(batch, query=query.id, name="news"))
+            began = time.monotonic()
+            page.locator(f"#facts:has-text('{batch + 1} micro-batches')").wait_for(timeout=5000)
+            took = time.monotonic() - began
+        assert took < 2.0  # the driver itself waits half a second between messages
+
+
+def test_elsewhere_the_address_with_the_token_opens_the_page(page: Any, tmp_path: Path) -> None:
+    query = correlation(20, tmp_path / "control")
+    with ab.dashboard(query, host="0.0.0.0") as board:
+        page.goto(board.url)
+        page.locator("#panels .u-over").nth(3).wait_for()
+        assert "token" not in page.url
