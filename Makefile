@@ -14,7 +14,7 @@ help:
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
 	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
-	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, killed at each step"
+	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, killed at each step; the page in a browser"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"

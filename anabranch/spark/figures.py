@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypedDict, cast
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import is_frame, kind_of
@@ -19,11 +19,67 @@ from anabranch.spark.metrics import (
 )
 from anabranch.spark.totals import since_start
 
-__all__ = ["metrics"]
+__all__ = ["Metrics", "WorkerMetrics", "metrics"]
+
+
+class _Counts(TypedDict, total=False):
+    """What a batch and each of its workers have; a verb has those that are its own."""
+
+    rows_in: int
+    late_rows: int
+    rejected_rows: int
+    state_rows: int
+    state_bytes: int
+    comparisons: int
+    pairs: int
+    unmatched_rows: int
+    accepted_by_bound: int
+    solved: int
+    pruned: dict[str, int]
+    hits: int
+    sent_at_once: int
+    sent_later: int
+    withheld: int
+    dropped: int
+    instances: int
+    revisions: int
+    timeouts: int
+    evicted: int
+    open_windows: int
+    remembered: int
+    waiting_rows: int
+
+
+class WorkerMetrics(_Counts, total=False):
+    """What one worker reported."""
+
+    worker: int
+    busy_seconds: float
+    copies: int
+    bytes_in: int
+    compare_seconds: float
+    ranges: list[float]
+    peak_windows: int
+
+
+class Metrics(_Counts, total=False):
+    """What `ab.metrics` returns; docs/spark.md says what each key means."""
+
+    verb: str
+    batch: int
+    seconds: float
+    watermark: str | None
+    slowest_worker_seconds: float
+    mean_worker_seconds: float
+    comparisons_per_second: float
+    copies_per_row: float
+    workers: list[WorkerMetrics]
+    total: dict[str, int]
+    also: list[Metrics]
 
 
 @renamed()
-def metrics(query: Any) -> dict[str, Any]:
+def metrics(query: Any) -> Metrics:
     """The latest figures of a streaming query that correlates, finds neighbours or assembles.
 
     Every verb has ``verb, batch, seconds, rows_in, late_rows, rejected_rows, state_rows,
@@ -68,7 +124,7 @@ def metrics(query: Any) -> dict[str, Any]:
     return {**found[0], "also": found[1:]}
 
 
-def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict[str, Any]:
+def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> Metrics:
     """Figures of one verb: counts of the newest batch that did work, state of now."""
     state: dict[tuple[str, int], Any] = {}
     latest: dict[str, Any] = {}
@@ -95,4 +151,5 @@ def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> dict
     if not seen:
         return {}
     held = held_by(state.values(), verb)
-    return {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
+    found = {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
+    return cast(Metrics, found)

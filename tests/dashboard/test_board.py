@@ -225,7 +225,7 @@ def test_elsewhere_every_address_needs_the_token(guarded: Board) -> None:
     for path in ("/", "/app.js", "/events", "/api/state.json", "/metrics", "/nothing"):
         assert ask(guarded, path)[0] == 401, path
         assert ask(guarded, path, Authorization=f"Bearer {SECRET}x")[0] == 401
-        assert ask(guarded, path, Cookie=f"anabranch_board={SECRET[:-1]}")[0] == 401
+        assert ask(guarded, path, Cookie=f"{guarded._server.cookie}={SECRET[:-1]}")[0] == 401
         assert ask(guarded, f"{path}?token=x")[0] == 401
     assert ask(guarded, "/api/state.json", Authorization=f"Bearer {SECRET}")[0] == 200
     assert (

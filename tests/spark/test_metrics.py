@@ -6,7 +6,7 @@ import logging
 import re
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, get_type_hints
 
 import pandas as pd
 import pytest
@@ -15,7 +15,9 @@ import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
+from anabranch.spark.figures import Metrics, WorkerMetrics
 from anabranch.spark.listening import hearer_of
+from anabranch.spark.metrics import VERBS
 from anabranch.spark.totals import Counting, plain_line
 
 ROOT = Path(__file__).parent.parent.parent
@@ -56,6 +58,12 @@ def documented(verb: str, where: str) -> set[str]:
         if (verbs == "all" or verb in verbs) and where in places.split(", ")
         for key in re.findall(r"`(\w+)`", keys)
     }
+
+
+def test_the_types_name_the_documented_keys() -> None:
+    for kind, where, more in ((Metrics, "batch", {"also"}), (WorkerMetrics, "workers", set())):
+        named = {key for verb in VERBS for key in documented(verb, where)}
+        assert get_type_hints(kind).keys() == named | more
 
 
 def test_every_verb_delivers_the_documented_keys() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import logging
 import os
 import secrets
 import threading
@@ -30,6 +31,7 @@ _TICK_SECONDS = 5.0  # between looks at a clock while nothing comes
 _PAUSE_SECONDS = 0.5  # at least between two messages
 _TOKEN = 16  # characters at least
 _TABLE_ROWS = 200
+_LOG = logging.getLogger("anabranch")
 _JSON = "application/json; charset=utf-8"
 
 
@@ -238,14 +240,16 @@ class Board:
         seen = -1
         while not self._stopped.is_set():
             seen = self._feed.wait(seen, _TICK_SECONDS)
-            self._take_in()
-            if self._channel.listeners:
-                self._channel.publish(self._message())
+            try:
+                self._take_in()
+                if self._channel.listeners:
+                    self._channel.publish(self._message())
+            except Exception:  # one report that cannot be read must not end the page
+                _LOG.warning("the board could not show the newest figures", exc_info=True)
             self._stopped.wait(_PAUSE_SECONDS)
 
     def _take_in(self) -> None:
-        with suppress(Exception):  # a session that has stopped answers nothing
-            self._feed.take_in(self._find)
+        self._feed.take_in(self._find)
         for query in self._queries():
             with suppress(Exception):
                 if query.active and query.handle is not None and not query.handle.isActive:
@@ -253,7 +257,9 @@ class Board:
                     query.end(None if error is None else str(error))
 
     def _find(self, ident: str) -> Any:
-        return None if self._session is None else self._session.streams.get(ident)
+        with suppress(Exception):  # a session that has stopped answers nothing
+            return None if self._session is None else self._session.streams.get(ident)
+        return None
 
     def _queries(self) -> list[Query]:
         every = list(self._feed.queries.values())

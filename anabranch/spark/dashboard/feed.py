@@ -43,6 +43,7 @@ class Query:
         self.histories: dict[str, History] = {}
         self.samples: dict[str, Samples] = {}
         self.shown = 0  # how often rows to be shown have come
+        self.foreign = False  # whether it has processed rows without any verb of ours
 
     @property
     def label(self) -> str:
@@ -62,6 +63,8 @@ class Query:
             self.run, self.runs, self.active, self.error = run, self.runs + 1, True, None
             self.since = epoch(getattr(progress, "timestamp", None))
         self.name = str(getattr(progress, "name", None) or self.name)
+        if getattr(progress, "numInputRows", 0) and not verbs_of(progress):
+            self.foreign = True
         fresh = []
         for verb in verbs_of(progress):
             history = self.histories.get(verb) or History(verb)
@@ -86,7 +89,11 @@ class Query:
         if self.handle is None or not self.active:
             return None
         latest = max((h.latest.get("at") or 0.0 for h in self.histories.values()), default=0.0)
-        if not latest or not self.handle.status.get("isTriggerActive"):
+        try:
+            busy = bool(self.handle.status.get("isTriggerActive"))
+        except Exception:  # it has just ended, and its session with it
+            busy = False
+        if not latest or not busy:
             return None
         took = max(h.latest.get("seconds") or 0.0 for h in self.histories.values())
         return max(0.0, now - latest - took)

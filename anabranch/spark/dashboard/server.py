@@ -45,7 +45,6 @@ _HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Cache-Control": "no-store",
 }
-_COOKIE = "anabranch_board"
 _ALIVE_SECONDS = 15.0  # between signs of life of a stream of events
 _PATIENCE = 30.0  # for a page that does not read or a request that does not come
 
@@ -149,6 +148,8 @@ class Server(ThreadingHTTPServer):
         self.any_host = not is_loopback(host)
         self.files = page_files()
         super().__init__((host, port), _Handler)
+        # Browsers keep cookies by host, not by port: two boards must not share one.
+        self.cookie = f"anabranch_board_{self.server_address[1]}"
 
     def server_bind(self) -> None:
         """Bind without asking for the name of the host, which may take long offline."""
@@ -210,7 +211,8 @@ class _Handler(BaseHTTPRequestHandler):
         cookies: SimpleCookie = SimpleCookie()
         with suppress(CookieError):
             cookies.load(self.headers.get("Cookie", ""))
-        cookie = cookies[_COOKIE].value if _COOKIE in cookies else ""
+        mine = self.server.cookie
+        cookie = cookies[mine].value if mine in cookies else ""
         return self._is_token(bearer) or self._is_token(cookie)
 
     def _is_token(self, given: str) -> bool:
@@ -221,7 +223,8 @@ class _Handler(BaseHTTPRequestHandler):
         # Away from the address, which is copied and logged, into a cookie.
         self.send_response(303)
         self.send_header("Location", path if path.startswith("/") and path[1:2] != "/" else "/")
-        self.send_header("Set-Cookie", f"{_COOKIE}={token}; HttpOnly; SameSite=Strict; Path=/")
+        rules = "HttpOnly; SameSite=Strict; Path=/"
+        self.send_header("Set-Cookie", f"{self.server.cookie}={token}; {rules}")
         self._finish(b"")
 
     def _say(self, code: int, text: str) -> None:

@@ -59,7 +59,11 @@ class View:
                 for query in queries
                 for history in query.histories.values()
             ],
-            "waiting": [query.label for query in queries if not query.histories and query.active],
+            "waiting": [
+                query.label
+                for query in queries
+                if query.active and not query.histories and not query.foreign
+            ],
             "placement": None if self.placement is None else links_of(self.placement),
             "tables": self.tables,
             "rows_off": self.rows,

@@ -38,8 +38,12 @@ async function askForAll() {
   } catch { /* the events say that the driver is gone */ } finally { known.asking = false; }
 }
 
+/* A browser allows six connections to a driver: pages that nobody sees let theirs go. */
+let events = null;
+
 function listen() {
-  const events = new EventSource("events");
+  if (document.hidden || events) return;
+  events = new EventSource("events");
   events.onopen = () => { at("link").textContent = "live"; askForAll(); };
   events.onerror = () => { at("link").textContent = "the driver does not answer; what you see is the last it said"; };
   events.onmessage = (event) => {
@@ -269,7 +273,7 @@ function renderHead(subject) {
   text("name", `${subject.name}: ab.${subject.verb}`);
   text("words", subject.words);
   const s = subject.series, up = subject.since ? seconds(known.state.now - subject.since) : "–";
-  text("facts", `${subject.active ? "running" : "ended"}, started ${up} ago, ${subject.count} micro-batches seen` + (subject.runs > 1 ? `, ${subject.runs} runs` : "") +
+  text("facts", `${subject.active ? "running" : "ended"}, first seen ${up} ago, ${subject.count} micro-batches seen` + (subject.runs > 1 ? `, ${subject.runs} runs` : "") +
     (subject.interval ? `, one every ${seconds(subject.interval)}` : "") + `; watermark ${moment(s.watermark.at(-1))}`);
   at("others").replaceChildren(...others.map((one) => element("li", {class: one.light}, element("span", {}, `${one.sentence} ${one.do}`))));
 }
@@ -337,7 +341,7 @@ function render() {
 at("pause").addEventListener("click", () => {
   paused = !paused;
   at("pause").setAttribute("aria-pressed", String(paused));
-  at("pause").textContent = paused ? "Go on" : "Pause";
+  at("pause").textContent = paused ? "Continue" : "Pause";
   if (!paused) render();
 });
 function redraw() { panelsFor = null; if (known.state) { const was = paused; paused = false; render(); paused = was; } }
@@ -352,4 +356,9 @@ if (saved) {
   text("saved-at", "Saved " + saved.dataset.at + ".");
   takeIn(JSON.parse(saved.textContent), true);
   render();
-} else listen();
+} else {
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden && events) { events.close(); events = null; } else listen();
+  });
+  listen();
+}
