@@ -151,7 +151,7 @@ def test_a_collector_gets_metrics_and_one_span_per_batch(
     }
     assert sent["anabranch.pairs"].sum.data_points[0].as_int == 9
     assert sent["anabranch.batch.duration"].histogram.data_points[0].count == 3
-    assert sent["anabranch.state_rows"].gauge.data_points[0].as_double == 7
+    assert sent["anabranch.state_rows"].gauge.data_points[0].as_int == 7
 
 
 def test_without_the_package_otel_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
