@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import logging
 import os
+import re
 import secrets
 import threading
-import time
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +18,7 @@ from anabranch.calls import Check, is_names, is_whole
 from anabranch.errors import AnabranchError, InvalidCall, extra, renamed
 from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.sample import sampled
+from anabranch.spark.dashboard.saved import self_contained
 from anabranch.spark.dashboard.server import Channel, Server, is_loopback, page_files
 from anabranch.spark.dashboard.view import TAIL, View, encode
 from anabranch.spark.frames import is_frame, kind_of, refuse_others
@@ -29,7 +28,7 @@ __all__ = ["Board", "dashboard"]
 
 _TICK_SECONDS = 5.0  # between looks at a clock while nothing comes
 _PAUSE_SECONDS = 0.5  # at least between two messages
-_TOKEN = 16  # characters at least
+_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,}")  # what addresses and cookies hold as it is
 _TABLE_ROWS = 200
 _LOG = logging.getLogger("anabranch")
 _JSON = "application/json; charset=utf-8"
@@ -59,7 +58,7 @@ def dashboard(
     host
         By default this machine alone can open the page. Any other address needs a token.
     token
-        A secret of at least 16 characters that every request must bring. Elsewhere than on
+        A secret of at least 16 letters and digits that every request must bring. Elsewhere than on
         loopback one is made up if none is given; ``board.url`` has it.
     show
         Columns whose contents ``board.show`` may send to the page. By default all on loopback, and
@@ -95,10 +94,8 @@ def dashboard(
         check.say(f"port must be a whole number from 0 (any free port) to 65535, got {port!r}")
     if not isinstance(host, str) or not host:
         check.say(f"host must be an address such as '127.0.0.1', got {host!r}")
-    if token is not None and not (isinstance(token, str) and len(token) >= _TOKEN):
-        check.say(f"token must be a text of at least {_TOKEN} characters, or None")
-    if token is not None and isinstance(token, str) and not token.isascii():
-        check.say("token must be of ASCII characters")
+    if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
+        check.say("token must have at least 16 letters, digits, '-', '_', '.' or '~', or be None")
     if show is not None and not is_names(show):
         check.say(f"show must be a list of column names, got {show!r}")
     if prediction is not None and not hasattr(prediction, "windows"):
@@ -142,7 +139,7 @@ class Board:
         self._token, self._told = token, 0
         self._stopped = threading.Event()
         if self._telemetry is not None:
-            self._feed.tell(self._telemetry)
+            self._feed.tell(self._report)
         self._feed.look()
         for handle in [query] if self._only is not None else query.streams.active:
             self._feed.add(handle)
@@ -214,7 +211,7 @@ class Board:
             return
         self._stopped.set()
         if self._telemetry is not None:
-            self._feed.forget(self._telemetry)
+            self._feed.forget(self._report)
         self._feed.look_away()
         self._feed.wake()
         self._channel.close()
@@ -230,7 +227,8 @@ class Board:
         self.stop()
 
     def __repr__(self) -> str:
-        return f"ab.dashboard at {self.url}" + (" (stopped)" if self._stopped.is_set() else "")
+        address = self.url.partition("?")[0]  # without the token: this is printed and logged
+        return f"ab.dashboard at {address}" + (" (stopped)" if self._stopped.is_set() else "")
 
     def _serve(self) -> None:
         self._server.serve_forever(poll_interval=0.2)
@@ -255,6 +253,11 @@ class Board:
                 if query.active and query.handle is not None and not query.handle.isActive:
                     error = query.handle.exception()
                     query.end(None if error is None else str(error))
+
+    def _report(self, query: Query, verb: str, progress: Any) -> None:
+        """Pass a micro-batch on to OpenTelemetry; others of the session are not ours to report."""
+        if self._telemetry is not None and self._only in (None, query.id):
+            self._telemetry(query, verb, progress)
 
     def _find(self, ident: str) -> Any:
         with suppress(Exception):  # a session that has stopped answers nothing
@@ -290,36 +293,6 @@ class Board:
             return 501, "text/plain; charset=utf-8", f"{error}\n".encode()
         with self._feed.lock:
             return (200, *exposition(self._queries(), self._view))
-
-
-def self_contained(files: dict[str, bytes], state: bytes) -> bytes:
-    """The page with its scripts, its styles and its state inside."""
-    scripts = [files[name].decode() for name in ("uPlot.iife.min.js", "charts.js", "app.js")]
-    # Inside a script nothing may look like its end.
-    data = state.decode().replace("<", "\\u003c").replace("\u2028", "\\u2028")
-    hashes = " ".join(
-        f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
-        for text in scripts
-    )
-    policy = (
-        f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src data:; "
-        "base-uri 'none'; form-action 'none'"
-    )
-    page = files["index.html"].decode()
-    head, _, rest = page.partition("<!-- styles -->")
-    styles = "".join(
-        f"<style>{files[name].decode()}</style>" for name in ("uPlot.min.css", "style.css")
-    )
-    body, _, _ = rest.partition("<!-- scripts -->")
-    _, _, body = body.partition("<!-- /styles -->")
-    saved = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-    made = (
-        f'{head}<meta http-equiv="Content-Security-Policy" content="{policy}">{styles}{body}'
-        f'<script type="application/json" id="saved" data-at="{saved}">{data}</script>'
-        + "".join(f"<script>{text}</script>" for text in scripts)
-        + "</body></html>\n"
-    )
-    return made.encode()
 
 
 def _session_of(query: Any) -> SparkSession | None:
