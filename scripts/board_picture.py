@@ -24,7 +24,7 @@ from scripts.services.jars import Absent
 
 IMAGES = Path(__file__).resolve().parent.parent / "docs" / "images"
 SCHEMA = "id long, ts timestamp, title string, v array<float>"
-BATCHES, PATIENCE = 25, 240.0
+BATCHES, PATIENCE = 20, 240.0
 
 
 def draw(folder: Path) -> None:
@@ -38,7 +38,7 @@ def draw(folder: Path) -> None:
     sides = (folder / "left", folder / "right")
     for side in sides:
         side.mkdir()
-    writer = LiveWriter(room.broadcast(), sides, 8)
+    writer = LiveWriter(room.broadcast(), sides, 5)
     with ab.dashboard(spark) as board:
         left, right = (spark.readStream.schema(SCHEMA).parquet(str(side)) for side in sides)
         pairs = ab.correlate(
@@ -53,11 +53,13 @@ def draw(folder: Path) -> None:
         )
         start = board.show(pairs, "stories").writeStream.format("noop").queryName("news")
         start = start.option("checkpointLocation", str(folder / "checkpoint"))
-        query = start.trigger(processingTime="3 seconds").start()
+        query = start.trigger(processingTime="6 seconds").start()
         try:
             writer.start()
-            writer.go()
             until = time.monotonic() + PATIENCE
+            while not query.recentProgress and time.monotonic() < until:
+                time.sleep(1)
+            writer.go()
             while len(query.recentProgress) < BATCHES and time.monotonic() < until:
                 time.sleep(1)
             for name, dark in (("dashboard", False), ("dashboard-dark", True)):

@@ -110,6 +110,11 @@ def test_the_worst_finding_is_the_light_and_the_others_follow() -> None:
     assert found[0].sentence.startswith("It falls behind")
 
 
+def test_what_was_is_second_while_nothing_comes() -> None:
+    found = judge(vitals(seconds=3.0, now=1100.0))
+    assert [finding.light for finding in found] == ["off", "bad"]
+
+
 def test_a_note_leaves_the_light_green() -> None:
     found = judge(vitals(seconds=1.5, slowest=0.1))
     assert [finding.light for finding in found] == ["good", "note"]

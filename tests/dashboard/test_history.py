@@ -20,7 +20,7 @@ from anabranch.spark.dashboard.history import History, Series
 from anabranch.spark.dashboard.planview import PlanView, cells_of
 from anabranch.spark.dashboard.points import SUMMED
 from anabranch.spark.dashboard.predictions import predict_pairs
-from anabranch.spark.dashboard.sample import KEPT, Samples, difference, samples_in
+from anabranch.spark.dashboard.sample import KEPT, Samples, difference, samples_in, sides_of
 from anabranch.spark.dashboard.view import TAIL, View, encode
 from tests.dashboard.reports import SECOND, report
 from tests.dashboard.scenes import shown
@@ -227,6 +227,14 @@ def test_the_newest_rows_are_kept_by_label() -> None:
     kept = query.samples[label].form()["rows"]
     assert len(kept) == KEPT
     assert [row["sides"][0]["left"][0][0] for row in kept[:3]] == ["29.2", "29.1", "28.2"]
+
+
+def test_times_and_numbers_are_not_marked_and_capitals_do_not_count() -> None:
+    times = {"left_ts": "2026-01-01 10:00", "right_ts": "2026-01-01 10:01"}
+    titles = {"left_title": "Mill fire in Bergen", "right_title": "Bergen: mill fire"}
+    one, other = sides_of({**times, **titles})["sides"]
+    assert one["left"] == [["2026-01-01 10:00", False]]
+    assert [text for text, differs in other["left"] if not differs] == ["Mill fire "]
 
 
 def test_saved_searches_are_kept_apart_and_bounded() -> None:

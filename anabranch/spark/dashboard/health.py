@@ -282,6 +282,9 @@ def judge(vitals: Vitals) -> list[Finding]:
         return [ended]
     found = [finding for rule in RULES if (finding := rule(vitals)) is not None]
     found.sort(key=lambda finding: _ORDER.index(finding.light))
+    waiting = idle(vitals)
+    if waiting is not None:  # what micro-batches of the past were like comes second
+        found = [waiting, *(finding for finding in found if finding != waiting)]
     if found and found[0].light != NOTE:
         return found
     return [_well(vitals), *found]

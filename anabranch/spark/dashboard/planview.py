@@ -85,6 +85,7 @@ class PlanView:
             "lives": [life._asdict() for life in lives(entries)],
             "story": story(entries, log.refused())[-_SENTENCES:],
             "live": len(holding[-1].live) if holding else 1,
+            "since": holding[-1].first if holding else 0,
             "epoch": holding[-1].epoch if holding else 0,
             "next": [f"from micro-batch {it.first} on: {it.plan}" for it in coming] + asked,
         }

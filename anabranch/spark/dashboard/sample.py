@@ -130,7 +130,8 @@ def sides_of(row: dict[str, str]) -> dict[str, Any]:
 
 def _marked(row: dict[str, str], name: str) -> tuple[Any, Any]:
     left, right = row[f"left_{name}"], row[f"right_{name}"]
-    if any(value.startswith("data:image/") for value in (left, right)):
+    image = any(value.startswith("data:image/") for value in (left, right))
+    if image or not any(letter.isalpha() for letter in left):  # times and numbers always differ
         return [[left, False]], [[right, False]]
     return difference(left, right)
 
@@ -138,7 +139,7 @@ def _marked(row: dict[str, str], name: str) -> tuple[Any, Any]:
 def difference(left: str, right: str) -> tuple[list[list[Any]], list[list[Any]]]:
     """Two texts in runs of words, each with whether the other text lacks it.
 
-    Texts without a word in common are not marked at all.
+    Capitals and punctuation make no difference. Texts without a word in common are not marked.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def difference(left: str, right: str) -> tuple[list[list[Any]], list[list[Any]]]
         return [[left, False]], [[right, False]]
     for each in words:
         each[:-1] = [f"{word} " for word in each[:-1]]
-    bare, other = ([word.strip() for word in each] for each in words)
+    bare, other = ([word.strip(" .,:;!?").casefold() for word in each] for each in words)
     found: tuple[list[list[Any]], list[list[Any]]] = ([], [])
     runs = SequenceMatcher(None, bare, other, autojunk=False).get_opcodes()
     if not any(kind == "equal" for kind, *_ in runs):

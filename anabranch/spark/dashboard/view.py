@@ -103,8 +103,12 @@ class View:
             plan,
             call is not None and call.one_stream,
         )
-        said = predict_pairs(points, call, plan) if history.verb == "correlate" else []
-        if history.verb == "assemble":
+        said: list[Prediction] = []
+        if history.verb == "correlate":
+            since = drawn.get("since", 0)  # before, rows were sent under other plans
+            present = [point for point in points if (point["batch"] or 0) >= since]
+            said = predict_pairs(present, call, plan)
+        elif history.verb == "assemble":
             said = predict_assembly(self.prediction, history.latest)
         return {
             "id": f"{query.id}/{history.verb}",

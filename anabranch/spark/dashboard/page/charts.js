@@ -68,7 +68,7 @@ class Chart {
       scales: {x: {time: false}, y: {range: (u, low, high) => [Math.min(0, low || 0), Math.max(high || 0, 1e-3) * 1.05]}},
       legend: {live: false},
       cursor: {drag: {x: true, y: false}},
-      axes: [{...axis, values: (u, ticks) => ticks.map((t) => Number.isInteger(t) ? t : "")}, {...axis, size: 62, values: (u, ticks) => ticks.map((t) => this.value === count && !Number.isInteger(t) ? "" : this.value(t))}],
+      axes: [{...axis, values: (u, ticks) => ticks.map((t) => Number.isInteger(t) ? t : "")}, {...axis, size: 72, values: (u, ticks) => ticks.map((t) => this.value === count && !Number.isInteger(t) ? "" : this.value(t))}],
       series: [{label: "micro-batch"}, ...this.lines.map((line) => ({
         label: line.label, stroke: colour(line.colour), width: 1.7, dash: line.dash, spanGaps: true, points: {show: false},
       }))],
