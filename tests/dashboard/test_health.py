@@ -111,7 +111,7 @@ def test_the_worst_finding_is_the_light_and_the_others_follow() -> None:
 
 
 def test_what_was_is_second_while_nothing_comes() -> None:
-    found = judge(vitals(seconds=3.0, now=1100.0))
+    found = judge(vitals(seconds=3.0, slowest=1.0, now=1100.0))
     assert [finding.light for finding in found] == ["off", "bad"]
 
 

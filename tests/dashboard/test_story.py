@@ -21,7 +21,7 @@ def pictured(script: Any) -> Any:
 
 
 def test_a_board_shows_a_real_query_and_its_newest_rows(spark: Any, tmp_path: Path) -> None:
-    feed = Feed(tmp_path, (ROWS, ROWS)).add(pictured(scripted(3, rows=(12, 12), seed=5)))
+    feed = Feed(tmp_path, (ROWS, ROWS)).add(pictured(scripted(2, rows=(12, 12), seed=5)))
     with ab.dashboard(spark) as board:
         call = {"where": ab.cosine("v") >= 0.6, "window": "3 seconds", "watermark": "3 seconds"}
         pairs = ab.correlate(*feed.streams(spark), **call, keep=["name", "frame"])
@@ -36,7 +36,7 @@ def test_a_board_shows_a_real_query_and_its_newest_rows(spark: Any, tmp_path: Pa
     )
     found = feed.output(spark).collect()
     assert sum(subject["series"]["found"]) == len(found) == subject["total"]["pairs"] > 0
-    assert sum(subject["series"]["left"]) == sum(subject["series"]["right"]) == 36
+    assert sum(subject["series"]["left"]) == sum(subject["series"]["right"]) == 24
     assert any(skew is not None for skew in subject["series"]["skew"])
     assert subject["plan"]["text"] and subject["workers"]
     assert subject["health"][0]["light"] == "off"  # it has ended

@@ -38,7 +38,7 @@ class Series:
     >>> for batch in range(6):
     ...     series.add({"batch": batch, "rows": 1})
     >>> [(point["batch"], point["rows"]) for point in series.points]
-    [(1, 2), (3, 2), (4, 1), (5, 1)]
+    [(2, 3), (3, 1), (4, 1), (5, 1)]
     """
 
     def __init__(self, kept: int = KEPT) -> None:
