@@ -18,7 +18,7 @@ from anabranch.correlation.matching import Matches
 from anabranch.flow.blocks import Block, Column, take
 from anabranch.flow.sides import AT, keep_column
 
-__all__ = ["Gathering"]
+__all__ = ["Gathering", "times_of"]
 
 # Pairs are sent once there are so many, or once they carry so many bytes.
 PAIRS_AT_ONCE = 50_000
@@ -81,8 +81,8 @@ class Gathering:
 
     def _batch(self) -> pa.RecordBatch:
         parts, self._parts, self._rows, self._bytes = self._parts, [], 0, 0.0
-        left_t = np.concatenate([_times(left)[found.left] for left, _, found in parts])
-        right_t = np.concatenate([_times(right)[found.right] for _, right, found in parts])
+        left_t = np.concatenate([times_of(left)[found.left] for left, _, found in parts])
+        right_t = np.concatenate([times_of(right)[found.right] for _, right, found in parts])
         columns: dict[str, Any] = {
             "left_id": _gather([(left.columns["id"], found.left) for left, _, found in parts]),
             "right_id": _gather([(right.columns["id"], found.right) for _, right, found in parts]),
@@ -103,7 +103,7 @@ class Gathering:
         return pa.RecordBatch.from_pydict(columns)
 
 
-def _times(block: Block) -> np.ndarray:
+def times_of(block: Block) -> np.ndarray:
     """Event times, also where ranks stand in their place."""
     found: np.ndarray = block.columns.get(AT, block.t)
     return found

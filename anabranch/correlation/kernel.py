@@ -23,7 +23,7 @@ import pyarrow as pa
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair, comparisons, may_meet
-from anabranch.correlation.gathering import Gathering
+from anabranch.correlation.gathering import Gathering, times_of
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
@@ -239,7 +239,7 @@ class CorrelateKernel:
             self.slices.notes.check_rows(self.correlation, side, block)
             copies += len(block)
             rows += int(lead.sum())
-            newest = max(newest, int(block.t.max()))
+            newest = max(newest, int(times_of(block).max()))
             if int(block.t.min()) <= limit:
                 in_time = block.t > limit
                 load.late += int((lead & ~in_time).sum())

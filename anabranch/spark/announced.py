@@ -14,6 +14,7 @@ from typing import Any
 from anabranch.assembly.call import Assembly
 from anabranch.calls import describe
 from anabranch.correlation.call import Correlation
+from anabranch.correlation.windows import describe_window
 from anabranch.neighbours.call import Nearest
 
 __all__ = ["Announced", "announce", "announced", "assembly_words", "nearest_words", "pair_words"]
@@ -61,7 +62,9 @@ def pair_words(call: Correlation) -> str:
     "Pairs of left and right rows with cosine('v') >= 0.9, at most 1 minute apart"
     """
     left, right = call.window
-    if left == right:
+    if call.by_rows:
+        apart = f"among the newest {describe_window(call.window, True, call.one_stream)}"
+    elif left == right or call.one_stream:
         apart = f"at most {describe(left)} apart"
     else:
         apart = f"left rows wait {describe(left)}, right rows {describe(right)}"

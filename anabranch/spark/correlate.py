@@ -227,7 +227,7 @@ def _announce(correlation: Correlation, plan: Plan, control: str | None, name: s
     call = Announced(
         pair_words(correlation),
         plan,
-        correlation.window,
+        None if correlation.by_rows else correlation.window,
         correlation.delay,
         control,
         correlation.one_stream,

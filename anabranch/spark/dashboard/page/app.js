@@ -147,9 +147,9 @@ function reasonsPanel() {
   panel.update = (subject) => {
     const all = Object.entries(subject.reasons), sum = all.reduce((total, [, n]) => total + n, 0);
     if (subject.verb !== "assemble") return panel.show();
-    const complete = (subject.reasons.complete || 0) + (subject.reasons.full || 0), first = subject.total.instances || 0;
+    const complete = ["complete", "full", "end"].reduce((total, why) => total + (subject.reasons[why] || 0), 0), first = subject.total.instances || 0;
     panel.show(
-      element("p", {}, `${count(subject.series.open_windows.at(-1))} windows are open. ` + (sum ? `${(100 * complete / sum).toFixed(1)} % closed as full or complete; ` : "") +
+      element("p", {}, `${count(subject.series.open_windows.at(-1))} windows are open. ` + (sum ? `${(100 * complete / sum).toFixed(1)} % closed as full, complete or by their end; ` : "") +
         (first ? `${(100 * (subject.total.revisions || 0) / first).toFixed(1)} revisions per 100 instances.` : "")),
       table(["why they closed", "windows", "share"], all.sort((a, b) => b[1] - a[1]).map(([why, n]) => [why, count(n), (100 * n / sum).toFixed(1) + " %"])));
   };
