@@ -85,6 +85,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.correlate
 	$(BIN)/python -m benchmarks.place
 	$(BIN)/python -m benchmarks.nearest
+	$(BIN)/python -m benchmarks.text
 	$(BIN)/python -m papers.vico.on_spark
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.emd
