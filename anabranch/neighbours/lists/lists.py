@@ -49,11 +49,11 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
     `changes` is scratch for stretches, or None where all lists are short. Returns the reports
     (query, number, instant and rank; scores), the log's parts, and how many repairs there were.
     """
-    measure, centres, ks, spans, sinces, untils, counted, bounds = asked
+    _, _, ks, spans, sinces, untils, counted, _ = asked
     start, size, spare, tau, oldest, _, changed, scores, codes = lists
-    clock, times, points, base, fresh, marks = held
+    clock, times, points, base, fresh, _ = held
     starts, c_place, c_score, direct = near
-    source = Source(c_place, c_score, clock, points, base, fresh, marks, bounds)
+    source = Source(c_place, c_score, clock, points, base, fresh)
     n = len(clock)
     x_number, x_score, lanes = _scratch(ks, spare, n - fresh)
     out, reports, repairs = Reported(np.empty((1024, 4), np.int64), np.empty(1024)), 0, 0
@@ -71,7 +71,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
             continue
         k, keep, most = ks[q], ks[q] + spare[q], ks[q] + 2 * spare[q]
         one = One(q, k, most, spans[q], start[q], end, known_before, c_end)
-        begin, length, limit, left, centre = start[q], size[q], tau[q], OTHER, centres[q]
+        begin, length, limit, left = start[q], size[q], tau[q], OTHER
         room = reports + length + 2 * MOST + (n - fresh if by_hand else c_end - ci)
         if room > len(out.scores):
             out = _wider(out, reports, room)
@@ -90,7 +90,9 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
             nx = _expiring(scores, codes, begin, length, one.before, x_number, x_score)
             if by_hand:
                 di = max(fresh, first_above(times, sinces[q], 0, n))
-            ci, di, pos, s = _next(by_hand, one, ci, di, limit, measure, centre, source, lanes)
+                di, pos, s = _next_of_all(one, di, limit, asked, held, lanes)
+            else:
+                ci, pos, s = _next(one, ci, limit, source)
         while True:
             instant = NEVER
             if pos >= 0:
@@ -120,7 +122,10 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
                     if length > most:
                         log = remember_emitted(lists, q, begin + keep, begin + length, log)
                         length, limit = keep, scores[begin + keep - 1]
-                ci, di, pos, s = _next(by_hand, one, ci, di, limit, measure, centre, source, lanes)
+                if by_hand:
+                    di, pos, s = _next_of_all(one, di, limit, asked, held, lanes)
+                else:
+                    ci, pos, s = _next(one, ci, limit, source)
             if length < k and limit < np.inf:
                 # The window holds all up to this instant; what comes later is looked at by hand.
                 length, limit, di = _refill(one, length, instant, asked, lists, held, log, lanes)
@@ -129,7 +134,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
                 room = reports + most + n - di
                 if room > len(out.scores):
                     out = _wider(out, reports, room)
-                ci, di, pos, s = _next(True, one, ci, di, limit, measure, centre, source, lanes)
+                di, pos, s = _next_of_all(one, di, limit, asked, held, lanes)
                 events, removed, repairs = 2, removed + 1, repairs + 1
             if events > 1 or removed > 0 or where < k:
                 changed[q] = True
@@ -203,26 +208,24 @@ def _expiring(scores, codes, begin, size, before, x_number, x_score):  # pragma:
 
 
 @njit(boundscheck=False)
-def _next(by_hand, one, ci, di, limit, measure, centre, source, lanes):  # pragma: no cover
-    """The next arrival below the limit: from the candidates or, by hand, from all new objects."""
-    if by_hand:
-        di, pos, s = _next_of_all(one, di, limit, measure, centre, source, lanes)
-        return ci, di, pos, s
-    c_place, c_score, clock, fresh = source.place, source.score, source.clock, source.fresh
+def _next(one, ci, limit, source):  # pragma: no cover
+    """The next candidate below the limit."""
+    c_place, c_score, clock, _, _, fresh = source
     while ci < one.c_end:
         if c_score[ci] < limit:
             pos = fresh + c_place[ci]
             if clock[pos] > one.end:
-                return one.c_end, di, -1, 0.0
-            return ci + 1, di, pos, c_score[ci]
+                return one.c_end, -1, 0.0
+            return ci + 1, pos, c_score[ci]
         ci += 1
-    return ci, di, -1, 0.0
+    return ci, -1, 0.0
 
 
 @njit(boundscheck=False)
-def _next_of_all(one, di, limit, measure, centre, source, lanes):  # pragma: no cover
-    """The next new object that may enter and lies below the limit."""
-    _, _, clock, points, _, _, marks, bounds = source
+def _next_of_all(one, di, limit, asked, held, lanes):  # pragma: no cover
+    """The next new object below the limit that may enter: by hand, of all that there are."""
+    measure, centre, bounds = asked.measure, asked.centres[one.q], asked.bounds
+    clock, points, marks = held.clock, held.points, held.marks
     n = len(clock)
     while di < n:
         if clock[di] > one.end:

@@ -103,7 +103,7 @@ def stretch(
     many changes. Returns the length, the next candidate, the reports, whether the top has changed,
     and `DONE`, `MORE` of the same, or `OTHER` that it does not know.
     """
-    c_place, c_score, clock, _, base, fresh, _, _ = source
+    c_place, c_score, clock, _, base, fresh = source
     gone, put_place, put_rank, put_code, put_score = changes
     rows, row_scores = out
     begin, span = one.begin, one.span

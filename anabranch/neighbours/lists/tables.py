@@ -107,5 +107,3 @@ class Source(NamedTuple):
     points: np.ndarray
     base: int
     fresh: int
-    marks: np.ndarray
-    bounds: Bounds
