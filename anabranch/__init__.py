@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from anabranch.spark.knowledge import ServiceStats as ServiceStats
     from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place, place_pairs
+    from anabranch.spark.rescale import rescale
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
     from anabranch.spark.spans import spans_of
@@ -128,6 +129,8 @@ __all__ = [
     "metrics",
     "watch",
     "dashboard",
+    # from then on with more or fewer partitions
+    "rescale",
     # namespaces: closing policies, and the classes that go with verbs, plans and errors
     "close",
     "assembly",
@@ -165,6 +168,7 @@ _HOME = {
     "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest",
     "anabranch.spark.place": "place place_pairs",
+    "anabranch.spark.rescale": "rescale",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "rank_services sla",
     "anabranch.spark.spans": "spans_of",

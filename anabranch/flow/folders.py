@@ -12,7 +12,7 @@ from typing import Any
 
 from pyarrow import fs
 
-__all__ = ["Folder", "absolute", "path_problems"]
+__all__ = ["Folder", "absolute", "copy_folder", "path_problems"]
 
 
 def path_problems(name: str, path: Any) -> list[str]:
@@ -35,6 +35,21 @@ def absolute(path: str | os.PathLike[str]) -> str:
     """
     text = os.fspath(path)
     return text if "://" in text else os.path.abspath(text)
+
+
+def copy_folder(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> None:
+    """Copy a folder and all that is in it; both are local paths or addresses.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> one, other = tempfile.mkdtemp(), tempfile.mkdtemp()
+    >>> Folder(one).write("notes/a.txt", b"one")
+    >>> copy_folder(one, other)
+    >>> Folder(other).read("notes/a.txt")
+    b'one'
+    """
+    fs.copy_files(absolute(path), absolute(to))
 
 
 class Folder:

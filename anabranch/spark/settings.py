@@ -19,7 +19,14 @@ from anabranch.spark.frames import kind_of
 from anabranch.spark.quiet import QUIET
 from anabranch.spark.versions import version_problems
 
-__all__ = ["configure", "has_large_types", "partitions", "room_problems", "setting_problems"]
+__all__ = [
+    "configure",
+    "has_large_types",
+    "partitions",
+    "partitions_for",
+    "room_problems",
+    "setting_problems",
+]
 
 _LOG = logging.getLogger("anabranch")
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
@@ -71,7 +78,7 @@ def configure(spark: Any, workers: int = 8) -> Any:
     if problems:
         raise InvalidCall("configure", problems)
     workers = int(workers)
-    count = next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
+    count = partitions_for(workers)
     chosen = {_PARTITIONS: str(count), _PROVIDER: _ROCKSDB, _CHANGELOG: "true", QUIET: "true"}
     for name, value in chosen.items():
         if is_builder:
@@ -86,6 +93,17 @@ def configure(spark: Any, workers: int = 8) -> Any:
         _LOG.warning("workers=%d: %d partitions, over which they spread evenly", workers, count)
     _LOG.info("configured %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
     return spark
+
+
+def partitions_for(workers: int) -> int:
+    """The least number of partitions over which so many workers spread one per task.
+
+    Examples
+    --------
+    >>> partitions_for(8), partitions_for(11)
+    (8, 12)
+    """
+    return next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
 
 
 def _use_this_python(spark: SparkSession) -> None:

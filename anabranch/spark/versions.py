@@ -11,12 +11,20 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark import __version__
-from pyspark.sql import Column
+from pyspark.sql import Column, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.pandas import types
 from pyspark.sql.types import DataType, StructType
 
-__all__ = ["MINIMUM", "arrow_schema", "arrow_type", "newest_of", "version_problems"]
+__all__ = [
+    "MINIMUM",
+    "arrow_schema",
+    "arrow_type",
+    "newest_of",
+    "repartition_problems",
+    "repartition_state",
+    "version_problems",
+]
 
 MINIMUM = (4, 1)
 """The oldest version that is tested."""
@@ -87,3 +95,29 @@ def version_problems(found: str = __version__) -> list[str]:
         f"Spark is {found}, and Anabranch needs {MINIMUM[0]}.{MINIMUM[1]} or newer, below 5: "
         "pip install 'pyspark>=4.1,<5'"
     ]
+
+
+# Spark 4.2 brought it, for classic sessions; it is not public yet, so its name may change.
+_MANAGER = "_streamingCheckpointManager"
+
+
+def repartition_problems(found: str = __version__, session: type = SparkSession) -> list[str]:
+    """What to say of a Spark that cannot repartition the state of a checkpoint.
+
+    Examples
+    --------
+    >>> repartition_problems("4.1.4", object)
+    ["Spark is 4.1.4, and only 4.2 or newer can repartition a checkpoint's state: rescale it with \
+a newer Spark, which must then run the query too"]
+    """
+    if hasattr(session, _MANAGER):
+        return []
+    return [
+        f"Spark is {found}, and only 4.2 or newer can repartition a checkpoint's state: rescale it "
+        "with a newer Spark, which must then run the query too"
+    ]
+
+
+def repartition_state(spark: SparkSession, checkpoint: str, partitions: int) -> None:
+    """Spread the state in a checkpoint over so many partitions, as one more micro-batch."""
+    getattr(spark, _MANAGER).repartition(checkpoint, partitions)
