@@ -165,6 +165,8 @@ def _remove(made: Cluster) -> None:
     for worker in made.workers:
         worker.kill()
         if worker.space is not None:
+            with suppress(subprocess.CalledProcessError):  # it goes with the last process inside
+                _ip("link", "delete", worker.space.replace("-", "o"))
             _ip("netns", "delete", worker.space)
 
 

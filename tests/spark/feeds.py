@@ -105,6 +105,7 @@ class Feed:
     written: int = field(default=0)
     idle: bool = False
     hold: str | None = None
+    checkpoints: str | None = None  # where they are, if not under the folder
 
     def add(self, batches: Sequence[Batch]) -> Feed:
         """One more file per side for every batch; Spark takes them in order of their age."""
@@ -153,7 +154,9 @@ class Feed:
             return (
                 result.writeStream.format("parquet")
                 .option("path", str(self.folder / name))
-                .option("checkpointLocation", str(self.folder / f"{name}.checkpoint"))
+                .option(
+                    "checkpointLocation", f"{self.checkpoints or self.folder}/{name}.checkpoint"
+                )
                 .outputMode("append")
                 .trigger(availableNow=True)
                 .start()

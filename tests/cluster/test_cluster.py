@@ -1,0 +1,114 @@
+"""Every verb on a real cluster: exact, also when workers or the driver are killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from scripts.services.cluster import Cluster, cluster
+from tests.cluster.driver import ALIKE, LEARNED, VERBS, feed_of
+from tests.correlation import twin
+from tests.spark import emd_driver, nearest_feed, test_groups
+from tests.spark.driver import LATE, SPANS, score
+from tests.spark.events import alike, collected, events, expected
+from tests.spark.feeds import SECOND, Feed, agree, found, happens, scripted
+from tests.spark.processes import Driver, driver, newest
+
+pytestmark = [pytest.mark.services, pytest.mark.spark]
+SCRIPT = "../cluster/driver.py"
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    """A cluster of two workers, which drivers of this test can reach and be reached from."""
+    with cluster() as made:
+        monkeypatch.setenv("SPARK_LOCAL_IP", made.host)
+        yield made
+
+
+def started(run: Cluster, folder: Path, *verbs: str, hold: str | None = None) -> Any:
+    waits = ("--hold", hold) if hold else ()
+    return driver(folder, *verbs, "--master", run.address, *waits, script=SCRIPT)
+
+
+def test_every_verb(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS}
+    joined, apart = scripted(4, rows=(10, 12), seed=5), emd_driver.batches(4, rows=10, seed=8)
+    objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
+    calls = events(4, rows=20, seed=3)
+    scripts: dict[str, Any] = {
+        "correlate": joined,
+        "emd": apart,
+        "nearest": [([], made) for made in objects],
+        "assemble": calls,
+        "groups": [*test_groups.BATCHES, *test_groups.END],
+    }
+    for verb, feed in feeds.items():
+        feed.add(scripts[verb])
+    with started(running, tmp_path) as run:
+        figures = run.finish()
+    assert {worker.host for worker in running.workers} <= set(figures["hosts"])
+    out = {verb: feed.output(spark) for verb, feed in feeds.items()}
+    agree(found(out["correlate"]), twin.pairs_in_time(joined, SPANS, score, LATE))
+    pairs = {pair: round(value, 9) for pair, value in found(out["emd"]).items()}
+    agree(pairs, twin.pairs_in_time(apart, SPANS, emd_driver.score, LATE))
+    wanted = nearest_feed.want(objects, nearest_feed.fixed_queries())
+    assert nearest_feed.got(out["nearest"]) == wanted
+    alike(collected(out["assemble"]), expected(spark, calls, LEARNED, SECOND))
+    table = feeds["groups"].tables(spark)[0]
+    want = test_groups.closed(ab.groups(ab.correlate(table, **ALIKE), gap="1 second"))
+    assert test_groups.closed(out["groups"]) == want and len(want) > 3
+
+
+def committed(feed: Feed) -> int:
+    """The newest finished micro-batch, -1 if there is none."""
+    return newest(feed.folder, "commits")
+
+
+def exact(spark: Any, feed: Feed, script: list[twin.Batch]) -> None:
+    taken = feed.taken(script)
+    agree(found(feed.output(spark)), twin.pairs_in_time(taken, SPANS, score, LATE))
+
+
+#   workers   1, 2 | 1 is killed | 2 | 3 is added | 2, 3 | 2 is killed | 3
+def test_workers_are_killed_and_added(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    script = scripted(14, rows=(10, 10), seed=13)
+    feed = feed_of(tmp_path, "correlate").add(script)
+    one, two = running.workers
+
+    def after(run: Driver, batch: int) -> None:
+        run.wait_until(lambda: committed(feed) >= batch, f"batch {batch}")
+
+    with started(running, tmp_path, "correlate") as run:
+        after(run, 1)
+        one.kill()
+        after(run, committed(feed) + 2)
+        three = running.add()
+        happens(lambda: running.executors(three))
+        at = committed(feed)
+        two.kill()
+        run.finish()
+    assert running.alive() == [three.host] and at < len(script) - 1
+    exact(spark, feed, script)
+
+
+def test_the_driver_is_killed(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    script = scripted(5, rows=(10, 10), seed=12)
+    feed = feed_of(tmp_path, "correlate").add(script)
+    for at in (2, 3):
+        with started(running, tmp_path, "correlate", hold=f"left_id >= {2000 * at}") as run:
+            # The file that says so is in the folder of the verb.
+            reached = feed.folder / "reached"
+            run.wait_until(reached.exists, "the result to hold at")
+            run.kill()
+            reached.unlink()
+            assert committed(feed) < newest(feed.folder, "offsets"), "no batch was interrupted"
+        # The cluster takes the cores of a driver back that is gone.
+        happens(lambda: not running.state()["activeapps"])
+    with started(running, tmp_path, "correlate") as run:
+        run.finish()
+    exact(spark, feed, script)
