@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow services laws compat wheel docs bench pictures cast words clean
+.PHONY: help setup demo test check slow services laws compat wheel docs scale bench pictures cast words clean
 
 help:
 	@echo "make demo    set up and watch two streams being correlated"
@@ -14,11 +14,12 @@ help:
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
 	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
-	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, killed at each step; the page in a browser"
+	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, a real cluster, killed at each step; the page in a browser"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
+	@echo "make scale   simulate 4 to 1,000 workers with costs measured here; writes docs/internals/scale.md"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
 	@echo "make pictures  the pictures of the documentation; make cast: that of the demo"
 	@echo "make words   length of sentences and words to avoid in the documentation"
@@ -60,7 +61,7 @@ slow: setup
 # Brokers, servers and jars are fetched into .services and torn down after the tests. The page is
 # opened in the system's Chromium.
 services: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka]" playwright
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services]" playwright
 	$(BIN)/python -m pytest -m services
 
 laws: setup
@@ -80,6 +81,9 @@ docs: .docs/.ready
 	@$(PYTHON) -m venv .docs
 	@.docs/bin/pip install --quiet --disable-pip-version-check $(shell $(PYTHON) -c 'import tomllib; print(*["\"%s\"" % p for p in tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["docs"]])')
 	@touch $@
+
+scale: setup
+	$(BIN)/python -m benchmarks.scale
 
 bench: setup
 	$(BIN)/python -m benchmarks.correlate

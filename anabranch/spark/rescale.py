@@ -103,8 +103,11 @@ def rescale(
     except BaseException:
         new.delete()
         raise
-    log = None if control is None else f"{os.fspath(control).rstrip('/')}-{count}"
-    if control is not None and log is not None:
+    log = None
+    if control is not None:
+        # An address may have settings after it, such as s3://bucket/control?region=eu-west-1.
+        place, mark, rest = os.fspath(control).partition("?")
+        log = f"{place.rstrip('/')}-{count}{mark}{rest}"
         copy_folder(control, log)
     _LOG.info("rescaled %s to %d partitions in %s", old.path, count, new.path)
     return Rescaled(new.path, log, count, begun[-1] + 1)

@@ -66,6 +66,7 @@ class Cluster:
     port: int
     page: int
     bridge: str | None
+    path: str  # where Python on workers finds packages that are not installed
     workers: list[Worker] = field(default_factory=list)
 
     @property
@@ -94,11 +95,11 @@ class Cluster:
         before = len(self.alive())
         daemon = ["org.apache.spark.deploy.worker.Worker", "--host", host, "--webui-port", "0"]
         room = ["--cores", str(_CORES), "--memory", _MEMORY, "--work-dir", str(self.folder / name)]
-        prefix = [] if space is None else ["ip", "netns", "exec", space]
-        process = _daemon(self.folder / f"{name}.log", host, prefix, *daemon, *room, self.address)
+        log = self.folder / f"{name}.log"
+        process = _daemon(log, host, self.path, [*daemon, *room, self.address], space)
         worker = Worker(name, host, process, space)
         self.workers.append(worker)
-        _await(lambda: len(self.alive()) > before, process, self.folder / f"{name}.log")
+        _await(lambda: len(self.alive()) > before, process, log)
         return worker
 
     def executors(self, worker: Worker) -> int:
@@ -107,17 +108,17 @@ class Cluster:
 
 
 @contextmanager
-def cluster(workers: int = 2) -> Iterator[Cluster]:
-    """A cluster for the length of a block."""
+def cluster(workers: int = 2, path: str = str(ROOT)) -> Iterator[Cluster]:
+    """A cluster for the length of a block; `path` is the ``PYTHONPATH`` of its workers."""
     with ExitStack() as undo:
         folder = Path(tempfile.mkdtemp(prefix="anabranch-cluster-"))
         undo.callback(shutil.rmtree, folder, ignore_errors=True)
         bridge, host = _bridge(undo)
         port, page = free_ports(2)
-        made = Cluster(folder, host, port, page, bridge)
+        made = Cluster(folder, host, port, page, bridge, path)
         daemon = ["org.apache.spark.deploy.master.Master", "--host", host, "--port", str(port)]
         log = folder / "master.log"
-        master = _daemon(log, host, [], *daemon, "--webui-port", str(page))
+        master = _daemon(log, host, path, [*daemon, "--webui-port", str(page)])
         undo.callback(_kill, master)
         undo.callback(_remove, made)
         _await(lambda: made.state()["status"] == "ALIVE", master, log)
@@ -126,18 +127,21 @@ def cluster(workers: int = 2) -> Iterator[Cluster]:
         yield made
 
 
-def _daemon(log: Path, host: str, prefix: list[str], *command: str) -> subprocess.Popen[bytes]:
+def _daemon(
+    log: Path, host: str, path: str, command: list[str], space: str | None = None
+) -> subprocess.Popen[bytes]:
     home = Path(pyspark.__file__).parent
+    inside = [] if space is None else ["ip", "netns", "exec", space]
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": host,
         "SPARK_DAEMON_MEMORY": "256m",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": path,
     }
     with log.open("wb") as out:
         return subprocess.Popen(
-            [*prefix, str(home / "bin" / "spark-class"), *command],
+            [*inside, str(home / "bin" / "spark-class"), *command],
             stdout=out,
             stderr=out,
             env=environment,

@@ -33,6 +33,14 @@ SETS = {
     ],
     "delta": ["io.delta:delta-spark_4.2_2.13:4.4.0"],
     "iceberg": ["org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.11.0"],
+    # Part by part: the bundle that Hadoop names holds all of Amazon's services, 600 MB of them.
+    "s3a": [
+        "org.apache.hadoop:hadoop-aws:3.5.0!",
+        "software.amazon.awssdk:s3:2.35.4",
+        "software.amazon.awssdk:s3-transfer-manager:2.35.4",
+        "software.amazon.awssdk:sts:2.35.4",
+        "software.amazon.awssdk:netty-nio-client:2.35.4",
+    ],
     "postgres": ["org.postgresql:postgresql:42.7.7"],
 }
 """The newest that Maven had when this was written; "!" is without what it depends on."""

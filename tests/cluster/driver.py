@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -72,13 +73,14 @@ def main() -> None:
     parser.add_argument("--master", required=True)
     parser.add_argument("--hold", help="wait to be killed at the first result that this holds for")
     parser.add_argument("--set", action="append", default=[], help="NAME=VALUE of a Spark setting")
-    parser.add_argument("--checkpoints", help="where checkpoints are; by default in FOLDER")
+    parser.add_argument("--python", help="the Python that Spark starts; by default this one")
     options = parser.parse_args()
+    if options.python:
+        os.environ["PYSPARK_PYTHON"] = options.python
     settings = dict(one.split("=", 1) for one in options.set)
     spark = new_session(options.folder, options.master, settings=settings)
     for verb in options.verbs:
         feed = feed_of(options.folder, verb, options.hold)
-        feed.checkpoints = options.checkpoints and f"{options.checkpoints}/{verb}"
         feed.run(VERBS[verb][0](spark, feed))
     hosts = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
     print(json.dumps({"hosts": sorted({info.host() for info in hosts})}))

