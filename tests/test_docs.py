@@ -62,6 +62,7 @@ def taken(function: object) -> set[str]:
         ("estimate_state", "fitting.md", "## Estimate the state"),
         ("adaptive", "adaptation.md", "## Parameters"),
         ("dashboard", "dashboard.md", "## Parameters"),
+        ("rescale", "operate.md", "## Rescale"),
     ],
 )
 def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 from pyspark.sql import SparkSession
 
@@ -19,9 +19,9 @@ class Checkpoint:
 
     def __init__(self, spark: SparkSession, path: str | os.PathLike[str]) -> None:
         self._spark = spark
-        self._jvm: Any = spark.sparkContext._jvm
+        self._jvm = cast(Any, spark.sparkContext._jvm)
         self._conf = spark._jsparkSession.sessionState().newHadoopConf()
-        given: Any = self._jvm.org.apache.hadoop.fs.Path(os.fspath(path))
+        given = self._jvm.org.apache.hadoop.fs.Path(os.fspath(path))
         self._files = given.getFileSystem(self._conf)
         self._root = self._files.makeQualified(given)
         self.path = str(self._root.toString())

@@ -40,6 +40,7 @@ SETS = {
         "software.amazon.awssdk:s3-transfer-manager:2.35.4",
         "software.amazon.awssdk:sts:2.35.4",
         "software.amazon.awssdk:netty-nio-client:2.35.4",
+        "software.amazon.s3.analyticsaccelerator:analyticsaccelerator-s3:1.3.1!",
     ],
     "postgres": ["org.postgresql:postgresql:42.7.7"],
 }

@@ -3,8 +3,8 @@
     python -m scripts.services.object_store              until Ctrl-C
     python -m scripts.services.object_store COMMAND ...  around a command
 
-Prints its address; a command finds it in ``S3_ENDPOINT``. It has one bucket, ``anabranch``, and
-asks nobody who they are.
+Prints its address; a command finds it in ``S3_ENDPOINT``. It has one bucket, ``anabranch``. It wants
+to be told a key in ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, but any will do.
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ def object_store() -> Iterator[str]:
 def s3a_settings(endpoint: str) -> dict[str, str]:
     """What Spark must be told to find the store at ``s3a://anabranch/``."""
     store = "spark.hadoop.fs.s3a"
-    nobody = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
     return {
         "spark.jars": ",".join(map(str, fetched("s3a"))),
         f"{store}.endpoint": endpoint,
         f"{store}.endpoint.region": "us-east-1",
         f"{store}.path.style.access": "true",
         f"{store}.connection.ssl.enabled": "false",
-        f"{store}.aws.credentials.provider": nobody,
     }
 
 

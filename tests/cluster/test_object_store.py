@@ -44,7 +44,7 @@ def test_checkpoint_and_plan_log(
     spark: Any, tmp_path: Path, store: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.setenv(name, "anybody")  # pyarrow asks for some, the store for none
+        monkeypatch.setenv(name, "anybody")  # any will do
     script = scripted(5, rows=(10, 10), seed=12)
     feed = Feed(tmp_path).add(script[:3])
     with started(tmp_path, store, "--hold", "left_id >= 4000") as run:
