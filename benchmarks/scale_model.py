@@ -36,8 +36,8 @@ class Share:
 
     `copies` are those of a row; `received` is the most that one worker receives, by input row;
     `compared` the largest part of all comparisons that falls to one worker, and `pairs` is how many
-    comparisons there are, by row of the micro-batch and by row per second. `rounds` of tasks follow
-    each other.
+    comparisons there are for a row, at so many rows per second. `rounds` of tasks follow each
+    other. Where copies depend on the rate, `sent` says how many there are, evenly spread.
     """
 
     copies: float
@@ -46,6 +46,7 @@ class Share:
     pairs: Callable[[float], float] = lambda rate: 0.0
     rounds: int = 1
     cost: str = "correlate"
+    sent: Callable[[float], float] | None = None
 
 
 def _rows(count: int, side: int) -> Rows:
@@ -120,18 +121,14 @@ def _nearest(workers: int) -> Share:
 def _selective(workers: int) -> Share:
     """Objects at home, then where they may matter; `WINDOW` times the rate are in a window."""
 
-    def copies(rate: float) -> float:
+    def sent(rate: float) -> float:
         return rows_per_object(QUERIES, K, max(1.0, rate * WINDOW), workers)["B"]
 
-    # What is compared is what is sent on, with the queries of the workers that it is sent to.
-    return Share(
-        copies(1e5),
-        copies(1e5) / workers,
-        1 / workers,
-        lambda rate: (copies(rate) - 1) * QUERIES / workers,
-        2,
-        "nearest",
-    )
+    def pairs(rate: float) -> float:
+        """What is sent on is compared with the queries of the workers that it is sent to."""
+        return (sent(rate) - 1) * QUERIES / workers
+
+    return Share(0.0, 0.0, 1 / workers, pairs, 2, "nearest", sent)
 
 
 def _assemble(workers: int) -> Share:
@@ -162,27 +159,34 @@ def parts(
     """Seconds of a micro-batch at so many rows per second, of its slowest worker, by part."""
     cost, rows = costs[share.cost], rate * INTERVAL
     stages = share.rounds + 1
-    received = rows * share.received
+    copies, received = share.copies, rows * share.received
+    if share.sent is not None:
+        copies = share.sent(rate)
+        received = rows * copies / workers
     found = {
         "fixed": share.rounds * (spark.base + spark.task + workers * spark.block)
         + stages * workers * spark.schedule,
-        "route": rows / workers * (cost.row + share.copies * cost.copy),
+        "route": rows / workers * (cost.row + copies * cost.copy),
         "move": received * cost.bytes * (spark.byte + 1 / BANDWIDTH),
         "receive": received * cost.receive,
         "compare": rows * share.pairs(rate) * share.compared * cost.compare,
     }
-    if share.rounds > 1:  # homes hold each object against the workers that it may matter to
-        found["route"] += rows / workers * workers * costs["homes"].compare
+    if share.rounds > 1:  # each home holds its objects against every worker
+        found["route"] += rows * costs["homes"].compare
     return found
 
 
 def sustained(
     workers: int, share: Share, costs: Mapping[str, Cost], spark: Spark
 ) -> tuple[float, dict[str, float]]:
-    """The highest rate at which a micro-batch is done before the next, and its parts."""
-    low, high = 0.0, 1e12
-    for _ in range(200):
-        middle = (low + high) / 2 if low == 0 else (low * high) ** 0.5
-        done = sum(parts(middle, workers, share, costs, spark).values()) <= INTERVAL
-        low, high = (middle, high) if done else (low, middle)
-    return low, parts(low, workers, share, costs, spark)
+    """The highest rate up to which a micro-batch is done before the next, and its parts.
+
+    More is not always slower: the more objects a window has, the fewer of them matter to a query.
+    A rate counts if all lower ones are sustained too, for a stream begins with an empty window.
+    """
+    rate = 0.0
+    for trial in np.geomspace(1, 1e10, 2000):
+        if sum(parts(trial, workers, share, costs, spark).values()) > INTERVAL:
+            break
+        rate = float(trial)
+    return rate, parts(rate, workers, share, costs, spark)

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.spark.versions import repartition_problems
 from tests.correlation import twin
-from tests.spark import emd_driver, nearest_feed, test_one_stream, test_unmatched
+from tests.spark import emd_driver, nearest_feed, test_one_stream, test_rescale, test_unmatched
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import CALL, alike, collected, events, expected
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted
@@ -118,6 +119,14 @@ def test_assemble_and_compliance(spark: Any, tmp_path: Path) -> None:
     assert ab.rank_services(instances, "2 seconds", service="page").count() == len(verdicts)
     made = ab.fit_windows(feed.tables(spark)[0], key=["page", "client"], settle="3 seconds")
     assert made.instances > 0
+
+
+def test_a_checkpoint_is_rescaled_or_says_why_not(spark: Any, tmp_path: Path) -> None:
+    if repartition_problems():
+        with pytest.raises(ab.InvalidCall, match=r"Spark is 4\.1.* only 4\.2 or newer can repart"):
+            ab.rescale(tmp_path, 4, spark=spark)
+    else:
+        test_rescale.test_correlate_with_a_plan_log(spark, tmp_path)
 
 
 def test_place(spark: Any) -> None:
