@@ -3,8 +3,8 @@
     python -m scripts.services.object_store              until Ctrl-C
     python -m scripts.services.object_store COMMAND ...  around a command
 
-Prints its address; a command finds it in ``S3_ENDPOINT``. It has one bucket, ``anabranch``. It wants
-to be told a key in ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, but any will do.
+Prints its address; a command finds it in ``S3_ENDPOINT``. It has one bucket, ``anabranch``. It
+wants to be told a key in ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``, but any will do.
 """
 
 from __future__ import annotations
