@@ -68,6 +68,7 @@ if TYPE_CHECKING:
     from anabranch.spark.knowledge import ServiceStats as ServiceStats
     from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place, place_pairs
+    from anabranch.spark.rejects import rejects
     from anabranch.spark.rescale import rescale
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
@@ -129,6 +130,7 @@ __all__ = [
     "metrics",
     "watch",
     "dashboard",
+    "rejects",
     # from then on with more or fewer partitions
     "rescale",
     # namespaces: closing policies, and the classes that go with verbs, plans and errors
@@ -168,6 +170,7 @@ _HOME = {
     "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest",
     "anabranch.spark.place": "place place_pairs",
+    "anabranch.spark.rejects": "rejects",
     "anabranch.spark.rescale": "rescale",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "rank_services sla",

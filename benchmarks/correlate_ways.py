@@ -1,4 +1,4 @@
-"""Sections of the benchmark on Spark: one stream, rows without a partner, windows of rows.
+"""Sections of the benchmark on Spark: one stream, no partner, rejected rows, windows of rows.
 
 All ways of one comparison run in turns over the same files, so that what changes with time meets
 all of them alike.
@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from pyspark.sql import functions as F
+
 import anabranch as ab
-from benchmarks.correlate_spark import Batch, Bench, Feed, median
+from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, ratio
 
 __all__ = ["rows", "ways"]
@@ -20,7 +22,7 @@ _HALF, _ALONE, _COUNTED = 0.6, 1.2, 3.0
 
 
 def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
-    """What one stream saves against itself twice, and what rows without a partner cost."""
+    """What one stream saves against itself twice; what unmatched and rejected rows cost."""
     window, rows, measured, rounds = (4, 1500, 3, 1) if bench.quick else (6, 8000, 8, 3)
     feed = Feed.write(bench.room("ways"), window + _SETTLE + measured, rows)
     stream, other = feed.streams(bench.spark)
@@ -36,11 +38,20 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
         "left": lambda: ab.correlate(stream, other, how="left", **call),
         "anti": lambda: ab.correlate(stream, other, how="anti", **call),
     }
+    # One row of a hundred is bad, and dropped in both cases.
+    spoilt = [
+        frame.withColumn("v", F.expr("if(id % 100 = 0, null, v)")) for frame in (stream, other)
+    ]
+    dropping = {**call, "where": ab.cosine("v", dim=WIDTH) >= bench.threshold, "bad_rows": "drop"}
+    path = str(bench.room("rejects"))
+    queries["1 % dropped"] = lambda: ab.correlate(*spoilt, **dropping)
+    queries["1 % kept"] = lambda: ab.correlate(*spoilt, rejects=path, **dropping)
     found = _in_turns(screen, bench, queries, rounds, window + _SETTLE)
     for one, base, target in (
         ("one stream", "the stream twice", _HALF),
         ("left", "inner", _ALONE),
         ("anti", "inner", _ALONE),
+        ("1 % kept", "1 % dropped", None),
     ):
         seconds = ratio(found[one]["triggers"], found[base]["triggers"])
         note = f"{found[one]['seconds']:.2f} s a micro-batch against {found[base]['seconds']:.2f} s"

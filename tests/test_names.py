@@ -21,7 +21,7 @@ NAMESPACES = {
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
     *("dedupe", "groups", "spans_of", "place_pairs", "fit_windows", "estimate_state"),
-    *("metrics", "watch", "dashboard", "rescale"),
+    *("metrics", "watch", "dashboard", "rejects", "rescale"),
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),

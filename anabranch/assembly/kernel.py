@@ -111,6 +111,8 @@ class AssembleKernel:
     [[1, 3, 2, 0], [9, 14, 1, 0]]
     """
 
+    late_until: int | None = None  # late events are taken, as revisions
+
     def __init__(
         self,
         closing: Closing,

@@ -18,7 +18,7 @@ from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import Emitted
 from anabranch.assembly.table import CAUSES, MARK, Column
 from anabranch.flow.blocks import Block
-from anabranch.flow.intake import Faults, time_faults
+from anabranch.flow.intake import Faults, time_faults, whole_of
 from anabranch.flow.kernel import Packed
 
 __all__ = ["EventPacking", "result_batch"]
@@ -36,7 +36,7 @@ class EventPacking:
     def pack(self, batch: pa.RecordBatch, live: Any = None) -> Packed:
         """The cells of one batch; rows without time or key are refused, or counted."""
         faults = self._faults(batch)
-        rejected = faults.count
+        rejected, rejects = faults.count, faults.cell(whole_of(batch), self.stream)
         if rejected:
             batch = batch.take(pa.array(faults.good))
         block = self._block(batch)
@@ -53,7 +53,7 @@ class EventPacking:
         for number in self._hearing():
             parts.setdefault(number, block.slice(0, 0))
         cells = {n: part.encode(rejected=0 if n else rejected) for n, part in parts.items()}
-        return Packed(cells, int(block.t.max()) if len(block) else 0)
+        return Packed(cells, int(block.t.max()) if len(block) else 0, rejects)
 
     def _hearing(self) -> range:
         """Buckets that get a cell in any case.

@@ -212,6 +212,8 @@ class GroupsJob:
 class GroupsKernel:
     """The one worker: pairs wait in its slices, open groups are in its snapshot."""
 
+    late_until: int | None = None
+
     def __init__(self, job: GroupsJob, slices: Slices[Notes], worker: int = 0) -> None:
         self.grouping, self.slices = job.grouping, slices
         self.load = Load(worker)

@@ -62,6 +62,7 @@ class HomeKernel:
     """One worker of the second step. It yields pairs, and rows that lack the other side."""
 
     nbytes = 0
+    late_until: int | None = None
 
     def __init__(self, job: HomesJob, slices: Slices[Notes], worker: int = 0) -> None:
         self.correlation = job.correlation

@@ -97,6 +97,7 @@ class CorrelateKernel:
     """
 
     nbytes = 0
+    late_until: int | None = None
 
     def __init__(self, job: CorrelateJob, slices: Slices[CorrelateNotes], worker: int = 0) -> None:
         correlation = job.correlation
@@ -116,6 +117,7 @@ class CorrelateKernel:
         began = clock()
         load.watermark = now
         limit = late_until(self.correlation.delay, self.slices.notes.reached, now)
+        self.late_until = limit
         self._check_state(arrivals, limit)
         for search in self._matcher.searches:
             search.tally = Tally(ranges=_measured(self.correlation, search.slot, arrivals))

@@ -26,7 +26,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.intake import FAR, Intake
 from anabranch.flow.kernel import Packed, Task, addressed
 from anabranch.flow.load import Load
-from anabranch.flow.sides import AT, BEFORE, HASH, ID, KEY
+from anabranch.flow.sides import AT, BEFORE, HASH, ID, KEY, WHOLE
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT, RIGHT, Rows
 from anabranch.plans.routing import LivePlans
@@ -52,11 +52,14 @@ class OrderPacking:
         """One cell with the good rows of a batch and the hashes that will route them."""
         call = self.correlation
         intake = Intake(call.sides[self.side], call.drop_bad_rows, self.streaming, call.one_stream)
-        found = intake.admit(batch)
-        block = Block.of(found.block.t, {**found.block.columns, HASH: found.h, KEY: found.key})
+        found = intake.admit(batch, self.side)
+        columns = {**found.block.columns, HASH: found.h, KEY: found.key}
+        if found.whole is not None and self.streaming:  # nothing is late in a table
+            columns[WHOLE] = found.whole
+        block = Block.of(found.block.t, columns)
         sizes = found.block.meta["bytes"]
         cell = block.encode(side=self.side, bytes=sizes, rejected=found.rejected)
-        return Packed({0: cell}, int(block.t.max(initial=0)))
+        return Packed({0: cell}, int(block.t.max(initial=0)), found.rejects)
 
 
 @dataclass
@@ -115,6 +118,7 @@ class OrderKernel:
     """
 
     nbytes = 0
+    late_until: int | None = None
 
     def __init__(self, job: OrderJob, slices: Slices[OrderNotes], task: Task) -> None:
         self.correlation = job.correlation
@@ -130,6 +134,7 @@ class OrderKernel:
         load.watermark = now
         self.slices.notes.check_call(self.correlation)
         limit = late_until(self.correlation.delay, self.slices.notes.reached, now)
+        self.late_until = limit
         for block in arrivals:
             self._take_in(block, limit)
         until = _ENDLESS if last else now

@@ -37,11 +37,13 @@ class SidePacking:
         call, side = self.correlation, self.side
         live = bound(call, live)
         intake = Intake(call.sides[side], call.drop_bad_rows, self.streaming, call.one_stream)
-        admitted = intake.admit(batch)
+        admitted = intake.admit(batch, side)
         block, h, key = admitted.block, admitted.h, admitted.key
         if call.unmatched:  # the hash is also that of a row's home
             block = Block(block.t, block.epoch, block.mask, {**block.columns, HASH: h}, block.meta)
-        parts = branched(call, side, block, Rows(block.t, h, key), live)
+        # Nothing is late in a table.
+        whole = admitted.whole if self.streaming else None
+        parts = branched(call, side, block, Rows(block.t, h, key), live, whole)
         for worker in self._hearing(live):
             parts.setdefault(worker, NOTHING)
         newest = int(block.t.max()) if len(block) else None
@@ -50,7 +52,7 @@ class SidePacking:
             worker: part.encode(**meta, rejected=0 if worker else admitted.rejected)
             for worker, part in parts.items()
         }
-        return Packed(cells, newest or 0)
+        return Packed(cells, newest or 0, admitted.rejects)
 
     def _hearing(self, live: LivePlans) -> range:
         """Workers that get a cell in any case.
@@ -72,16 +74,24 @@ def bound(call: Correlation, live: LivePlans) -> LivePlans:
 
 
 def branched(
-    call: Correlation, side: int, block: Block, rows: Rows, live: LivePlans
+    call: Correlation,
+    side: int,
+    block: Block,
+    rows: Rows,
+    live: LivePlans,
+    whole: pa.Array | None = None,
 ) -> dict[int, Block]:
-    """The copies of rows that each worker gets; `rows` has their event times and hashes."""
+    """The copies of rows that each worker gets; `rows` has their event times and hashes.
+
+    `whole` are the rows as they came, which go along in one copy of each.
+    """
     value = call.values(block) if live.need("value") else None
     rows = rows._replace(value=value)
     if call.one_stream:
         copies = route_both(live, rows, call.apart)
     else:
         copies = route(live, side, rows, call.apart)
-    return dict(branch(block, copies, live.epoch))
+    return dict(branch(block, copies, live.epoch, whole))
 
 
 def routed_by(live: LivePlans, **more: Any) -> dict[str, Any]:

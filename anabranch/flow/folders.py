@@ -89,8 +89,9 @@ class Folder:
     def write(self, name: str, content: bytes) -> None:
         """Write a file whole, in the place of any that was there."""
         target = f"{self._root}/{name}"
-        self._files.create_dir(target.rsplit("/", 1)[0], recursive=True)
-        draft = f"{target}.{uuid.uuid4().hex}.draft"
+        folder = target.rsplit("/", 1)[0]
+        self._files.create_dir(folder, recursive=True)
+        draft = f"{folder}/_{uuid.uuid4().hex}.draft"  # Spark reads no files of such names
         with self._files.open_output_stream(draft) as stream:
             stream.write(content)
         self._files.move(draft, target)

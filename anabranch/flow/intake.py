@@ -8,7 +8,7 @@ dropped and counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -24,7 +24,9 @@ from anabranch.flow.sides import (
     HASH,
     ID,
     KEY,
+    REASON,
     TIME,
+    WHOLE,
     Side,
     Slot,
     hash_column,
@@ -32,7 +34,7 @@ from anabranch.flow.sides import (
     present_column,
 )
 
-__all__ = ["FAR", "Admitted", "Faults", "Intake", "time_faults"]
+__all__ = ["FAR", "Admitted", "Faults", "Intake", "time_faults", "whole_of"]
 
 FAR = 1 << 61
 """Microseconds, 73,000 years: times beyond are rejected, since sums with windows overflow."""
@@ -64,9 +66,9 @@ or pass bad_rows='drop' to leave such rows out (a stream counts them)
         self, label: str, ids: pa.Array, drop: bool, name: str = "id", use: str = "compared"
     ) -> None:
         self.label, self.ids, self.drop, self.name, self.use = label, ids, drop, name, use
-        self.bad: np.ndarray | None = None
         self.reasons: dict[str, int] = {}
         self._first: dict[str, np.ndarray] = {}
+        self._reason: np.ndarray | None = None  # of each row the reason's number, -1 if good
 
     @property
     def count(self) -> int:
@@ -74,9 +76,15 @@ or pass bad_rows='drop' to leave such rows out (a stream counts them)
         return sum(self.reasons.values())
 
     @property
+    def bad(self) -> np.ndarray | None:
+        """Which rows are bad; None if none is."""
+        return None if self._reason is None else self._reason >= 0
+
+    @property
     def good(self) -> np.ndarray:
         """The places of the other rows."""
-        return np.arange(len(self.ids)) if self.bad is None else np.flatnonzero(~self.bad)
+        bad = self.bad
+        return np.arange(len(self.ids)) if bad is None else np.flatnonzero(~bad)
 
     @property
     def problems(self) -> list[str]:
@@ -88,8 +96,9 @@ or pass bad_rows='drop' to leave such rows out (a stream counts them)
         rows = condition
         if not isinstance(rows, np.ndarray):
             rows = pc.fill_null(rows, False).to_numpy(zero_copy_only=False)
-        if self.bad is not None:
-            rows = rows & ~self.bad
+        bad = self.bad
+        if bad is not None:
+            rows = rows & ~bad
         if not rows.any():
             return
         places = np.flatnonzero(rows)
@@ -101,7 +110,24 @@ or pass bad_rows='drop' to leave such rows out (a stream counts them)
             )
         self.reasons[reason] = self.reasons.get(reason, 0) + len(places)
         self._first.setdefault(reason, places[:3])
-        self.bad = rows.copy() if self.bad is None else self.bad | rows
+        if self._reason is None:
+            self._reason = np.full(len(self.ids), -1)
+        self._reason[places] = list(self.reasons).index(reason)
+
+    def cell(
+        self, whole: pa.Array | None, side: int, vectors: Mapping[str, pa.Array] | None = None
+    ) -> bytes | None:
+        """The bad rows as they came, with reasons, to be sent; None if there are none to send.
+
+        `vectors` are columns that go along.
+        """
+        if whole is None or self._reason is None:
+            return None
+        rows = pa.array(np.flatnonzero(self._reason >= 0))
+        reasons = pa.array(list(self.reasons)).take(pa.array(self._reason).take(rows))
+        columns = {name: column.take(rows) for name, column in (vectors or {}).items()}
+        columns |= {REASON: reasons, WHOLE: whole.take(rows)}
+        return Block.of(np.zeros(len(rows)), columns).encode(side=side)
 
     def _id(self, place: int) -> str:
         return repr(self.ids[int(place)].as_py())
@@ -143,12 +169,17 @@ times, or use a batch query"]
 
 
 class Admitted(NamedTuple):
-    """Good rows with the hashes of id and key that route them, and how many others, by reason."""
+    """Good rows with the hashes of id and key that route them, and how many others, by reason.
+
+    Where rows come with a column `WHOLE`, they have it here too, and the others are in a cell.
+    """
 
     block: Block
     h: np.ndarray
     key: np.ndarray
     reasons: dict[str, int]
+    whole: pa.Array | None = None
+    rejects: bytes | None = None
 
     @property
     def rejected(self) -> int:
@@ -170,8 +201,8 @@ class Intake:
     streaming: bool = False
     only_input: bool = False  # there is no other side
 
-    def admit(self, batch: pa.RecordBatch) -> Admitted:
-        """The rows of `batch` that can be compared."""
+    def admit(self, batch: pa.RecordBatch, number: int = 0) -> Admitted:
+        """The rows of `batch`, of the side of this number, that can be compared."""
         faults = Faults(
             "row" if self.only_input else f"{self.side.label} row",
             batch.column(ID),
@@ -181,12 +212,14 @@ class Intake:
         faults.where(batch.column(ID).is_null(), f"id column {self.side.id!r} is null")
         for rows, reason in time_faults(batch.column(TIME), self.streaming):
             faults.where(rows, reason)
-        known = {}
+        known, came = {}, batch
         for slot in self.side.slots:
             if slot.optional:
                 known[present_column(slot)] = batch.column(slot.name).is_valid()
                 batch = filled(slot, batch)
             self._inspect(slot, batch.column(slot.name), faults)
+        vectors = {s.name: came.column(s.name) for s in self.side.slots if s.kind == "vector"}
+        rejects = faults.cell(whole_of(batch), number, vectors)
         if faults.bad is not None:
             batch = batch.take(pa.array(faults.good))
         columns: dict[str, Column] = {"id": _id(batch.column(ID), self.side.id_is_text)}
@@ -202,7 +235,7 @@ class Intake:
         hashes = batch.column(HASH).to_numpy(), batch.column(KEY).to_numpy()
         block = Block.of(t, columns)
         block.meta["bytes"] = self._sizes(batch)
-        return Admitted(block, *hashes, faults.reasons)
+        return Admitted(block, *hashes, faults.reasons, whole_of(batch), rejects)
 
     def _sizes(self, batch: pa.RecordBatch) -> dict[str, int]:
         """The bytes of the values compared bit by bit, which their 64-bit words do not tell."""
@@ -297,6 +330,14 @@ class Intake:
             # So much may be lost in writing the masses as float32.
             bad[rows] = ~(np.abs(total - 1) <= _UNIT)
             faults.where(bad, f"{slot.column!r} does not sum to 1, as normalize=None demands")
+
+
+def whole_of(batch: pa.RecordBatch | pa.Table) -> pa.Array | None:
+    """The rows as they came, if that was asked for."""
+    if WHOLE not in batch.schema.names:
+        return None
+    column = batch.column(WHOLE)
+    return column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
 
 
 def _id(column: pa.Array, is_text: bool) -> Column:

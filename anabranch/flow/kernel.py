@@ -48,7 +48,15 @@ class Task:
 
 
 class Kernel(Protocol):
-    """One worker of one verb."""
+    """One worker of one verb.
+
+    Attributes
+    ----------
+    late_until
+        The last step has rejected arrivals up to this time; None if it rejects no late rows.
+    """
+
+    late_until: int | None
 
     @property
     def load(self) -> Figures:
@@ -108,10 +116,14 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class Packed:
-    """Rows of one Arrow batch: a cell for each worker that gets some, and their newest time."""
+    """Rows of one Arrow batch: a cell for each worker that gets some, and their newest time.
+
+    `rejects` is a cell of the bad rows as they came, if they are to be kept.
+    """
 
     cells: Mapping[int, bytes]
     newest: int
+    rejects: bytes | None = None
 
 
 class Packing(Protocol):

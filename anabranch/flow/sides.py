@@ -19,8 +19,10 @@ __all__ = [
     "ID",
     "KEY",
     "PRESENT",
+    "REASON",
     "TIME",
     "UNKNOWN",
+    "WHOLE",
     "Side",
     "Slot",
     "hash_column",
@@ -35,6 +37,8 @@ PRESENT = "_known"
 
 UNKNOWN = -(2**63)
 """A null among the whole numbers of a nullable slot."""
+WHOLE, REASON = "whole", "reason"
+"""The row as it came, for those who want to know what was rejected, and why it was."""
 
 
 def slot_column(term: int, place: int | None = None) -> str:
@@ -127,6 +131,11 @@ class Side:
     slots: tuple[Slot, ...]
     keep: tuple[str, ...]
     keep_types: tuple[str, ...] = ()
+
+    @property
+    def vectors(self) -> dict[str, str]:
+        """The names inside of the vectors that are compared, by the user's names."""
+        return {slot.column: slot.name for slot in self.slots if slot.kind == "vector"}
 
     @property
     def settings(self) -> dict[str, str]:

@@ -49,6 +49,8 @@ class NearestKernel:
     are microseconds. `load` reports the step once it is exhausted.
     """
 
+    late_until: int | None = None
+
     def __init__(
         self,
         nearest: Nearest,
@@ -120,7 +122,7 @@ class NearestKernel:
 
     def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
         load, good = self.load, []
-        limit = self.reached if self.nearest.delay is None else watermark
+        limit = self.late_until = self.reached if self.nearest.delay is None else watermark
         for block in blocks:
             load.bytes_in += block.nbytes
             load.copies_right += len(block)

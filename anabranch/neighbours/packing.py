@@ -13,7 +13,10 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.blocks import Block
+from anabranch.flow.intake import Admitted, whole_of
 from anabranch.flow.kernel import Packed
+from anabranch.flow.sides import WHOLE
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.queries import read_queries, refuse_bad_queries
@@ -32,11 +35,14 @@ class ObjectPacking:
 
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
         """One cell for all workers of the live plans."""
-        admitted = self.nearest.intake.admit(batch)
+        admitted = self.nearest.intake.admit(batch, RIGHT)
         block, rejected = admitted.block, admitted.rejected
         newest = int(block.t.max()) if len(block) else 0
-        cell = block.encode(side=RIGHT, nearest=_about(live), rejected=rejected)
-        return Packed(dict.fromkeys(range(live.workers), cell), newest)
+        about: dict[str, Any] = {"side": RIGHT, "nearest": _about(live), "rejected": rejected}
+        cells = dict.fromkeys(range(live.workers), block.encode(**about))
+        if (along := _with_whole(self.nearest, admitted)) is not block:
+            cells[0] = along.encode(**about)  # the first worker counts
+        return Packed(cells, newest, admitted.rejects)
 
 
 @dataclass(frozen=True)
@@ -48,8 +54,9 @@ class QueryPacking:
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
         """A cell for each worker that gets queries."""
         table = pa.Table.from_batches([batch])
-        block, problems, rejected = read_queries(self.nearest, table)
-        refuse_bad_queries(self.nearest, problems)
+        block, faults = read_queries(self.nearest, table)
+        refuse_bad_queries(self.nearest, faults.problems)
+        rejected = faults.count
         h = table["h"].combine_chunks().to_numpy()[block.columns["row"]]
         homes = np.asarray(live.plans[live.epoch].route(LEFT, Rows(block.t, h), (0, 0)).workers)
         workers = set(homes.tolist()) | ({0} if rejected else set())
@@ -60,7 +67,7 @@ class QueryPacking:
             for worker in sorted(workers)
         }
         # A query may be told of its end long before; only objects say how far time is.
-        return Packed(cells, 0)
+        return Packed(cells, 0, faults.cell(whole_of(table), LEFT))
 
 
 @dataclass(frozen=True)
@@ -72,8 +79,8 @@ class HomePacking:
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """A cell for every home."""
-        admitted = self.nearest.intake.admit(batch)
-        block, h, rejected = admitted.block, admitted.h, admitted.rejected
+        admitted = self.nearest.intake.admit(batch, RIGHT)
+        block, h, rejected = _with_whole(self.nearest, admitted), admitted.h, admitted.rejected
         newest = int(block.t.max()) if len(block) else 0
         homes = self.routing.homes(h)
         cells = {
@@ -82,7 +89,15 @@ class HomePacking:
             )
             for home in range(self.routing.workers)
         }
-        return Packed(cells, newest)
+        return Packed(cells, newest, admitted.rejects)
+
+
+def _with_whole(nearest: Nearest, admitted: Admitted) -> Block:
+    """Objects with their rows as they came, if they may be late and that is to be kept."""
+    block = admitted.block
+    if admitted.whole is None or not nearest.streaming:
+        return block
+    return Block.of(block.t, {**block.columns, WHOLE: admitted.whole})
 
 
 def _about(live: LivePlans) -> dict[str, Any]:

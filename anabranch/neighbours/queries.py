@@ -22,13 +22,14 @@ from anabranch.neighbours.lists.algorithm import FOREVER
 __all__ = ["fixed_queries", "read_queries", "refuse_bad_queries"]
 
 
-def fixed_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str]]:
+def fixed_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
     """A table of queries that hold for the whole run, and what is wrong with those left out.
 
     In the order of ids, since a table has none of its own and a restart must find the same; how
     many were left out is in ``meta["rejected"]``.
     """
-    found, problems, rejected = read_queries(nearest, table)
+    found, faults = read_queries(nearest, table)
+    problems = faults.problems
     if problems and not nearest.drop_bad_rows:
         raise InvalidCall("nearest", problems)
     ids = pa.array(found.columns["id"])
@@ -44,12 +45,12 @@ def fixed_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str]]:
             "nearest", ["there are no queries: give at least one row that is good", *problems]
         )
     block = found.take(np.asarray(pc.sort_indices(ids))).without("row")
-    block.meta["rejected"] = rejected
-    return block, problems
+    block.meta["rejected"] = faults.count
+    return block, faults
 
 
-def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], int]:
-    """Rows of queries as a block, what is wrong with the others, and how many those are.
+def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
+    """Rows of queries as a block, and what is wrong with the others.
 
     The table holds ``id, v, t`` (when it begins or ends, or null) and, as far as the queries have
     them, ``k, span`` (a duration) or ``text`` (of the window), ``rows`` and ``op``. In the block,
@@ -105,7 +106,7 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, list[str], i
         "row": np.arange(n),
         **where,
     }
-    return Block.of(t, columns).take(good), faults.problems, faults.count
+    return Block.of(t, columns).take(good), faults
 
 
 def _where(

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
+from anabranch.flow.sides import WHOLE
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows
 
 __all__ = [
@@ -153,10 +155,13 @@ def _bits(routes: Routes, age: int) -> np.ndarray:
     return roles.astype(np.int64) << 2 * age
 
 
-def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Block]]:
+def branch(
+    block: Block, copies: Copies, epoch: int, whole: pa.Array | None = None
+) -> Iterator[tuple[int, Block]]:
     """The rows of `block` that each worker gets, stamped, with a column `lead`.
 
     `lead` marks one copy of each row, so that a thing counted on leads is counted once per row.
+    `whole` are the rows as they came, if they go along: in the copy that leads, and null elsewhere.
     """
     counts = np.diff(copies.offsets)
     rows = np.repeat(np.arange(len(block)), counts)
@@ -171,6 +176,8 @@ def branch(block: Block, copies: Copies, epoch: int) -> Iterator[tuple[int, Bloc
         # Copies are in row order, so a worker that gets every row gets the block as it is.
         part = block if len(mine) == len(block) else block.take(rows[mine])
         columns = {**part.columns, "lead": lead[mine]}
+        if whole is not None:
+            columns[WHOLE] = whole.take(pa.array(rows[mine], mask=~lead[mine]))
         if copies.others is not None:
             columns[OTHER] = copies.others[mine]
         stamps = np.full(len(mine), epoch, np.int64)

@@ -45,6 +45,7 @@ from anabranch.spark.frames import (
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
+from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, setting_problems
 
 _LOG = logging.getLogger("anabranch")
@@ -68,6 +69,7 @@ def assemble(
     plan: Keyed | None = None,
     control: None = None,
     bad_rows: str = "drop",
+    rejects: str | None = None,
 ) -> DataFrame:
     """Instances: the events of each key, gathered in windows that close by a policy.
 
@@ -110,6 +112,9 @@ def assemble(
     bad_rows
         Rows without a key or a usable time: ``"drop"`` leaves them out, warns of those of a table
         and counts those of a stream; ``"fail"`` stops at the first and names it.
+    rejects
+        A directory for the rows that are left out, each whole and once; ``ab.rejects(spark, path)``
+        reads them. Late events are none of these: they come out as revisions.
 
     Returns
     -------
@@ -136,9 +141,9 @@ def assemble(
     [Row(page=0, reason='full', count=3, id=[0, 3, 6]), Row(page=1, reason='full', count=3, \
 id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     """
-    given: Any = inputs
-    frames: list[DataFrame] = list(given) if isinstance(given, (list, tuple)) else [given]
-    named = {f"input {n}": frame for n, frame in enumerate(frames)}
+    several: Any = inputs
+    frames: list[DataFrame] = list(several) if isinstance(several, (list, tuple)) else [several]
+    given = named = {f"input {n}": frame for n, frame in enumerate(frames)}
     refuse_others("assemble", named)
     frames, (key, time, keep, response) = opened(frames, (key, time, keep, response))
     named = dict(zip(named, frames, strict=True))
@@ -162,31 +167,34 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
     problems += _plan_problems(plan, control)
+    problems += rejection_problems(rejects, given)
     if call is not None:
         problems += carry_problems("column", frames[0], [*call.key, *call.keep])
         problems += _marker_problems(call, frames[0])
     if problems or call is None:
         raise InvalidCall("assemble", problems)
     _warn_of_kinds_seen_once(call, frames, streaming)
+    rejection = rejection_of("assemble", rejects, given)
     count = plan.workers if plan is not None else partitions(frames[0].sparkSession)
     packed = [
-        frame.select(*_prepared(call, number, frame, schemas[0])).mapInArrow(
-            Packer(EventPacking(call, number, count, streaming)), PACKED
-        )
+        frame.select(
+            *_prepared(call, number, frame, schemas[0]), *columns_of(rejection, number)
+        ).mapInArrow(Packer(EventPacking(call, number, count, streaming)), PACKED)
         for number, frame in enumerate(frames)
     ]
     blocks = reduce(DataFrame.union, packed)
     job, fields = AssembleJob(call, count, streaming), _fields(call, frames[0])
+    name = metrics_name("assemble", at_once=call.by_arrival)
+    rejecting = begun(rejection, frames[0], name)
     if not streaming:
-        found = over_batch(job, blocks, fields, _newest(call, frames))
+        found = over_batch(job, blocks, fields, _newest(call, frames), rejecting)
         return found.select(*_result(call, streaming))
     if idle is not None:
         blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
-    name = metrics_name("assemble", at_once=call.by_arrival)
     announce(name, Announced(assembly_words(call), plan, None, call.delay))
     blocks = with_watermark(blocks, call.delay)
     # Late rows become revisions; windows close in the order of the watermark.
-    found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival)
+    found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival, rejecting=rejecting)
     return found.select(*_result(call, streaming))
 
 

@@ -18,6 +18,7 @@ from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute
 from anabranch.flow.kernel import Job
+from anabranch.flow.rejects import Rejecting
 from anabranch.flow.sides import Side, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.current import CurrentPlans
@@ -32,6 +33,7 @@ from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
 from anabranch.spark.metrics import metrics_name, waiting_name
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 from anabranch.spark.slots import slot_value
 
@@ -52,6 +54,7 @@ def correlate(
     plan: Plan | Adaptive | None = None,
     control: str | None = None,
     bad_rows: str = "fail",
+    rejects: str | None = None,
     how: str = "inner",
 ) -> DataFrame:
     """Pairs of rows of two streams (or tables) that are close in time and satisfy a predicate.
@@ -94,6 +97,9 @@ def correlate(
     bad_rows
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out; a stream counts them.
+    rejects
+        A directory for late rows of a stream and for rows that ``bad_rows="drop"`` leaves out,
+        each whole and once; ``ab.rejects(spark, path)`` reads them.
     how
         ``"inner"`` gives pairs. ``"left"``, ``"right"`` and ``"full"`` add rows of that side, or
         of both, that found no partner, with nulls for the other: in a stream once the watermark
@@ -126,7 +132,7 @@ def correlate(
     >>> ab.correlate(table, where=ab.euclidean("v") <= 9, window=2).count()
     5
     """
-    inputs = {"stream": left} if right is None else {"left": left, "right": right}
+    given = inputs = {"stream": left} if right is None else {"left": left, "right": right}
     refuse_others("correlate", inputs)
     frames, (time, id, keep, where) = opened(tuple(inputs.values()), (time, id, keep), where)
     inputs = dict(zip(inputs, frames, strict=True))
@@ -157,7 +163,8 @@ def correlate(
         inputs, dict(zip(inputs, times, strict=False)), watermark
     )
     problems += _control_problems(settings, control, streaming, watermark)
-    problems += [] if control is None else shared_path_problems(spark, control)
+    problems += [] if control is None else shared_path_problems(spark, "control", control)
+    problems += rejection_problems(rejects, given)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
     if problems or found is None:
@@ -167,7 +174,9 @@ def correlate(
     else:
         chosen = found.plan or default_plan(found, frames, partitions(spark))
     path = None if control is None else absolute(control)
-    return run(found, chosen, frames, path, settings)
+    vectors = [side.vectors for side in found.sides]
+    rejection = rejection_of("correlate", rejects, given, vectors)
+    return run(found, chosen, frames, path, settings, rejection)
 
 
 def run(
@@ -176,6 +185,7 @@ def run(
     frames: Sequence[DataFrame],
     control: str | None = None,
     settings: Adaptive | None = None,
+    rejection: Rejection | None = None,
 ) -> DataFrame:
     """The result of a checked call."""
     spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
@@ -183,22 +193,33 @@ def run(
     of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
     carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
     plans = CurrentPlans(plan, control, operator_of(job), name)
-    blocks = _packed(correlation, frames, carried, plans)
+    blocks = _packed(correlation, frames, carried, plans, rejection)
     fields = _fields(correlation, carried)
+    first = waiting_name(name) if correlation.by_rows else name
+    rejecting = begun(rejection, frames[LEFT], first)
 
-    def through(job: Job, blocks: DataFrame, fields: StructType, name: str) -> DataFrame:
+    def through(
+        job: Job,
+        blocks: DataFrame,
+        fields: StructType,
+        name: str,
+        rejecting: Rejecting | None = None,
+    ) -> DataFrame:
         if streaming:
-            return over_stream(job, blocks, fields, name, carries=not correlation.waits)
-        return over_batch(job, blocks, fields)
+            carries = not correlation.waits
+            return over_stream(job, blocks, fields, name, carries=carries, rejecting=rejecting)
+        return over_batch(job, blocks, fields, rejecting=rejecting)
 
     if streaming:
         _announce(correlation, plan, control, name)
         if control is not None:
             _keep_log(control, plans, settings, correlation, spark)
         blocks = with_watermark(blocks, correlation.delay)
-    if correlation.by_rows:
-        blocks = through(OrderJob(correlation, plans), blocks, CELLS, waiting_name(name))
-    pairs = through(job, blocks, CELLS if correlation.unmatched else fields, name)
+    if correlation.by_rows:  # the step that orders rows is the one that rejects some
+        order = OrderJob(correlation, plans)
+        blocks = through(order, blocks, CELLS, waiting_name(name), rejecting)
+        rejecting = None
+    pairs = through(job, blocks, CELLS if correlation.unmatched else fields, name, rejecting)
     if correlation.unmatched:
         pairs = through(HomesJob(correlation), pairs, fields, waiting_name(name))
     return pairs.select(*_result(correlation, carried, of_side))
@@ -209,6 +230,7 @@ def _packed(
     frames: Sequence[DataFrame],
     carried: Sequence[Sequence[Carried]],
     plans: CurrentPlans,
+    rejection: Rejection | None,
 ) -> DataFrame:
     """The rows of all inputs as cells for workers."""
     packed = []
@@ -217,7 +239,8 @@ def _packed(
         # Rows that are to be ordered are routed after that.
         by_rows = correlation.by_rows
         packer = Packer(OrderPacking(*of)) if by_rows else Packer(SidePacking(*of), plans)
-        rows = frame.select(*_prepared(correlation.sides[number], carried[number]))
+        columns = _prepared(correlation.sides[number], carried[number])
+        rows = frame.select(*columns, *columns_of(rejection, number))
         packed.append(rows.mapInArrow(packer, PACKED))
     return packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
 

@@ -16,6 +16,7 @@ from anabranch.spark.correlate import run
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.lateness import lateness_problems
+from anabranch.spark.rejects import rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 
 __all__ = ["dedupe"]
@@ -32,6 +33,7 @@ def dedupe(
     watermark: Duration | None = None,
     plan: Plan | None = None,
     bad_rows: str = "fail",
+    rejects: str | None = None,
 ) -> DataFrame:
     """The rows of a stream (or table) that have no earlier row within `window` that is alike.
 
@@ -53,7 +55,7 @@ def dedupe(
     watermark
         Streaming: how far a row may lag behind the newest time seen. Leave it out if the input has
         a watermark on its time column.
-    plan, bad_rows
+    plan, bad_rows, rejects
         As in `correlate`.
 
     Returns
@@ -99,10 +101,12 @@ def dedupe(
     problems += carry_problems("column", frame, kept)
     problems += lateness_problems({"stream": frame}, {"stream": time}, watermark)
     problems += room_problems(spark, plan)
+    problems += rejection_problems(rejects, {"stream": stream})
     if problems or found is None:
         raise InvalidCall("dedupe", problems)
     chosen = found.plan or default_plan(found, (frame,), partitions(spark))
-    rows = run(found, chosen, (frame,))
+    rejection = rejection_of("dedupe", rejects, {"stream": stream}, [found.left.vectors])
+    rows = run(found, chosen, (frame,), rejection=rejection)
     return rows.select(
         *(
             by_name(f"right_{time if name.lower() == time.lower() else name}").alias(name)

@@ -79,18 +79,18 @@ def attach(spark: SparkSession, name: str, keeping: Keeping) -> None:
     hearer_of(spark, Keepers).attach(spark, name, PlanKeeper(keeping))
 
 
-def shared_path_problems(spark: SparkSession, control: Any) -> list[str]:
-    """What is wrong with the path of a control directory.
+def shared_path_problems(spark: SparkSession, name: str, path: Any) -> list[str]:
+    """What is wrong with the argument `name` as the path of a directory that workers share.
 
     A relative path means another place in every process; on one machine `absolute` mends that.
     """
-    problems = path_problems("control", control)
+    problems = path_problems(name, path)
     if problems:
         return problems
-    text, master = str(control), str(spark.conf.get("spark.master", "local"))
+    text, master = str(path), str(spark.conf.get("spark.master", "local"))
     if "://" in text or text.startswith("/") or master.startswith("local"):
         return []
     return [
-        f"control={text!r} is relative, and workers run on other machines ({master}): name a "
-        "directory that all of them share, such as '/mnt/shared/control' or 's3://bucket/control'"
+        f"{name}={text!r} is relative, and workers run on other machines ({master}): name a "
+        f"directory that all of them share, such as '/mnt/shared/{name}' or 's3://bucket/{name}'"
     ]

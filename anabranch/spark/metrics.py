@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from collections import Counter
 from collections.abc import Iterable
@@ -16,6 +17,7 @@ __all__ = [
     "VERBS",
     "batch_metrics",
     "counts_of",
+    "has_rejects",
     "held_by",
     "loads_of",
     "metrics_name",
@@ -241,6 +243,12 @@ def texts_of(row: Any) -> Iterable[str]:
     if "load" not in fields and "values" in fields:
         return fields["values"][0] or ()
     return fields["load"] or ()
+
+
+def has_rejects(row: Any) -> bool:
+    """Whether workers report late or bad rows in an observed row."""
+    reports = map(json.loads, texts_of(row))
+    return any(report["late"] or report["rejected"] for report in reports)
 
 
 def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[str, Any]:

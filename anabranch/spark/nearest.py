@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import logging
 import warnings
+from dataclasses import replace
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from anabranch.calls import MISSING, Duration
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
+from anabranch.flow.intake import whole_of
 from anabranch.flow.sides import keep_column
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
@@ -25,7 +26,7 @@ from anabranch.neighbours.queries import fixed_queries
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
-from anabranch.plans.plan import Plan
+from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate, VectorMeasure, euclidean
 from anabranch.spark.announced import Announced, announce, nearest_words
 from anabranch.spark.carriage import carry, carry_problems, names_of
@@ -42,6 +43,13 @@ from anabranch.spark.nearest_checks import (
 )
 from anabranch.spark.nearest_results import fields_of, shown
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.rejects import (
+    Rejection,
+    begun,
+    columns_of,
+    rejection_of,
+    rejection_problems,
+)
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 from anabranch.spark.slots import key_text, slot_value
 
@@ -72,6 +80,7 @@ def nearest(
     control: str | None = None,
     objects_per_window: int | None = None,
     bad_rows: str = "fail",
+    rejects: str | None = None,
 ) -> DataFrame:
     """Tell many standing queries of each object that gets among their k nearest.
 
@@ -141,6 +150,9 @@ def nearest(
         ``"fail"`` stops at the first row that cannot be compared and names it; ``"drop"`` leaves
         such rows out and warns of fixed queries among them; a stream counts them. It needs `dim`
         in `by`.
+    rejects
+        A directory for late objects of a stream and for rows that ``bad_rows="drop"`` leaves out,
+        each whole and once; ``ab.rejects(spark, path)`` reads them.
 
     Returns
     -------
@@ -165,6 +177,7 @@ def nearest(
     >>> [(hit.object_id, hit.distance) for hit in hits.orderBy("entered_ts").collect()]
     [(0, 0.0), (1, 1.0), (2, 2.0), (3, 3.0), (4, 4.0)]
     """
+    given = {"queries": queries, "objects": objects}  # in the order of their numbers
     refuse_others("nearest", {"objects": objects, "queries": queries})
     if isinstance(by, Column) or (isinstance(by, str) and by):
         by = euclidean(by)
@@ -200,14 +213,18 @@ def nearest(
     problems += control_problems(control, objects, types[1], watermark, rows, plan)
     problems += room_problems(spark, plan)
     problems += choice_problems(objects_per_window, plan, control, found)
+    problems += rejection_problems(rejects, given)
     if problems or found is None:
         raise InvalidCall("nearest", problems)
-    fixed = None if found.has_ops else _collected(found, queries)
+    rejection = rejection_of("nearest", rejects, given, [{}, found.objects.vectors])
+    fixed = None
+    if not found.has_ops:
+        fixed, rejection = _collected(found, queries, rejection)
     chosen = found.plan or _chosen(
         found, queries, fixed, partitions(spark), objects_per_window, control
     )
     path = None if control is None else absolute(control)
-    return _run(found, chosen, (objects, queries), fixed, path, within)
+    return _run(found, chosen, (objects, queries), fixed, path, within, rejection)
 
 
 def _chosen(
@@ -244,38 +261,47 @@ def _run(
     fixed: Block | None,
     control: str | None,
     within: float | None,
+    rejection: Rejection | None,
 ) -> DataFrame:
     objects, queries = frames
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
-    rows, fields = _objects(call, objects), fields_of(call, objects)
+    rows, fields = _objects(call, objects, rejection), fields_of(call, objects)
     announce(name, Announced(nearest_words(call), plan, None, call.delay, control))
     if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)
-        result = _through_homes(call, plan.workers, packed, fields, table, control, name)
+        homes = HomeJob(call, table, plan.workers, control, name)
+        owners = OwnerJob(call, table, control, name)
+        blocks = with_watermark(packed, call.delay)
+        rejecting = begun(rejection, objects, name + "_homes")
+        sent = over_stream(
+            homes, blocks, CELLS, name + "_homes", carries=False, rejecting=rejecting
+        )
+        result = over_stream(owners, sent, fields, name, carries=False)
         return shown(call, result, (objects, queries), within)
     plans = CurrentPlans(plan, control, operator_of(job), name)
     packer = Packer(ObjectPacking(call), plans)
     packed = rows.mapInArrow(packer, PACKED)
     if fixed is None:
-        asked = _prepared(call, queries).mapInArrow(
+        asked = _prepared(call, queries, rejection).mapInArrow(
             Packer(QueryPacking(call), CurrentPlans(plan)), PACKED
         )
         packed = packed.union(asked)
+    rejecting = begun(rejection, objects, name)
     if objects.isStreaming:
         if control is not None:
             assert fixed is not None
             _keep_log(call, plan, fixed, control, objects, name, operator_of(job))
         # Hits come when the watermark has passed them, so their times cannot carry it on.
         blocks = with_watermark(packed, call.delay)
-        result = over_stream(job, blocks, fields, name, carries=False)
+        result = over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
     else:
-        result = over_batch(job, packed, fields)
+        result = over_batch(job, packed, fields, rejecting=rejecting)
     return shown(call, result, (objects, queries), within)
 
 
-def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
+def _objects(call: Nearest, objects: DataFrame, rejection: Rejection | None) -> DataFrame:
     """What the packer reads of objects."""
     side = call.objects
     ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
@@ -288,6 +314,7 @@ def _objects(call: Nearest, objects: DataFrame) -> DataFrame:
         F.lit(0).cast("bigint").alias("key"),
         *_compared(call, "objects"),
         *(column.outward.alias(keep_column(number)) for number, column in kept),
+        *columns_of(rejection, RIGHT),
     )
 
 
@@ -300,24 +327,6 @@ def _compared(call: Nearest, side: str) -> list[Column]:
             value = key_text(slots) if test.has_codes else slot_value(slot)
             found.append(value.alias(slot.name))
     return found
-
-
-def _through_homes(
-    call: Nearest,
-    workers: int,
-    packed: DataFrame,
-    fields: StructType,
-    table: bytes,
-    control: str,
-    name: str,
-) -> DataFrame:
-    """Packed objects through two operators: homes of objects, then owners of queries."""
-    cells = CELLS
-    homes = HomeJob(call, table, workers, control, name)
-    blocks = with_watermark(packed, call.delay)
-    sent = over_stream(homes, blocks, cells, name + "_homes", carries=False)
-    owners = OwnerJob(call, table, control, name)
-    return over_stream(owners, sent, fields, name, carries=False)
 
 
 def _keep_log(
@@ -355,19 +364,24 @@ def _only_broadcast(plan: Plan) -> Plan:
     return plan
 
 
-def _collected(call: Nearest, queries: DataFrame) -> Block:
-    """The fixed queries, read once."""
+def _collected(
+    call: Nearest, queries: DataFrame, rejection: Rejection | None
+) -> tuple[Block, Rejection | None]:
+    """The fixed queries, read once; those that are rejected go along."""
     _LOG.info("nearest runs a job, which brings its queries to the driver")
-    block, problems = fixed_queries(call, _prepared(call, queries).toArrow())
-    if problems:
+    table = _prepared(call, queries, rejection).toArrow()
+    block, faults = fixed_queries(call, table)
+    if faults.count:
         warnings.warn(
-            f"nearest leaves out {block.meta['rejected']} of its queries: {'; '.join(problems)}",
+            f"nearest leaves out {faults.count} of its queries: {'; '.join(faults.problems)}",
             stacklevel=4,
         )
-    return block
+    if rejection is not None:
+        rejection = replace(rejection, beforehand=faults.cell(whole_of(table), LEFT))
+    return block, rejection
 
 
-def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
+def _prepared(call: Nearest, queries: DataFrame, rejection: Rejection | None) -> DataFrame:
     """What `read_queries` reads."""
     ident = by_name(call.query_id).cast("string" if call.query_id_is_text else "bigint")
     columns: list[Column] = [ident.alias("id"), by_name(call.query_point).alias("v")]
@@ -387,4 +401,5 @@ def _prepared(call: Nearest, queries: DataFrame) -> DataFrame:
     if call.has_ops:
         columns.append(by_name("op").alias("op"))
         columns.append(F.xxhash64(ident).alias("h"))
-    return queries.select(*columns, *_compared(call, "queries"))
+    columns += _compared(call, "queries")
+    return queries.select(*columns, *columns_of(rejection, LEFT))

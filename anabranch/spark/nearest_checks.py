@@ -93,7 +93,7 @@ def control_problems(
         )
     if control is None:
         return problems
-    problems += shared_path_problems(objects.sparkSession, control)
+    problems += shared_path_problems(objects.sparkSession, "control", control)
     if not objects.isStreaming:
         problems.append("control= is for streaming; a batch query has one plan")
     elif watermark is None and not routed:

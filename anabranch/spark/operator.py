@@ -34,6 +34,7 @@ from anabranch.flow.forms import in_stored_form
 from anabranch.flow.hashing import worker_keys, worker_of
 from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fingerprint_of
 from anabranch.flow.process import freeze_imports, single_threaded
+from anabranch.flow.rejects import Rejecting, accepted
 from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
@@ -86,16 +87,10 @@ class Packer:
             if batch.num_rows == 0:
                 continue
             packed = self.packing.pack(in_stored_form(batch), live)
-            keys = worker_keys(max(packed.cells, default=0) + 1)
-            for workers in _loads(packed.cells):
-                yield pa.RecordBatch.from_arrays(
-                    [
-                        pa.array([keys[worker] for worker in workers], pa.int32()),
-                        pa.array([packed.newest] * len(workers), pa.int64()),
-                        pa.array([packed.cells[worker] for worker in workers], pa.binary()),
-                    ],
-                    ["worker", "newest", "block"],
-                )
+            for cells in _loads(packed.cells):
+                yield _sent(cells, packed.newest)
+            if packed.rejects is not None:
+                yield _sent({0: packed.rejects}, packed.newest)
 
     def _live(self, plans: CurrentPlans) -> LivePlans:
         if plans.control is not None and _property("streaming.sql.batchId") is None:
@@ -103,15 +98,23 @@ class Packer:
         return plans(Task(0, *_place()))
 
 
-def _loads(cells: Mapping[int, bytes]) -> Iterator[list[int]]:
-    """The workers whose cells fit into one Arrow batch, all of them as a rule."""
-    load: list[int] = []
+def _sent(cells: Mapping[int, bytes], newest: int) -> pa.RecordBatch:
+    keys = worker_keys(max(cells) + 1)
+    workers = pa.array([keys[worker] for worker in cells], pa.int32())
+    blocks = pa.array(list(cells.values()), pa.binary())
+    times = pa.array([newest] * len(cells), pa.int64())
+    return pa.RecordBatch.from_arrays([workers, times, blocks], ["worker", "newest", "block"])
+
+
+def _loads(cells: Mapping[int, bytes]) -> Iterator[dict[int, bytes]]:
+    """The workers' cells that fit into one Arrow batch, all of them as a rule."""
+    load: dict[int, bytes] = {}
     filled = 0
     for worker, cell in cells.items():
         if load and filled + len(cell) > BYTES_AT_ONCE:
             yield load
-            load, filled = [], 0
-        load.append(worker)
+            load, filled = {}, 0
+        load[worker] = cell
         filled += len(cell)
     if load:
         yield load
@@ -123,9 +126,12 @@ class Processor(StatefulProcessor):
     `by_clock` steps go by processing time, others by the watermark.
     """
 
-    def __init__(self, job: Job, by_clock: bool = False) -> None:
+    def __init__(
+        self, job: Job, by_clock: bool = False, rejecting: Rejecting | None = None
+    ) -> None:
         self.job = job
         self.by_clock = by_clock
+        self.rejecting = rejecting
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         hush_trial()  # here, for Spark prints as soon as it has unpickled a processor
@@ -156,9 +162,11 @@ class Processor(StatefulProcessor):
         began = time.perf_counter()
         clock = values.getCurrentProcessingTimeInMs if self.by_clock else None
         now = clock() if clock is not None else values.getCurrentWatermarkInMs()
-        arrivals = [Block.decode(bytes(cell)) for cell in cells]
+        blocks = [Block.decode(bytes(cell)) for cell in cells]
+        arrivals = accepted(blocks)
         slices = self._open()
-        kernel = self._kernel(slices, Task(worker_of(int(key[0])), *self._task))
+        task = Task(worker_of(int(key[0])), *self._task)
+        kernel = self._kernel(slices, task)
         opening = time.perf_counter() - began
         emitted = 0
         with single_threaded():
@@ -167,6 +175,9 @@ class Processor(StatefulProcessor):
                 for cell in _cells(batch):
                     yield _frame(now, cell, None)
         began = time.perf_counter()
+        if self.rejecting is not None:
+            mark = None if self.by_clock else now * 1000
+            self.rejecting.keep(blocks, kernel.late_until, mark, task, first=self._new)
         self._keep_timer(kernel, now, fired)
         self._write(kernel, now)
         kernel.load.busy_seconds += opening + time.perf_counter() - began
@@ -177,6 +188,7 @@ class Processor(StatefulProcessor):
         stored = self._head.get()
         head = bytes(stored[0]) if stored is not None else None
         slices = Slices.open(self.job.stays, self.job.notes, head, self._fetch)
+        self._new = head is None
         if head is None:
             slices.notes.settings = self._settings
         else:
@@ -263,17 +275,21 @@ class BatchWorker:
     job: Job
     now: int
     schema: pa.Schema
+    rejecting: Rejecting | None = None
 
     def run(self, key: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The results of one worker."""
         freeze_imports()
         cells = [cell for batch in batches for cell in batch.column("block").to_pylist()]
         slices = Slices(self.job.stays, self.job.notes())
-        kernel = self.job.kernel(slices, Task(worker_of(key)))
-        arrivals = [Block.decode(cell) for cell in cells]
+        task = Task(worker_of(key))
+        kernel = self.job.kernel(slices, task)
+        blocks = [Block.decode(cell) for cell in cells]
         with single_threaded():
-            for batch in kernel.step(arrivals, self.now, last=True):
+            for batch in kernel.step(accepted(blocks), self.now, last=True):
                 yield _as(batch, self.schema)
+        if self.rejecting is not None:
+            self.rejecting.keep(blocks, None, None, task, first=True)
 
 
 def over_stream(
@@ -284,6 +300,7 @@ def over_stream(
     *,
     carries: bool = True,
     by_clock: bool = False,
+    rejecting: Rejecting | None = None,
 ) -> DataFrame:
     """The results of a job over packed streams, with load rows in the metrics of this name.
 
@@ -299,7 +316,10 @@ def over_stream(
         blocks.select("worker", "block")
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(job, by_clock), outputStructType=_CELLS, outputMode="Append", **timing
+            Processor(job, by_clock, rejecting),
+            outputStructType=_CELLS,
+            outputMode="Append",
+            **timing,
         )
     )
     cells = cells.observe(metrics, F.collect_list("load").alias("load"))
@@ -307,9 +327,15 @@ def over_stream(
     return packed.mapInArrow(Unpacker(_arrow(fields, blocks)), fields)
 
 
-def over_batch(job: Job, blocks: DataFrame, fields: StructType, now: int = BEGINNING) -> DataFrame:
+def over_batch(
+    job: Job,
+    blocks: DataFrame,
+    fields: StructType,
+    now: int = BEGINNING,
+    rejecting: Rejecting | None = None,
+) -> DataFrame:
     """The results of a job over packed tables, which end at the time `now`."""
-    worker = BatchWorker(job, now, _arrow(fields, blocks))
+    worker = BatchWorker(job, now, _arrow(fields, blocks), rejecting)
 
     def run(
         key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]

@@ -33,11 +33,12 @@ def test_a_query_of_wrong_length_is_the_one_that_is_named(place: int) -> None:
     rows = [asked(id=7), asked(id=8)]
     rows.insert(place, asked(id=9, v=[1.0, 2.0, 3.0]))
     call = call_of(by=ab.euclidean("v", dim=2), bad_rows="drop")
-    block, problems, rejected = read_queries(call, query_table(rows))
+    block, faults = read_queries(call, query_table(rows))
     assert block.columns["id"].tolist() == [7, 8]
-    assert (problems, rejected) == (["query 9: 'v' has 3 elements where 2 are expected"], 1)
+    wrong = ["query 9: 'v' has 3 elements where 2 are expected"]
+    assert (faults.problems, faults.count) == (wrong, 1)
     unsaid = read_queries(call_of(), query_table(rows))
-    assert unsaid[1] == ["query 9: 'v' has 3 elements where other queries have 2"]
+    assert unsaid[1].problems == ["query 9: 'v' has 3 elements where other queries have 2"]
 
 
 def test_a_query_of_wrong_length_leaves_no_trace_in_the_state() -> None:
@@ -104,8 +105,8 @@ def test_what_no_worker_could_do_is_refused_by_name(
         fixed_queries(call_of(**call), rows)
     assert reason in str(caught.value)
     by = call.get("by", ab.euclidean("v", dim=2))
-    block, problems = fixed_queries(call_of(**{**call, "by": by, "bad_rows": "drop"}), rows)
-    assert (len(block), block.meta["rejected"], len(problems)) == (1, 1, 1)
+    block, faults = fixed_queries(call_of(**{**call, "by": by, "bad_rows": "drop"}), rows)
+    assert (len(block), block.meta["rejected"], len(faults.problems)) == (1, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -136,9 +137,13 @@ def test_long_texts_and_texts_of_cancellations() -> None:
     texts = ["99999999 weeks", "-99999999 weeks", "1 second", "", ""]
     ops = ["add", "add", "add", "add", "cancel"]
     table = pa.table({"id": range(5), "v": [[1.0]] * 5, "t": [START] * 5, "text": texts, "op": ops})
-    block, problems, rejected = read_queries(call, table)
-    assert (block.columns["id"].tolist(), rejected) == ([2, 4], 3)
-    assert [problem.split(":")[0] for problem in problems] == ["query 3", "query 1", "query 0"]
+    block, faults = read_queries(call, table)
+    assert (block.columns["id"].tolist(), faults.count) == ([2, 4], 3)
+    assert [problem.split(":")[0] for problem in faults.problems] == [
+        "query 3",
+        "query 1",
+        "query 0",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["day", "hour", "minute", "second", "day to second"])
@@ -154,9 +159,9 @@ def test_windows_as_durations() -> None:
     rows = query_table([asked(), asked(id=2)])
     spans = pa.array([1500, 0], pa.duration("ms"))
     table = rows.set_column(rows.column_names.index("span"), "span", spans)
-    block, problems, _ = read_queries(call_of(), table)
+    block, faults = read_queries(call_of(), table)
     assert block.columns["window"].tolist() == [1_500_000]
-    assert problems == ["query 2: its window is not positive"]
+    assert faults.problems == ["query 2: its window is not positive"]
 
 
 def test_fixed_queries_are_the_same_in_any_order() -> None:
@@ -204,9 +209,9 @@ def test_a_changed_setting_is_named(changes: dict[str, Any], now: str) -> None:
 def test_a_query_of_a_far_off_time_is_refused(t: int) -> None:
     rows = query_table([adding(), adding(id=2) | {"t": t}])
     call = call_of(ops=True)
-    block, problems, rejected = read_queries(call, rows)
-    assert (block.columns["id"].tolist(), rejected) == ([1], 1)
-    assert problems[0].startswith("query 2: its time lies more than 73,000 years from 1970")
+    block, faults = read_queries(call, rows)
+    assert (block.columns["id"].tolist(), faults.count) == ([1], 1)
+    assert faults.problems[0].startswith("query 2: its time lies more than 73,000 years from 1970")
 
 
 def test_fixed_queries_that_are_left_out_are_counted_once() -> None:
@@ -230,8 +235,8 @@ def test_queries_that_overflow_are_refused_by_the_algorithms_too() -> None:
 def test_small_vectors_have_a_direction() -> None:
     """However small: the square of 1e-200 is no number, its direction is one."""
     query = asked(v=[3e-200, 4e-200])
-    block, problems = fixed_queries(call_of(by=ab.cosine("v")), query_table([query]))
-    assert (len(block), problems) == (1, [])
+    block, faults = fixed_queries(call_of(by=ab.cosine("v")), query_table([query]))
+    assert (len(block), faults.problems) == (1, [])
     run = Run(call_of(by=ab.cosine("v")), [query], 0, 1)
     run.step([(START + MS, 1, [0.4, -0.3]), (START + MS + 1, 2, [3e200, 4e-200])])
     run.finish()

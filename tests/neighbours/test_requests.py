@@ -304,7 +304,7 @@ def test_only_the_id_and_the_time_of_a_cancellation_are_read() -> None:
     rows = {"id": ["a", "b", "c"], "v": [None, None, [1.0]], "t": [START] * 3, "k": [-1, None, 1]}
     texts = pa.array(["", "soon", "soon"])
     asked = pa.table({**rows, "text": texts, "op": ["cancel", "cancel", "add"]})
-    block, problems, rejected = read_queries(call, asked)
+    block, faults = read_queries(call, asked)
     assert block.columns["id"].to_pylist() == ["a", "b"]
-    assert (len(problems), rejected) == (1, 1)
-    assert problems[0].startswith("query 'c': window:")
+    assert (len(faults.problems), faults.count) == (1, 1)
+    assert faults.problems[0].startswith("query 'c': window:")

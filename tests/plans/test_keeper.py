@@ -297,14 +297,17 @@ def test_a_keeper_that_fails_keeps_nothing_from_the_others(tmp_path):
 
 @pytest.mark.parametrize("wrong", [None, 5, "", b"control", ["control"]])
 def test_a_control_directory_is_a_path(wrong):
-    (problem,) = listening.shared_path_problems(Session(), wrong)
+    (problem,) = listening.shared_path_problems(Session(), "control", wrong)
     assert problem.startswith("control must be the path of a directory, got")
 
 
 def test_a_relative_control_directory_needs_one_machine():
-    assert listening.shared_path_problems(Session("local[*]"), "control") == []
-    assert listening.shared_path_problems(Session("yarn"), "/mnt/control") == []
-    assert listening.shared_path_problems(Session("yarn"), Path("/mnt/control")) == []
-    assert listening.shared_path_problems(Session("spark://host:7077"), "s3://bucket/c") == []
-    (problem,) = listening.shared_path_problems(Session("yarn"), "control")
+    assert listening.shared_path_problems(Session("local[*]"), "control", "control") == []
+    assert listening.shared_path_problems(Session("yarn"), "control", "/mnt/control") == []
+    assert listening.shared_path_problems(Session("yarn"), "control", Path("/mnt/control")) == []
+    assert (
+        listening.shared_path_problems(Session("spark://host:7077"), "control", "s3://bucket/c")
+        == []
+    )
+    (problem,) = listening.shared_path_problems(Session("yarn"), "control", "control")
     assert "control='control' is relative, and workers run on other machines (yarn)" in problem

@@ -108,10 +108,15 @@ def run_assembly(options: argparse.Namespace) -> None:
             response="ms",
             close=ab.close.learned("300 ms", risk=0.4, after=4, remember="900 ms"),
             watermark="1 second",
+            rejects=_rejects(options),
         )
     )
     print(json.dumps(ab.metrics(query)))
     spark.stop()
+
+
+def _rejects(options: argparse.Namespace) -> str | None:
+    return str(options.folder / "rejects") if options.rejects else None
 
 
 def main() -> None:
@@ -126,6 +131,7 @@ def main() -> None:
     parser.add_argument("--routed", action="store_true", help="`nearest` under interest routing")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
+    parser.add_argument("--rejects", action="store_true", help="keep bad and late rows")
     parser.add_argument("--hold", help="wait to be killed at the first result that this holds for")
     options = parser.parse_args()
     if options.assemble:
@@ -134,7 +140,7 @@ def main() -> None:
     spark = new_session(options.folder, options.master, workers, options.remote)
     feed = Feed(options.folder, hold=options.hold)
     if options.nearest:
-        nearest_driver.run(options.folder, spark, options.routed, options.hold)
+        nearest_driver.run(options.folder, spark, options.routed, options.hold, _rejects(options))
         return
     call = {
         "where": ab.cosine("v") >= 0.6,
@@ -142,6 +148,9 @@ def main() -> None:
         "plan": PLANS[options.plan],
         "keep": (["name"], []),
     }
+    if options.rejects:
+        call |= {"where": ab.cosine("v", dim=2) >= 0.6, "bad_rows": "drop"}
+        call["rejects"] = _rejects(options)
     if options.changing:
         query = run_changing(feed, spark, call)
     else:

@@ -109,7 +109,13 @@ def lasting_queries(count: int = 8) -> list[dict[str, Any]]:
     ]
 
 
-def run(folder: Path, spark: Any, routed: bool = False, hold: str | None = None) -> None:
+def run(
+    folder: Path,
+    spark: Any,
+    routed: bool = False,
+    hold: str | None = None,
+    rejects: str | None = None,
+) -> None:
     """What a driver process of its own does: answer fixed queries until all files are read."""
     import anabranch as ab
 
@@ -118,7 +124,10 @@ def run(folder: Path, spark: Any, routed: bool = False, hold: str | None = None)
     call: dict[str, Any] = {"plan": ab.broadcast(2)}
     if routed:
         call = {"plan": ab.selective(2), "control": str(folder / "control")}
-    hits = ab.nearest(feed.streams(spark)[1], asked, by="v", watermark="3 seconds", **call)
+    if rejects is not None:
+        call |= {"rejects": rejects, "bad_rows": "drop"}
+    by = "v" if rejects is None else ab.euclidean("v", dim=2)
+    hits = ab.nearest(feed.streams(spark)[1], asked, by=by, watermark="3 seconds", **call)
     query = feed.run(hits)
     print(json.dumps(ab.metrics(query)))
     spark.stop()

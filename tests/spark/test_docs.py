@@ -43,6 +43,7 @@ def rows(printed: str) -> list[list[str]]:
         ("assemble.md", ["Quick start"]),
         ("assemble.md", ["Compliance"]),
         ("traces.md", ["Quick start"]),
+        ("rejects.md", ["Quick start"]),
     ],
 )
 def test_examples_print_what_their_page_shows(spark, page: str, headings: list[str]) -> None:

@@ -86,6 +86,7 @@ class HomeKernel:
     """
 
     nbytes = 0
+    late_until: int | None = None
 
     def __init__(
         self,
@@ -188,7 +189,7 @@ class HomeKernel:
     def _taken_in(self, blocks: Sequence[Block], watermark: int) -> Iterator[Block]:
         """Fresh objects as they are kept here: due at their own time, for every owner."""
         load = self.load
-        limit = self.slices.notes.reached if self._by_last_step else watermark
+        limit = self.late_until = self.slices.notes.reached if self._by_last_step else watermark
         idle = [not len(queries) for queries in self.owners.queries]
         for block in blocks:
             load.bytes_in += block.nbytes
