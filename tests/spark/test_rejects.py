@@ -129,7 +129,12 @@ def test_tables_keep_what_they_reject(spark: Any, tmp_path: Path) -> None:
     kept = ab.rejects(spark, path)
     assert Counter(r.reason for r in kept.collect()) == dict.fromkeys(map(reason_of, ODD), 2)
     assert {r.batch for r in kept.collect()} == {None}
-    # The other verbs into the same directory.
+
+
+@pytest.mark.slow
+def test_every_verb_keeps_what_it_rejects_of_tables(spark: Any, tmp_path: Path) -> None:
+    feed, path = Feed(tmp_path).add(spoilt(scripted(1, rows=(4, 4)))), tmp_path / "rejects"
+    left, _ = feed.tables(spark)
     queries = spark.createDataFrame(
         [(1, [1.0, 0.0], 1), (2, None, 1)], "query_id long, v array<double>, k int"
     )
@@ -143,7 +148,8 @@ def test_tables_keep_what_they_reject(spark: Any, tmp_path: Path) -> None:
             rejects=str(path),
         )
     hits.collect()
-    ab.dedupe(left, where=ab.same("x"), window="1 second", rejects=str(path)).collect()
+    alike = ab.cosine("v", dim=2) >= 0.9
+    ab.dedupe(left, where=alike, window="1 second", bad_rows="drop", rejects=str(path)).collect()
     with pytest.warns(UserWarning, match="rows have no"):
         ab.assemble(left, key="name", close=ab.close.gap("1 s"), rejects=str(path)).collect()
     counted = {
@@ -152,8 +158,7 @@ def test_tables_keep_what_they_reject(spark: Any, tmp_path: Path) -> None:
     }
     nameless = left.filter("name IS NULL").count()
     assert counted == {
-        ("correlate", "left"): 3,
-        ("correlate", "right"): 3,
+        ("dedupe", "stream"): 3,
         ("nearest", "objects"): 3,
         ("nearest", "queries"): 1,
         ("assemble", "input 0"): nameless,
