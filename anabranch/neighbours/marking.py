@@ -206,7 +206,8 @@ def _around(centres: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
         outside = _ordered(np.full(len(centres), direction))
         for _ in range(64):
             middle = (inside >> 1) + (outside >> 1) + (inside & outside & 1)
-            near = np.abs(_number(middle) - centres) <= limit
+            with np.errstate(over="ignore"):  # infinitely far is beyond every limit
+                near = np.abs(_number(middle) - centres) <= limit
             inside, outside = np.where(near, middle, inside), np.where(near, outside, middle)
         ends.append(inside)
     return np.where(usable, ends[0], UNKNOWN), ends[1]
