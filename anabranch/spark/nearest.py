@@ -15,7 +15,6 @@ from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
 from anabranch.flow.intake import whole_of
-from anabranch.flow.sides import keep_column
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
 from anabranch.neighbours.interest.routing import Selective, cheaper_plan
@@ -26,10 +25,10 @@ from anabranch.neighbours.queries import fixed_queries
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
-from anabranch.plans.plan import LEFT, RIGHT, Plan
+from anabranch.plans.plan import LEFT, Plan
 from anabranch.predicates import Predicate, VectorMeasure, euclidean
 from anabranch.spark.announced import Announced, announce, nearest_words
-from anabranch.spark.carriage import carry, carry_problems, names_of
+from anabranch.spark.carriage import carry_problems, names_of
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import with_watermark
@@ -42,16 +41,15 @@ from anabranch.spark.nearest_checks import (
     within_problems,
 )
 from anabranch.spark.nearest_results import fields_of, shown
+from anabranch.spark.nearest_rows import object_rows, query_rows
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.rejects import (
     Rejection,
     begun,
-    columns_of,
     rejection_of,
     rejection_problems,
 )
 from anabranch.spark.settings import partitions, room_problems, setting_problems
-from anabranch.spark.slots import key_text, slot_value
 
 __all__ = ["nearest"]
 
@@ -266,7 +264,7 @@ def _run(
     objects, queries = frames
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
-    rows, fields = _objects(call, objects, rejection), fields_of(call, objects)
+    rows, fields = object_rows(call, objects, rejection), fields_of(call, objects)
     announce(name, Announced(nearest_words(call), plan, None, call.delay, control))
     if isinstance(plan, Selective):
         assert table is not None and control is not None
@@ -284,7 +282,7 @@ def _run(
     packer = Packer(ObjectPacking(call), plans)
     packed = rows.mapInArrow(packer, PACKED)
     if fixed is None:
-        asked = _prepared(call, queries, rejection).mapInArrow(
+        asked = query_rows(call, queries, rejection).mapInArrow(
             Packer(QueryPacking(call), CurrentPlans(plan)), PACKED
         )
         packed = packed.union(asked)
@@ -299,34 +297,6 @@ def _run(
     else:
         result = over_batch(job, packed, fields, rejecting=rejecting)
     return shown(call, result, (objects, queries), within)
-
-
-def _objects(call: Nearest, objects: DataFrame, rejection: Rejection | None) -> DataFrame:
-    """What the packer reads of objects."""
-    side = call.objects
-    ident = by_name(side.id).cast("string" if side.id_is_text else "bigint")
-    kept = enumerate(carry(objects, side.keep))
-    return objects.select(
-        F.unix_micros(by_name(side.time)).alias("t"),
-        ident.alias("id"),
-        by_name(side.slots[0].column).alias("v"),
-        F.xxhash64(ident).alias("h"),
-        F.lit(0).cast("bigint").alias("key"),
-        *_compared(call, "objects"),
-        *(column.outward.alias(keep_column(number)) for number, column in kept),
-        *columns_of(rejection, RIGHT),
-    )
-
-
-def _compared(call: Nearest, side: str) -> list[Column]:
-    """What the condition compares of objects or queries."""
-    found = []
-    for test in call.where:
-        slots = getattr(test, side)
-        for slot in test.travelling(slots):
-            value = key_text(slots) if test.has_codes else slot_value(slot)
-            found.append(value.alias(slot.name))
-    return found
 
 
 def _keep_log(
@@ -369,7 +339,7 @@ def _collected(
 ) -> tuple[Block, Rejection | None]:
     """The fixed queries, read once; those that are rejected go along."""
     _LOG.info("nearest runs a job, which brings its queries to the driver")
-    table = _prepared(call, queries, rejection).toArrow()
+    table = query_rows(call, queries, rejection).toArrow()
     block, faults = fixed_queries(call, table)
     if faults.count:
         warnings.warn(
@@ -379,27 +349,3 @@ def _collected(
     if rejection is not None:
         rejection = replace(rejection, beforehand=faults.cell(whole_of(table), LEFT))
     return block, rejection
-
-
-def _prepared(call: Nearest, queries: DataFrame, rejection: Rejection | None) -> DataFrame:
-    """What `read_queries` reads."""
-    ident = by_name(call.query_id).cast("string" if call.query_id_is_text else "bigint")
-    columns: list[Column] = [ident.alias("id"), by_name(call.query_point).alias("v")]
-    known = call.query_columns
-    when = known.get("ts") if call.has_ops else ("since" if "since" in known else None)
-    columns.append(
-        (F.unix_micros(by_name(when)) if when else F.lit(None).cast("bigint")).alias("t")
-    )
-    for name in ("k", "rows"):
-        if name in known:
-            columns.append(by_name(name).cast("bigint").alias(name))
-    if known.get("window") == "string":
-        columns.append(by_name("window").alias("text"))
-    elif "window" in known:
-        # As it is: added to a time, it would be as long as those days are in the session's zone.
-        columns.append(by_name("window").alias("span"))
-    if call.has_ops:
-        columns.append(by_name("op").alias("op"))
-        columns.append(F.xxhash64(ident).alias("h"))
-    columns += _compared(call, "queries")
-    return queries.select(*columns, *columns_of(rejection, LEFT))
