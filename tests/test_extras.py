@@ -53,6 +53,10 @@ MISSING = {
     "rapidfuzz": ("import anabranch as ab; ab.edit('name')", "text"),
     "typer": ("from anabranch.cli.entry import run; run()", "cli"),
     "rich": ("import anabranch as ab; ab.watch", "cli"),
+    "torch": (
+        "from anabranch.correlation.gpu.choice import open_device; open_device('gpu', (), 0)",
+        "gpu",
+    ),
     "matplotlib": ("from anabranch.flow.pictures import pyplot; pyplot()", "plots"),
 }
 

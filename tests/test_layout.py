@@ -201,7 +201,9 @@ def test_functions_take_few_parameters() -> None:
 
     def count(node: ast.FunctionDef) -> int:
         given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        return len([arg for arg in given if arg.arg not in ("self", "cls")])
+        # What a kernel is compiled for is given by name, and is no parameter when it runs.
+        fixed = {arg.arg for arg in given if ast.unparse(arg).endswith(": tl.constexpr")}
+        return len([arg for arg in given if arg.arg not in {"self", "cls"} | fixed])
 
     def public(name: str, node: ast.FunctionDef) -> bool:
         """Whether it is a verb or a command, whose options are its user's and given by name."""

@@ -44,6 +44,9 @@ HOW: Mapping[str, tuple[int, ...]] = {
 }
 """What is emitted, and the sides whose rows are if they find no partner."""
 
+DEVICES = ("auto", "cpu", "gpu")
+"""Where vectors are multiplied; ``auto`` is the GPU where there is one."""
+
 STREAM = "stream"
 """What the input is called in messages if there is only one."""
 
@@ -63,6 +66,7 @@ class Correlation:
     one_stream: bool = False
     how: str = "inner"
     by_rows: bool = False  # whether the window counts rows
+    device: str = "auto"
 
     @property
     def unmatched(self) -> tuple[int, ...]:
@@ -175,6 +179,7 @@ class _Given:
     plan: Any = None
     bad_rows: Any = "fail"
     how: Any = "inner"
+    device: Any = "auto"
 
 
 def plan_correlation(
@@ -206,6 +211,7 @@ def plan_correlation(
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
     how = _how(check, given.how, one, by_rows)
+    device = check.choice("device", given.device, DEVICES)
     predicate = _predicate(check, given.where)
     check_plan(check, given.plan, predicate, one, by_rows)
     slots = Slots(check, labels)
@@ -244,6 +250,7 @@ def plan_correlation(
         one,
         how,
         by_rows,
+        device,
     )
     if given.plan is None:
         return found, []

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matches
 from anabranch.flow.blocks import Block, concat, take
@@ -39,14 +40,20 @@ class ForwardingJob(CorrelateJob):
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> ForwardingKernel:
         """One worker."""
-        return ForwardingKernel(self, slices, task.worker)
+        return ForwardingKernel(self, slices, task.worker, self.device(task))
 
 
 class ForwardingKernel(CorrelateKernel):
     """A worker that sends cells to homes: batches of the columns ``worker`` and ``block``."""
 
-    def __init__(self, job: ForwardingJob, slices: Slices[CorrelateNotes], worker: int = 0) -> None:
-        super().__init__(job, slices, worker)
+    def __init__(
+        self,
+        job: ForwardingJob,
+        slices: Slices[CorrelateNotes],
+        worker: int = 0,
+        device: Device | None = None,
+    ) -> None:
+        super().__init__(job, slices, worker, device)
         self._waits = job.correlation.unmatched
         self._cells: list[tuple[int, bytes]] = []
         self._met: dict[int, list[tuple[Block, np.ndarray]]] = {}

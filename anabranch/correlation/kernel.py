@@ -24,6 +24,8 @@ from anabranch.correlation.call import Correlation
 from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair, comparisons, may_meet
 from anabranch.correlation.gathering import Gathering, times_of
+from anabranch.correlation.gpu.choice import open_device
+from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
@@ -87,7 +89,11 @@ class CorrelateJob:
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> CorrelateKernel:
         """One worker."""
-        return CorrelateKernel(self, slices, task.worker)
+        return CorrelateKernel(self, slices, task.worker, self.device(task))
+
+    def device(self, task: Task) -> Device | None:
+        """The GPU on which a task multiplies vectors; None for the CPU."""
+        return open_device(self.correlation.device, task.gpus, task.worker)
 
 
 class CorrelateKernel:
@@ -99,12 +105,18 @@ class CorrelateKernel:
     nbytes = 0
     late_until: int | None = None
 
-    def __init__(self, job: CorrelateJob, slices: Slices[CorrelateNotes], worker: int = 0) -> None:
+    def __init__(
+        self,
+        job: CorrelateJob,
+        slices: Slices[CorrelateNotes],
+        worker: int = 0,
+        device: Device | None = None,
+    ) -> None:
         correlation = job.correlation
         self.correlation = correlation
         self.slices = slices
         self.load = Load(worker)
-        self._matcher = Matcher(correlation)
+        self._matcher = Matcher(correlation, device)
         for search in self._matcher.searches:
             search.owner = fingerprint_of(job.settings), worker
         self._gathering = Gathering(*correlation.sides)
@@ -126,18 +138,17 @@ class CorrelateKernel:
         if self.correlation.one_stream:
             fresh = _parts(fresh[LEFT])
             pairings = self._pairings_of_one([block for part in fresh for block in part])
-        for pair in pairings:
-            compared = clock()
-            load.comparisons += comparisons(pair)
-            for found in self._matcher.matches(pair):
-                self._matched(pair.left, pair.right, found)
-                for batch in self._gathering.add(pair.left, pair.right, found):
-                    load.pairs += batch.num_rows
-                    load.compare_seconds += clock() - compared
-                    load.busy_seconds += clock() - began
-                    yield batch
-                    began = compared = clock()
-            load.compare_seconds += clock() - compared
+        load.compare_seconds -= clock()
+        for pair, found in self._matcher.over(self._counted(pairings)):
+            self._matched(pair.left, pair.right, found)
+            for batch in self._gathering.add(pair.left, pair.right, found):
+                load.pairs += batch.num_rows
+                load.compare_seconds += clock()
+                load.busy_seconds += clock() - began
+                yield batch
+                began = clock()
+                load.compare_seconds -= began
+        load.compare_seconds += clock()
         for batch in self._gathering.rest():
             load.pairs += batch.num_rows
             load.busy_seconds += clock() - began
@@ -145,7 +156,10 @@ class CorrelateKernel:
             began = clock()
         for side, blocks in enumerate(fresh):
             for block in blocks:
-                self.slices.append(side, block)
+                start = 0
+                for part in self.slices.append(side, block):
+                    self._matcher.inherit(block, start, part)
+                    start += len(part)
         self._expire(now)
         self.slices.merge_small()
         self.slices.notes.reached = now
@@ -188,6 +202,18 @@ class CorrelateKernel:
             self.load.solved += tally.solved
             if len(tally.work):
                 self.load.ranges = [round(float(work), 1) for work in tally.work]
+
+    def _counted(self, pairings: Iterator[Pair]) -> Iterator[Pair]:
+        """The same pairs, their comparisons counted; to read rows is not to compare them."""
+        load, clock = self.load, time.perf_counter
+        while True:
+            load.compare_seconds += clock()
+            pair = next(pairings, None)
+            load.compare_seconds -= clock()
+            if pair is None:
+                return
+            load.comparisons += comparisons(pair)
+            yield pair
 
     def _pairings(self, lefts: Sequence[Block], rights: Sequence[Block]) -> Iterator[Pair]:
         """Fresh against stored on either side, and fresh against fresh."""

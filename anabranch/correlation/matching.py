@@ -7,9 +7,9 @@ its own pairs, else the user's own function.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import count
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow.compute as pc
@@ -27,12 +27,14 @@ from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.search import EmdSearch
 from anabranch.correlation.filters.bands import Band, band_candidates, band_size
 from anabranch.correlation.filters.choosing import Habits, vector_candidates
-from anabranch.correlation.filters.equality import key_candidates, shared_groups
+from anabranch.correlation.filters.equality import all_alike, key_candidates, shared_groups
 from anabranch.correlation.filters.loops import loop_candidates
-from anabranch.correlation.filters.tiles import Candidates, Pair, comparisons, tiles
+from anabranch.correlation.filters.tiles import Candidates, Pair, admitted, comparisons, tiles
+from anabranch.correlation.gpu.device import Device
+from anabranch.correlation.gpu.search import GpuSearch
 from anabranch.flow.blocks import Block, take
-from anabranch.flow.sides import PRESENT, slot_column
-from anabranch.plans.routing import OTHER, owned
+from anabranch.flow.sides import BEFORE, PRESENT, slot_column
+from anabranch.plans.routing import OTHER
 from anabranch.predicates import (
     Compared,
     Differs,
@@ -61,16 +63,35 @@ class Matches(NamedTuple):
 
 
 class Matcher:
-    """Finds the matches of two blocks for one correlation."""
+    """Finds the matches of two blocks for one correlation, with a device if there is one."""
 
-    def __init__(self, correlation: Correlation) -> None:
+    def __init__(self, correlation: Correlation, device: Device | None = None) -> None:
         where = correlation.where
         self._whole = _Conjunction(where, count(), Decisions(correlation))
         self._scored = where.scored
+        self._search = None if device is None else self._whole.searching(device)
+
+    def over(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Matches]]:
+        """The pairs of rows that join here, of many pairs of blocks."""
+        if self._search is None:
+            for pair in pairs:
+                yield from ((pair, found) for found in self.matches(pair))
+            return
+        for pair, proposed in self._search.over(pairs, self._whole.is_for_device):
+            candidates = self._whole.propose(pair) if proposed is None else iter((proposed,))
+            yield from ((pair, found) for found in self._decided(pair, candidates))
 
     def matches(self, pair: Pair) -> Iterator[Matches]:
         """The pairs of the two blocks that join here."""
-        for candidates in self._whole.propose(pair):
+        return self._decided(pair, self._whole.propose(pair))
+
+    def inherit(self, block: Block, start: int, part: Block) -> None:
+        """Told that ``block[start:]`` begins with a part that is stored."""
+        if self._search is not None:
+            self._search.inherit(block, start, part)
+
+    def _decided(self, pair: Pair, proposed: Iterator[Candidates | Found]) -> Iterator[Matches]:
+        for candidates in proposed:
             if OTHER in pair.left.columns:
                 candidates = _in_order(pair, candidates)
             i, j = candidates[:2]
@@ -131,6 +152,23 @@ class _Conjunction:
         """Those of its own terms and of all alternatives."""
         inner = [found for parts in self._choices for part in parts for found in part.searches]
         return [*self._emd.values(), *inner]
+
+    def searching(self, device: Device) -> GpuSearch | None:
+        """What a device does for these terms: products of vectors that no key keeps few."""
+        if self._vector is None or self._vector[2].kind not in _PRODUCTS or self._key is not None:
+            return None
+        slot, term, what = self._vector
+        threshold = what.reach(float(term.threshold), term.upward)
+        return GpuSearch(device, slot, what.kind, term.upward, threshold)
+
+    def is_for_device(self, pair: Pair) -> bool:
+        """Whether a device is to look at two blocks."""
+        if BEFORE in pair.left.columns:  # it knows windows of time alone
+            return False
+        if any(all_alike(pair, slot) for slot in self._differing):
+            return False
+        # A pair that a band leaves costs as much as thousands of products on a device.
+        return not self._bands or band_size(pair, self._bands[0]) * 20_000 > comparisons(pair)
 
     def propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         """All pairs that may satisfy the terms, each once."""
@@ -227,7 +265,7 @@ class _Conjunction:
         return _Visible(rows, a.block if a else left, b.block if b else right, i[rows], j[rows])
 
     def _propose(self, pair: Pair) -> Iterator[Candidates | Found]:
-        if any(_all_alike(pair, slot) for slot in self._differing):
+        if any(all_alike(pair, slot) for slot in self._differing):
             return
         if self._key is not None:
             yield from self._by_key(pair)
@@ -301,13 +339,13 @@ class _Conjunction:
             rows, cols = np.arange(top, bottom), np.arange(start, stop)
             matrix = call_custom(slot, term, pair.left, pair.right, rows, cols)
             i, j = np.nonzero(accepted(term, matrix))
-            yield from _admitted(pair, rows[i], cols[j])
+            yield from admitted(pair, rows[i], cols[j])
 
     def _all(self, pair: Pair) -> Iterator[Candidates]:
         """Every pair, where no term says where to look."""
         for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
             i, j = np.divmod(np.arange((bottom - top) * (stop - start)), stop - start)
-            yield from _admitted(pair, top + i, start + j)
+            yield from admitted(pair, top + i, start + j)
 
 
 class _Known(NamedTuple):
@@ -335,35 +373,6 @@ def _flags(block: Block, slot: str) -> list[str]:
         for name in block.columns
         if name.endswith(PRESENT) and name.removesuffix(PRESENT).partition("_")[0] == slot
     ]
-
-
-def _admitted(pair: Pair, i: np.ndarray, j: np.ndarray) -> Iterator[Candidates]:
-    """Those of some pairs that the window lets join and this worker owns."""
-    stamps = pair.stamps
-    good = owned(
-        stamps.left_epoch[i], stamps.left_mask[i], stamps.right_epoch[j], stamps.right_mask[j]
-    )
-    good &= (stamps.times[j] >= stamps.earliest[i]) & (stamps.times[j] <= stamps.latest[i])
-    if good.any():
-        # As other filters have them, or what decides would be compiled once more.
-        yield Candidates(i[good].astype(np.int32), j[good].astype(np.int32))
-
-
-def _all_alike(pair: Pair, slot: str) -> bool:
-    """Whether all rows of both blocks have one and the same value."""
-
-    def only_value(of: Block) -> Any:
-        column = of.columns[slot]
-        if isinstance(column, np.ndarray):
-            values = np.unique(column)
-            return values[0] if len(values) == 1 else None
-        texts = pc.unique(column)
-        return texts[0].as_py() if len(texts) == 1 else None
-
-    left, right = (
-        block.derive(("only value", slot), only_value) for block in (pair.left, pair.right)
-    )
-    return left is not None and bool(left == right)
 
 
 def _in_order(pair: Pair, candidates: Candidates | Found) -> Candidates | Found:

@@ -39,12 +39,16 @@ _BYTES_AT_ONCE = 256 << 20
 
 @dataclass(frozen=True)
 class Task:
-    """Where a step runs: as which worker, of which query and micro-batch, in which run of it."""
+    """Where a step runs: as which worker, of which query and micro-batch, in which run of it.
+
+    `gpus` are the addresses of those that are assigned to it.
+    """
 
     worker: int
     query: str = ""
     batch: int = 0
     run: str = ""
+    gpus: tuple[str, ...] = ()
 
 
 class Kernel(Protocol):

@@ -92,7 +92,7 @@ class Slices(Generic[N]):
     Examples
     --------
     >>> slices = Slices((10, 10), Notes())
-    >>> slices.append(0, Block.of(t=[100, 105], columns={}))
+    >>> stored = slices.append(0, Block.of(t=[100, 105], columns={}))
     >>> [block.t.tolist() for block in slices.reach(0, 104, 200)]
     [[100, 105]]
     >>> slices.expire(watermark=114), slices.rows
@@ -129,15 +129,22 @@ class Slices(Generic[N]):
             if entry.first <= last and entry.last >= first:
                 yield self.read(entry.number)
 
-    def append(self, side: int, block: Block) -> None:
-        """Store the rows of a block in time order, in pieces of a size that state stores bear."""
+    def append(self, side: int, block: Block) -> list[Block]:
+        """Store the rows of a block in time order, in the pieces that it returns.
+
+        They are of a size that state stores bear.
+        """
         if len(block) == 0:
-            return
+            return []
         pieces = max(1, round(block.nbytes / SLICE_BYTES))
         step = -(-len(block) // pieces)
-        for start in range(0, len(block), step):
-            piece = block if pieces == 1 else block.slice(start, min(start + step, len(block)))
+        cut = [
+            block if pieces == 1 else block.slice(start, min(start + step, len(block)))
+            for start in range(0, len(block), step)
+        ]
+        for piece in cut:
             self.add(side, piece)
+        return cut
 
     def add(self, side: int, block: Block) -> int:
         """Store a block, in time order and with a row at least, as one slice; its number."""
@@ -181,8 +188,8 @@ class Slices(Generic[N]):
         Examples
         --------
         >>> slices = Slices((10, 10), Notes())
-        >>> slices.append(0, Block.of(t=[100, 105], columns={}))
-        >>> slices.append(0, Block.of(t=[106], columns={}))
+        >>> stored = slices.append(0, Block.of(t=[100, 105], columns={}))
+        >>> stored = slices.append(0, Block.of(t=[106], columns={}))
         >>> [block.t.tolist() for block in slices.withdraw(0, 100)], slices.rows
         ([[100, 105]], 1)
         """
@@ -198,7 +205,7 @@ class Slices(Generic[N]):
         Examples
         --------
         >>> slices = Slices((10, 10), Notes())
-        >>> slices.append(0, Block.of(t=[100, 105], columns={}))
+        >>> stored = slices.append(0, Block.of(t=[100, 105], columns={}))
         >>> slices.take_until(0, 100).t.tolist(), slices.rows, slices.take_until(0, 104)
         ([100], 1, None)
         """

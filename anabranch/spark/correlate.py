@@ -56,6 +56,7 @@ def correlate(
     bad_rows: str = "fail",
     rejects: str | None = None,
     how: str = "inner",
+    device: str = "auto",
 ) -> DataFrame:
     """Pairs of rows of two streams (or tables) that are close in time and satisfy a predicate.
 
@@ -104,6 +105,9 @@ def correlate(
         ``"inner"`` gives pairs. ``"left"``, ``"right"`` and ``"full"`` add rows of that side, or
         of both, that found no partner, with nulls for the other: in a stream once the watermark
         rules a partner out. ``"anti"`` gives only the left rows that found none.
+    device
+        ``"gpu"`` multiplies vectors on a GPU, for the same pairs and scores, and fails in a task
+        that sees none; ``"auto"`` does so where there is one; ``"cpu"`` never. See docs/gpu.md.
 
     Returns
     -------
@@ -152,6 +156,7 @@ def correlate(
         plan=fixed,
         bad_rows=bad_rows,
         how=how,
+        device=device,
     )
     times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
     problems += setting_problems(spark, streaming)

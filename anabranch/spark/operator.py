@@ -237,7 +237,7 @@ class Processor(StatefulProcessor):
             self._handle.registerTimer(timer)
 
     def _write(self, kernel: Kernel, now: int) -> None:
-        slices, (_, batch, _) = kernel.slices, self._task
+        slices, batch = kernel.slices, self._task[1]
         for entry in slices.dropped:
             self._pieces.removeKey((entry.number,))
             CACHE.forget(entry.token)
@@ -282,7 +282,7 @@ class BatchWorker:
         freeze_imports()
         cells = [cell for batch in batches for cell in batch.column("block").to_pylist()]
         slices = Slices(self.job.stays, self.job.notes())
-        task = Task(worker_of(key))
+        task = Task(worker_of(key), gpus=_gpus())
         kernel = self.job.kernel(slices, task)
         blocks = [Block.decode(cell) for cell in cells]
         with single_threaded():
@@ -381,11 +381,18 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _place() -> tuple[str, int, str]:
-    """The query, the micro-batch and the run that this task is part of."""
+def _gpus() -> tuple[str, ...]:
+    """The addresses of the GPUs that Spark assigned to this task."""
+    task = TaskContext.get()
+    found = None if task is None else task.resources().get("gpu")
+    return () if found is None else tuple(found.addresses)
+
+
+def _place() -> tuple[str, int, str, tuple[str, ...]]:
+    """The query, the micro-batch and the run that this task is part of, and its GPUs."""
     # Spark's name of a run's jobs is the run's id.
     query, run = _property("sql.streaming.queryId") or "", _property("spark.jobGroup.id") or ""
-    return query, int(_property("streaming.sql.batchId") or 0), run
+    return query, int(_property("streaming.sql.batchId") or 0), run, _gpus()
 
 
 def _property(name: str) -> str | None:

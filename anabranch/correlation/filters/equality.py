@@ -7,15 +7,16 @@ pair is checked against the text as well.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow.compute as pc
 
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
-__all__ = ["Group", "key_candidates", "shared_groups"]
+__all__ = ["Group", "all_alike", "key_candidates", "shared_groups"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -114,3 +115,20 @@ def _merge(wanted, order, stamps, at, out):  # pragma: no cover
         i, resume = i + 1, 0
     at[0], at[1] = i, 0
     return found
+
+
+def all_alike(pair: Pair, slot: str) -> bool:
+    """Whether all rows of both blocks have one and the same value."""
+
+    def only_value(of: Block) -> Any:
+        column = of.columns[slot]
+        if isinstance(column, np.ndarray):
+            values = np.unique(column)
+            return values[0] if len(values) == 1 else None
+        texts = pc.unique(column)
+        return texts[0].as_py() if len(texts) == 1 else None
+
+    left, right = (
+        block.derive(("only value", slot), only_value) for block in (pair.left, pair.right)
+    )
+    return left is not None and bool(left == right)

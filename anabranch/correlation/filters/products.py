@@ -27,7 +27,16 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.lanes import squared_norms
 from anabranch.flow.process import njit
 
-__all__ = ["Goal", "Operand", "Scale", "goal_of", "make_operand", "operand", "product_candidates"]
+__all__ = [
+    "Goal",
+    "Operand",
+    "Scale",
+    "goal_of",
+    "make_operand",
+    "operand",
+    "product_candidates",
+    "unit_scale",
+]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -44,6 +53,7 @@ class Scale(NamedTuple):
     norms: np.ndarray  # squared, of the rows
     largest: float  # norm of a row
     width: int
+    error: float = 0.0  # norm of what a row loses where fewer bits of it are multiplied
 
 
 class Operand(NamedTuple):
@@ -86,39 +96,49 @@ def product_candidates(
             yield out.first(count)
 
 
-def goal_of(kind: str, a: Scale, b: Scale, upward: bool, threshold: float) -> Goal:
-    """What the float32 product of two rows must reach to be proposed."""
+def goal_of(
+    kind: str, a: Scale, b: Scale, upward: bool, threshold: float, unit: float = _EPSILON
+) -> Goal:
+    """What the product of two rows must reach to be proposed.
+
+    `unit` is the rounding unit of its sums: that of float32, or a coarser one. Where rows have an
+    `error`, it is the rows less their errors that are multiplied; docs/gpu.md has the proof.
+    """
     aim = _distance_goal if kind == "euclidean" else _product_goal
-    return aim(a, b, upward, threshold)
+    return aim(a, b, upward, threshold, unit)
 
 
-def _product_goal(a: Scale, b: Scale, upward: bool, threshold: float) -> Goal:
+def _product_goal(a: Scale, b: Scale, upward: bool, threshold: float, unit: float) -> Goal:
     """What a cosine or a dot product must reach."""
     sign, exponent = (1.0 if upward else -1.0), a.exponent + b.exponent
-    scale = a.largest * b.largest
-    goal = sign * _bounded(_scaled(threshold, exponent), scale)
-    return Goal(sign, _low(goal, exponent, scale, a.width))
+    scale = (a.largest + a.error) * (b.largest + b.error)
+    lost = a.error * b.largest + (a.largest + a.error) * b.error
+    goal = sign * _bounded(_scaled(threshold, exponent), scale) - lost
+    return Goal(sign, _low(goal, exponent, scale, a.width, unit))
 
 
-def _distance_goal(a: Scale, b: Scale, upward: bool, threshold: float) -> Goal:
+def _distance_goal(a: Scale, b: Scale, upward: bool, threshold: float, unit: float) -> Goal:
     """Near pairs have ``2ab - aa - bb >= -threshold**2``; far ones turn every sign."""
     sign, exponent = (-1.0 if upward else 1.0), max(a.exponent, b.exponent)
     shift_a, shift_b = 2.0 ** (a.exponent - exponent), 2.0 ** (b.exponent - exponent)
-    scale = (shift_a * a.largest + shift_b * b.largest) ** 2
-    goal = -sign * _bounded(_scaled(threshold, exponent), math.sqrt(scale)) ** 2
+    lost = shift_a * a.error + shift_b * b.error
+    scale = (shift_a * a.largest + shift_b * b.largest + lost) ** 2
+    # No two rows come nearer to each other, or further apart, by more than both have lost.
+    limit = _bounded(_scaled(threshold, exponent), math.sqrt(scale)) + sign * lost
+    goal = -sign * max(0.0, limit) ** 2
     return Goal(
         2 * sign * shift_a * shift_b,
-        _low(goal, 2 * exponent, scale, a.width),
+        _low(goal, 2 * exponent, scale, a.width, unit),
         (-sign * shift_a**2 * a.norms).astype(np.float32),
         (-sign * shift_b**2 * b.norms).astype(np.float32),
     )
 
 
-def _low(goal: float, exponent: int, scale: float, d: int) -> np.float32:
-    """The goal less what float32 may get wrong; `scale` is the greatest value of the measure."""
+def _low(goal: float, exponent: int, scale: float, d: int, unit: float) -> np.float32:
+    """The goal less what sums may get wrong; `scale` is the greatest value of the measure."""
     # What float64 itself loses below its range counts where all vectors are that small.
     goal -= _bounded(_scaled(d * _UNDERFLOW, exponent), scale)
-    margin = 2 * (d + 4) * _EPSILON * scale + abs(goal) * 4 * _EPSILON
+    margin = 2 * (d + 4) * unit * scale + abs(goal) * 4 * unit
     return np.float32(np.nextafter(np.float32(goal - margin), np.float32(-np.inf)))
 
 
@@ -140,6 +160,11 @@ def operand(block: Block, slot: str, kind: str) -> Operand:
     return block.derive(key, lambda of: make_operand(of, slot, kind))
 
 
+def unit_scale(rows: int, width: int) -> Scale:
+    """That of vectors of length 1, as float32 holds them."""
+    return Scale(0, np.ones(rows), 1.0 + 1e-6, width)
+
+
 def make_operand(block: Block, slot: str, kind: str) -> Operand:
     """The same, which is not kept if it was not there."""
     vectors = block.columns[slot]
@@ -149,7 +174,7 @@ def make_operand(block: Block, slot: str, kind: str) -> Operand:
     if kind == "cosine":
         matrix = np.empty(vectors.shape, np.float32)
         _normalise(*directed(block, slot), matrix)
-        return Operand(matrix, Scale(0, np.ones(len(vectors)), 1.0 + 1e-6, width))
+        return Operand(matrix, unit_scale(len(vectors), width))
     # A power of two brings the largest element to about 1: float32 neither overflows nor
     # loses what float64 input held.
     exponent = int(np.frexp(np.abs(vectors).max())[1])

@@ -24,7 +24,18 @@ from anabranch.flow.process import njit
 from anabranch.flow.sides import BEFORE
 from anabranch.plans.routing import OTHER, owned, owns
 
-__all__ = ["Candidates", "Pair", "Stamps", "Tile", "comparisons", "may_meet", "scratch", "tiles"]
+__all__ = [
+    "Candidates",
+    "Pair",
+    "Stamps",
+    "Tile",
+    "admitted",
+    "comparisons",
+    "may_meet",
+    "scratch",
+    "tiles",
+    "uniform",
+]
 
 # mypy: disable-error-code="no-untyped-def"
 
@@ -68,16 +79,40 @@ class Pair:
     def stamps(self) -> Stamps:
         """What `admit` needs."""
         a, b = self.left, self.right
+        meets = self._ranks() if self._by_rows else (*self.meets(a.t), b.t)
+        return Stamps(*meets, a.epoch, a.mask, b.epoch, _mask(b, True))
+
+    @property
+    def _by_rows(self) -> bool:
+        """Whether the window counts rows."""
+        return BEFORE in self.left.columns
+
+    def meets(self, t: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The earliest and the latest times that left rows of these times may meet."""
         ahead, back = self.window
-        if BEFORE in a.columns:
-            return Stamps(*self._ranks(), a.epoch, a.mask, b.epoch, _mask(b, True))
         # Longer windows let every two rows meet: times are within 2**61 of 1970.
-        earliest, latest = np.full(len(a), _ENDS.min), np.full(len(a), _ENDS.max)
+        earliest, latest = np.full(len(t), _ENDS.min), np.full(len(t), _ENDS.max)
         if back <= _ENDS.max:
-            earliest = np.maximum(a.t, _ENDS.min + back) - back
+            earliest = np.maximum(t, _ENDS.min + back) - back
         if ahead <= _ENDS.max:
-            latest = np.minimum(a.t, _ENDS.max - ahead) + ahead
-        return Stamps(earliest, latest, b.t, a.epoch, a.mask, b.epoch, _mask(b, True))
+            latest = np.minimum(t, _ENDS.max - ahead) + ahead
+        return earliest, latest
+
+    @cached_property
+    def whole(self) -> bool:
+        """Whether the window lets every left row meet every right one; there are some of both.
+
+        Of windows that count rows it is not known.
+        """
+        if self._by_rows:
+            return False
+        earliest, latest = self.meets(self.left.t[[-1, 0]])
+        return bool(self.right.t[0] >= earliest[0] and self.right.t[-1] <= latest[1])
+
+    @property
+    def mirrored(self) -> Pair:
+        """The same rows meet, left and right exchanged."""
+        return Pair(self.right, self.left, self.window[::-1])
 
     def _ranks(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Which right rows each left row may meet, by position, and the positions.
@@ -152,9 +187,15 @@ def comparisons(pair: Pair) -> int:
     """How many pairs of the two blocks the window lets join and this worker owns."""
     if len(pair.left) == 0 or len(pair.right) == 0:
         return 0
-    if _uniform(pair.left) and _uniform(pair.right, True):
-        low, high = pair.reach
-        return int((high - low).sum()) if _owned(pair, 0, 0) else 0
+    if uniform(pair):
+        if not _owned(pair, 0, 0):
+            return 0
+        if pair.whole:
+            return len(pair.left) * len(pair.right)
+        # Either side may be asked whom it meets; few rows of many cost less than the reverse.
+        few = pair if len(pair.left) <= len(pair.right) else pair.mirrored
+        low, high = few.reach
+        return int((high - low).sum())
     stamps, total = pair.stamps, 0
     for rows, others in _owned_classes(pair):
         times = stamps.times[others]
@@ -168,6 +209,11 @@ def may_meet(pair: Pair) -> bool:
     if len(pair.left) == 0 or len(pair.right) == 0:
         return False
     return next(_owned_classes(pair), None) is not None
+
+
+def uniform(pair: Pair) -> bool:
+    """Whether the stamps of all rows of either block are the same: all pairs are owned, or none."""
+    return _uniform(pair.left) and _uniform(pair.right, True)
 
 
 def _positions(block: Block) -> np.ndarray:
@@ -215,9 +261,8 @@ def _owned_classes(pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _owned(pair: Pair, i: int, j: int) -> bool:
-    stamps = pair.stamps
-    left, right = (stamps.left_epoch[i], stamps.left_mask[i]), stamps.right_epoch[j]
-    return bool(owned(*left, right, stamps.right_mask[j]))
+    a, b = pair.left, pair.right
+    return bool(owned(a.epoch[i], a.mask[i], b.epoch[j], _mask(b, True)[j]))
 
 
 @njit(inline="always")
@@ -239,6 +284,18 @@ def admit(mine, j, stamps):  # pragma: no cover
     # Without branches: of what a filter proposes, most is admitted.
     owned_here = owns(epoch, mask, stamps.right_epoch[j], stamps.right_mask[j])
     return (time >= earliest) & (time <= latest) & owned_here
+
+
+def admitted(pair: Pair, i: np.ndarray, j: np.ndarray) -> Iterator[Candidates]:
+    """Those of some pairs that the window lets join and this worker owns."""
+    stamps = pair.stamps
+    good = owned(
+        stamps.left_epoch[i], stamps.left_mask[i], stamps.right_epoch[j], stamps.right_mask[j]
+    )
+    good &= (stamps.times[j] >= stamps.earliest[i]) & (stamps.times[j] <= stamps.latest[i])
+    if good.any():
+        # As other filters have them, or what decides would be compiled once more.
+        yield Candidates(i[good].astype(np.int32), j[good].astype(np.int32))
 
 
 @njit(inline="always")

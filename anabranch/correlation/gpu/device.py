@@ -1,0 +1,91 @@
+"""What a search asks of a device.
+
+It is little, so that the search can be tried with a stand-in made of numpy: rows are
+uploaded once, and one launch looks at many pairs of blocks. A device rounds rows as it likes and
+says by how much; it must list every pair whose product of rounded rows reaches a goal, as computed
+with sums of at most `UNIT` of rounding, and that is in the window and owned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+from anabranch.correlation.filters.products import Goal
+from anabranch.flow.cache import Cache
+
+__all__ = ["MOST_HITS", "UNIT", "Device", "Hits", "Rows", "Work"]
+
+UNIT = 2.0**-22
+"""The rounding unit of a device's sums, of which there is one for each element.
+
+Tensor cores add in float32 but do not round to nearest: each sum may be off by two units of its
+last place, 2 * 2**-23 of the sum of the sizes.
+"""
+
+MOST_HITS = 1 << 25
+"""More candidates of one launch are left to the CPU, which looks at a tile at a time."""
+
+
+class Rows(Protocol):
+    """Rows of one block in the memory of a device."""
+
+    @property
+    def error(self) -> float:
+        """The greatest norm of what a row lost when it was rounded."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the device's memory."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """One pair of blocks to look at.
+
+    `row` and `col` of the goal have one element, by which norms of rows are to be multiplied.
+    `spans` has for each run of ``Device.run`` left rows the right rows from the one position up to
+    the other; the window lets them meet no others.
+    """
+
+    left: Rows
+    right: Rows
+    goal: Goal
+    window: tuple[int, int]
+    spans: np.ndarray
+
+
+class Hits(NamedTuple):
+    """Candidates: the number of the pair in its launch, and the rows."""
+
+    pair: np.ndarray
+    left: np.ndarray
+    right: np.ndarray
+
+
+class Device(Protocol):
+    """What proposes pairs."""
+
+    memory: Cache
+
+    @property
+    def run(self) -> int:
+        """How many left rows share a span."""
+
+    def upload(self, matrix: np.ndarray, stamps: np.ndarray, norms: np.ndarray | None) -> Rows:
+        """Keep rows, with times, epochs, masks and the masks of right rows (int64).
+
+        Where there are squared norms, rows are divided by their roots before they are rounded.
+        """
+
+    def part(self, rows: Rows, start: int, stop: int) -> Rows:
+        """A copy of rows ``start:stop``."""
+
+    def start(self, work: Sequence[Work], norms: bool) -> Any:
+        """Begin to look at pairs, `norms` if their goals are of norms too."""
+
+    def finish(self, started: Any) -> Hits | None:
+        """What was found, once it is; None if that are more than `MOST_HITS`."""

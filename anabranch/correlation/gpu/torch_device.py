@@ -1,0 +1,312 @@
+"""A GPU by way of Triton and torch: memory, streams and launches around the two kernels.
+
+Two streams: kernels run in one, copies in the other, so that candidates of one launch are fetched
+and decided, and new rows uploaded, while the next launch computes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from anabranch.correlation.gpu.device import MOST_HITS, Hits, Rows, Work
+from anabranch.correlation.gpu.join import FIELDS, report, scan
+from anabranch.flow.cache import Cache
+
+__all__ = ["Tiling", "TorchDevice", "TorchRows", "tiling_of"]
+
+_ENDS = np.iinfo(np.int64)
+_ROOM = 256  # rows behind each matrix that a tile may read: as many as it has at most
+_FIRST_ROOM = 1 << 20
+_REPORTERS = 32  # programs of `report` on each multiprocessor
+_PART = 64  # right rows that one of them takes at a time
+
+
+class Tiling(NamedTuple):
+    """How `scan` cuts its work: rows and columns of a tile, tiles of a program, and so on."""
+
+    rows: int
+    cols: int
+    tiles: int
+    depth: int
+    stages: int
+    warps: int
+
+
+def width_of(d: int) -> int:
+    """How many elements vectors of `d` are padded to."""
+    if d <= 128:
+        return max(16, 1 << (d - 1).bit_length())
+    return -(-d // 64) * 64
+
+
+def tiling_of(width: int) -> Tiling:
+    """The tiles for vectors of so many elements."""
+    # Measured on an H200.
+    if width <= 64:
+        return Tiling(128, 128, 16, width, 3, 4)
+    if width == 128:
+        return Tiling(128, 128, 16, width, 2, 8)
+    return Tiling(128, 256, 4, 64, 3, 8)
+
+
+@dataclass
+class TorchRows:
+    """Rounded rows with their squared norms, and the int64 stamps of the rows."""
+
+    matrix: torch.Tensor
+    norms: torch.Tensor
+    stamps: torch.Tensor
+    error: float
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes on the device."""
+        return int(self.matrix.nbytes + self.norms.nbytes + self.stamps.nbytes)
+
+
+class _Started(NamedTuple):
+    work: Sequence[Work]
+    norms: bool
+    table: torch.Tensor
+    spans: torch.Tensor
+    grid: tuple[int, int, int]
+    rows: _List
+    pairs: _List
+    counts: torch.Tensor
+    done: Any
+
+
+class _List(NamedTuple):
+    triples: torch.Tensor
+    capacity: int
+
+
+class TorchDevice:
+    """One GPU; without a number Triton's interpreter on the CPU, for tests of the kernels."""
+
+    def __init__(self, number: int | None, memory: Cache, tiling: Tiling | None = None) -> None:
+        self.memory = memory
+        self._on = torch.device("cpu") if number is None else torch.device("cuda", number)
+        self._tiling = tiling
+        # The interpreter does not know bfloat16: it multiplies the same numbers in float32.
+        self._type = torch.float32 if number is None else torch.bfloat16
+        self._streams: dict[str, Any] = {}
+        self._programs = 4
+        if number is not None:
+            # Rounding new rows is short, so it does not wait for the rest of a launch.
+            self._streams = {
+                name: torch.cuda.Stream(self._on, priority=priority)
+                for name, priority in (("copies", -1), ("kernels", 0))
+            }
+            found = torch.cuda.get_device_properties(self._on).multi_processor_count
+            self._programs = _REPORTERS * found
+        self._capacity = [_FIRST_ROOM, _FIRST_ROOM]
+
+    @property
+    def run(self) -> int:
+        """How many left rows share a span."""
+        return 128 if self._tiling is None else self._tiling.rows
+
+    def upload(self, matrix: np.ndarray, stamps: np.ndarray, norms: np.ndarray | None) -> TorchRows:
+        """Round rows to bfloat16 and measure what that loses."""
+        with self._stream("copies"):
+            exact = self._sent(matrix).double()
+            if norms is not None:
+                exact /= self._sent(norms).sqrt()[:, None]
+            n, d = exact.shape
+            rounded = torch.zeros((n + _ROOM, width_of(d)), dtype=self._type, device=self._on)
+            rounded[:n, :d] = exact.bfloat16()
+            there = rounded.double()
+            squares = there.square().sum(1).float()
+            squares[n:] = torch.nan  # zeros might well be near to something
+            # The sum of squares is computed in float64: the last factor is more than it may err.
+            lost = (exact - there[:n, :d]).square().sum(1).max().sqrt() * (1 + 2.0**-30)
+            # Reading the number waits for the rest: the rows are there for any stream.
+            return TorchRows(rounded, squares, self._sent(stamps), float(lost))
+
+    def part(self, rows: Rows, start: int, stop: int) -> TorchRows:
+        """A copy of some rows, with room behind them."""
+        of = _rows(rows)
+        with self._stream("copies"):
+            behind = slice(start, stop + _ROOM)
+            matrix, norms = of.matrix[behind].clone(), of.norms[behind].clone()
+            return TorchRows(matrix, norms, of.stamps[:, start:stop].clone(), of.error)
+
+    def start(self, work: Sequence[Work], norms: bool) -> _Started:
+        """Launch both kernels."""
+        with self._stream("kernels"):
+            if self._streams:
+                self._streams["kernels"].wait_stream(self._streams["copies"])
+            table, spans, grid = self._tabled(work)
+            return self._launched(work, norms, table, spans, grid)
+
+    def finish(self, started: _Started) -> Hits | None:
+        """Fetch candidates; look again if there was too little room for them."""
+        while True:
+            if started.done is not None:
+                started.done.synchronize()
+            with self._stream("copies"):
+                listed, found = started.counts.tolist()
+                if max(listed, found) > MOST_HITS:
+                    return None
+                if listed <= started.rows.capacity and found <= started.pairs.capacity:
+                    # Line by line: all at once would take a kernel, behind the next launch.
+                    lines = started.pairs.triples.view(3, -1)
+                    return _in_order(*(line[:found].cpu().numpy() for line in lines))
+            # While rows did not fit, not all pairs are counted.
+            for which, needed in enumerate((listed, found)):
+                if needed > self._capacity[which]:
+                    self._capacity[which] = 1 << (needed - 1).bit_length()
+            with self._stream("kernels"):
+                started = self._launched(*started[:5])
+
+    def _launched(
+        self,
+        work: Sequence[Work],
+        norms: bool,
+        table: torch.Tensor,
+        spans: torch.Tensor,
+        grid: tuple[int, int, int],
+    ) -> _Started:
+        rows, pairs = (
+            _List(torch.empty(3 * size, dtype=torch.int32, device=self._on), size)
+            for size in self._capacity
+        )
+        counts = torch.zeros(2, dtype=torch.int64, device=self._on)
+        like = _rows(work[0].left).matrix
+        width = like.shape[1]
+        tiling = self._tiling or tiling_of(width)
+        # Of a product the sign is all there is to the factor.
+        negative = not norms and work[0].goal.factor < 0
+        scan[grid](
+            table,
+            spans,
+            like,
+            rows.triples,
+            counts,
+            rows.capacity,
+            WIDTH=width,
+            DEPTH=tiling.depth,
+            ROWS=tiling.rows,
+            COLS=tiling.cols,
+            TILES=tiling.tiles,
+            STAGES=tiling.stages,
+            NORMS=norms,
+            NEGATIVE=negative,
+            num_warps=tiling.warps,
+        )
+        report[(self._programs,)](
+            table,
+            spans,
+            like,
+            rows.triples,
+            pairs.triples,
+            counts,
+            rows.capacity,
+            pairs.capacity,
+            WIDTH=width,
+            DEPTH=min(tiling.depth, 64),
+            ROWS=tiling.rows,
+            COLS=tiling.cols,
+            PART=min(tiling.cols, _PART),
+            NORMS=norms,
+            NEGATIVE=negative,
+            num_warps=2,
+        )
+        done = None
+        if self._streams:
+            done = torch.cuda.Event()
+            done.record()
+        return _Started(work, norms, table, spans, grid, rows, pairs, counts, done)
+
+    def _tabled(
+        self, work: Sequence[Work]
+    ) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int, int]]:
+        """The table of a launch, its spans, and how many programs it takes."""
+        tiling = self._tiling or tiling_of(_rows(work[0].left).matrix.shape[1])
+        spans = np.concatenate([one.spans for one in work])
+        starts = np.cumsum([0, *(one.spans.size for one in work)])[:-1]
+        lines = [_line(one, int(start)) for one, start in zip(work, starts, strict=True)]
+        both = self._sent(np.concatenate([np.array(lines, np.int64).ravel(), spans.ravel()]))
+        cells = len(lines) * len(FIELDS)
+        widest = int((spans[:, 1] - spans[:, 0]).max())
+        tallest = max(len(one.spans) for one in work)
+        across = -(-widest // (tiling.tiles * tiling.cols))
+        return both[:cells], both[cells:], (tallest, max(1, across), len(work))
+
+    def _sent(self, array: np.ndarray) -> torch.Tensor:
+        """A copy on the device, by way of memory that it can read by itself."""
+        if not self._streams:
+            return torch.tensor(array)
+        pinned = torch.empty(array.shape, dtype=_TYPES[array.dtype], pin_memory=True)
+        pinned.numpy()[...] = array
+        return pinned.to(self._on, non_blocking=True)
+
+    @contextmanager
+    def _stream(self, name: str) -> Iterator[None]:
+        if not self._streams:
+            yield
+            return
+        with torch.cuda.device(self._on), torch.cuda.stream(self._streams[name]):
+            yield
+
+
+_TYPES = {
+    np.dtype(np.float32): torch.float32,
+    np.dtype(np.float64): torch.float64,
+    np.dtype(np.int64): torch.int64,
+}
+
+
+def _in_order(pair: np.ndarray, left: np.ndarray, right: np.ndarray) -> Hits:
+    """Candidates sorted as one number each, which is many times as fast as by three columns."""
+    tall, wide = (int(rows.max(initial=0)).bit_length() for rows in (left, right))
+    key = (((pair.astype(np.int64) << tall) | left) << wide) | right
+    key.sort()
+    columns = key >> (tall + wide), (key >> wide) & ((1 << tall) - 1), key & ((1 << wide) - 1)
+    return Hits(*(column.astype(np.int32) for column in columns))
+
+
+def _rows(rows: Any) -> TorchRows:
+    assert isinstance(rows, TorchRows)
+    return rows
+
+
+def _line(work: Work, start: int) -> list[int]:
+    """The numbers of `FIELDS` for one pair."""
+    left, right, goal = _rows(work.left), _rows(work.right), work.goal
+    ahead, back = work.window
+    pointers = [x.data_ptr() for x in (left.matrix, right.matrix, left.norms, right.norms)]
+    # Times, epochs, masks; of right rows the masks are in the fourth line.
+    stamps = [
+        rows.stamps[line].data_ptr()
+        for lines in ((0, 0), (1, 1), (2, 3))
+        for rows, line in zip((left, right), lines, strict=True)
+    ]
+    return [
+        *pointers,
+        *stamps,
+        left.stamps.shape[1],
+        start,
+        _halves(float(goal.low), goal.factor),
+        _halves(_share(goal.row), _share(goal.col)),
+        min(back, _ENDS.max),
+        min(ahead, _ENDS.max),
+        _ENDS.min + back if back <= _ENDS.max else _ENDS.max,
+        _ENDS.max - ahead if ahead <= _ENDS.max else _ENDS.min,
+    ]
+
+
+def _share(norms: np.ndarray | None) -> float:
+    return 0.0 if norms is None else float(norms[0])
+
+
+def _halves(low: float, high: float) -> int:
+    """Two float32 in one number."""
+    return int(np.array([low, high], "<f4").view("<i8")[0])
