@@ -260,6 +260,8 @@ class _Conjunction:
     def _visible(self, left: Block, right: Block, i: np.ndarray, j: np.ndarray) -> _Visible:
         """Those of some pairs in which no column of these terms is null."""
         a, b = self._known(left), self._known(right)
+        if a is None and b is None:
+            return _Visible(np.arange(len(i)), left, right, i, j)
         i, j = a.places[i] if a else i, b.places[j] if b else j
         rows = np.flatnonzero((i >= 0) & (j >= 0))
         return _Visible(rows, a.block if a else left, b.block if b else right, i[rows], j[rows])
