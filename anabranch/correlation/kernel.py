@@ -12,7 +12,7 @@ workers step at every watermark, so that the answer does not depend on who had r
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, ClassVar
@@ -203,12 +203,12 @@ class CorrelateKernel:
             if len(tally.work):
                 self.load.ranges = [round(float(work), 1) for work in tally.work]
 
-    def _counted(self, pairings: Iterator[Pair]) -> Iterator[Pair]:
+    def _counted(self, pairings: Iterable[Pair]) -> Iterator[Pair]:
         """The same pairs, their comparisons counted; to read rows is not to compare them."""
-        load, clock = self.load, time.perf_counter
+        load, clock, ahead = self.load, time.perf_counter, iter(pairings)
         while True:
             load.compare_seconds += clock()
-            pair = next(pairings, None)
+            pair = next(ahead, None)
             load.compare_seconds -= clock()
             if pair is None:
                 return

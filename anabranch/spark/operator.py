@@ -384,7 +384,7 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def _gpus() -> tuple[str, ...]:
     """The addresses of the GPUs that Spark assigned to this task."""
     task = TaskContext.get()
-    found = None if task is None else task.resources().get("gpu")
+    found = None if task is None else (task.resources() or {}).get("gpu")
     return () if found is None else tuple(found.addresses)
 
 
@@ -397,4 +397,7 @@ def _place() -> tuple[str, int, str, tuple[str, ...]]:
 
 def _property(name: str) -> str | None:
     task = TaskContext.get()
-    return None if task is None else task.getLocalProperty(name)
+    # Beside a task, as where a function is tried out, there is a context without properties.
+    if task is None or task._localProperties is None:
+        return None
+    return task.getLocalProperty(name)

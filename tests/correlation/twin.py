@@ -59,8 +59,8 @@ def pairs_by_rows(left: Rows, right: Rows, window: tuple[int, int], score: Score
     Examples
     --------
     >>> left, right = [{"id": n, "t": n} for n in (1, 2, 3)], [{"id": 9, "t": 3}]
-    >>> pairs_by_rows(left, right, (2, 1), lambda l, r: 1.0)
-    {(2, 9): 1.0, (3, 9): 1.0}
+    >>> sorted(pairs_by_rows(left, right, (2, 1), lambda l, r: 1.0))
+    [(2, 9), (3, 9)]
     """
     ordered = sorted(
         (row["t"], n, row["id"], row) for n, rows in enumerate((left, right)) for row in rows

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 import anabranch as ab
 from tests.dashboard.scenes import PICTURE, PIXEL
@@ -20,6 +21,7 @@ def pictured(script: Any) -> Any:
     return [tuple([{**r, "frame": PIXEL} for r in side] for side in batch) for batch in script]
 
 
+@pytest.mark.slow
 def test_a_board_shows_a_real_query_and_its_newest_rows(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path, (ROWS, ROWS)).add(pictured(scripted(2, rows=(12, 12), seed=5)))
     with ab.dashboard(spark) as board:

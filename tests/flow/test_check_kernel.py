@@ -18,6 +18,7 @@ from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.kernel import AssembleKernel
+from anabranch.assembly.table import MARK
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel
 from anabranch.correlation.packing import SidePacking
@@ -228,7 +229,11 @@ def assembling(
 
 
 def packed(rows: list[Any]) -> Block:
-    w = [[*r["key"], r["kind"], r["end"], 1 << r["stream"], r["tie"]] for r in rows]
+    streams = [1 << r["stream"] | (MARK if r["ends"] else 0) for r in rows]
+    w = [
+        [*r["key"], r["kind"], r["end"], stream, r["tie"]]
+        for r, stream in zip(rows, streams, strict=True)
+    ]
     columns = {
         "w": np.array(w, np.int64),
         "k0": pa.array([r["key"][0] for r in rows]),

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import anabranch as ab
 from tests.correlation import alike_twin as alike
@@ -48,6 +49,7 @@ def companies(batches: int) -> list[twin.Batch]:
     ]
 
 
+@pytest.mark.slow
 def test_one_company_in_two_registers(spark: Any, tmp_path: Path) -> None:
     where = ab.same("vat") | ((ab.edit("name") <= 2) & (ab.jaccard("words") >= 0.5))
 
