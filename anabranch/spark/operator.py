@@ -21,7 +21,6 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
@@ -40,6 +39,7 @@ from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.quiet import hush_server, hush_trial
 from anabranch.spark.settings import has_large_types, partitions
+from anabranch.spark.tasks import gpus, local_property, place
 from anabranch.spark.totals import follow
 from anabranch.spark.versions import arrow_schema
 
@@ -93,9 +93,9 @@ class Packer:
                 yield _sent({0: packed.rejects}, packed.newest)
 
     def _live(self, plans: CurrentPlans) -> LivePlans:
-        if plans.control is not None and _property("streaming.sql.batchId") is None:
+        if plans.control is not None and local_property("streaming.sql.batchId") is None:
             raise RuntimeError("a plan log is read by micro-batch, and this is not one")
-        return plans(Task(0, *_place()))
+        return plans(Task(0, *place()))
 
 
 def _sent(cells: Mapping[int, bytes], newest: int) -> pa.RecordBatch:
@@ -142,7 +142,7 @@ class Processor(StatefulProcessor):
         self._head = handle.getValueState("head", "head binary")
         self._pieces = handle.getMapState("pieces", "number long", "piece binary")
         self._settings = dict(self.job.settings)
-        self._task = _place()
+        self._task = place()
         self._owner = f"{self._task[0]} {operator_of(self.job)}"
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
@@ -282,7 +282,7 @@ class BatchWorker:
         freeze_imports()
         cells = [cell for batch in batches for cell in batch.column("block").to_pylist()]
         slices = Slices(self.job.stays, self.job.notes())
-        task = Task(worker_of(key), gpus=_gpus())
+        task = Task(worker_of(key), gpus=gpus())
         kernel = self.job.kernel(slices, task)
         blocks = [Block.decode(cell) for cell in cells]
         with single_threaded():
@@ -379,25 +379,3 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if column.type == field.type else column.cast(field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _gpus() -> tuple[str, ...]:
-    """The addresses of the GPUs that Spark assigned to this task."""
-    task = TaskContext.get()
-    found = None if task is None else (task.resources() or {}).get("gpu")
-    return () if found is None else tuple(found.addresses)
-
-
-def _place() -> tuple[str, int, str, tuple[str, ...]]:
-    """The query, the micro-batch and the run that this task is part of, and its GPUs."""
-    # Spark's name of a run's jobs is the run's id.
-    query, run = _property("sql.streaming.queryId") or "", _property("spark.jobGroup.id") or ""
-    return query, int(_property("streaming.sql.batchId") or 0), run, _gpus()
-
-
-def _property(name: str) -> str | None:
-    task = TaskContext.get()
-    # Beside a task, as where a function is tried out, there is a context without properties.
-    if task is None or task._localProperties is None:
-        return None
-    return task.getLocalProperty(name)

@@ -22,7 +22,7 @@ from anabranch.correlation.gpu import choice, search
 from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.flow.kernel import Task
-from anabranch.spark import operator
+from anabranch.spark import tasks
 from tests.correlation.stand_in import StandIn
 
 ROWS = """SELECT id, timestamp_seconds(1700000000 + id % 7) AS ts,
@@ -79,22 +79,22 @@ def test_a_task_without_the_gpu_that_it_must_have_says_so(spark: Any):
 
 
 def test_spark_says_which_gpus_a_task_has(monkeypatch: pytest.MonkeyPatch):
-    assert operator._gpus() == ()
+    assert tasks.gpus() == ()
     task = TaskContext()
     task._resources = {"gpu": ResourceInformation("gpu", ["3", "1"])}
     monkeypatch.setattr(TaskContext, "_taskContext", task)
-    assert operator._gpus() == ("3", "1")
+    assert tasks.gpus() == ("3", "1")
 
 
 ON_A_CLUSTER = """
 import sys
 from pyspark.sql import SparkSession
-from anabranch.spark import operator
+from anabranch.spark import tasks
 
 def addresses(batches):
     import pyarrow as pa
     for _ in batches:
-        yield pa.RecordBatch.from_pydict({"gpu": list(operator._gpus())})
+        yield pa.RecordBatch.from_pydict({"gpu": list(tasks.gpus())})
 
 builder = SparkSession.builder.master("local-cluster[1,1,1024]")
 for name in ("worker", "executor"):
