@@ -61,10 +61,7 @@ def first_rows(result: Any, folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=pytest.mark.slow if name in ("session", "wait") else ())
-        for name in POLICIES
-    ],
+    [pytest.param(name, marks=() if name == "learned" else pytest.mark.slow) for name in POLICIES],
 )
 def test_streams_out_of_order_and_late(spark: Any, tmp_path: Path, name: str) -> None:
     """Rows come up to 3 s behind the newest, 1 s is allowed: many are late, none is lost."""

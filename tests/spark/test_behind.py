@@ -83,6 +83,7 @@ def micros(mark: str) -> int:
     return int(datetime.fromisoformat(mark).timestamp() * 1000) * 1000
 
 
+@pytest.mark.slow
 def test_queries_over_an_aggregate_are_answered(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 

@@ -13,7 +13,7 @@ from tests.spark.feeds import Feed, agree, found, scripted
 from tests.spark.processes import driver
 
 BATCHES = scripted(14, rows=(10, 10), seed=14)
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,7 @@ def test_a_query_of_wrong_length_is_dropped_and_the_stream_goes_on(
     assert {hit[0] for hit in hits} == {"a", "b"}
 
 
+@pytest.mark.slow
 def test_a_stopped_stream_goes_on_once_the_length_is_named(spark: Any, tmp_path: Path) -> None:
     good = adding("a", -1, 0.0, 0.0)
     objects = [*OBJECTS[:3], [closing()]]

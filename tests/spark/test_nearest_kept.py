@@ -51,9 +51,8 @@ def test_the_top_has_them_too(spark: Any) -> None:
     assert best == {"ann": "cook", "bob": None}
 
 
-@pytest.mark.parametrize(
-    "plan", [pytest.param(ab.broadcast(2), marks=pytest.mark.slow), ab.selective(2)], ids=str
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("plan", [ab.broadcast(2), ab.selective(2)], ids=str)
 def test_kept_columns_of_a_stream_and_after_a_restart(
     spark: Any, tmp_path: Path, plan: Any
 ) -> None:

@@ -6,6 +6,8 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import anabranch as ab
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, START, Feed, agree, flat, found, scripted, settings
@@ -58,6 +60,7 @@ def test_in_a_stream_that_is_restarted_under_other_plans(spark: Any, tmp_path: P
     agree(found(feed.output(spark)), pairs(flat(BATCHES)[0], 2 * SECOND))
 
 
+@pytest.mark.slow
 def test_rows_without_an_earlier_alike_one(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path, idle=True).add(BATCHES[:4])
     rows = flat(BATCHES[:4])[0]

@@ -36,7 +36,7 @@ def open_device(wanted: str, addresses: Sequence[str], worker: int) -> Device | 
     worker
         The number of the worker: without addresses, workers take the visible GPUs in turn.
     """
-    if wanted == "cpu" or (wanted == "auto" and not (_installed() and visible())):
+    if wanted == "cpu" or (wanted == "auto" and not (visible() and _installed())):
         return None
     with extra("gpu", "device='gpu'", "torch"), extra("gpu", "device='gpu'", "triton"):
         import torch
