@@ -31,7 +31,6 @@ _PER_BALL = 48  # rows: of more, balls are too wide; of fewer, registers are hal
 _ROUNDS = 2  # of moving centres to the middle of their rows
 _SAMPLE = 256
 _AT_ONCE = 8192  # rows whose products with the centres are held
-_SEGMENT = 64
 _SLACK = 2e-5  # of a cosine: what float32 and angles near 0 may get wrong
 
 
@@ -210,30 +209,18 @@ def _add_up(matrix, ball, sums):  # pragma: no cover
 @njit(nogil=True)
 def _meeting(products, own, far):  # pragma: no cover
     """The rows that may meet each ball: where those of a ball begin, and all of them."""
-    begin, nothing = np.zeros(len(far) + 1, np.int64), np.empty(0, np.int64)
-    _note_meetings(products, own, far, begin[1:], nothing)
-    begin = np.cumsum(begin)
-    rows = np.empty(begin[-1], np.int64)
-    _note_meetings(products, own, far, begin.copy(), rows)
-    return begin, rows
-
-
-@njit(nogil=True)
-def _note_meetings(products, own, far, at, rows):  # pragma: no cover
-    """Count on in `at` for each ball; and put the row where it stood, if there is room."""
+    counts = np.zeros(len(far) + 1, np.int64)
     for r in range(len(products)):
-        line = products[r]
-        for start in range(0, len(far), _SEGMENT):
-            stop = min(start + _SEGMENT, len(far))
-            hit = False  # a segment without any, as most are, is done at once
-            for b in range(start, stop):
-                hit |= line[b] >= own[r] + far[b]
-            if hit:
-                for b in range(start, stop):
-                    if line[b] >= own[r] + far[b]:
-                        if len(rows):
-                            rows[at[b]] = r
-                        at[b] += 1
+        for b in range(len(far)):
+            counts[b + 1] += products[r, b] >= own[r] + far[b]
+    begin = np.cumsum(counts)
+    rows, at = np.empty(begin[-1], np.int64), begin.copy()
+    for r in range(len(products)):
+        for b in range(len(far)):
+            if products[r, b] >= own[r] + far[b]:
+                rows[at[b]] = r
+                at[b] += 1
+    return begin, rows
 
 
 @njit(nogil=True)
