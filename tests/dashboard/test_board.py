@@ -6,6 +6,7 @@ import http.client
 import json
 import re
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -367,8 +368,6 @@ def test_metrics_in_the_text_format_of_prometheus() -> None:
 def test_without_the_package_metrics_says_what_to_install(
     board: Board, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(__import__("sys").modules, "anabranch.spark.dashboard.prometheus", False)
-    for name in ("prometheus_client", "prometheus_client.core"):
-        monkeypatch.setitem(__import__("sys").modules, name, None)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
     status, _, content = ask(board, "/metrics")
     assert status == 501 and b"pip install 'anabranch[metrics]'" in content

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -155,7 +156,6 @@ def test_a_collector_gets_metrics_and_one_span_per_batch(
 
 
 def test_without_the_package_otel_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(__import__("sys").modules, "anabranch.spark.dashboard.telemetry", False)
-    monkeypatch.setitem(__import__("sys").modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
     with pytest.raises(ab.errors.AnabranchError, match=r"pip install 'anabranch\[otel\]'"):
         ab.dashboard(running(), otel=True)

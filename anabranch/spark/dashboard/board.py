@@ -17,9 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from anabranch.calls import Check, is_names, is_whole
 from anabranch.errors import AnabranchError, InvalidCall, extra, renamed
 from anabranch.spark.dashboard.feed import Feed, Query
+from anabranch.spark.dashboard.prometheus import exposition
 from anabranch.spark.dashboard.sample import sampled
 from anabranch.spark.dashboard.saved import self_contained
 from anabranch.spark.dashboard.server import Channel, Server, is_loopback, page_files
+from anabranch.spark.dashboard.telemetry import Telemetry
 from anabranch.spark.dashboard.view import TAIL, View, encode
 from anabranch.spark.frames import is_frame, kind_of, refuse_others
 from anabranch.spark.listening import hearer_of, sessions
@@ -287,12 +289,10 @@ class Board:
     def _metrics(self) -> tuple[int, str, bytes]:
         self._take_in()
         try:
-            with extra("metrics", "/metrics", "prometheus_client"):
-                from anabranch.spark.dashboard.prometheus import exposition
+            with extra("metrics", "/metrics", "prometheus_client"), self._feed.lock:
+                return (200, *exposition(self._queries(), self._view))
         except AnabranchError as error:
             return 501, "text/plain; charset=utf-8", f"{error}\n".encode()
-        with self._feed.lock:
-            return (200, *exposition(self._queries(), self._view))
 
 
 def _session_of(query: Any) -> SparkSession | None:
@@ -305,7 +305,6 @@ def _session_of(query: Any) -> SparkSession | None:
     return None
 
 
-def _telemetry() -> Any:
+def _telemetry() -> Telemetry:
     with extra("otel", "otel=True", "opentelemetry"):
-        from anabranch.spark.dashboard.telemetry import Telemetry
-    return Telemetry()
+        return Telemetry()

@@ -5,15 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from prometheus_client import CollectorRegistry
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    Metric,
-)
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-
 from anabranch.spark.dashboard.feed import Query
 from anabranch.spark.dashboard.health import BAD, GOOD, NOTE, OFF, WARN, Vitals, judge
 from anabranch.spark.dashboard.history import BUCKETS, History
@@ -53,22 +44,27 @@ class _Figures:
     """All families of the queries of a board."""
 
     def __init__(self, queries: Iterable[Query], view: View) -> None:
+        from prometheus_client import core  # an extra, which only those who ask for it need
+
+        self._core = core
         self._view = view
         self._all = [(q, h) for q in queries for h in q.histories.values()]
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[Any]:
         """What a registry asks for."""
         yield from self._counters()
         yield from self._gauges()
         yield from self._states()
         yield self._durations()
 
-    def _counters(self) -> Iterator[Metric]:
-        rows = CounterMetricFamily(
+    def _counters(self) -> Iterator[Any]:
+        rows = self._core.CounterMetricFamily(
             "anabranch_rows", "Rows of the input.", labels=["query", "verb", "side"]
         )
         families = {
-            name: CounterMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
+            name: self._core.CounterMetricFamily(
+                f"anabranch_{name}", text, labels=["query", "verb"]
+            )
             for name, text in COUNTERS.items()
         }
         for query, history in self._all:
@@ -82,23 +78,25 @@ class _Figures:
         yield rows
         yield from families.values()
 
-    def _gauges(self) -> Iterator[Metric]:
+    def _gauges(self) -> Iterator[Any]:
         for name, (column, text) in GAUGES.items():
-            family = GaugeMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
+            family = self._core.GaugeMetricFamily(
+                f"anabranch_{name}", text, labels=["query", "verb"]
+            )
             for query, history in self._all:
                 if (value := history.latest.get(column)) is not None:
                     family.add_metric([query.label, history.verb], value)
             yield family
         for name, (key, text) in _OF_WORKERS.items():
             labels = ["query", "verb", "worker"]
-            family = GaugeMetricFamily(f"anabranch_{name}", text, labels=labels)
+            family = self._core.GaugeMetricFamily(f"anabranch_{name}", text, labels=labels)
             for query, history in self._all:
                 for worker in history.workers:
                     where = [query.label, history.verb, str(worker["worker"])]
                     family.add_metric(where, worker.get(key, 0))
             yield family
 
-    def _states(self) -> Iterator[Metric]:
+    def _states(self) -> Iterator[Any]:
         texts = {
             "query_active": "Whether the query runs.",
             "health": "The light: 0 good, 1 note, 2 off, 3 warn, 4 bad.",
@@ -107,7 +105,7 @@ class _Figures:
             "trigger_interval_seconds": "Seconds between triggers, if the query has an interval.",
         }
         families = {
-            name: GaugeMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
+            name: self._core.GaugeMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
             for name, text in texts.items()
         }
         for query, history in self._all:
@@ -127,8 +125,8 @@ class _Figures:
                     families[name].add_metric([query.label, history.verb], value)
         yield from families.values()
 
-    def _durations(self) -> Metric:
-        family = HistogramMetricFamily(
+    def _durations(self) -> Any:
+        family = self._core.HistogramMetricFamily(
             "anabranch_batch_seconds", "How long micro-batches took.", labels=["query", "verb"]
         )
         for query, history in self._all:
@@ -138,6 +136,9 @@ class _Figures:
 
 def exposition(queries: Iterable[Query], view: View) -> tuple[str, bytes]:
     """The type and the text that Prometheus reads."""
+    from prometheus_client import CollectorRegistry
+    from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Figures(queries, view))
     return CONTENT_TYPE_LATEST, generate_latest(registry)

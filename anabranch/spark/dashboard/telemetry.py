@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from opentelemetry import metrics, trace
-
 from anabranch.spark.dashboard.feed import Query
 from anabranch.spark.metrics import counts_of, reports_of
 
@@ -21,6 +19,8 @@ class Telemetry:
     """Reports each micro-batch as it is told of it."""
 
     def __init__(self) -> None:
+        from opentelemetry import metrics, trace  # an extra, which only those who ask for it need
+
         meter = metrics.get_meter(_SCOPE)
         self._meter = meter
         self._tracer = trace.get_tracer(_SCOPE)
