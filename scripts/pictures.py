@@ -77,26 +77,33 @@ def dot(page: Paper, x: float, y: float, colour: str, words: str = "", **style: 
 # ---------------------------------------------------------------- the pictures
 
 
+def cells(name: str, x: float) -> tuple[list[tuple[float, float]], float, float]:
+    """The lower left corners of a plan's workers, their width and their height."""
+    if name == "grid":
+        return [(x + 0.1 + 0.75 * (n % 2), 1.75 - 0.75 * (n // 2)) for n in range(4)], 0.65, 0.62
+    if name == "triangle":
+        at = [(row, column) for row in range(3) for column in range(row, 3)]
+        return [(x + 0.53 * column, 1.95 - 0.6 * row) for row, column in at], 0.5, 0.5
+    return [(x + 0.45, 2.15 - 0.52 * n) for n in range(4)], 0.7, 0.42
+
+
 def plans(page: Paper) -> None:
-    """Five plans, four workers each: one left row and one right row, and where they meet."""
+    """Six plans: one left row and one right row, and where they meet."""
     cases = [
         ("broadcast", "broadcast(4)", [1], [0, 1, 2, 3], "left: one worker\nright: all workers"),
         ("grid", "grid(2, 2)", [0, 1], [1, 3], "left: a grid row\nright: a grid column"),
         ("segments", "segments(4)", [1], [1, 2], "left: by time segment\nright: those in reach"),
         ("ranges", "ranges(4)", [2], [1, 2], "left: by histogram key\nright: those in reach"),
         ("keyed", "keyed(4)", [3], [3], "both: by the key\n"),
+        ("triangle", "triangle(3)", [0, 1, 2], [1, 3, 4], "one stream: to each\npair of its group"),
     ]
     for number, (name, title, left, right, words) in enumerate(cases):
         x = number * 2.0
         text(page, x + 0.8, 3.9, title, weight="bold", color=COLOURS[name], fontsize=10.5)
         dot(page, x + 0.45, 3.35, LEFT, "L")
         dot(page, x + 1.15, 3.35, RIGHT, "R")
-        for worker in range(4):
-            if name == "grid":
-                corner = (x + 0.1 + 0.75 * (worker % 2), 1.75 - 0.75 * (worker // 2))
-            else:
-                corner = (x + 0.45, 2.15 - 0.52 * worker)
-            w, h = (0.65, 0.62) if name == "grid" else (0.7, 0.42)
+        corners, w, h = cells(name, x)
+        for worker, corner in enumerate(corners):
             meets = worker in left and worker in right
             colour = COLOURS["good"] if meets else COLOURS["quiet"]
             box(page, *corner, w, h, colour, linewidth=2.4 if meets else 1.0)
@@ -109,14 +116,12 @@ def plans(page: Paper) -> None:
         text(page, x + 0.8, -0.25, f"{copies} copies", fontsize=8.5, color=page.faint)
         for side, start, ink in ((left, 0.45, LEFT), (right, 1.15, RIGHT)):
             for worker in side:
-                if name == "grid":
-                    end = (x + 0.42 + 0.75 * (worker % 2), 2.37 - 0.75 * (worker // 2))
-                else:
-                    end = (x + (0.45 if ink == LEFT else 1.15), 2.36 - 0.52 * worker)
+                across = w / 2 if name in ("grid", "triangle") else (0.0 if ink == LEFT else w)
+                end = (corners[worker][0] + across, corners[worker][1] + h)
                 arrow(page, (x + start, 3.3), end, ink, lw=1.1, alpha=0.75, mutation_scale=8)
-    text(page, 4.8, -0.75, "Every pair meets in exactly one worker (green). Plans differ in copies "
+    text(page, 5.8, -0.75, "Every pair meets in exactly one worker (green). Plans differ in copies "
          "and balance, never in results.", fontsize=9.5)  # fmt: skip
-    page.axes.set(xlim=(-0.2, 9.9), ylim=(-1.0, 4.2))
+    page.axes.set(xlim=(-0.2, 11.9), ylim=(-1.0, 4.2))
 
 
 def window(page: Paper) -> None:
@@ -224,6 +229,49 @@ def assemble_watermark(page: Paper) -> None:
     page.axes.set(xlim=(-0.2, 11.2), ylim=(0.6, 2.3))
 
 
+def emd(page: Paper) -> None:
+    """Two load profiles on a ring of four bins, and the mass that moves between them."""
+    profiles = [("meter 1", (4, 1, 1, 2), LEFT), ("type 101", (5, 1, 1, 1), RIGHT)]
+    for number, (name, masses, ink) in enumerate(profiles):
+        x = 5.6 * number
+        text(page, x + 1.7, 2.75, name, color=ink, weight="bold")
+        for spot, mass in enumerate(masses):
+            moved = 0.4 * ((number, spot) in ((0, 3), (1, 0)))
+            given = {"color": ink, "alpha": 0.45, "linewidth": 0}
+            page.axes.add_patch(Rectangle((x + spot, 0), 0.7, 0.4 * mass - moved, **given))
+            given = {"facecolor": COLOURS["good"], "linewidth": 0}
+            page.axes.add_patch(Rectangle((x + spot, 0.4 * mass - moved), 0.7, moved, **given))
+            text(page, x + spot + 0.35, -0.22, ("night", "morning", "noon", "evening")[spot],
+                 fontsize=8.5, color=page.faint)  # fmt: skip
+    arrow(page, (3.75, 0.62), (5.55, 1.75), COLOURS["good"], connectionstyle="arc3,rad=-0.25")
+    text(page, 4.3, 2.05, "1/8 of the mass,\none bin further", fontsize=9, color=COLOURS["good"])
+    text(page, 4.7, -0.75, "The distance is the mass that moves times how far: 1/8 · 1 = 0.125. "
+         "The day is a ring: night follows evening.", fontsize=9.5)  # fmt: skip
+    page.axes.set(xlim=(-0.6, 10.0), ylim=(-1.0, 3.0))
+
+
+def fitting(page: Paper) -> None:
+    """Instances of a sample from their first event on, and the two limits that a fit chooses."""
+    sample = [
+        (0, 1.2, 2.4), (0, 0.9, 2.9, 3.8), (0, 2.0, 3.1, 4.9), (0, 0.4, 1.6, 4.4, 5.6),
+        (0, 1.8, 4.0, 6.3), (0, 2.2, 3.5, 5.9, 7.2), (0, 3.3, 6.1, 12.4),
+    ]  # fmt: skip
+    limit = 9.3
+    for number, times in enumerate(sample):
+        y = 2.6 - 0.36 * number
+        bar(page, 0, min(times[-1], limit), y, COLOURS["good"], alpha=0.25)
+        for at in times:
+            dot(page, at, y, LEFT if at <= limit else COLOURS["bad"])
+        text(page, -0.6, y, f"{len(times)} events", ha="right", fontsize=8.5, color=page.faint)
+    page.axes.plot([limit, limit], [0, 2.85], color=page.ink, lw=1.6)
+    text(page, limit, 3.02, "timeout 9.3 s: at most a share cut of instances last longer",
+         fontsize=9)  # fmt: skip
+    text(page, 12.4, 0.74, "cut off", fontsize=8.5, color=COLOURS["bad"])
+    text(page, -0.6, 3.02, "size 5: covers a\nshare cover", ha="right", fontsize=9)
+    timeline(page, range(0, 13, 2), 0, "seconds from the first event")
+    page.axes.set(xlim=(-4.2, 18.5), ylim=(-0.5, 3.3))
+
+
 def policies(page: Paper) -> None:
     """How complete the rows of assemble are, against how long they took, on a real access log."""
     file = ROOT / "papers" / "dssis" / "results" / "dssis-windows.json"
@@ -272,6 +320,8 @@ DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "assemble": (assemble, 2.7),
     "assemble-watermark": (assemble_watermark, 1.7),
     "policies": (policies, 4.2),
+    "emd": (emd, 2.9),
+    "fitting": (fitting, 3.0),
 }
 
 

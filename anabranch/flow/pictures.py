@@ -26,6 +26,7 @@ COLOURS = {
     "keyed": "#64748b",
     "ranges": "#ec4899",
     "selective": "#06b6d4",
+    "triangle": "#65a30d",
     "up": "#ef4444",
     "down": "#3b82f6",
     "good": "#10b981",
