@@ -2,21 +2,25 @@
 
 ::
 
-    python -m benchmarks.rivals [--quick] [--out FOLDER]
+    python -m benchmarks.rivals [--quick] [--flink PYTHON] [--out FOLDER]
 
 One core, no Spark: `correlate`'s matcher against FAISS's flat range search and a consumer that one
 writes in numpy, for blocks of several sizes, with the smallest at which ours wins. Two cores on
 Spark, tables: `ab.correlate` against a cross join with Spark's own vector function, and
-`ab.nearest` against Spark's `nearestByJoin`. Every answer is compared with the rival's. Packages
-that are not installed are left out, and said so. Other rivals have benchmarks of their own: POT in
-``emd``, ``session_window`` in ``assemble``, rapidfuzz in ``text``.
+`ab.nearest` against Spark's `nearestByJoin`. With the Python of an environment that has
+``apache-flink``: a band join of two streams on two attributes (`flink_band`). Every answer is
+compared with the rival's. Packages that are not installed are left out, and said so. Other rivals
+have benchmarks of their own: POT in ``emd``, ``session_window`` in ``assemble``, rapidfuzz in
+``text``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -37,6 +41,7 @@ _WIDTH, _THRESHOLD = 64, 0.6
 _FRESH = 1000  # rows of a micro-batch
 _WINDOW = 1 << 40
 _K = 5
+_BAND_SECONDS = 10
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -44,9 +49,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--flink", help="the Python of an environment with apache-flink")
     call = parser.parse_args(arguments)
     screen, described = Screen(), machine()
     details = {"vectors": vectors(screen, call.quick), "tables": tables(screen, call.quick)}
+    if call.flink:
+        details["bands"] = bands(screen, call.quick, call.flink)
     screen.table("beside the rivals")
     stem = "rivals-quick" if call.quick else "rivals"
     result = {
@@ -130,9 +138,7 @@ def _block(rows: np.ndarray) -> Block:
 
 def tables(screen: Screen, quick: bool) -> dict[str, Any]:
     """Two tables on Spark with two cores: joined by similarity, and each query's nearest."""
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark: SparkSession = ab.configure(builder, workers=2).getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = _session()
     rows, asked, rounds = (2000, 50, 1) if quick else (6000, 200, 3)
     try:
         left, right = (_table(spark, rows, seed).cache() for seed in (1, 2))
@@ -143,6 +149,13 @@ def tables(screen: Screen, quick: bool) -> dict[str, Any]:
         return found
     finally:
         spark.stop()
+
+
+def _session() -> SparkSession:
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark: SparkSession = ab.configure(builder, workers=2).getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    return spark
 
 
 def _table(spark: SparkSession, rows: int, seed: int) -> DataFrame:
@@ -193,6 +206,76 @@ def _nearest(screen: Screen, objects: DataFrame, queries: DataFrame, rounds: int
     assert lists["ours"] == lists["Spark"]
     screen.add(Row("tables", "nearest against nearestByJoin", found, "times", note=f"k = {_K}"))
     return found
+
+
+def bands(screen: Screen, quick: bool, flink: str) -> dict[str, Any]:
+    """Two streams read to their end: rows that differ by little in both of two attributes.
+
+    The second run of a process counts, when workers have started and code is compiled.
+    """
+    sizes = (5000,) if quick else (15_000, 60_000, 240_000)
+    found: dict[str, Any] = {}
+    for size in sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            screen.step(f"bands: {size:,} rows a side")
+            band = _write_bands(Path(folder), size)
+            took, pairs = _our_bands(folder, band)
+            found[str(size)] = {"ours": took}
+            for way in ("plain", "cells"):
+                theirs = _flink(flink, folder, band, way)
+                assert theirs["pairs"] == pairs, (theirs, pairs)
+                found[str(size)][f"Flink, {way}"] = theirs["seconds"]
+                what = f"correlate against Flink ({way}), {size:,} rows a side"
+                gain = theirs["seconds"][-1] / took[-1]
+                screen.add(Row("bands", what, gain, "times", note=f"{pairs:,} pairs"))
+    return found
+
+
+def _write_bands(folder: Path, size: int) -> float:
+    """Two CSV files of ids, milliseconds and two attributes, a minute long; the band."""
+    for side, name in enumerate(("left", "right")):
+        random = np.random.default_rng(side)
+        t = np.sort(random.integers(0, 60_000, size)) + 1_700_000_000_000
+        columns = [np.arange(size), t, *random.random((2, size)).round(6)]
+        (folder / name).mkdir()
+        rows = "\n".join(f"{i},{t},{x},{y}" for i, t, x, y in zip(*columns, strict=True))
+        (folder / name / "rows.csv").write_text(rows + "\n")
+    # About one pair a row: a third of a side is in the window, a band covers (2 band)² of it.
+    return round(float(np.sqrt(3 / size) / 2), 6)
+
+
+def _our_bands(folder: str, band: float) -> tuple[list[float], int]:
+    spark = _session()
+    took, pairs = [], 0
+    try:
+        for turn in range(2):
+            began = time.perf_counter()
+            left, right = (
+                spark.readStream.schema("id long, t long, x double, y double")
+                .csv(f"{folder}/{name}")
+                .withColumn("ts", F.timestamp_millis("t"))
+                for name in ("left", "right")
+            )
+            near = ab.within("x", band) & ab.within("y", band)
+            found = ab.correlate(
+                left, right, where=near, window=f"{_BAND_SECONDS} s", watermark="1 s"
+            )
+            writer = found.select("left_id").writeStream.format("memory").queryName(f"found{turn}")
+            writer.trigger(availableNow=True).start().awaitTermination()
+            took.append(time.perf_counter() - began)
+            pairs = spark.table(f"found{turn}").count()
+    finally:
+        spark.stop()
+    return took, pairs
+
+
+def _flink(python: str, folder: str, band: float, way: str) -> Any:
+    program = Path(__file__).with_name("flink_band.py")
+    command = [python, str(program), folder, repr(band), str(_BAND_SECONDS), way]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"Flink failed:\n{done.stderr[-2000:]}")
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _by_clock(runs: dict[str, Callable[[], None]], rounds: int) -> float:

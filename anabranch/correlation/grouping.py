@@ -19,11 +19,13 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.calls import describe
-from anabranch.errors import AnabranchError, BadRow
+from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.intake import Faults, time_faults, whole_of
 from anabranch.flow.kernel import Packed, Task
 from anabranch.flow.load import Load
+from anabranch.flow.sides import WHOLE
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 
 __all__ = ["Groups", "GroupsJob", "GroupsKernel", "Grouping", "PairPacking"]
@@ -231,8 +233,12 @@ class GroupsKernel:
         """Take in pairs, deal those that the watermark has passed, and close what is due."""
         began = time.perf_counter()
         self.load.watermark = now
+        # Late by the last step's watermark, as the rows behind a pair are; by this one with delay.
+        reached = self.slices.notes.reached
+        limit = now if self.grouping.delay is not None else min(now, reached)
+        self.late_until = None if now == BEGINNING else limit
         for block in arrivals:
-            self._take_in(block, now)
+            self._take_in(block)
         limit = _ENDLESS if last else now
         for t, left, right in self._due(limit):
             self.groups.deal(t, left, right)
@@ -274,12 +280,11 @@ class GroupsKernel:
         """Take slices and call of a fresh kernel."""
         self.slices, self.load, self.grouping = fresh.slices, fresh.load, fresh.grouping
 
-    def _take_in(self, block: Block, now: int) -> None:
+    def _take_in(self, block: Block) -> None:
         self.load.rows_left += len(block)
-        # Late by the last step's watermark, as the rows behind a pair are; by this one with delay.
-        reached = self.slices.notes.reached
-        limit = now if self.grouping.delay is not None else min(now, reached)
-        in_time = np.ones(len(block), bool) if now == BEGINNING else block.t > limit
+        self.load.rejected += block.meta.get("rejected", 0)
+        limit = self.late_until
+        in_time = np.ones(len(block), bool) if limit is None else block.t > limit
         self.load.late += int((~in_time).sum())
         self.slices.append(0, block.take(np.flatnonzero(in_time)).in_time_order())
 
@@ -294,16 +299,29 @@ class GroupsKernel:
 
 @dataclass(frozen=True)
 class PairPacking:
-    """Packs pairs, all of them for one worker."""
+    """Packs pairs, all of them for one worker. `time` is what users call the column of times."""
+
+    time: str = "ts"
+    drop_bad_rows: bool = False
+    streaming: bool = False
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """The cell of one batch of the columns ``t``, ``left`` and ``right``."""
-        if batch.column("t").null_count:
-            raise BadRow("a pair has no time: give groups the column of its time with time=")
-        t = batch.column("t").to_numpy(zero_copy_only=False)
+        t = batch.column("t")
+        faults = Faults("pair", batch.column("left"), self.drop_bad_rows, "left id", "grouped")
+        faults.where(t.is_null(), f"time column {self.time!r} is null")
+        for rows, reason in time_faults(t, self.streaming):
+            faults.where(rows, reason)
+        rejects = faults.cell(whole_of(batch), 0)
+        if faults.count:
+            batch = batch.take(pa.array(faults.good))
         columns = {name: _ids(batch.column(name)) for name in ("left", "right")}
-        newest = int(t.max()) if len(t) else 0
-        return Packed({0: Block.of(t, columns).encode()}, newest)
+        whole = whole_of(batch)
+        if whole is not None:
+            columns[WHOLE] = whole
+        block = Block.of(batch.column("t").to_numpy(), columns)
+        newest = int(block.t.max()) if len(block) else 0
+        return Packed({0: block.encode(rejected=faults.count, side=0)}, newest, rejects)
 
 
 def _ids(column: pa.Array) -> Any:

@@ -22,6 +22,7 @@ from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refus
 from anabranch.spark.lateness import lateness_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
+from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import setting_problems
 
 __all__ = ["groups"]
@@ -36,6 +37,8 @@ def groups(
     time: Any = "ts",
     streams: int | None = None,
     watermark: Duration | None = None,
+    bad_rows: str = "fail",
+    rejects: str | None = None,
 ) -> DataFrame:
     """Groups of rows that pairs connect: near-duplicate clusters, stories, entities.
 
@@ -61,6 +64,12 @@ def groups(
     watermark
         Streaming: how far a pair may lag behind the newest. Leave it out for results of
         `correlate`, which carry their watermark.
+    bad_rows
+        Pairs without a usable time: ``"fail"`` stops at the first and names it; ``"drop"`` leaves
+        them out and counts them.
+    rejects
+        A directory for pairs that are late or bad, each whole and once; ``ab.rejects(spark, path)``
+        reads them.
 
     Returns
     -------
@@ -87,6 +96,7 @@ def groups(
     [('0|1', 3, 3, [0, 1, 2]), ('3|4', 3, 3, [3, 4, 5])]
     """
     refuse_others("groups", {"pairs": pairs})
+    given = {"pairs": pairs}
     (frame,), (id, time) = opened((pairs,), (id, time))
     spark, types = frame.sparkSession, column_types(frame)
     check = Check(pairs=types)
@@ -100,26 +110,31 @@ def groups(
     one = _one_stream(check, frame, ids[0], streams)
     if all(ids) and one and types[ids[0]] != types[ids[1]]:
         check.say(f"id: both ids of one stream have one type, got {types[ids[0]]}, {types[ids[1]]}")
-    for problem in setting_problems(spark, frame.isStreaming):
-        check.say(problem)
-    for problem in lateness_problems({"pairs": frame}, {"pairs": moment}, watermark):
+    drop = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
+    problems = setting_problems(spark, frame.isStreaming)
+    problems += lateness_problems({"pairs": frame}, {"pairs": moment}, watermark)
+    problems += rejection_problems(rejects, given)
+    for problem in problems:
         check.say(problem)
     check.refuse("groups")
     kinds = tuple("string" if types[name] == "string" else "bigint" for name in ids)
     job = GroupsJob(Grouping(us, one, delay, types=(kinds[0], kinds[1])))
+    rejection = rejection_of("groups", rejects, given)
     columns = [by_name(name).cast(kind) for name, kind in zip(ids, kinds, strict=True)]
     rows = frame.filter(columns[0].isNotNull() & columns[1].isNotNull()).select(
         F.unix_micros(by_name(moment)).alias("t"),
         columns[0].alias("left"),
         columns[1].alias("right"),
+        *columns_of(rejection, 0),
     )
-    blocks = rows.mapInArrow(Packer(PairPacking()), PACKED)
-    fields = _fields(kinds)
+    blocks = rows.mapInArrow(Packer(PairPacking(moment, drop, frame.isStreaming)), PACKED)
+    fields, name = _fields(kinds), metrics_name("groups")
+    rejecting = begun(rejection, frame, name)
     if frame.isStreaming:
         blocks = with_watermark(blocks, delay)
-        events = over_stream(job, blocks, fields, metrics_name("groups"), carries=False)
+        events = over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
     else:
-        events = over_batch(job, blocks, fields)
+        events = over_batch(job, blocks, fields, rejecting=rejecting)
     return _result(events, [frame.schema[name].dataType for name in ids], one)
 
 

@@ -6,14 +6,15 @@ from collections import Counter
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from anabranch.correlation.grouping import Grouping, Groups, GroupsJob
-from anabranch.errors import AnabranchError
+from anabranch.correlation.grouping import Grouping, Groups, GroupsJob, PairPacking
+from anabranch.errors import AnabranchError, BadRow
 from anabranch.flow.blocks import Block
 from anabranch.testing.workers import LivingWorkers, Workers
 from tests.examples import examples
@@ -148,3 +149,17 @@ def test_late_pairs_are_counted() -> None:
     workers.step(0, [block([(START, 1, 2)])], START - 1)
     workers.step(0, [block([(START + 3, 3, 4)])], START + 5)
     assert [load.late for load in workers.loads] == [0, 1]
+
+
+def test_pairs_without_a_usable_time_are_rejected() -> None:
+    batch = pa.RecordBatch.from_pydict(
+        {"t": pa.array([5, None, 1 << 62], pa.int64()), "left": [1, 2, 3], "right": [4, 5, 6]}
+    )
+    with pytest.raises(BadRow, match="pair with left id 2 cannot be grouped: time column 'at' is"):
+        PairPacking("at").pack(batch, None)
+    packed = PairPacking("at", drop_bad_rows=True).pack(batch, None)
+    kept = Block.decode(packed.cells[0])
+    assert kept.t.tolist() == [5] and packed.newest == 5 and kept.meta["rejected"] == 2
+    workers = Workers(GroupsJob(Grouping(10, True)))
+    workers.step(0, [kept], 1)
+    assert workers.loads[-1].rejected == 2
