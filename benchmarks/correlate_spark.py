@@ -25,9 +25,9 @@ import pyarrow.parquet as pq
 
 import anabranch as ab
 from anabranch.flow.load import Load
-from benchmarks.correlate_kernel import KernelRun, cosine_threshold, directions, one_core
+from benchmarks.correlate_kernel import cosine_threshold, directions, one_core
 
-__all__ = ["Batch", "Bench", "Feed", "batches_of", "compare_in_two_processes"]
+__all__ = ["Batch", "Bench", "Feed", "batches_of", "multiply_in_two_processes"]
 
 WIDTH = 64
 CORES = 2
@@ -265,12 +265,12 @@ class Bench:
         return found
 
 
-def compare_in_two_processes(rows: int, threshold: float, seconds: float) -> float:
-    """Comparisons per second of the kernel on all cores: a process each, at the same time."""
+def multiply_in_two_processes(rows: int, seconds: float) -> float:
+    """Comparisons per second of bare float32 products on all cores, a process each at one time."""
     context = multiprocessing.get_context("spawn")
     barrier, results = context.Barrier(CORES), context.Queue()
     workers = [
-        context.Process(target=_compare, args=(n, rows, threshold, seconds, barrier, results))
+        context.Process(target=_multiply, args=(n, rows, seconds, barrier, results))
         for n in range(CORES)
     ]
     for worker in workers:
@@ -281,21 +281,17 @@ def compare_in_two_processes(rows: int, threshold: float, seconds: float) -> flo
     return float(sum(rates))
 
 
-def _compare(
-    number: int, rows: int, threshold: float, seconds: float, barrier: Any, results: Any
-) -> None:
-    run = KernelRun(
-        ab.cosine("v") >= threshold,
-        directions(rows, WIDTH, _SEED + 10 + number),
-        directions(rows, WIDTH, _SEED + 20 + number),
-    )
+def _multiply(number: int, rows: int, seconds: float, barrier: Any, results: Any) -> None:
+    left = directions(rows, WIDTH, _SEED + 10 + number)
+    right = np.ascontiguousarray(directions(rows, WIDTH, _SEED + 20 + number).T)
+    products = np.empty((rows, rows), np.float32)
     with one_core():
-        run()
+        np.matmul(left, right, out=products)
         barrier.wait()
         began, compared = time.perf_counter(), 0
         while time.perf_counter() - began < seconds:
-            run()
-            compared += run.compared
+            np.matmul(left, right, out=products)
+            compared += products.size
         spent = time.perf_counter() - began
     results.put(compared / spent)
 
