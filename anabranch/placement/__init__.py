@@ -7,6 +7,7 @@ edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.
 `call`          the verb, for tables in memory
 `placement`     what it returns: cost, proof, tables, explanations, re-planning
 `explaining`    ... why a view is where it is
+`feeds`         what devices put out
 `templates`     logical views, materialised over reference data
 `switching`     when rates change: which views to move, and when
 `corenet`       several sites behind the cloud
@@ -23,8 +24,9 @@ edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.
 
 from anabranch.placement.call import place
 from anabranch.placement.corenet import CoreNetwork
+from anabranch.placement.feeds import feed
 from anabranch.placement.placement import Placement, plan_graph
 from anabranch.placement.switching import Switcher
-from anabranch.placement.templates import feed, template
+from anabranch.placement.templates import template
 
 __all__ = ["CoreNetwork", "Placement", "Switcher", "feed", "place", "plan_graph", "template"]

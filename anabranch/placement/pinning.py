@@ -12,10 +12,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE, ViewGraph
 from anabranch.placement.tables import is_cost, is_id, listed
 
-__all__ = ["Reader", "Wishes", "pinned_graph", "read_wishes", "with_usual_rates"]
+__all__ = ["Reader", "Wishes", "pinned_graph", "read_wishes", "with_pins", "with_usual_rates"]
 
 
 class Reader(NamedTuple):
@@ -144,14 +145,49 @@ def pinned_graph(
         usual=np.array([r.rate is None for r in fixed.readers], bool),
         sites=within,
     )
-    if graph.capacity is not None and graph.load is not None:
-        held = at[: graph.views] >= 0
-        weight = np.bincount(at[: graph.views][held], graph.load[held], graph.devices)
-        heavy = np.flatnonzero(weight > graph.capacity * (1 + 1e-12))
-        if len(heavy):
-            names = [graph.device_name(int(d)) for d in heavy]
-            problems.append(f"pin puts more on {listed(names)} than capacity allows")
+    problems += _heavy(found)
     return with_usual_rates(found)
+
+
+def with_pins(graph: ViewGraph, pin: Mapping[Any, Any]) -> tuple[ViewGraph, np.ndarray]:
+    """The graph with some views pinned besides, and the numbers of those views.
+
+    Examples
+    --------
+    >>> from anabranch.placement.graph import pair_graph
+    >>> graph, views = with_pins(pair_graph([0], [1], [5.0], [1.0], sources=2), {0: "cloud"})
+    >>> graph.pins.tolist(), views.tolist()
+    ([-1], [0])
+    """
+    problems: list[str] = []
+    pins = read_wishes(Wishes(pin=pin), problems).pins
+    numbers = {graph.view_name(v): v for v in range(graph.views - graph.readers)} if pins else {}
+    device = {graph.device_name(d): d for d in range(CLOUD, graph.devices)}
+    for what, names, known in (("views", pins, numbers), ("places", pins.values(), device)):
+        if strange := [name for name in names if name not in known]:
+            problems.append(
+                f"pin names unknown {what} {listed(strange)}: there are {listed(known)}"
+            )
+    if not problems:
+        views = np.array([numbers[view] for view in pins], np.int64)
+        at = graph.pins.copy()
+        at[views] = [device[place] for place in pins.values()]
+        graph = replace(graph, fixed=at)
+        problems += _heavy(graph)
+    if problems:
+        raise InvalidCall("replan", problems)
+    return graph, views
+
+
+def _heavy(graph: ViewGraph) -> list[str]:
+    """What is wrong if pins alone are more than a device can carry."""
+    if graph.capacity is None or graph.load is None:
+        return []
+    held = graph.pins >= 0
+    weight = np.bincount(graph.pins[held], graph.load[held], graph.devices)
+    heavy = np.flatnonzero(weight > graph.capacity * (1 + 1e-12))
+    names = [graph.device_name(int(d)) for d in heavy]
+    return [f"pin puts more on {listed(names)} than capacity allows"] if names else []
 
 
 def with_usual_rates(graph: ViewGraph) -> ViewGraph:

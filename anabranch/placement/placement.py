@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -22,12 +22,12 @@ from anabranch.placement.cost import (
     traffic,
 )
 from anabranch.placement.devices.optima import METHODS, LocalOptima, local_optima
-from anabranch.placement.drawing import draw_placement
+from anabranch.placement.drawing import draw_placement, placement_html
 from anabranch.placement.explaining import Explanation, explain
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
-from anabranch.placement.pinning import with_usual_rates
+from anabranch.placement.pinning import with_pins, with_usual_rates
 from anabranch.placement.reading import read_changes
-from anabranch.placement.tables import listed
+from anabranch.placement.tables import id_column, listed
 
 __all__ = ["Placement", "plan_graph"]
 
@@ -110,13 +110,13 @@ class Placement:
         here = at[self.graph.inputs]
         crosses = (here != rows_at) & (self.graph.rates > 0)
         columns = {
-            "view": _ids(self._view_names()),
+            "view": id_column(self._view_names()),
             "location": _dictionary(self._named, self.graph),
             "uploads": self._inputs(crosses & (here >= 0)),
             "downloads": self._inputs(crosses & (rows_at >= 0)),
         }
         if self.core is not None:
-            sites = _ids(self.core.nodes).take(pa.array(self.core.site[: len(self._named)]))
+            sites = id_column(self.core.nodes).take(pa.array(self.core.site[: len(self._named)]))
             columns["site"] = pa.compute.if_else(pa.array(self._named < 0), sites, None)
         return pa.table(columns)
 
@@ -144,7 +144,7 @@ class Placement:
         )
         if self.core is None:
             return links
-        across, sites = self.core.traffic, _ids(self.core.nodes)
+        across, sites = self.core.traffic, id_column(self.core.nodes)
         inner = pa.table(
             {
                 "stream": _named_nodes(across.node, self.graph),
@@ -165,13 +165,15 @@ class Placement:
         """
         return explain(self.graph, self.places, self._view_number(view))
 
-    def replan(self, changes: Any) -> Placement:
+    def replan(self, changes: Any = (), *, pin: Mapping[Any, Any] | None = None) -> Placement:
         """The best plan after some rates have changed, reusing what the changes do not touch.
 
         Parameters
         ----------
         changes
             A table like `inputs`: view, input and its new rate, for the rows that changed.
+        pin
+            Views that must run at a place from now on, besides those pinned already.
 
         Returns
         -------
@@ -184,7 +186,10 @@ class Placement:
         graph = with_usual_rates(self.graph.with_rates(rows, rates))
         changed = np.flatnonzero(graph.rates != self.graph.rates)
         views = np.union1d(graph.row_view[rows], graph.row_view[changed])
-        touched = graph.devices_below(views)
+        if pin is not None:
+            graph, held = with_pins(graph, pin)
+            views = np.union1d(views, held)
+        touched = np.union1d(graph.devices_below(views), self.graph.devices_below(views))
         return _again(self, graph, self.local, self.components, touched)
 
     def without(self, *devices: Any) -> Placement:
@@ -223,19 +228,21 @@ class Placement:
         """A map of the plan, as a figure and a file: see `drawing.draw_placement`."""
         return draw_placement(self.graph, self.places, self.summary(), path, most=most, dark=dark)
 
+    def _repr_html_(self) -> str:
+        return placement_html(self.graph, self.places, self.summary())
+
     def summary(self) -> str:
         """A few lines for people."""
         held = self._named >= 0
         times = f" ({self.baseline_cost / self.cost:.2f} times less)" if self.cost > 0 else ""
         proof = "proved optimal" if self.optimal else f"within {self.gap:.2%} of a lower bound"
         how = ", ".join(f"{count:,} by {name}" for name, count in self.methods.items())
-        how = how or "nothing, as no data are on devices"
         return (
             f"{len(held):,} views: {int(held.sum()):,} on "
             f"{len(np.unique(self._named[held])):,} devices, {int((~held).sum()):,} in the cloud\n"
             f"cost {self.cost:,.6g}, against {self.baseline_cost:,.6g} with everything uploaded"
             f"{times}, {proof}\n"
-            f"planned: {how}"
+            f"planned: {how or 'nothing, as no data are on devices'}"
         )
 
     def _proved(self) -> bool:
@@ -376,18 +383,7 @@ def _named_nodes(nodes: np.ndarray, graph: ViewGraph) -> pa.Array:
     names = Placement._names(graph.source_ids, graph.sources)
     if not graph.single_level:
         names = names + Placement._names(graph.view_ids, graph.views - graph.readers)
-    return _ids(names).take(pa.array(nodes))
-
-
-def _ids(names: Sequence[Any]) -> pa.Array:
-    """Ids as a column: as they are if they are of one plain type, as text otherwise."""
-    kinds = {type(name) for name in names}
-    if len(kinds) <= 1 and not kinds & {tuple, frozenset}:
-        try:
-            return pa.array(names)
-        except (pa.ArrowException, OverflowError):
-            pass  # of a type that Arrow does not know, or numbers beyond its integers
-    return pa.array([str(name) for name in names])
+    return id_column(names).take(pa.array(nodes))
 
 
 def _numbers(wanted: Iterable[Any], names: Sequence[Any]) -> np.ndarray:

@@ -9,21 +9,24 @@ number (flaw F7, against section 4.5 of the paper).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import numpy as np
 
 from anabranch.calls import MISSING
 from anabranch.errors import InvalidCall, renamed
-from anabranch.placement.cost import link_costs
+from anabranch.placement.cost import link_costs, node_locations
+from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import is_cost, listed
 
 __all__ = ["Move", "Switcher"]
 
 _SHOWN = 10
+MoveCost = float | Mapping[Any, float] | Callable[[Any, Any, Any], float]
 
 
 @dataclass(frozen=True)
@@ -44,8 +47,10 @@ class Switcher:
     plan
         The plan that is deployed.
     move_cost
-        What redeploying a device's views costs, in units of the plan's cost: one for all devices
-        or a dict.
+        What redeploying costs, in units of the plan's cost: for a device's views one number for
+        all devices or a dict, or for each view a function of ``(view, origin, target)``.
+    min_saving
+        The share of what their links cost now that devices must save by moving.
 
     Examples
     --------
@@ -61,30 +66,35 @@ class Switcher:
     ['w']
     >>> follower.location
     {'w': 'Q'}
+
+    A view more, and a device; what is deployed stays:
+
+    >>> wider = ab.place([("w", "p", 9), ("w", "q", 2), ("v", "q", 1), ("v", "r", 5)], "own")
+    >>> follower.adopt(wider)
+    [Move(view='w', origin='Q', target='p', account=0.0)]
     """
 
     @renamed(price="move_cost")
-    def __init__(self, plan: Placement, move_cost: float | Mapping[Any, float] = MISSING) -> None:
+    def __init__(
+        self, plan: Placement, move_cost: MoveCost = MISSING, *, min_saving: float = 0.0
+    ) -> None:
         if move_cost is MISSING:
             raise InvalidCall("Switcher", ["move_cost= is missing, for example 5"])
-        if not isinstance(plan, Placement):
-            problem = f"plan must come from ab.place, got {type(plan).__name__}"
-            raise InvalidCall("Switcher", [problem])
-        names = [plan.graph.device_name(k) for k in range(plan.graph.devices)]
-        values: dict[Any, Any] = dict.fromkeys(names, move_cost)
-        values = dict(move_cost) if isinstance(move_cost, Mapping) else values
-        strange = [n for n in values if n not in set(names)]
-        if strange:
-            problem = f"move_cost names unknown devices {listed(strange)}"
-            raise InvalidCall("Switcher", [problem])
-        wrong = [n for n in names if not _is_price(values.get(n))]
-        if wrong:
-            problem = f"move_cost must be above 0 for every device; it is not for {listed(wrong)}"
-            raise InvalidCall("Switcher", [problem])
-        self.best = plan
+        problems = _plan_problems(plan)
+        if not is_cost(min_saving):
+            problems.append(f"min_saving must be a share of at least 0, got {min_saving!r}")
+        if isinstance(move_cost, Mapping) and not problems:
+            strange = [name for name in move_cost if name not in set(_devices(plan))]
+            if strange:
+                problems.append(f"move_cost names unknown devices {listed(strange)}")
+        if problems:
+            raise InvalidCall("Switcher", problems)
+        self._move_cost = move_cost
+        self._min_saving = min_saving
+        self._price = _device_prices(plan, move_cost, "Switcher")
+        self.best = self.aim = plan
         self.places = plan.places.copy()
         self.account = np.zeros(plan.graph.devices)
-        self._price = np.array([float(values[n]) for n in names])
 
     @property
     def location(self) -> dict[Any, Any]:
@@ -98,8 +108,11 @@ class Switcher:
         """What the deployed placement costs at the present rates."""
         return float(link_costs(self.best.graph, self.places).sum())
 
-    def observe(self, changes: Any, duration: float = 1.0) -> list[Move]:
-        """Take new rates, that hold for `duration`, and answer with the moves to make now."""
+    def observe(self, changes: Any, duration: float = 1.0, *, hold: Any = ()) -> list[Move]:
+        """Take new rates, that hold for `duration`, and answer with the moves to make now.
+
+        Views named in `hold` cannot move now: the others follow the best plan in which those stay.
+        """
         if not is_cost(duration):
             raise InvalidCall(
                 "observe", [f"duration must be a time of at least 0, got {duration!r}"]
@@ -107,25 +120,59 @@ class Switcher:
         changes = list(changes) if isinstance(changes, (list, tuple)) else changes
         if not isinstance(changes, list) or changes:
             self.best = self.best.replan(changes)
-        graph, target = self.best.graph, self.best.places
-        lost = link_costs(graph, self.places) - link_costs(graph, target)
+        self.aim = self.best.replan(pin=self._held(hold)) if hold else self.best
+        graph, target = self.best.graph, self.aim.places
+        now = link_costs(graph, self.places)
+        lost = now - link_costs(graph, target)
         group, limit = self._limits(target)
         count = len(limit)
         # Devices that must switch together keep one account between them.
         before = np.bincount(group, self.account, count)
-        change = np.bincount(group, lost * duration, count)
-        after = np.maximum(before + change, 0.0)
+        change = np.bincount(group, lost, count)
+        after = np.maximum(before + change * duration, 0.0)
         size = np.bincount(group, minlength=count)
         self.account = after[group] / size[group]
         ready = (after >= limit) & (limit > 0)
+        if self._min_saving:
+            ready &= change > self._min_saving * np.bincount(group, now, count)
         return self._switch(ready[group], after[group])
+
+    def adopt(self, plan: Placement, location: Mapping[Any, Any] | None = None) -> list[Move]:
+        """Continue with another plan: views and devices may be new in it, or gone.
+
+        Views that remain stay where they are, and devices keep their accounts; new views begin
+        where the plan has them. Answers with the moves that cannot wait: of views whose device is
+        gone, that are pinned elsewhere now, or that would be too much for a device. `location`
+        says where views are in fact, if not where `observe` wanted them.
+        """
+        problems = _plan_problems(plan)
+        if problems:
+            raise InvalidCall("adopt", problems)
+        price = _device_prices(plan, self._move_cost, "adopt")
+        old, names = self.location if location is None else location, _devices(plan)
+        account = dict(zip(_devices(self.best), self.account.tolist(), strict=True))
+        number = {name: k for k, name in enumerate(names)} | {CLOUD_NAME: CLOUD}
+        places = plan.places.copy()
+        for v, view in enumerate(plan.location):
+            if view in old and old[view] in number and plan.graph.pins[v] == FREE:
+                places[v] = number[old[view]]
+        self.best = self.aim = plan
+        self.places, self._price = places, price
+        self.account = np.array([account.get(name, 0.0) for name in names])
+        group = self._groups(plan.places)
+        self._switch(np.isin(group, group[self._impossible()]), self.account)
+        return [
+            Move(view, old[view], place, 0.0)
+            for view, place in self.location.items()
+            if view in old and old[view] != place
+        ]
 
     def explain(self) -> str:
         """The account: which views would be better elsewhere, and when they move.
 
         One paragraph for each group of devices that must switch together.
         """
-        graph, target = self.best.graph, self.best.places
+        graph, target = self.best.graph, self.aim.places
         group, limit = self._limits(target)
         total = np.bincount(group, self.account, len(limit))
         moving = np.flatnonzero(self.places != target)
@@ -146,15 +193,49 @@ class Switcher:
                 lines.append(f"  and {len(views) - _SHOWN:,} more")
         return "\n".join(lines)
 
+    def _held(self, hold: Any) -> dict[Any, Any]:
+        """Where the views are that cannot move now."""
+        at, views = self.location, [hold] if isinstance(hold, str) else list(hold)
+        if isinstance(hold, str) or (views := [view for view in views if view not in at]):
+            problem = f"hold must be a list of views of the plan, such as {listed(at)}"
+            raise InvalidCall("observe", [f"{problem}, but has {listed(views)}"])
+        return {view: at[view] for view in hold}
+
+    def _impossible(self) -> np.ndarray:
+        """Devices that hold a view none of whose inputs is there, or more than they can carry."""
+        graph = self.best.graph
+        at = node_locations(graph, self.places)
+        fed = at[graph.inputs] == np.repeat(self.places, np.diff(graph.offsets))
+        alone = np.bincount(graph.row_view, fed, graph.views) == 0
+        alone &= (self.places >= 0) & (graph.pins == FREE)
+        devices = [self.places[alone]]
+        if graph.capacity is not None and graph.load is not None:
+            held = self.places >= 0
+            load = np.bincount(self.places[held], graph.load[held], graph.devices)
+            devices.append(np.flatnonzero(load > graph.capacity * (1 + 1e-12)))
+        return np.concatenate(devices)
+
     def _limits(self, target: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The group of each device, and the account at which a group moves; 0 if it has no move."""
         group = self._groups(target)
+        count = int(group.max(initial=-1)) + 1
+        moving = np.flatnonzero(self.places != target)
+        if self._price is None:
+            prices = [self._price_of(move) for move in self._moves(moving, target)]
+            by = np.where(self.places >= 0, self.places, target)[moving]
+            return group, 2 * np.bincount(group[by], prices, count)
         involved = np.zeros(self.best.graph.devices, bool)
-        moving = self.places != target
         for at in (self.places[moving], target[moving]):
             involved[at[at >= 0]] = True
-        count = int(group.max(initial=-1)) + 1
         return group, 2 * np.bincount(group, np.where(involved, self._price, 0.0), count)
+
+    def _price_of(self, move: Move) -> float:
+        found = self._move_cost(move.view, move.origin, move.target)  # type: ignore[operator]
+        if not _is_price(found):
+            raise InvalidCall(
+                "Switcher", [f"move_cost must be above 0; for {move.view!r} it gave {found!r}"]
+            )
+        return float(found)
 
     def _groups(self, target: np.ndarray) -> np.ndarray:
         """Devices between which a view would move have to switch together."""
@@ -171,27 +252,66 @@ class Switcher:
         return label
 
     def _switch(self, ready: np.ndarray, account: np.ndarray) -> list[Move]:
-        graph, target = self.best.graph, self.best.places
-        old = self.places
-        by = np.where(old >= 0, old, target)  # a device that this move concerns
-        moving = np.flatnonzero((old != target) & ready[by])
-        moves = [
-            Move(
-                graph.view_name(int(v)),
-                graph.device_name(int(old[v])),
-                graph.device_name(int(target[v])),
-                float(account[by[v]]),
-            )
-            for v in moving
-        ]
-        self.places = old.copy()
+        target = self.aim.places
+        moving = np.flatnonzero(self.places != target)
+        by = np.where(self.places >= 0, self.places, target)[moving]  # a device that it concerns
+        moving, by = moving[ready[by]], by[ready[by]]
+        moves = self._moves(moving, target, account[by])
+        self.places = self.places.copy()
         self.places[moving] = target[moving]
         self.account[ready] = 0.0
         return moves
 
+    def _moves(
+        self, views: np.ndarray, target: np.ndarray, account: np.ndarray | None = None
+    ) -> list[Move]:
+        graph = self.best.graph
+        spent = np.zeros(len(views)) if account is None else account
+        return [
+            Move(
+                graph.view_name(int(v)),
+                graph.device_name(int(self.places[v])),
+                graph.device_name(int(target[v])),
+                float(lost),
+            )
+            for v, lost in zip(views, spent, strict=True)
+        ]
+
+
+def _plan_problems(plan: Any) -> list[str]:
+    if isinstance(plan, Placement):
+        return []
+    return [f"plan must come from ab.place, got {type(plan).__name__}"]
+
+
+def _devices(plan: Placement) -> list[Any]:
+    return [plan.graph.device_name(k) for k in range(plan.graph.devices)]
+
+
+def _device_prices(plan: Placement, move_cost: Any, verb: str) -> np.ndarray | None:
+    """The price of each device; None if a function says it for each move."""
+    if _is_function(move_cost):
+        return None
+    names = _devices(plan)
+    values = move_cost if isinstance(move_cost, Mapping) else dict.fromkeys(names, move_cost)
+    wrong = [name for name in names if not _is_price(values.get(name))]
+    if wrong:
+        problem = f"move_cost must be above 0 for every device; it is not for {listed(wrong)}"
+        raise InvalidCall(verb, [problem])
+    return np.array([float(values[name]) for name in names])
+
 
 def _at(place: Any) -> str:
     return "in the cloud" if place == "cloud" else f"on {place}"
+
+
+def _is_function(value: Any) -> bool:
+    """Whether it can be called with a view, an origin and a target."""
+    try:
+        signature(value).bind(None, None, None)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _is_price(value: Any) -> bool:

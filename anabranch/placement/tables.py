@@ -20,6 +20,7 @@ __all__ = [
     "SHOWN",
     "SOURCES",
     "column_problems",
+    "id_column",
     "id_problems",
     "is_cost",
     "is_id",
@@ -258,3 +259,14 @@ def _short(value: Any) -> str:
         return f"an integer of {math.ceil(value.bit_length() * math.log10(2))} digits"
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def id_column(names: Sequence[Any]) -> pa.Array:
+    """Ids as a column: as they are if they are of one plain type, as text otherwise."""
+    kinds = {type(name) for name in names}
+    if len(kinds) <= 1 and not kinds & {tuple, frozenset}:
+        try:
+            return pa.array(names)
+        except (pa.ArrowException, OverflowError):
+            pass  # of a type that Arrow does not know, or numbers beyond its integers
+    return pa.array([str(name) for name in names])

@@ -13,7 +13,7 @@ column and 2.0 in another, which is what pandas leaves of whole numbers after a 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from numbers import Real
@@ -24,19 +24,11 @@ import pandas as pd
 import pyarrow as pa
 
 from anabranch.errors import InvalidCall, renamed
+from anabranch.placement.feeds import Feed
 from anabranch.placement.graph import CLOUD_NAME
 from anabranch.placement.tables import id_problems, is_cost, listed, numbers
 
-__all__ = ["Feed", "KeyColumn", "Materialised", "Template", "feed", "template"]
-
-
-@dataclass(frozen=True)
-class Feed:
-    """A logical input; `by` names the columns of the reference table that hold its key."""
-
-    name: str
-    by: tuple[str, ...]
-    home: str | None = None
+__all__ = ["KeyColumn", "Materialised", "Template", "template"]
 
 
 @dataclass(frozen=True)
@@ -107,37 +99,6 @@ class Materialised:
 
 
 @renamed()
-def feed(name: str, by: str | Sequence[str], home: str | None = None) -> Feed:
-    """A logical input with one stream per value of the columns `by`.
-
-    Each stream lives on the device that its key names; ``home="cloud"`` puts all of them there.
-    Streams are named ``name[key]``, or ``name[key,key]`` for several columns. Whole numbers are
-    written without a point, whatever the type of their column. A backslash comes before ``]`` and
-    backslashes in a key, and before commas in a key of several columns.
-
-    Examples
-    --------
-    >>> feed("gps", by="user")
-    Feed(name='gps', by=('user',), home=None)
-    """
-    keys = tuple(by) if isinstance(by, (list, tuple)) else (by,)
-    problems = []
-    if not isinstance(name, str) or not name:
-        problems.append(f"name must be a word, got {name!r}")
-    if not keys or not all(isinstance(key, str) and key for key in keys):
-        problems.append(
-            f"by must be a column of the reference table, or a list of columns, got {by!r}"
-        )
-    if home is None and len(keys) > 1:
-        problems.append('a feed with several keys needs home="cloud": a device is named by one key')
-    if home is not None and not (isinstance(home, str) and home == CLOUD_NAME):
-        problems.append(f'home must be "cloud" or left out, got {home!r}')
-    if problems:
-        raise InvalidCall("feed", problems)
-    return Feed(name, keys, home)
-
-
-@renamed()
 def template(
     name: str,
     inputs: Mapping[Feed | Template, float | str],
@@ -163,6 +124,7 @@ def template(
     Examples
     --------
     >>> import pandas as pd
+    >>> from anabranch.placement.feeds import feed
     >>> me, them = feed("gps", by="user"), feed("gps", by="friend")
     >>> nearby = template("nearby", {me: "rate", them: "rate_back"}, symmetric=True)
     >>> friends = pd.DataFrame({"user": ["ann", "bob"], "friend": ["bob", "cy"],
@@ -255,6 +217,8 @@ def _feed_problems(feeds: list[Feed]) -> list[str]:
                 f"feed {name!r} is in the cloud in one place and on devices in another: give both "
                 "the same home, or different names"
             )
+        if len({(part.tick, part.columns) for part in mine}) > 1:
+            problems.append(f"feed {name!r} has different ticks or columns: give both the same")
         if len({len(part.by) for part in mine}) > 1:
             problems.append(
                 f"feed {name!r} has keys of different numbers of columns: "

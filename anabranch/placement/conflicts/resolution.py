@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from anabranch.flow.process import njit
+from anabranch.flow.progress import step
 from anabranch.placement.conflicts.cover import ladders, levelled_cover
 from anabranch.placement.devices.candidates import seats
 from anabranch.placement.devices.optima import LocalOptima
@@ -76,7 +77,8 @@ def resolve(
     plain = np.ones(graph.devices, bool)
     plain[local.device] = False
     plain &= ~local.rigid
-    for devices in groups:
+    for number, devices in enumerate(groups):
+        step("resolves what several devices want", number, len(groups))
         if (old := remembered.get(tuple(devices.tolist()))) is not None:
             components.append(old)
         elif plain[devices].all() and graph.single_level and graph.shared:

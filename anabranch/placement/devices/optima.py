@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from anabranch.flow.progress import step
 from anabranch.placement.devices.candidates import (
     Seats,
     pinned_seats,
@@ -69,6 +70,7 @@ def local_optima(graph: ViewGraph, time_limit: float) -> LocalOptima:
     >>> found.threshold.tolist(), found.value.tolist()
     ([0.0, 6.0], [6.0, 6.0])
     """
+    step(f"plans {graph.devices:,} devices, each by itself")
     if not (graph.single_level and graph.shared):
         return _by_seats(graph, time_limit)
     special = sharing_devices(graph)
@@ -116,7 +118,8 @@ def _by_seats(graph: ViewGraph, time_limit: float) -> LocalOptima:
         rigid[found.device[resting > 1]] = True
     bound = value.copy()
     wrong = _unviable(graph, found, taken)
-    for device in np.flatnonzero(wrong):
+    for number, device in enumerate(np.flatnonzero(wrong)):
+        step("plans devices by integer programs", number, int(wrong.sum()))
         part = graph.over(np.array([device]))
         inner = seats(part.graph)
         solved = seat_program(part.graph, inner, np.ones(len(inner.node), bool), time_limit)

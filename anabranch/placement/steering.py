@@ -1,0 +1,267 @@
+"""Which views of a running system move, and why: reports in, decisions out.
+
+It has no clock and no connection, and remembers what staying has cost. Costs are bytes per second
+times the cost of a byte on a link; what a move costs is computed from what it will send twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.placement.call import place
+from anabranch.placement.cost import link_costs
+from anabranch.placement.graph import CLOUD_NAME
+from anabranch.placement.placement import Placement
+from anabranch.placement.switching import Move, Switcher
+
+__all__ = ["Decision", "Running", "Steering"]
+
+_DEFINITION = 400.0
+"""Bytes that the definition of a view and the directives to its sources take."""
+_ADOPTION = 2.0
+"""Seconds until all sources have adopted an entry, as a rule."""
+_REST = 30.0
+_CHANGED = 0.2
+
+
+@dataclass(frozen=True)
+class Running:
+    """A view as it runs.
+
+    `window` is in seconds; `since` is when it came to its place, by the clock of `decide`;
+    `settled` says that no earlier place of it is needed any more.
+    """
+
+    name: str
+    inputs: tuple[str, ...]
+    shares: tuple[float, ...]
+    window: float
+    place: str | None = None  # None: it is new
+    since: float = 0.0
+    settled: bool = True
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A view to move or, if it has no origin, to begin; and why.
+
+    The cause of a move holds ``why`` in words, the ``account`` and the ``price`` of this move, and
+    what all costs in a second: ``cost`` before the moves of now, ``predicted`` after them.
+    """
+
+    view: str
+    origin: str | None
+    place: str
+    cause: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Steering:
+    """Follows the rates that devices report.
+
+    A view moves if staying has cost twice what moving would, if that saves over 5 % of what the
+    links concerned cost, if it has been at its place for its window and 30 seconds, if no earlier
+    place of it is needed any more, and if all devices of its sources are there.
+
+    Parameters
+    ----------
+    upload_cost, download_cost
+        Of a byte: one for all devices, or dicts by device; None stands for all others.
+    pin
+        Views that stay at a place.
+
+    Examples
+    --------
+    >>> steering = Steering(download_cost=1.0)
+    >>> homes = {"gps[ann]": "ann", "gps[bob]": "bob"}
+    >>> steering.report("gps[ann]", {1.0: 100.0}), steering.report("gps[bob]", {1.0: 900.0})
+    (None, None)
+    >>> near = Running("near", ("gps[ann]", "gps[bob]"), (1.0, 1.0), window=10.0)
+    >>> [(d.view, d.place) for d in steering.decide(0.0, [near], homes)]
+    [('near', 'bob')]
+    >>> there = Running("near", ("gps[ann]", "gps[bob]"), (1.0, 1.0), 10.0, "bob", since=0.0)
+    >>> steering.report("gps[bob]", {1.0: 20.0})
+    >>> moved = [d for now in (31.0, 40.0, 60.0) for d in steering.decide(now, [there], homes)]
+    >>> print(moved[0].cause["why"])
+    staying on bob has cost 6.4 k, moving to ann costs 2.8 k
+    """
+
+    def __init__(
+        self, upload_cost: Any = 1.0, download_cost: Any = 0.5, pin: Mapping[str, str] | None = None
+    ) -> None:
+        self._costs = upload_cost, download_cost
+        self._pin = dict(pin or {})
+        self._reported: dict[str, dict[float, float]] = {}
+        self._used: dict[tuple[str, str], float] = {}
+        self._views: dict[str, Running] = {}
+        self._homes: dict[str, str] = {}
+        self._switcher: Switcher | None = None
+        self._now: float | None = None
+
+    def report(self, stream: str, rates: Mapping[float, float]) -> None:
+        """Bytes per second of a stream, by share; those of other shares are in proportion."""
+        self._reported[stream] = dict(rates)
+
+    @property
+    def plan(self) -> Placement | None:
+        """The best plan at the rates that were used last."""
+        return None if self._switcher is None else self._switcher.best
+
+    def decide(
+        self,
+        now: float,
+        views: Iterable[Running],
+        homes: Mapping[str, str],
+        offline: Collection[str] = (),
+    ) -> list[Decision]:
+        """What to do now: views that begin, and views that move.
+
+        Parameters
+        ----------
+        now
+            Seconds, of any clock that goes on.
+        views
+            Everything that runs or is to run.
+        homes
+            The device of each stream.
+        offline
+            Devices that are not there.
+        """
+        before, self._views = self._views, {view.name: view for view in views}
+        elapsed, self._now = 0.0 if self._now is None else max(now - self._now, 0.0), now
+        if not self._views:
+            self._switcher = None
+            return []
+        same = before.keys() == self._views.keys() and self._homes == dict(homes)
+        self._homes = dict(homes)
+        rates = {
+            (view.name, stream): self._rate(stream, share)
+            for view in self._views.values()
+            for stream, share in zip(view.inputs, view.shares, strict=True)
+        }
+        changes = self._changed(rates)
+        at = {name: view.place for name, view in self._views.items() if view.place is not None}
+        forced = self._follow(rates, at, same)
+        assert self._switcher is not None
+        hold = [name for name, view in self._views.items() if self._held(view, now, offline)]
+        places = self._switcher.places
+        moves = self._switcher.observe(changes if same else [], elapsed, hold=hold)
+        saved = {
+            "cost": float(link_costs(self._switcher.best.graph, places).sum()),
+            "predicted": self._switcher.cost,
+        }
+        begun = [
+            Decision(name, None, str(where), {"why": "it begins where that costs least"})
+            for name, where in self._switcher.location.items()
+            if name not in at
+        ]
+        moved = [self._explained(move, saved) for move in (*forced, *moves)]
+        return begun + [decision for decision in moved if decision.view not in hold]
+
+    def _rate(self, stream: str, share: float) -> float:
+        """Bytes per second of a share; before a first report every stream has one in a second."""
+        known = self._reported.get(stream, {1.0: 1.0})
+        if share in known:
+            return known[share]
+        largest = max(known)
+        return known[largest] * share / largest if largest else 0.0
+
+    def _changed(self, rates: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:
+        """Rates that differ by over 20 % from those in use; small changes are not worth a plan."""
+        found = []
+        for (view, stream), rate in rates.items():
+            used = self._used.get((view, stream))
+            if used is None or abs(rate - used) > _CHANGED * max(used, rate):
+                self._used[view, stream] = rate
+                if used is not None:
+                    found.append((view, stream, rate))
+        self._used = {key: rate for key, rate in self._used.items() if key in rates}
+        return found
+
+    def _follow(
+        self, rates: Mapping[tuple[str, str], float], at: Mapping[str, str], same: bool
+    ) -> list[Move]:
+        """Adopt a plan if views or devices have changed, or views are not where they should be."""
+        if self._switcher is not None and same:
+            here = self._switcher.location
+            if all(here[name] == where for name, where in at.items()):
+                return []
+        up, down = self._costs
+        pin = {view: where for view, where in self._pin.items() if view in self._views}
+        read = {stream for _, stream in rates}
+        plan = place(
+            [(view, stream, self._used[view, stream]) for view, stream in rates],
+            {stream: device for stream, device in self._homes.items() if stream in read},
+            _known(up, self._homes),
+            _known(down, self._homes),
+            pin=pin,
+        )
+        if self._switcher is None:
+            self._switcher = Switcher(plan, self._price, min_saving=0.05)
+        return self._switcher.adopt(plan, at)
+
+    def _held(self, view: Running, now: float, offline: Collection[str]) -> bool:
+        """Whether a view cannot move now."""
+        if view.place is None:
+            return False
+        early = now - view.since < max(view.window, _REST)
+        return early or not view.settled or any(self._homes[s] in offline for s in view.inputs)
+
+    def _price(self, name: str, origin: str, target: str) -> float:
+        """What a move sends: definitions, and rows for the old place while the two overlap."""
+        view = self._views[name]
+        twice = 0.0
+        for stream in view.inputs:
+            home, rate = self._homes[stream], self._used[name, stream]
+            if home != origin:
+                # Up for the old place alone if its device is the new one, else for both.
+                twice += rate * (self._cost(0, home) if home == target else 0.0)
+                twice += rate * self._cost(1, origin)
+        definition = _DEFINITION * (self._cost(1, target) or self._cost(0, origin))
+        return max(definition + twice * (view.window + _ADOPTION), 1.0)
+
+    def _cost(self, direction: int, device: str) -> float:
+        if device == CLOUD_NAME:
+            return 0.0
+        value = self._costs[direction]
+        if isinstance(value, Mapping):
+            return float(value.get(device, value.get(None, (1.0, 0.5)[direction])))
+        return float(value)
+
+    def _explained(self, move: Move, saved: Mapping[str, float]) -> Decision:
+        price = self._price(move.view, move.origin, move.target)
+        why = (
+            f"staying {_at(move.origin)} has cost {_bytes(move.account)}, moving to "
+            f"{'the cloud' if move.target == CLOUD_NAME else move.target} costs {_bytes(price)}"
+        )
+        if not move.account:
+            why = f"it can no longer be {_at(move.origin)}"
+        cause = {"why": why, "account": move.account, "price": price, **saved}
+        return Decision(move.view, move.origin, move.target, cause)
+
+
+def _known(costs: Any, homes: Mapping[str, str]) -> Any:
+    """Costs of those devices alone that there are."""
+    if not isinstance(costs, Mapping):
+        return costs
+    there = set(homes.values())
+    return {device: cost for device, cost in costs.items() if device is None or device in there}
+
+
+def _at(device: str) -> str:
+    return "in the cloud" if device == CLOUD_NAME else f"on {device}"
+
+
+def _bytes(value: float) -> str:
+    """A cost as people read it.
+
+    Examples
+    --------
+    >>> _bytes(512), _bytes(2048), _bytes(3e6)
+    ('512', '2.05 k', '3 M')
+    """
+    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if abs(value) >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.3g}"

@@ -1,0 +1,150 @@
+"""Reports in, decisions out: views begin at the best place, and move when it is worth while."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anabranch.placement.steering import Running, Steering
+from tests.placement import twin
+from tests.placement.test_proof import fewer
+
+HOMES = {f"gps[{who}]": who for who in ("ann", "bob", "cy")}
+
+
+class World:
+    """Views that go where they are told, for the length of a test."""
+
+    def __init__(self, views: list[Running], **costs: Any) -> None:
+        self.steering = Steering(**costs)
+        self.views = {view.name: view for view in views}
+        self.now = 0.0
+        self.moves: list[tuple[float, str, str | None, str]] = []
+
+    def decide(self, seconds: float, offline: tuple[str, ...] = ()) -> list[Any]:
+        self.now += seconds
+        found = self.steering.decide(self.now, list(self.views.values()), HOMES, offline)
+        for decision in found:
+            view = self.views[decision.view]
+            assert decision.origin == view.place
+            self.views[view.name] = replace(view, place=decision.place, since=self.now)
+            self.moves.append((self.now, decision.view, decision.origin, decision.place))
+        return found
+
+
+def pair(one: str, other: str, window: float = 10.0, **more: Any) -> Running:
+    inputs = (f"gps[{one}]", f"gps[{other}]")
+    return Running(f"near({one},{other})", inputs, (1.0, 1.0), window, **more)
+
+
+def reported(world: World, **rates: float) -> None:
+    for who, rate in rates.items():
+        world.steering.report(f"gps[{who}]", {1.0: rate})
+
+
+def test_a_view_moves_when_staying_has_cost_twice_the_price() -> None:
+    world = World([pair("ann", "bob")], download_cost=1.0)
+    reported(world, ann=100.0, bob=900.0)
+    (begun,) = world.decide(0.0)
+    assert (begun.origin, begun.place) == (None, "bob")
+    assert world.decide(600.0) == []  # nothing changed, so nothing moves, however long
+    reported(world, bob=20.0)  # staying costs 160 a second, moving 2 * 2800
+    moved = [world.decide(1.0) for _ in range(40)]
+    assert [k for k, found in enumerate(moved) if found] == [34]
+    (decision,) = moved[34]
+    assert decision.place == "ann"
+    assert decision.cause["account"] >= 2 * decision.cause["price"]
+    assert (decision.cause["cost"], decision.cause["predicted"]) == (200.0, 40.0)
+
+
+@pytest.mark.parametrize(
+    ("held", "offline"),
+    [({"settled": False}, ()), ({}, ("ann",)), ({"window": 1e9}, ())],
+    ids=["unsettled", "offline", "early"],
+)
+def test_a_view_that_cannot_move_stays(held: dict[str, Any], offline: tuple[str, ...]) -> None:
+    world = World([pair("ann", "bob", place="bob", **held)], download_cost=1.0)
+    reported(world, ann=100.0, bob=20.0)
+    assert [world.decide(60.0, offline) for _ in range(20)] == [[]] * 20
+    world.views = {
+        name: replace(view, settled=True, window=1.0) for name, view in world.views.items()
+    }
+    assert [d.place for _ in range(20) for d in world.decide(60.0)] == ["ann"]
+
+
+def test_a_small_change_and_a_small_saving_change_nothing() -> None:
+    world = World([pair("ann", "bob", place="bob")], download_cost=1.0)
+    reported(world, ann=100.0, bob=103.0)
+    world.decide(0.0)
+    reported(world, bob=98.0)  # less than 20 % away from what is in use
+    assert [world.decide(1e6) for _ in range(5)] == [[]] * 5
+    assert world.steering.plan is not None and world.steering.plan.location == {
+        "near(ann,bob)": "bob"
+    }
+    world = World([pair("ann", "bob", place="bob")], download_cost=1.0)
+    reported(world, ann=100.0, bob=98.0)  # 4 of 200 a second
+    assert [world.decide(1e6) for _ in range(5)] == [[]] * 5
+
+
+def test_views_come_and_go_and_others_stay() -> None:
+    world = World([pair("ann", "bob", place="cloud"), pair("bob", "cy")], download_cost=1.0)
+    reported(world, ann=10.0, bob=900.0, cy=10.0)
+    assert [(d.view, d.origin, d.place) for d in world.decide(0.0)] == [
+        ("near(bob,cy)", None, "bob")
+    ]
+    del world.views["near(bob,cy)"]
+    world.decide(1.0)
+    assert list(world.steering.plan.location) == ["near(ann,bob)"]  # type: ignore[union-attr]
+
+
+def test_a_move_that_was_not_made_is_tried_again() -> None:
+    world = World([pair("ann", "bob", place="bob")], download_cost=1.0)
+    reported(world, ann=100.0, bob=20.0)
+    for _ in range(2):  # the keeper did not do it
+        found = [
+            world.steering.decide(world.now + k * 60.0, list(world.views.values()), HOMES)
+            for k in range(20)
+        ]
+        assert [d.place for one in found for d in one][:2] == ["ann", "ann"]
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Running], list[dict[str, float]]]:
+    pairs = [("ann", "bob"), ("bob", "cy"), ("ann", "cy")]
+    chosen = draw(st.lists(st.sampled_from(pairs), min_size=1, unique=True))
+    views = [pair(*one, window=draw(st.sampled_from([1.0, 60.0]))) for one in chosen]
+    rate = st.sampled_from([0.0, 1.0, 10.0, 100.0, 1000.0])
+    rates = st.fixed_dictionaries({who: rate for who in ("ann", "bob", "cy")})
+    return views, draw(st.lists(rates, min_size=1, max_size=4))
+
+
+@fewer
+@given(histories(), st.sampled_from([0.5, 1.0, 3.0]))
+def test_it_ends_near_the_best_plan_and_never_moves_without_reason(
+    history: tuple[list[Running], list[dict[str, float]]], down: float
+) -> None:
+    views, rates = history
+    world = World(views, download_cost=down)
+    for now in rates:
+        reported(world, **now)
+        for _ in range(6):
+            for decision in world.decide(20.0):
+                if decision.origin is not None:
+                    assert decision.cause["account"] >= 2 * decision.cause["price"] / len(views)
+    for _ in range(4):
+        world.decide(1e7)
+    assert world.decide(1e7) == []
+    rows = [(v.name, s, rates[-1][HOMES[s]]) for v in views for s in v.inputs]
+    homes = {s: d for s, d in HOMES.items() if s in {u for _, u, _ in rows}}
+    at = {name: view.place or "" for name, view in world.views.items()}
+    best = twin.least_cost(rows, homes, 1.0, down)
+    assert twin.cost(rows, homes, at, 1.0, down) <= best / 0.95 + 1e-6
+    for name in at:  # never twice within its window and 30 seconds
+        times = [when for when, view, _, _ in world.moves if view == name]
+        least = max(30.0, world.views[name].window)
+        assert all(b - a >= least for a, b in pairwise(times))
