@@ -1,0 +1,93 @@
+"""What the hub decides by: requests in the control directory, and what devices report.
+
+Here because it brings together what must not know each other: `anabranch.edge` runs on devices and
+knows no planner, `Steering` knows no frames.
+"""
+
+from __future__ import annotations
+
+import time
+
+from anabranch.edge.ownership import NOWHERE
+from anabranch.edge.serving import Cloud
+from anabranch.edge.wishes import Requests, Wishes
+from anabranch.placement.steering import Running, Steering
+
+__all__ = ["Steered"]
+
+_EVERY = 1.0  # seconds between decisions
+_AWAY = 90.0  # seconds without a frame after which a device is taken for offline
+_ROW = 24.0  # bytes of a row before one has come
+
+
+class Steered:
+    """Given to a `Cloud`, which calls it after every turn."""
+
+    def __init__(self) -> None:
+        self._wishes: Wishes | None = None
+        self._costs: tuple[object, object] = (None, None)
+        self._steering = Steering()
+        self._looked = 0.0
+        self._since: dict[str, tuple[str, float]] = {}  # of each view: its place, since when
+
+    def __call__(self, cloud: Cloud) -> None:
+        """Decide, once a second."""
+        now = time.monotonic()
+        if now - self._looked >= _EVERY:
+            self._looked = now
+            self._decide(cloud, now)
+
+    def _decide(self, cloud: Cloud, now: float) -> None:
+        book, keeper = cloud.relay.state.book, cloud.keeper.state
+        asked = Requests(cloud.hub.control).newest()
+        if asked is None:
+            return
+        costs = asked.upload_cost, asked.download_cost
+        if costs != self._costs:
+            self._costs, self._steering = costs, Steering(*costs)
+        self._wishes = asked
+        cloud.keeper.watermark = asked.watermark or cloud.keeper.watermark
+        homes = {stream.name: stream.home for stream in asked.streams}
+        for stream, rate in cloud.rates.items():
+            if stream not in homes:
+                continue
+            sent = cloud.relay.rows[homes[stream]]
+            size = cloud.relay.bytes["up", homes[stream]] / sent if sent else _ROW
+            self._steering.report(stream, {1.0: rate * size})
+        away = [home for home in homes.values() if now - cloud.relay.heard[home] > _AWAY]
+        numbers = {view.name: number for number, view in enumerate(book.views)}
+        decisions = self._steering.decide(now, self._running(cloud, now, numbers), homes, away)
+        begun = {one.view: one.place for one in decisions if one.origin is None}
+        asked.enact(keeper, book, lambda name: begun.get(name, "cloud"))
+        moved = [
+            one
+            for one in decisions
+            if one.origin is not None and keeper.move(numbers[one.view], one.place)
+        ]
+        if moved:
+            causes = {one.view: dict(one.cause) for one in moved}
+            keeper.because({"rule": "rates", "moves": causes})
+
+    def _running(self, cloud: Cloud, now: float, numbers: dict[str, int]) -> list[Running]:
+        assert self._wishes is not None
+        book, found = cloud.relay.state.book, []
+        windows = {one.name: max(one.window) / 1e6 for one in self._wishes.definitions}
+        for view in self._wishes.views:
+            number = numbers.get(view.name)
+            place = None if number is None else book.place(number)
+            if place == NOWHERE:
+                continue
+            if place is not None and self._since.get(view.name, ("",))[0] != place:
+                self._since[view.name] = place, now
+            found.append(
+                Running(
+                    view.name,
+                    tuple(self._wishes.streams[k].name for k in view.inputs),
+                    view.shares,
+                    windows[view.definition],
+                    place,
+                    self._since.get(view.name, ("", now))[1],
+                    number is None or book.settled(number),
+                )
+            )
+        return found

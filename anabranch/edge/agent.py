@@ -1,0 +1,377 @@
+"""The device: keeps rows, sends what is asked for, computes the views that are placed here.
+
+A shell around `AgentState`, which decides. Here are the socket, the clock and the disk, and one
+rule: first commit, then send, then show.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import time as clock
+from collections.abc import Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Any, cast
+
+import numpy as np
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import Error as BrokerError
+
+from anabranch.calls import Check, Duration
+from anabranch.edge.agent_state import AgentState, Effects
+from anabranch.edge.definitions import Definition
+from anabranch.edge.frames import decode_down
+from anabranch.edge.hub import device_name
+from anabranch.edge.outbox import Outbox, OutboxFull
+from anabranch.edge.sampling import sampled
+from anabranch.edge.sections import Results
+from anabranch.edge.streams import connect
+from anabranch.errors import AnabranchError, InvalidCall, StateMismatch
+
+__all__ = ["Agent"]
+
+_GROUP = 0.1  # seconds of puts that share a commit
+_PRUNE = 10.0
+_SETTLE = 1200.0  # ten of the longest sync intervals, the two minutes of nats-server 2.9
+_REPORT = 10.0  # seconds between statistics
+_SILENCE = 180.0  # seconds without a word from the cloud after which it is asked
+_BACKOFF = (1.0, 60.0)
+_LOOK = 0.25  # seconds between looks at the connection
+
+
+class _Device(AgentState):
+    """The state, with what its shell looks at."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the cloud has not acknowledged all that it asked for."""
+        return bool(self._frames) or (self.epoch >= 0 and bool(self._pending))
+
+    def done(self) -> dict[str, int]:
+        """Up to which row each stream's are in frames, or never will be."""
+        return {name: own.framed for name, own in self._own.items()}
+
+    def newest(self, stream: str) -> int:
+        """The time of a stream's newest row."""
+        return self._stream(stream).newest
+
+    def tick(self, stream: str) -> int:
+        """The tick of a stream; 0 if it has none, or none is known yet."""
+        declared = self._stream(stream).declared
+        return 0 if declared is None else declared.tick
+
+
+class Agent:
+    """One device, connected or not.
+
+    Parameters
+    ----------
+    device
+        Its name, as it was enrolled.
+    broker
+        Address of the hub, such as ``tls://hub:4222``.
+    credentials
+        The folder that ``anabranch edge enrol`` made.
+    folder
+        Where rows are kept until the cloud has them. One agent uses it at a time, and it must not
+        be copied.
+    flush
+        How long a row may wait for others that share its frame. "0 seconds" sends at once.
+    full
+        What happens at `limit` bytes: "raise" makes `put` raise; "thin" drops from half of the
+        limit on ever more of the rows that are sampled last, and counts them in `dropped`.
+    limit
+        Bytes that the folder may use.
+    keep
+        How long rows and results stay after nobody needs them; None keeps them.
+
+    Examples
+    --------
+    >>> import asyncio, tempfile
+    >>> async def main():
+    ...     async with Agent("alice", broker="tls://hub:4222", credentials="alice/",
+    ...                      folder="/var/lib/anabranch") as agent:
+    ...         agent.on("nearby", print)
+    ...         await agent.put("gps", xy=[1.0, 2.0])     # durable when it returns
+    """
+
+    def __init__(
+        self,
+        device: str,
+        *,
+        broker: str,
+        credentials: str | os.PathLike[str] | None,
+        folder: str | os.PathLike[str],
+        flush: Duration = "1 second",
+        full: str = "raise",
+        limit: int = 1 << 30,
+        keep: Duration | None = None,
+    ) -> None:
+        check = Check()
+        self.device = device_name(device)
+        self._broker, self._credentials, self._folder = broker, credentials, folder
+        self._flush = check.duration("flush", flush) / 1e6
+        self._full = check.choice("full", full, ["raise", "thin"])
+        self._limit = check.whole("limit", limit, 100_000)
+        self._keep = None if keep is None else check.duration("keep", keep)
+        check.refuse("Agent")
+        self.dropped: dict[str, int] = {}
+        self._handlers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
+        self._pending: list[tuple[Effects, asyncio.Future[None]]] = []
+        self._due, self._failed = asyncio.Event(), asyncio.Event()
+        self._error: Exception | None = None
+        self._client: Client | None = None
+        self._heard = clock.monotonic()
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # ------------------------------------------------------------ what an application uses
+
+    def on(self, view: str, function: Callable[[dict[str, Any]], None]) -> None:
+        """Call a function with every result of a view, wherever it was computed.
+
+        After a crash a result may come a second time, never not at all: its keys tell.
+        """
+        self._handlers.setdefault(view, []).append(function)
+
+    async def put(
+        self, stream: str, /, *, time: datetime | int | None = None, **values: Any
+    ) -> None:
+        """Keep a row of a stream; it is durable when this returns, connected or not.
+
+        `time` is that of the event: microseconds or a datetime, now if it is not given. It must not
+        go back within a stream; the clock of the device may. A feed, such as ``gps``, is this
+        device's stream of it, ``gps[alice]``.
+        """
+        stream = stream if "[" in stream else f"{stream}[{self.device}]"
+        t = self._time(stream, time)
+        if self._box.full or (self._full == "thin" and not self._fits(stream, t)):
+            if self._full == "raise":
+                raise OutboxFull(
+                    f"the outbox is full, {self._box.size:,} bytes of {self._box.limit:,} are "
+                    'used: connect, or give full="thin" or a larger limit='
+                )
+            self.dropped[stream] = self.dropped.get(stream, 0) + 1
+            return
+        await self._enqueue(self._state.put(stream, t, values))
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection now."""
+        return self._client is not None and self._client.is_connected
+
+    async def drained(self) -> None:
+        """Wait until the cloud has all rows that were put and that it asked for."""
+        while True:
+            self._raise()
+            if not self._state.waiting and not self._pending:
+                return
+            await asyncio.sleep(0.05)
+
+    async def __aenter__(self) -> Agent:
+        self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, settle=_SETTLE)
+        state, rows, frames = self._box.load()
+        found = _Device.restore(self.device, self._box.incarnation, state, rows, frames)
+        self._state = cast(_Device, found)
+        loops = (self._committing, self._flushing, self._linked, self._pruning)
+        self._tasks = [asyncio.create_task(self._guarded(loop)) for loop in loops]
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._error is None:
+            # Unless that loop is being cancelled as well, as it is after Ctrl-C.
+            last = self._enqueue(self._state.flush(_now()))
+            await asyncio.wait([last, self._tasks[0]], return_when=asyncio.FIRST_COMPLETED)
+        running = set(self._tasks)
+        while running:  # again and again: nats-py may swallow it while it connects
+            for task in running:
+                task.cancel()
+            _, running = await asyncio.wait(running, timeout=1)
+        if self._client is not None:
+            await self._client.close()
+        self._box.close()
+        if kind is None:
+            self._raise()
+
+    async def run(self) -> None:
+        """Wait until something makes this agent stop, and raise it."""
+        await self._failed.wait()
+        self._raise()
+
+    # ------------------------------------------------------------ commit, then send, then show
+
+    def _enqueue(self, effects: Effects) -> asyncio.Future[None]:
+        """Have effects committed, in the order in which they came about."""
+        self._raise()
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._pending.append((effects, future))
+        self._due.set()
+        return future
+
+    async def _committing(self) -> None:
+        """One transaction for all effects of 100 ms; the first after a pause does not wait."""
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            batch = list(self._pending)
+            kept = [effects for effects, _ in batch]
+            await asyncio.to_thread(self._box.commit, kept, self._state.done())
+            del self._pending[: len(batch)]
+            for _, future in batch:
+                if not future.done():
+                    future.set_result(None)
+            for effects in kept:
+                for content in effects.send:
+                    await self._send(content)
+                if effects.stopped:
+                    raise StateMismatch(f"{self.device} must stop: {effects.stopped}")
+            await self._show()
+            await asyncio.sleep(_GROUP)
+
+    async def _send(self, content: bytes) -> None:
+        # Without a connection nothing is lost: a hello brings all that is not acknowledged.
+        if self._client is not None and self._client.is_connected:
+            with contextlib.suppress(BrokerError, OSError):
+                await self._client.publish(f"u.{self.device}", content)
+
+    async def _show(self) -> None:
+        """Call handlers with what they have not had, also before a crash."""
+        known = self._state.evaluator
+        waiting = list(self._box.results(self._box.shown))
+        for _, found in waiting:
+            view = known.known[found.view]
+            if handlers := self._handlers.get(view.definition):
+                for result in _results(view.name, known.definitions[view.definition], found):
+                    for function in handlers:
+                        function(result)
+        if waiting:
+            await asyncio.to_thread(self._box.show, waiting[-1][0])
+
+    # ------------------------------------------------------------ clocks and connections
+
+    async def _flushing(self) -> None:
+        told = clock.monotonic()
+        while True:
+            await asyncio.sleep(max(self._flush, _GROUP))
+            now = clock.monotonic()
+            due = now - told >= _REPORT
+            told = now if due else told
+            await self._enqueue(self._state.flush(_now(), stats=due))
+            if self._state.waiting and now - self._heard >= _SILENCE:
+                self._heard = now
+                await self._enqueue(self._state.connect())
+
+    async def _pruning(self) -> None:
+        while True:
+            await asyncio.sleep(_PRUNE)
+            await asyncio.to_thread(self._box.prune)
+
+    async def _linked(self) -> None:
+        """Stay connected; after a loss wait 1 to 60 seconds, so that not all come back at once."""
+        wait, most = _BACKOFF
+        while True:
+            try:
+                client = await self._connect()
+            except (BrokerError, OSError):
+                wait = min(2 * wait, most)
+            else:
+                wait = _BACKOFF[0]
+                while client.is_connected:
+                    await asyncio.sleep(_LOOK)
+            await asyncio.sleep(wait * random.uniform(0.5, 1.0))
+
+    async def _connect(self) -> Client:
+        client = await connect(self._broker, self._credentials, self.device, error_cb=_ignored)
+        try:
+            await client.subscribe(f"d.{self.device}", cb=self._receive)
+            await client.flush()
+            self._client = client
+            await self._enqueue(self._state.connect())
+        except BaseException:
+            await client.close()
+            raise
+        return client
+
+    async def _receive(self, message: Msg) -> None:
+        self._heard = clock.monotonic()
+        try:
+            self._enqueue(self._state.receive(decode_down(message.data)))
+        except Exception as error:  # nats-py would go on with the next message
+            self._fail(error)
+
+    # ------------------------------------------------------------ failures and times
+
+    async def _guarded(self, loop: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await loop()
+        except Exception as error:
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """Stop: what is in memory is ahead of what was kept, so only a restart may continue."""
+        self._error = self._error or error
+        self._failed.set()
+        for _, future in self._pending:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # whoever waits gets it; nobody has to
+
+    def _raise(self) -> None:
+        if isinstance(self._error, AnabranchError):
+            raise self._error
+        if self._error is not None:
+            raise AnabranchError(
+                f"agent {self.device} has stopped ({type(self._error).__name__}: {self._error}): "
+                "rows that were put are kept; start it again"
+            ) from self._error
+
+    def _time(self, stream: str, time: datetime | int | None) -> int:
+        if isinstance(time, datetime):
+            if time.tzinfo is None:
+                raise InvalidCall("put", [f"time must have a time zone, got {time!r}"])
+            return (time - _EPOCH) // timedelta(microseconds=1)
+        if time is not None:
+            return time
+        return max(_now(), self._state.newest(stream))
+
+    def _fits(self, stream: str, t: int) -> bool:
+        """Whether a row is among those that a filling outbox still takes."""
+        room = 2.0 * (1.0 - self._box.size / self._box.limit)
+        return bool(sampled(np.array([t]), self._state.tick(stream), room)[0])
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _now() -> int:
+    return clock.time_ns() // 1000
+
+
+async def _ignored(error: Exception) -> None:
+    """A lost connection is noticed by its end."""
+
+
+def _results(view: str, definition: Definition, found: Results) -> Iterator[dict[str, Any]]:
+    """Results one by one, for people: numbers and times of their rows, and what is kept of them."""
+    sides = ("left_", "right_") if len(found.n) == 2 else ("",)
+    names = [
+        side + name for side, kept in zip(sides, definition.keep, strict=False) for name in kept
+    ]
+    columns = {
+        **{f"{side}n": n for side, n in zip(sides, found.n, strict=True)},
+        **{f"{side}time": t for side, t in zip(sides, found.t, strict=True)},
+        "score": found.score,
+        **dict(zip(names, found.columns, strict=True)),
+    }
+    for k in range(len(found.stamp)):
+        yield {"view": view} | {
+            name: np.asarray(values[k]).tolist() for name, values in columns.items()
+        }

@@ -1,0 +1,317 @@
+"""A device without socket, thread or clock: events in, effects out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+
+from anabranch.edge.directives import Directive
+from anabranch.edge.evaluator import Evaluator
+from anabranch.edge.frames import (
+    NOTHING,
+    Down,
+    Output,
+    Up,
+    decode_output,
+    encode_output,
+    encode_up,
+)
+from anabranch.edge.own_stream import OwnStream, Row
+from anabranch.edge.ownership import NEVER
+from anabranch.edge.sections import Results, Section
+from anabranch.errors import StateMismatch
+
+__all__ = ["AgentState", "Effects"]
+
+_VERSION = 1
+
+
+def _no_counts() -> dict[str, dict[int, int]]:
+    """What has been counted since the last report: rows by stream, results by view."""
+    return {"rows": {}, "results": {}}
+
+
+@dataclass
+class Effects:
+    """What the shell has to do, in this order.
+
+    Commit `rows`, `frames`, `results` and `state` in one transaction; then send, then show results.
+    """
+
+    rows: list[Row] = field(default_factory=list)  # in place of those with the same number
+    frames: list[tuple[int, bytes]] = field(default_factory=list)
+    results: list[Results] = field(default_factory=list)  # wherever they were computed
+    state: bytes | None = None  # in place of the one before
+    send: list[bytes] = field(default_factory=list)
+    freed: int = -1  # frames up to this number are in the cloud
+    stopped: str = ""  # why this incarnation must not continue
+
+
+class AgentState:
+    """One device.
+
+    Parameters
+    ----------
+    device
+        Its name.
+    incarnation
+        Of its outbox: grows whenever that begins anew, and is below 2**31.
+    slack
+        How old a row may be when it is put, in microseconds.
+    beat
+        How often streams without rows are heard of.
+    window
+        Bytes that may be under way without acknowledgement.
+    """
+
+    def __init__(
+        self,
+        device: str,
+        incarnation: int,
+        *,
+        slack: int = 1_000_000,
+        beat: int = 30_000_000,
+        window: int = 262_144,
+    ) -> None:
+        self.device = device
+        self.incarnation = incarnation
+        self.epoch = -1
+        self.evaluator = Evaluator(device)
+        self._slack, self._beat, self._window = slack, beat, window
+        self._begun = False
+        self._seen = -1
+        self._next = 0
+        self._acked = -1
+        self._sent = -1
+        self._asked = -1  # the mailbox frame that a hello asked for
+        self._own: dict[str, OwnStream] = {}
+        self._uploads: tuple[tuple[int, float, int], ...] = ()
+        self._pending: list[Row] = []
+        self._frames: dict[int, bytes] = {}
+        self._outgoing: list[Results] = []
+        self._counts = _no_counts()
+        self._stopped = ""
+
+    @classmethod
+    def restore(
+        cls,
+        device: str,
+        incarnation: int,
+        state: bytes | None,
+        rows: Iterable[Row],
+        frames: Iterable[tuple[int, bytes]],
+        **options: int,
+    ) -> AgentState:
+        """After a restart: the state that was kept, and all rows and frames that were."""
+        agent = cls(device, incarnation, **options)
+        if state is not None:
+            agent._load(state)
+        for row in sorted(rows, key=lambda row: row.n):
+            own = agent._stream(row.stream)
+            own.note(row)
+            if row.n > own.framed:
+                agent._pending.append(row)
+        agent._frames = {n: frame for n, frame in sorted(frames) if n > agent._acked}
+        agent._sent = agent._next - 1  # until it is connected
+        return agent
+
+    @property
+    def backlog(self) -> int:
+        """Frames without acknowledgement."""
+        return len(self._frames)
+
+    # ------------------------------------------------------------ what happens
+
+    def put(self, stream: str, t: int, values: Mapping[str, Any]) -> Effects:
+        """A row of the application: it is there once the effects are committed."""
+        stamp = self.epoch if self.epoch >= 0 else None
+        row = self._stream(stream).row(t, values, stamp)
+        self._pending.append(row)
+        return Effects(rows=[row])
+
+    def flush(self, now: int, stats: bool = False) -> Effects:
+        """Evaluate and send what has been put; `now`, less the slack, is a watermark."""
+        effects = Effects()
+        for own in self._own.values():
+            own.watermark = max(own.watermark, own.newest - 1, now - self._slack)
+        extras = {}
+        if stats:
+            extras, self._counts = {"stats": self._counts}, _no_counts()
+        self._frame(effects, extras)
+        return self._done(effects)
+
+    def receive(self, down: Down) -> Effects:
+        """A frame of the mailbox."""
+        effects = Effects(stopped=self._stopped)
+        if not self._is_next(down, effects):
+            return effects
+        self._seen, self._asked = down.number, -1
+        if down.acked > self._acked:
+            self._acked = effects.freed = down.acked
+            self._frames = {n: frame for n, frame in self._frames.items() if n > down.acked}
+        directives = [step for step in down.steps if isinstance(step, Directive)]
+        if directives:
+            self._frame(effects)  # what was put so far belongs to what held so far
+        self._found(self.evaluator.take(down.steps), effects)
+        if directives:
+            self._adopt(directives, effects)
+        effects.results += down.results
+        if "rewind" in down.extras:
+            self._rewind(int(down.extras["rewind"]), effects)
+        return self._done(effects)
+
+    def connect(self) -> Effects:
+        """After every connection, and if no acknowledgement comes: say hello, send again."""
+        self._sent, self._asked = self._acked, -1
+        effects = Effects(send=[self._hello()], stopped=self._stopped)
+        self._send(effects)
+        return effects
+
+    # ------------------------------------------------------------ what follows
+
+    def _is_next(self, down: Down, effects: Effects) -> bool:
+        """Whether a mailbox frame is to be processed now; asks for what is missing."""
+        begin = down.extras.get("begin")
+        if begin is not None and begin[0] == self.incarnation and not self._begun:
+            self._begun = True
+            self._seen = (down.number if begin[1] is None else begin[1]) - 1
+        stop = down.extras.get("stop")
+        if stop is not None and stop[0] == self.incarnation:
+            self._stopped = effects.stopped = stop[1]
+        if self._stopped or not self._begun or down.number <= self._seen:
+            return False
+        if down.number > self._seen + 1:
+            if self._asked != self._seen:
+                self._asked = self._seen
+                effects.send.append(self._hello())
+            return False
+        return True
+
+    def _adopt(self, directives: list[Directive], effects: Effects) -> None:
+        """Do as told from now on, and say up to which time rows were stamped before."""
+        for directive in directives:
+            for number, stream in directive.streams:
+                if stream.home == self.device:
+                    own = self._stream(stream.name)
+                    own.number, own.declared = number, stream
+            if directive.uploads is not None:
+                self._uploads = directive.uploads
+        before, self.epoch = self.epoch, directives[-1].epoch
+        newest = max((own.newest for own in self._own.values()), default=NEVER)
+        if before < 0:  # rows that waited have the first stamp
+            newest = NEVER
+            self._pending = [replace(row, stamp=self.epoch) for row in self._pending]
+            effects.rows += self._pending
+        if self.epoch > before:
+            self._emit(effects, [], {"adopted": [[self.epoch, newest]]})
+
+    def _frame(self, effects: Effects, extras: dict[str, Any] | None = None) -> None:
+        """Evaluate the rows that were put, and make a frame of what others need of them."""
+        sections: list[Section] = []
+        if self.epoch >= 0:
+            rows, self._pending = self._pending, []
+            for own in self._own.values():
+                sections += self._sections(own, [r for r in rows if r.stream == own.name], effects)
+        if sections or extras or self._outgoing:
+            self._emit(effects, sections, extras or {})
+
+    def _sections(self, own: OwnStream, rows: list[Row], effects: Effects) -> list[Section]:
+        """Evaluate rows of a stream; what others need of them."""
+        if own.declared is None:  # no view that is to come asks for rows stamped before it
+            own.framed = rows[-1].n if rows else own.framed
+            return []
+        sampled = own.sections(rows)
+        alone = Section(own.number, self.epoch, NOTHING, NOTHING, (), own.watermark)
+        self._found(self.evaluator.step([*sampled, alone]), effects)
+        count = sum(len(section.n) for section in sampled)
+        self._counts["rows"][own.number] = self._counts["rows"].get(own.number, 0) + count
+        found = [part for section in sampled for part in own.uploads(section, self._uploads)]
+        asked = any(stream == own.number for stream, _, _ in self._uploads)
+        if not found and asked and own.watermark - own.told >= self._beat:
+            found = [alone]
+        own.told = own.watermark if found else own.told
+        return found
+
+    def _found(self, found: list[Results], effects: Effects) -> None:
+        """Results that were computed here: to be shown, and sent to others who asked for them."""
+        effects.results += found
+        for one in found:
+            view = self.evaluator.known[one.view]
+            self._counts["results"][one.view] = self._counts["results"].get(one.view, 0) + 1
+            homes = {self.evaluator.streams[stream].home for stream in view.inputs}
+            deliver = self.evaluator.definitions[view.definition].deliver
+            if "cloud" in deliver or ("inputs" in deliver and homes != {self.device}):
+                self._outgoing.append(one)
+
+    def _emit(self, effects: Effects, sections: list[Section], extras: dict[str, Any]) -> None:
+        """Make the next frame."""
+        results, self._outgoing = tuple(self._outgoing), []
+        head = self.incarnation, self._next, self.epoch, self._seen
+        content = encode_up(Up(*head, tuple(sections), results, extras))
+        effects.frames.append((self._next, content))
+        self._frames[self._next] = content
+        self._next += 1
+
+    def _hello(self) -> bytes:
+        extras = {"hello": self._next}
+        return encode_up(Up(self.incarnation, -1, self.epoch, self._seen, extras=extras))
+
+    def _rewind(self, expected: int, effects: Effects) -> None:
+        """Send again from the frame that the cloud expects."""
+        if expected > self._next:
+            self._stopped = effects.stopped = (
+                f"the outbox went back: it is at frame {self._next}, and the cloud expects "
+                f"{expected}: begin a new incarnation"
+            )
+        elif expected > self._acked:
+            self._sent = expected - 1
+
+    def _done(self, effects: Effects) -> Effects:
+        self._send(effects)
+        effects.state = self._dump()
+        effects.stopped = self._stopped
+        return effects
+
+    def _send(self, effects: Effects) -> None:
+        """Send frames, in order, as far as the window allows."""
+        under_way = sum(len(frame) for n, frame in self._frames.items() if n <= self._sent)
+        for number, frame in self._frames.items():
+            if number <= self._sent:
+                continue
+            if under_way and under_way + len(frame) > self._window:
+                return
+            under_way += len(frame)
+            self._sent = number
+            effects.send.append(frame)
+
+    def _stream(self, name: str) -> OwnStream:
+        if name not in self._own:
+            self._own[name] = OwnStream(name, self.incarnation << 32)
+        return self._own[name]
+
+    # ------------------------------------------------------------ what is kept
+
+    def _dump(self) -> bytes:
+        own = [one.to_form() for one in self._own.values()]
+        head = [self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped]
+        outgoing = encode_output(Output(0, tuple(self._outgoing)))
+        rest = [self._uploads, own, self._counts, outgoing, self.evaluator.snapshot()]
+        blob: bytes = msgpack.packb([_VERSION, *head, *rest])
+        return blob
+
+    def _load(self, state: bytes) -> None:
+        version, *form = msgpack.unpackb(state, strict_map_key=False)
+        if version != _VERSION:
+            raise StateMismatch(
+                f"the state of device {self.device!r} has version {version!r}, and this is "
+                f"{_VERSION}: go on with the version that wrote it, or begin a new outbox"
+            )
+        self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped = form[:6]
+        uploads, own, self._counts, outgoing, evaluator = form[6:]
+        self._uploads = tuple((stream, share, until) for stream, share, until in uploads)
+        self._own = {one.name: one for one in map(OwnStream.from_form, own)}
+        self._outgoing = list(decode_output(outgoing).results)
+        self.evaluator = Evaluator.restore(evaluator)

@@ -1,0 +1,213 @@
+"""Frames: what a device and the cloud say to each other, as msgpack with delta-coded columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgpack
+import numpy as np
+
+from anabranch.edge.codec import deltas, read_column, read_deltas, write_column
+from anabranch.edge.directives import Directive, read_directive, write_directive
+from anabranch.edge.sections import Results, Section
+from anabranch.errors import AnabranchError
+
+__all__ = [
+    "NOTHING",
+    "Down",
+    "FrameError",
+    "Output",
+    "Up",
+    "decode_down",
+    "decode_output",
+    "decode_up",
+    "encode_down",
+    "encode_output",
+    "encode_up",
+]
+
+VERSION = 1
+_T = TypeVar("_T")
+
+
+class FrameError(AnabranchError, ValueError):
+    """A frame of another version, or one that is damaged."""
+
+
+@dataclass(frozen=True)
+class Up:
+    """From a device, subject ``u.<device>``. `number` is -1 for a hello, which is not kept."""
+
+    incarnation: int
+    number: int  # contiguous
+    epoch: int  # newest adopted, -1 if none
+    seen: int  # number of the newest mailbox frame processed
+    sections: tuple[Section, ...] = ()
+    results: tuple[Results, ...] = ()
+    extras: dict[str, Any] = field(default_factory=dict)
+    # hello: next frame number; adopted: [[epoch, newest t stamped below it], ...]; stats; bye
+
+
+@dataclass(frozen=True)
+class Down:
+    """To a device's mailbox, subject ``m.<device>``, or to a bucket, ``in.<bucket>``."""
+
+    number: int  # contiguous per subject
+    position: int  # of UP: all up to it is covered for this subject
+    acked: int  # frames of the device up to this one are in the cloud; -1 for buckets
+    steps: tuple[Section | Directive, ...] = ()  # to be taken in this order
+    results: tuple[Results, ...] = ()
+    extras: dict[str, Any] = field(default_factory=dict)
+    # rewind: the frame that is expected next; stop: [incarnation, why];
+    # begin: [incarnation, where its mailbox begins, None for this frame]
+
+
+@dataclass(frozen=True)
+class Output:
+    """Results of one micro-batch of a bucket for devices, subject ``c.<bucket>``."""
+
+    batch: int
+    results: tuple[Results, ...]
+
+
+def encode_up(up: Up) -> bytes:
+    """A frame as bytes; row numbers are counted from the incarnation's first."""
+    base = up.incarnation << 32
+    sections = [_write_section(section, base) for section in up.sections]
+    results = [_write_results(found) for found in up.results]
+    form = [VERSION, up.incarnation, up.number, up.epoch, up.seen, sections, results, up.extras]
+    return _pack(form)
+
+
+def decode_up(content: bytes) -> Up:
+    """The frame of `encode_up`; raises `FrameError` for anything else.
+
+    Examples
+    --------
+    >>> decode_up(encode_up(Up(5, 0, -1, -1, extras={"bye": True}))).extras
+    {'bye': True}
+    >>> decode_up(bytes([0x91, 9]))
+    Traceback (most recent call last):
+        ...
+    anabranch.edge.frames.FrameError: a frame of version 9, and this is version 1: upgrade the \
+older side
+    >>> decode_up(b"...")
+    Traceback (most recent call last):
+        ...
+    anabranch.edge.frames.FrameError: a frame of 3 bytes is damaged (ExtraData: unpack(b) received \
+extra data.)
+    """
+
+    def read(form: list[Any]) -> Up:
+        incarnation, number, epoch, seen, sections, results, extras = form
+        _demand_whole(incarnation, number, epoch, seen)
+        for report in extras.get("adopted", ()):
+            adopted, newest = report
+            _demand_whole(adopted, newest)
+        base = incarnation << 32
+        rows = tuple(_read_section(section, base) for section in sections)
+        found = tuple(map(_read_results, results))
+        return Up(incarnation, number, epoch, seen, rows, found, dict(extras))
+
+    return _decoded(content, read)
+
+
+def encode_down(down: Down) -> bytes:
+    """A frame as bytes."""
+    steps = [
+        _write_section(step, 0) if isinstance(step, Section) else {0: write_directive(step)}
+        for step in down.steps
+    ]
+    results = [_write_results(found) for found in down.results]
+    return _pack([VERSION, down.number, down.position, down.acked, steps, results, down.extras])
+
+
+def decode_down(content: bytes) -> Down:
+    """The frame of `encode_down`; raises `FrameError` for anything else."""
+
+    def read(form: list[Any]) -> Down:
+        number, position, acked, steps, results, extras = form
+        read_steps = tuple(
+            read_directive(step[0]) if isinstance(step, dict) else _read_section(step, 0)
+            for step in steps
+        )
+        found = tuple(map(_read_results, results))
+        return Down(number, position, acked, read_steps, found, dict(extras))
+
+    return _decoded(content, read)
+
+
+def encode_output(output: Output) -> bytes:
+    """Results for devices as bytes."""
+    return _pack([VERSION, output.batch, [_write_results(found) for found in output.results]])
+
+
+def decode_output(content: bytes) -> Output:
+    """The results of `encode_output`; raises `FrameError` for anything else."""
+    return _decoded(content, lambda form: Output(form[0], tuple(map(_read_results, form[1]))))
+
+
+def _pack(form: Any) -> bytes:
+    packed: bytes = msgpack.packb(form)
+    return packed
+
+
+def _decoded(content: bytes, read: Callable[[list[Any]], _T]) -> _T:
+    try:
+        form = msgpack.unpackb(content, strict_map_key=False)
+        version, rest = form[0], form[1:]
+        if version == VERSION:
+            return read(rest)
+    except Exception as error:  # whatever bytes may lead to
+        what = f"{type(error).__name__}: {error}"
+        raise FrameError(f"a frame of {len(content)} bytes is damaged ({what})") from error
+    raise FrameError(
+        f"a frame of version {version!r}, and this is version {VERSION}: upgrade the older side"
+    )
+
+
+def _demand_whole(*values: Any) -> None:
+    """Raise unless all are whole numbers: whoever uses them may rely on it."""
+    if not all(type(value) is int for value in values):
+        raise ValueError(f"whole numbers are expected, got {values!r}")
+
+
+def _write_section(section: Section, base: int) -> list[Any]:
+    columns = [write_column(column) for column in section.columns]
+    # A band begins at 0 nearly always, which is one byte as a whole number.
+    band = section.band or 0
+    numbers, times = deltas(section.n - base), deltas(section.t)
+    return [section.stream, section.stamp, numbers, times, section.watermark, band, *columns]
+
+
+def _read_section(form: list[Any], base: int) -> Section:
+    stream, stamp, numbers, times, watermark, band, *columns = form
+    _demand_whole(stream, stamp, watermark)
+    n, t = read_deltas(numbers), read_deltas(times)
+    if len(n) != len(t):
+        raise ValueError(f"{len(n)} numbers and {len(t)} times")
+    read = tuple(read_column(column, len(n)) for column in columns)
+    return Section(stream, stamp, n + base, t, read, watermark, float(band))
+
+
+def _write_results(found: Results) -> list[Any]:
+    sides = [deltas(side) for side in (*found.n, *found.t)]
+    columns = [write_column(column) for column in (found.score, *found.columns)]
+    return [found.view, sides, deltas(found.stamp), columns]
+
+
+def _read_results(form: list[Any]) -> Results:
+    view, sides, stamp, columns = form
+    _demand_whole(view)
+    read = [read_deltas(side) for side in sides]
+    half, rows = len(read) // 2, len(read[0])
+    score, *kept = (read_column(column, rows) for column in columns)
+    return Results(
+        view, tuple(read[:half]), tuple(read[half:]), read_deltas(stamp), score, tuple(kept)
+    )
+
+
+NOTHING = np.empty(0, np.int64)
+"""The numbers and times of a section that is a watermark alone."""

@@ -1,0 +1,183 @@
+"""The hub's folder: authority, users of the broker, its settings and its store.
+
+HUB/authority/         the key that signs certificates; keep it from everybody else
+HUB/server/ cloud/     credentials of the broker, and of relay, keeper and Spark
+HUB/devices/NAME/      credentials of a device, to be carried there
+HUB/users.json         who may connect; broker.conf and users.conf are written from it
+HUB/store/ control/    the broker's streams; the log of placements
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from anabranch.edge.certificates import issue, make_authority
+from anabranch.errors import AnabranchError, InvalidCall
+
+__all__ = ["Hub", "device_name"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+CLOUD = "cloud"
+
+
+def device_name(name: Any) -> str:
+    """A device's name, if it may be part of a subject of the broker.
+
+    Examples
+    --------
+    >>> device_name("alice")
+    'alice'
+    >>> device_name("a.*")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: device cannot start: a device is named by 1 to 64 letters, \
+digits, - or _, got 'a.*'
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        problem = f"a device is named by 1 to 64 letters, digits, - or _, got {name!r}"
+        raise InvalidCall("device", [problem])
+    if name == CLOUD:
+        raise InvalidCall("device", ["'cloud' is the name of the other side, not of a device"])
+    return name
+
+
+class Hub:
+    """Enrols and revokes devices, and writes what the broker reads.
+
+    Parameters
+    ----------
+    folder
+        Made by `Hub.create`.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = Path(folder).absolute()
+        if not (self.folder / "users.json").exists():
+            raise AnabranchError(
+                f"there is no hub in {self.folder}: make one with `anabranch edge init`"
+            )
+
+    @classmethod
+    def create(cls, folder: str | os.PathLike[str], hosts: Sequence[str]) -> Hub:
+        """Make a hub that devices reach under these host names or addresses."""
+        made = Path(folder).absolute()
+        if made.exists() and any(made.iterdir()):
+            raise AnabranchError(
+                f"there is something in {made} already, and a hub needs an empty folder"
+            )
+        authority = made / "authority"
+        for path in (made, authority, made / "control"):
+            path.mkdir(parents=True, exist_ok=True)
+            path.chmod(0o700)
+        make_authority(authority)
+        issue(authority, made / "server", "hub", hosts)
+        _write(made / "users.json", {CLOUD: issue(authority, made / CLOUD, CLOUD)})
+        hub = cls(made)
+        hub._write_users()
+        return hub
+
+    @property
+    def cloud(self) -> Path:
+        """Credentials of relay, keeper and Spark."""
+        return self.folder / CLOUD
+
+    @property
+    def control(self) -> Path:
+        """The log of placements."""
+        return self.folder / "control"
+
+    def devices(self) -> list[str]:
+        """Who is enrolled."""
+        return sorted(self._users().keys() - {CLOUD})
+
+    def enrol(self, *names: str) -> list[Path]:
+        """Let devices in, at once if the broker runs; the folders of their credentials."""
+        users = self._users()
+        known = [name for name in map(device_name, names) if name in users]
+        if known:
+            raise AnabranchError(
+                f"{', '.join(known)} enrolled already: revoke first, if the key may be known"
+            )
+        folders = [self.folder / "devices" / name for name in names]
+        made = [issue(self.folder / "authority", f, f.name) for f in folders]
+        self._change(users | dict(zip(names, made, strict=True)))
+        return folders
+
+    def revoke(self, *names: str) -> None:
+        """Lock devices out: a running broker disconnects them at once."""
+        users = self._users()
+        strange = [name for name in names if name not in users or name == CLOUD]
+        if strange:
+            raise AnabranchError(f"{', '.join(strange)} not enrolled; there is {self.devices()}")
+        self._change({name: user for name, user in users.items() if name not in names})
+
+    def write_settings(self, listen: str, sync_interval: str, version: tuple[int, ...]) -> Path:
+        """Write ``broker.conf`` for a version of nats-server; where it is."""
+        # 2.9 has neither: there the interval is two minutes, and only clients insist on TLS 1.3.
+        newer = version >= (2, 10)
+        least = 'min_version: "1.3"' if newer else ""
+        sync = f"sync_interval: {json.dumps(sync_interval)}" if newer else ""
+        inside = {name: json.dumps(str(self.folder / name)) for name in ("store", "broker.pid")}
+        server = {
+            name: json.dumps(str(self.folder / "server" / f"{name}.pem"))
+            for name in ("cert", "key", "ca")
+        }
+        path = self.folder / "broker.conf"
+        path.write_text(
+            f"listen: {json.dumps(listen)}\n"
+            f"pid_file: {inside['broker.pid']}\n"
+            f"tls {{ cert_file: {server['cert']}, key_file: {server['key']}, "
+            f"ca_file: {server['ca']}, verify_and_map: true, timeout: 5, {least} }}\n"
+            f"jetstream {{ store_dir: {inside['store']}, {sync} }}\n"
+            'authorization { include "users.conf" }\n'
+        )
+        return path
+
+    def _users(self) -> dict[str, str]:
+        found: dict[str, str] = json.loads((self.folder / "users.json").read_text())
+        return found
+
+    def _change(self, users: dict[str, str]) -> None:
+        _write(self.folder / "users.json", users)
+        self._write_users()
+        number = self._running()
+        if number is not None:  # else it reads the file when it starts
+            os.kill(number, signal.SIGHUP)
+
+    def _running(self) -> int | None:
+        """The broker's process. A file of a killed one may name a process that is another's now."""
+        try:
+            number = int((self.folder / "broker.pid").read_text())
+            command = Path(f"/proc/{number}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return number if str(self.folder / "broker.conf").encode() in command else None
+
+    def _write_users(self) -> None:
+        """A device publishes one subject and subscribes to one; all else is forbidden."""
+        rights = {
+            name: "{}" if name == CLOUD else f'{{ publish: "u.{name}", subscribe: "d.{name}" }}'
+            for name in self._users()
+        }
+        lines = (
+            f"  {{ user: {json.dumps(user)}, permissions: {rights[name]} }}\n"
+            for name, user in self._users().items()
+        )
+        _replace(self.folder / "users.conf", "users: [\n" + "".join(lines) + "]\n")
+
+
+def _write(path: Path, form: dict[str, str]) -> None:
+    _replace(path, json.dumps(form, indent=1))
+
+
+def _replace(path: Path, text: str) -> None:
+    """Whole or not at all: a broker that reloads meanwhile must not read half of it."""
+    other = path.with_suffix(".new")
+    other.write_text(text)
+    other.replace(path)

@@ -1,0 +1,150 @@
+"""The keeper without socket, thread or clock: wishes in, entries out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from anabranch.calls import Check
+from anabranch.edge.book import Book
+from anabranch.edge.conditions import PairConditions, RowConditions
+from anabranch.edge.definitions import Definition, Stream, View
+from anabranch.edge.ownership import NOWHERE
+from anabranch.edge.placements import Entry
+from anabranch.errors import InvalidCall
+
+__all__ = ["KeeperState"]
+
+
+class KeeperState:
+    """Decides entries; its shell writes each to the log, then publishes it on ``k`` of UP.
+
+    `book` is the relay's: what has been folded. An entry is decided when all before have been.
+
+    Examples
+    --------
+    >>> book = Book()
+    >>> keeper = KeeperState(book)
+    >>> streams = Stream("gps[ann]", "ann", {}), Stream("gps[bob]", "bob", {})
+    >>> keeper.add(streams, [Definition("near", "pairs", (5, 5))],
+    ...            [(View("near(ann,bob)", "near", (0, 1)), "cloud")])
+    >>> _ = book.enact(keeper.next_entry())
+    >>> keeper.move(0, "bob"), keeper.next_entry().moves, keeper.next_entry()
+    (True, ((0, 'bob'),), None)
+    """
+
+    def __init__(self, book: Book) -> None:
+        self._book = book
+        self._ahead: list[Entry] = []  # decided, and perhaps not folded
+        self._wishes = Entry(-1)
+        self._causes: dict[str, Any] = {}
+
+    def add(
+        self,
+        streams: Sequence[Stream],
+        definitions: Iterable[Definition],
+        views: Iterable[tuple[View, str]],
+    ) -> None:
+        """Wish for views, each at a place; their inputs are counted in `streams`.
+
+        Streams, definitions and views that are known by name are not added again.
+        """
+        wish, book = self._wishes, self._book
+        ahead = [*self._unfolded(), wish]
+        known = [stream.name for stream in book.streams]
+        known += [stream.name for entry in ahead for stream in entry.streams]
+        fresh = [stream for stream in streams if stream.name not in known]
+        numbers = {name: number for number, name in enumerate([*known, *(s.name for s in fresh)])}
+        by_name = {definition.name: definition for definition in definitions}
+        old = book.definitions | {d.name: d for entry in ahead for d in entry.definitions}
+        changed = [name for name in by_name if old.get(name, by_name[name]) != by_name[name]]
+        check = Check()
+        if changed:
+            names = ", ".join(map(repr, changed))
+            check.say(f"view {names} is there with another definition: give the new one a new name")
+        there = {view.name for view in book.views}
+        there |= {view.name for entry in ahead for view, _ in entry.views}
+        added = []
+        for view, place in views:
+            check.problems += _problems(by_name.get(view.definition), view, streams)
+            if view.name not in there:
+                inputs = tuple(numbers[streams[k].name] for k in view.inputs)
+                added.append((replace(view, inputs=inputs), place))
+        check.refuse("view")
+        new = [by_name[name] for name in by_name if name not in old]
+        self._wishes = replace(
+            wish,
+            streams=(*wish.streams, *fresh),
+            definitions=(*wish.definitions, *new),
+            views=(*wish.views, *added),
+        )
+
+    def move(self, view: int, place: str) -> bool:
+        """Wish for a view at another place; False if it is there, has ended, or is yet moving."""
+        book, wish = self._book, self._wishes
+        ahead = [*self._unfolded(), wish]
+        taken = {n for entry in ahead for n in (*entry.removed, *(move[0] for move in entry.moves))}
+        if view in taken or not book.settled(view) or book.place(view) in (place, NOWHERE):
+            return False
+        self._wishes = replace(wish, moves=(*wish.moves, (view, place)))
+        return True
+
+    def remove(self, view: int) -> bool:
+        """Wish for a view to end; False if it has, or is yet moving."""
+        if not self.move(view, NOWHERE):
+            return False
+        wish = self._wishes
+        self._wishes = replace(wish, moves=wish.moves[:-1], removed=(*wish.removed, view))
+        return True
+
+    def presume(self, stream: int, watermark: int) -> None:
+        """A stream is silent: rows up to this watermark that have not come are late from now on."""
+        presumed = (*self._wishes.presumed, (stream, watermark))
+        self._wishes = replace(self._wishes, presumed=presumed)
+
+    def because(self, cause: Mapping[str, Any]) -> None:
+        """Note why the next entry is written."""
+        self._causes.update(cause)
+
+    def next_entry(self) -> Entry | None:
+        """What is due now: to be written to the log, and then published."""
+        empty = Entry(-1)
+        if self._wishes == empty or self._unfolded():
+            return None
+        entry = replace(self._wishes, number=self._book.epoch + 1, cause=self._causes)
+        self._wishes, self._causes, self._ahead = empty, {}, [entry]
+        return entry
+
+    def unfolded(self, entries: Iterable[Entry]) -> list[Entry]:
+        """Entries of the log that are to be published again after a restart."""
+        self._ahead = list(entries)
+        return self._unfolded()
+
+    def _unfolded(self) -> list[Entry]:
+        self._ahead = [entry for entry in self._ahead if entry.number > self._book.epoch]
+        return list(self._ahead)
+
+
+def _problems(definition: Definition | None, view: View, streams: Sequence[Stream]) -> list[str]:
+    """What is wrong with a view."""
+    if definition is None:
+        return [f"view {view.name!r} has no definition {view.definition!r}"]
+    wanted = {"pairs": 2, "each": 1}.get(definition.kind)
+    if wanted is None:
+        return [f"kind must be 'pairs' or 'each', got {definition.kind!r}"]
+    if len(view.inputs) != wanted or len(set(view.inputs)) != wanted:
+        return [f"view {view.name!r} needs {wanted} different streams, got {len(view.inputs)}"]
+    types = [streams[number].columns for number in view.inputs]
+    problems = [
+        f"view {view.name!r} keeps {name!r}, and the stream has {', '.join(columns) or 'nothing'}"
+        for names, columns in zip(definition.keep, types, strict=False)
+        for name in names
+        if name not in columns
+    ]
+    try:
+        kind: Any = PairConditions if wanted == 2 else RowConditions
+        kind(definition.where, *types)
+    except InvalidCall as error:
+        problems += error.problems
+    return problems

@@ -1,0 +1,231 @@
+"""What a device keeps: rows until the cloud has them for good, frames, results and its state.
+
+One SQLite file with a write-ahead log that is synced at every commit. Whatever has to be true
+together is written in one transaction, so a device that is killed at any moment comes back as it
+was after the last one.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import msgpack
+
+from anabranch.edge.agent_state import Effects
+from anabranch.edge.frames import Output, decode_output, encode_output
+from anabranch.edge.own_stream import Row
+from anabranch.edge.sections import Results
+from anabranch.errors import AnabranchError, StateMismatch
+
+__all__ = ["Outbox", "OutboxFull"]
+
+_VERSION = 1
+_TABLES = """
+CREATE TABLE rows (stream TEXT, n INTEGER, t INTEGER, stamp INTEGER, content BLOB,
+                   PRIMARY KEY (stream, n)) WITHOUT ROWID;
+CREATE TABLE frames (number INTEGER PRIMARY KEY, content BLOB, done BLOB, acked REAL);
+CREATE TABLE results (id INTEGER PRIMARY KEY AUTOINCREMENT, t INTEGER, content BLOB);
+CREATE TABLE notes (name TEXT PRIMARY KEY, value BLOB) WITHOUT ROWID;
+"""
+
+
+class OutboxFull(AnabranchError):
+    """A row was not kept: the cloud has not had enough of the rows before it."""
+
+
+class Outbox:
+    """The store of one device in a folder.
+
+    Parameters
+    ----------
+    folder
+        Made if it is not there. A copy of it, or an older one put back, is another device's past:
+        the cloud notices and stops it.
+    limit
+        Bytes that may be used; `put` of the agent looks at `full` before it takes a row.
+    keep
+        Microseconds that rows and results stay after they are no longer needed, so that they can be
+        compared with what the cloud has; None keeps them for good.
+    settle
+        Seconds between an acknowledgement and its use: ten sync intervals of the broker, which may
+        lose what it has not synced when its power is cut.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> box = Outbox(tempfile.mkdtemp())
+    >>> box.commit([Effects(rows=[Row("gps", 7, 10, None, {"x": 1.5})], state=b"s")])
+    >>> state, rows, frames = box.load()
+    >>> state, list(rows), list(frames)
+    (b's', [Row(stream='gps', n=7, t=10, stamp=None, values={'x': 1.5})], [])
+    >>> box.close()
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        limit: int = 1 << 30,
+        keep: int | None = None,
+        settle: float = 1200.0,
+    ) -> None:
+        self.limit, self.keep, self.settle = limit, keep, settle
+        path = Path(folder)
+        path.mkdir(parents=True, exist_ok=True)
+        # Commits and pruning run in threads, and one transaction is open at a time.
+        self._one = Lock()
+        self._base = sqlite3.connect(
+            path / "outbox.db", isolation_level=None, check_same_thread=False, timeout=1
+        )
+        try:
+            # Two agents with one outbox would give the same number to two frames.
+            self._base.execute("PRAGMA locking_mode = EXCLUSIVE")
+            self._base.execute("PRAGMA journal_mode = WAL")
+            self._base.execute("PRAGMA synchronous = FULL")
+            self._check_version(path)
+        except sqlite3.OperationalError as error:
+            self._base.close()
+            raise AnabranchError(
+                f"the outbox in {path} cannot be opened ({error}): one agent uses it at a time"
+            ) from error
+        (self._page,) = self._base.execute("PRAGMA page_size").fetchone()
+        self.size = self._size()
+
+    def _check_version(self, path: Path) -> None:
+        (version,) = self._base.execute("PRAGMA user_version").fetchone()
+        if version == 0:
+            self._base.executescript(
+                f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION};"
+                f"INSERT INTO notes VALUES ('incarnation', {int(time.time())}); COMMIT"
+            )
+        elif version != _VERSION:
+            raise StateMismatch(
+                f"the outbox in {path} is of version {version}, and this is {_VERSION}: "
+                "use the release that wrote it until it is empty"
+            )
+
+    @property
+    def incarnation(self) -> int:
+        """When this outbox was made, in seconds: what tells it from one that was lost."""
+        return int(self._note("incarnation"))
+
+    @property
+    def full(self) -> bool:
+        """Whether there is no place for another row."""
+        return self.size >= self.limit
+
+    def load(self) -> tuple[bytes | None, Iterable[Row], Iterable[tuple[int, bytes]]]:
+        """The state, the rows and the frames: what `AgentState.restore` takes."""
+        rows = self._base.execute("SELECT stream, n, t, stamp, content FROM rows ORDER BY n")
+        frames = self._base.execute("SELECT number, content FROM frames ORDER BY number")
+        return (
+            self._note("state"),
+            (Row(s, n, t, stamp, msgpack.unpackb(content)) for s, n, t, stamp, content in rows),
+            frames,
+        )
+
+    def commit(self, many: Sequence[Effects], done: Mapping[str, int] | None = None) -> None:
+        """Keep all that these effects hold, in one transaction, synced when this returns.
+
+        `done` says up to which row each stream's are in frames, or never will be.
+        """
+        rows = [
+            (row.stream, row.n, row.t, row.stamp, msgpack.packb(dict(row.values)))
+            for one in many
+            for row in one.rows
+        ]
+        covered = msgpack.packb(dict(done or {}))
+        frames = [(number, content, covered) for one in many for number, content in one.frames]
+        results = [
+            (max(int(times.max()) for times in found.t), encode_output(Output(0, (found,))))
+            for one in many
+            for found in one.results
+        ]
+        states = [("state", one.state) for one in many if one.state is not None]
+        freed = max((one.freed for one in many), default=-1)
+        with self._transaction() as run:
+            self._base.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", rows)
+            self._base.executemany("INSERT INTO frames VALUES (?, ?, ?, NULL)", frames)
+            self._base.executemany("INSERT INTO results (t, content) VALUES (?, ?)", results)
+            self._base.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", states[-1:])
+            run(
+                "UPDATE frames SET acked = ? WHERE number <= ? AND acked IS NULL",
+                (time.time(), freed),
+            )
+        self.size = self._size()
+
+    def results(self, after: int = -1) -> Iterator[tuple[int, Results]]:
+        """Results by their number, of those that are kept."""
+        found = self._base.execute(
+            "SELECT id, content FROM results WHERE id > ? ORDER BY id", (after,)
+        )
+        for number, content in found:
+            for one in decode_output(content).results:
+                yield number, one
+
+    @property
+    def shown(self) -> int:
+        """The number of the last result that the application has had."""
+        return int(self._note("shown") or -1)
+
+    def show(self, number: int) -> None:
+        """The application has had all results up to this one."""
+        with self._transaction() as run:
+            run("INSERT OR REPLACE INTO notes VALUES ('shown', ?)", (number,))
+
+    def prune(self) -> None:
+        """Delete what neither a restart nor a broker that went back can ask for."""
+        settled = self._base.execute(
+            "SELECT max(number), done FROM frames WHERE acked < ?", (time.time() - self.settle,)
+        ).fetchone()
+        with self._transaction() as run:
+            if settled[0] is not None:
+                run("DELETE FROM frames WHERE number < ?", (settled[0],))
+                self._prune_rows(msgpack.unpackb(settled[1]))
+            if self.keep is not None:
+                run(
+                    "DELETE FROM results WHERE id <= ? AND t < (SELECT max(t) FROM results) - ?",
+                    (self.shown, self.keep),
+                )
+        self.size = self._size()
+
+    def _prune_rows(self, done: Mapping[str, int]) -> None:
+        if self.keep is None:
+            return
+        self._base.executemany(
+            "DELETE FROM rows WHERE stream = ?1 AND n < ?2 "
+            "AND t < (SELECT max(t) FROM rows WHERE stream = ?1) - ?3",
+            [(stream, n, self.keep) for stream, n in done.items()],
+        )
+
+    def close(self) -> None:
+        """Close the file; what was committed is there."""
+        self._base.close()
+
+    def _note(self, name: str) -> Any:
+        found = self._base.execute("SELECT value FROM notes WHERE name = ?", (name,)).fetchone()
+        return found and found[0]
+
+    def _size(self) -> int:
+        (pages,) = self._base.execute("PRAGMA page_count").fetchone()
+        (free,) = self._base.execute("PRAGMA freelist_count").fetchone()
+        return int(pages - free) * int(self._page)
+
+    @contextmanager
+    def _transaction(self) -> Iterator[Callable[..., Any]]:
+        run = self._base.execute
+        with self._one:
+            run("BEGIN IMMEDIATE")
+            try:
+                yield run
+            except BaseException:
+                run("ROLLBACK")
+                raise
+            run("COMMIT")

@@ -1,0 +1,372 @@
+"""The relay without socket, thread or clock: a fold over UP, the one log of all that happened.
+
+UP holds the frames of devices, the entries of the keeper and the results of the cloud in one order.
+What goes to which mailbox or bucket is a function of that order alone, so a relay that is killed
+folds again from a snapshot and skips what each subject has.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import msgpack
+import numpy as np
+
+from anabranch.edge.book import Book
+from anabranch.edge.definitions import listed
+from anabranch.edge.directives import Directive
+from anabranch.edge.frames import NOTHING, Down, Up
+from anabranch.edge.ownership import CLOUD, NEVER, NOWHERE, reach
+from anabranch.edge.placements import Entry
+from anabranch.edge.sections import Results, Section, shape_of
+from anabranch.errors import StateMismatch
+
+__all__ = ["Covered", "Message", "RelayState"]
+
+_VERSION = 1
+_UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
+
+
+@dataclass(frozen=True)
+class Covered:
+    """What the newest message of a subject says: its number, and the position of UP it covers."""
+
+    number: int = -1
+    position: int = -1
+
+
+@dataclass(frozen=True)
+class Message:
+    """To append to a subject, compare-and-set: `frame.number` follows the subject's last."""
+
+    subject: str  # m.<device> or in.<bucket>
+    frame: Down
+
+
+@dataclass
+class _Device:
+    incarnation: int = -1
+    next: int = 0  # number of the frame that is expected
+    newest: int = NEVER  # time of the newest row of earlier incarnations
+    latest: int = NEVER  # time of the newest row
+    asked: int = -1  # the frame for which a rewind was asked
+    unacked: int = 0
+
+
+@dataclass
+class _Pending:
+    steps: list[Section | Directive] = field(default_factory=list)
+    results: list[Results] = field(default_factory=list)
+    extras: dict[str, Any] = field(default_factory=dict)
+
+
+class RelayState:
+    """One relay; `covered` says what each subject has at the start."""
+
+    def __init__(self, buckets: int, covered: Mapping[str, Covered] | None = None) -> None:
+        self.buckets = buckets
+        self.book = Book()
+        self.position = -1
+        self.counts: Counter[str] = Counter()  # late rows, frames that were dropped, and why
+        self._covered = dict(covered or {})
+        self._devices: dict[str, _Device] = {}
+        self._told: dict[str, set[Any]] = {}  # streams and definitions that a subject knows
+        self._batches: dict[int, int] = {}
+        self._shapes: dict[int, list[int]] = {}  # lengths of the vectors of each stream
+        self._pending: dict[str, _Pending] = {}
+        self._routes: dict[tuple[int, int], list[tuple[str, float, int]]] = {}
+        self._reports: list[tuple[str, dict[str, Any]]] = []
+        self._hellos: dict[str, int] = {}
+
+    # ------------------------------------------------------------ what happens
+
+    def frame(self, position: int, device: str, up: Up) -> None:
+        """A frame of a device, at a position of UP."""
+        self.position = position
+        known = self._devices.setdefault(device, _Device())
+        if up.incarnation < known.incarnation:
+            self.counts["frames of a former incarnation"] += 1
+            if up.number < 0:
+                why = "another incarnation of this device has taken over"
+                self._extra(device, stop=[up.incarnation, why])
+            return
+        if up.incarnation > known.incarnation:
+            self._begin(device, known, up.incarnation)
+        if up.number < 0:
+            self._hello(device, known, up)
+        elif up.number < known.next:
+            self.counts["frames that were there"] += 1
+        elif up.number > known.next:
+            self.counts["frames after a gap"] += 1
+            if known.asked != known.next:
+                known.asked = known.next
+                self._extra(device, rewind=known.next)
+        else:
+            self._take(device, known, up)
+
+    def entry(self, position: int, entry: Entry) -> None:
+        """An entry of the placement log, at a position of UP; one that it has is dropped."""
+        self.position = position
+        if entry.number <= self.book.epoch:
+            return
+        late = {stream: self.book.watermark(stream) for stream, _ in entry.presumed}
+        changed = self.book.enact(entry)
+        self._routes.clear()
+        self._direct(changed)
+        for stream, before in late.items():
+            self._forward(self._watermark_of(stream), before)
+
+    def output(self, position: int, bucket: int, batch: int, results: Iterable[Results]) -> None:
+        """Results of a bucket's micro-batch, at a position of UP; one that it has is dropped."""
+        self.position = position
+        if batch > self._batches.get(bucket, -1):
+            self._batches[bucket] = batch
+            for found in results:
+                self._deliver(found, CLOUD)
+
+    # ------------------------------------------------------------ what follows
+
+    def flush(self) -> list[Message]:
+        """All that is pending, one frame per subject."""
+        messages = []
+        for subject, pending in self._pending.items():
+            number = self._covered.get(subject, Covered()).number + 1
+            self._covered[subject] = Covered(number, self.position)
+            device = self._devices.get(subject[2:]) if subject.startswith("m.") else None
+            acked = -1
+            if device is not None:
+                acked, device.unacked = device.next - 1, 0
+            frame = Down(
+                number,
+                self.position,
+                acked,
+                tuple(pending.steps),
+                tuple(pending.results),
+                pending.extras,
+            )
+            messages.append(Message(subject, frame))
+        self._pending.clear()
+        return messages
+
+    def replays(self) -> list[tuple[str, int]]:
+        """Devices that said hello since the last call: what to push again, from which number on."""
+        found, self._hellos = [(device, seen + 1) for device, seen in self._hellos.items()], {}
+        return found
+
+    def reports(self) -> list[tuple[str, dict[str, Any]]]:
+        """What devices said of themselves since the last call."""
+        found, self._reports = self._reports, []
+        return found
+
+    def acknowledge(self, device: str) -> None:
+        """Tell a device what has come, if there is nothing else to tell it."""
+        self._pend(f"m.{device}")
+
+    def snapshot(self) -> bytes:
+        """All that it knows; right after a `flush` whose messages are stored."""
+        if self._pending:
+            raise StateMismatch("a relay is written down right after a flush")
+        devices = {name: listed(device) for name, device in self._devices.items()}
+        covered = {subject: listed(found) for subject, found in self._covered.items()}
+        told = {subject: list(known) for subject, known in self._told.items()}
+        form = [self.buckets, self.position, self.book.to_form(), devices, covered, told]
+        blob: bytes = msgpack.packb(
+            [_VERSION, *form, self._batches, self._shapes, dict(self.counts)]
+        )
+        return blob
+
+    @classmethod
+    def restore(cls, blob: bytes, covered: Mapping[str, Covered]) -> RelayState:
+        """The relay of a snapshot, to fold UP after its `position`; `covered` is read back."""
+        version, *form = msgpack.unpackb(blob, strict_map_key=False)
+        if version != _VERSION:
+            raise StateMismatch(
+                f"the state of a relay has version {version!r}, and this is {_VERSION}: go on with "
+                "the version that wrote it, or remove it to fold UP from its beginning"
+            )
+        buckets, position, book, devices, before, told, batches, shapes, counts = form
+        relay = cls(buckets, covered)
+        for subject, (number, _) in before.items():
+            if relay._covered.get(subject, Covered()).number < number:
+                raise StateMismatch(
+                    f"subject {subject!r} went back behind number {number}: the broker has lost "
+                    "messages, so new streams are needed"
+                )
+        relay.position, relay.book = position, Book.from_form(book)
+        relay._devices = {name: _Device(*of) for name, of in devices.items()}
+        relay._told = {subject: set(known) for subject, known in told.items()}
+        relay._batches, relay._shapes, relay.counts = batches, shapes, Counter(counts)
+        return relay
+
+    # ------------------------------------------------------------ one device
+
+    def _begin(self, device: str, known: _Device, incarnation: int) -> None:
+        """A device has lost what it had: tell the new incarnation all there is to know."""
+        former = known.incarnation
+        known.incarnation, known.next, known.asked = incarnation, 0, -1
+        if former < 0:  # its mailbox holds all there is to know, from the beginning
+            self._extra(device, begin=[incarnation, 0])
+            return
+        known.newest = known.latest
+        subject = f"m.{device}"
+        self._told.pop(subject, None)
+        if pending := self._pend(subject):
+            pending.steps.clear()
+            pending.results.clear()
+            pending.extras.update(begin=[incarnation, None])
+        directive = self.book.directive(device, range(len(self.book.views)), True)
+        self._tell(subject, directive)
+        if pending := self._pend(subject):
+            streams = {stream for hosted in directive.hosted for stream in hosted.view.inputs}
+            pending.steps += [self._watermark_of(stream) for stream in sorted(streams)]
+
+    def _hello(self, device: str, known: _Device, up: Up) -> None:
+        self._hellos[device] = up.seen
+        self._extra(device, rewind=known.next)
+
+    def _take(self, device: str, known: _Device, up: Up) -> None:
+        known.next, known.asked, known.unacked = known.next + 1, -1, known.unacked + 1
+        before = {section.stream: self.book.watermark(section.stream) for section in up.sections}
+        for section in up.sections:
+            if (problem := self._problem(section, device)) is not None:
+                self.counts[problem] += 1
+                continue
+            section = self._punctual(section, before[section.stream])
+            if len(section.t):
+                known.latest = max(known.latest, int(section.t[-1]))
+            self._forward(section, before[section.stream])
+            self.book.promised(section.stream, section.watermark)
+        for found in up.results:
+            self._deliver(found, device)
+        for epoch, newest in up.extras.get("adopted", ()):
+            if not 0 <= epoch <= self.book.epoch:
+                continue
+            retired = self.book.adopted(device, epoch, max(newest, known.newest))
+            self._routes.clear()
+            self._direct(retired)
+            for stream in {s for view in retired for s in self.book.views[view].inputs}:
+                self._forward(self._watermark_of(stream), NEVER)
+        if up.extras:
+            self._reports.append((device, up.extras))
+        if known.unacked >= _UNACKED:
+            self.acknowledge(device)
+
+    def _problem(self, section: Section, device: str) -> str | None:
+        """What is wrong with a section, so that no place needs to fear it; None if nothing is."""
+        streams = self.book.streams
+        if not 0 <= section.stream < len(streams) or streams[section.stream].home != device:
+            return "sections of a foreign stream"
+        if not 0 <= section.stamp <= self.book.epoch:
+            return "sections with a stamp that nobody gave"
+        if len(section.n):
+            shape = shape_of(section, streams[section.stream])
+            if shape is None or self._shapes.setdefault(section.stream, shape) != shape:
+                return "sections of other columns"
+        return None
+
+    def _punctual(self, section: Section, promised: int) -> Section:
+        """The section without rows that nobody waits for any more; they are counted."""
+        late = int(np.searchsorted(section.t, promised, side="right"))
+        if not late:
+            return section
+        self.counts["late rows"] += late
+        home = self.book.streams[section.stream].home
+        rows = [[section.stream, n] for n in section.n[:late].tolist()]
+        self._reports.append((home, {"late": rows}))
+        columns = tuple(column[late:] for column in section.columns)
+        return replace(section, n=section.n[late:], t=section.t[late:], columns=columns)
+
+    # ------------------------------------------------------------ where to
+
+    def _forward(self, section: Section, before: int) -> None:
+        """Send a section wherever its rows may meet others; `before` it the watermark was this."""
+        sent = set()
+        for subject, share, until in self._route(section.stream, section.stamp):
+            if before >= until or subject in sent:
+                continue
+            if section.band < share:
+                sent.add(subject)
+                if pending := self._pend(subject):
+                    pending.steps.append(section)
+            elif section.watermark >= until and (pending := self._pend(subject)):
+                pending.steps.append(self._watermark_of(section.stream, section.watermark))
+
+    def _route(self, stream: int, stamp: int) -> list[tuple[str, float, int]]:
+        """Who may need rows of a stream with a stamp: subject, share and last time."""
+        found = self._routes.get((stream, stamp))
+        if found is None:
+            home = self.book.streams[stream].home
+            most: dict[tuple[str, int], float] = {}
+            for view in self.book.by_stream.get(stream, ()):
+                share = self.book.share(view, stream)
+                for place, until in reach(self.book.bounds[view], stamp):
+                    if place != home:
+                        key = self._subject(place, view), until
+                        most[key] = max(share, most.get(key, 0.0))
+            found = [(subject, share, until) for (subject, until), share in most.items()]
+            self._routes[stream, stamp] = found
+        return found
+
+    def _subject(self, place: str, view: int) -> str:
+        return f"in.{view % self.buckets}" if place == CLOUD else f"m.{place}"
+
+    def _watermark_of(self, stream: int, watermark: int | None = None) -> Section:
+        """A section without rows, for all places that a stream is sent to by now."""
+        heard = self.book.watermark(stream) if watermark is None else watermark
+        return Section(stream, self.book.epoch, NOTHING, NOTHING, (), heard)
+
+    def _deliver(self, found: Results, origin: str) -> None:
+        """Send results to whoever asked for them besides their place."""
+        if not 0 <= found.view < len(self.book.views):
+            self.counts["results of an unknown view"] += 1
+            return
+        if origin != CLOUD and origin not in self.book.hosts[found.view]:
+            self.counts["results of a foreign view"] += 1
+            return
+        view = self.book.views[found.view]
+        deliver = self.book.definitions[view.definition].deliver
+        subjects = set()
+        if "cloud" in deliver and origin != CLOUD:
+            subjects.add(self._subject(CLOUD, found.view))
+        if "inputs" in deliver:
+            homes = {self.book.streams[stream].home for stream in view.inputs}
+            subjects |= {f"m.{home}" for home in homes - {origin}}
+        for subject in sorted(subjects):
+            if pending := self._pend(subject):
+                pending.results.append(found)
+
+    def _direct(self, views: Iterable[int]) -> None:
+        """Tell all places and sources of some views what has changed for them."""
+        concerned: dict[tuple[str, str], list[int]] = {}
+        for view in views:
+            homes = {self.book.streams[stream].home for stream in self.book.views[view].inputs}
+            places = {bound.place for bound in self.book.bounds[view]} - {NOWHERE}
+            for place in sorted(homes | places):
+                concerned.setdefault((self._subject(place, view), place), []).append(view)
+        for (subject, place), mine in concerned.items():
+            device = place != CLOUD
+            self._tell(subject, self.book.directive(place, mine, False, device))
+
+    def _tell(self, subject: str, directive: Directive) -> None:
+        told = self._told.setdefault(subject, set())
+        streams = [one for one in directive.streams if one[0] not in told]
+        definitions = [one for one in directive.definitions if one.name not in told]
+        told.update(number for number, _ in streams)
+        told.update(definition.name for definition in definitions)
+        if pending := self._pend(subject):
+            pending.steps.append(
+                replace(directive, streams=tuple(streams), definitions=tuple(definitions))
+            )
+
+    def _extra(self, device: str, **extras: Any) -> None:
+        if pending := self._pend(f"m.{device}"):
+            pending.extras.update(extras)
+
+    def _pend(self, subject: str) -> _Pending | None:
+        """What waits for a subject; None if it has all up to the present position."""
+        if self.position <= self._covered.get(subject, Covered()).position:
+            return None
+        return self._pending.setdefault(subject, _Pending())

@@ -1,0 +1,64 @@
+"""What frames carry: rows and results of one stream or view, column by column."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from anabranch.edge.definitions import COLUMN_TYPES, Stream
+from anabranch.edge.ownership import NEVER
+
+__all__ = ["Results", "Section", "shape_of"]
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """Rows of one stream with one stamp, in order of `n`; or its watermark alone.
+
+    `watermark` promises that no later row of the stream has a time at or before it. `band` is the
+    least priority of a row that is sampled: who asks for a share at or below it does without.
+    """
+
+    stream: int
+    stamp: int
+    n: np.ndarray  # int64, ascending; identity is (stream, n)
+    t: np.ndarray  # int64 microseconds, never descending
+    columns: tuple[np.ndarray, ...] = ()  # as the stream declares them; vectors (rows, length)
+    watermark: int = NEVER
+    band: float = 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Results of one view: their identity is (view, n of each input row)."""
+
+    view: int
+    n: tuple[np.ndarray, ...]  # of each input, int64
+    t: tuple[np.ndarray, ...]
+    stamp: np.ndarray  # of each result: the largest of its rows'
+    score: np.ndarray  # float64; NaN where `where` has no value
+    columns: tuple[np.ndarray, ...] = ()  # those kept of the left side, then of the right
+
+
+def shape_of(section: Section, stream: Stream) -> list[int] | None:
+    """The lengths of a section's vectors, 0 for other columns; None if it is not of that stream.
+
+    Examples
+    --------
+    >>> rows = np.array([1, 2]), np.array([10, 20])
+    >>> xy, x = np.zeros((2, 3)), np.zeros(2)
+    >>> gps = Stream("gps[ann]", "ann", {"xy": "array<double>", "speed": "double"})
+    >>> shape_of(Section(0, 0, *rows, (xy, x)), gps), shape_of(Section(0, 0, *rows, (x, xy)), gps)
+    ([3, 0], None)
+    """
+    if len(section.columns) != len(stream.columns):
+        return None
+    shape = []
+    for column, type_ in zip(section.columns, stream.columns.values(), strict=True):
+        vector = type_.startswith("array<")
+        wanted = COLUMN_TYPES[type_[6:-1] if vector else type_]
+        if column.dtype != wanted or column.ndim != 1 + vector:
+            return None
+        shape.append(column.shape[1] if vector else 0)
+    return shape

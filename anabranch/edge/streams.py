@@ -1,0 +1,90 @@
+"""The broker's three streams, and how the cloud connects to them.
+
+``UP`` holds all that happened, in one order: frames of devices (``u.*``), entries of the log of
+placements (``k``) and results of the cloud (``c.*``). ``DOWN`` holds mailboxes (``m.*``), ``IN``
+what the cloud evaluates (``in.*``). All are bounded and refuse what does not fit: rows then wait on
+devices. After `recover` the streams of the next generation have another name.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import nats
+from nats.aio.client import Client
+from nats.js import JetStreamContext
+from nats.js.api import DiscardPolicy, StorageType, StreamConfig
+from nats.js.errors import NotFoundError
+
+from anabranch.edge.certificates import client_context
+
+__all__ = ["Streams", "connect"]
+
+_BYTES = 1 << 30
+_SUBJECTS = {"UP": ["u.*", "k", "c.*"], "DOWN": ["m.*"], "IN": ["in.*"]}
+
+
+async def connect(
+    broker: str, credentials: str | os.PathLike[str] | None, name: str, **options: object
+) -> Client:
+    """A connection that ends when it is lost: who uses it starts again from what is stored."""
+    more = {} if credentials is None else {"tls": client_context(credentials)}
+    given = {"allow_reconnect": False, "connect_timeout": 10, "name": name, **more, **options}
+    return await nats.connect(broker, **given)
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Names of the streams of one generation."""
+
+    up: str
+    down: str
+    inside: str
+    generation: int = 0
+
+    @classmethod
+    def of(cls, generation: int) -> Streams:
+        """The streams of a generation; 0 is the first."""
+        ending = f"-{generation}" if generation else ""
+        return cls(f"UP{ending}", f"DOWN{ending}", f"IN{ending}", generation)
+
+    @classmethod
+    async def open(cls, js: JetStreamContext) -> Streams:
+        """The newest generation; the first one is made if there is none."""
+        generation = 0
+        while await _exists(js, cls.of(generation + 1).up):
+            generation += 1
+        found = cls.of(generation)
+        if not generation and not await _exists(js, found.up):
+            await found.make(js)
+        return found
+
+    async def make(self, js: JetStreamContext) -> None:
+        """Make the streams, UP last: `open` takes them for whole once it is there."""
+        for base in ("IN", "DOWN", "UP"):
+            name = getattr(self, {"UP": "up", "DOWN": "down", "IN": "inside"}[base])
+            settings = StreamConfig(
+                name=name,
+                subjects=_SUBJECTS[base],
+                storage=StorageType.FILE,
+                discard=DiscardPolicy.NEW,
+                max_bytes=_BYTES,
+            )
+            if not await _exists(js, name):
+                await js.add_stream(settings)
+
+    async def retire(self, js: JetStreamContext) -> None:
+        """Take the subjects from streams that went back, and keep what is in them."""
+        for name in (self.up, self.down, self.inside):
+            settings = (await js.stream_info(name)).config
+            settings.subjects = [f"old.{name}"]
+            await js.update_stream(settings)
+
+
+async def _exists(js: JetStreamContext, name: str) -> bool:
+    try:
+        await js.stream_info(name)
+    except NotFoundError:
+        return False
+    return True

@@ -1,0 +1,99 @@
+"""An agent without a hub: it keeps what is put, says what it cannot keep, and is light."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
+
+from anabranch.edge import Agent
+from anabranch.edge.certificates import client_context, issue, make_authority
+from anabranch.edge.outbox import Outbox, OutboxFull
+from anabranch.errors import AnabranchError, InvalidCall
+
+NOWHERE = "tls://127.0.0.1:9"
+
+
+@pytest.fixture(scope="module")
+def credentials(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("authority")
+    make_authority(folder)
+    issue(folder, folder / "alice", "alice")
+    return folder / "alice"
+
+
+def agent(credentials: Path, folder: Path, **options: Any) -> Agent:
+    return Agent("alice", broker=NOWHERE, credentials=credentials, folder=folder, **options)
+
+
+def test_rows_are_kept_without_a_connection(credentials: Path, tmp_path: Path) -> None:
+    async def story() -> None:
+        for count in (3, 2):
+            async with agent(credentials, tmp_path) as made:
+                await asyncio.gather(*(made.put("gps", xy=[0.5, k]) for k in range(count)))
+                assert not made.connected
+
+    asyncio.run(story())
+    box = Outbox(tmp_path)
+    rows = list(box.load()[1])
+    first = box.incarnation << 32
+    box.close()
+    assert [row.n - first for row in rows] == [0, 1, 2, 3, 4]
+    assert [row.values["xy"][1] for row in rows] == [0, 1, 2, 0, 1]
+    assert {row.stamp for row in rows} == {None}
+
+
+def test_a_full_outbox_raises_or_thins(credentials: Path, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with agent(credentials, tmp_path, limit=200_000) as made:
+            with pytest.raises(OutboxFull, match="the outbox is full"):
+                for _ in range(100):
+                    await asyncio.gather(*(made.put("log", text="x" * 1000) for _ in range(50)))
+        async with agent(credentials, tmp_path, limit=200_000, full="thin") as made:
+            await made.put("log", text="y")
+            assert made.dropped == {"log[alice]": 1}
+
+    asyncio.run(story())
+
+
+def test_times_must_not_go_back(credentials: Path, tmp_path: Path) -> None:
+    async def story() -> None:
+        async with agent(credentials, tmp_path) as made:
+            await made.put("gps", x=1.0)
+            with pytest.raises(InvalidCall, match="time goes back"):
+                await made.put("gps", time=1_000_000, x=1.0)
+            with pytest.raises(InvalidCall, match="time must have a time zone"):
+                await made.put("gps", time=datetime(2026, 1, 1), x=1.0)
+
+    asyncio.run(story())
+
+
+def test_a_wrong_call_names_all_problems(credentials: Path, tmp_path: Path) -> None:
+    with pytest.raises(InvalidCall, match="2 problems") as error:
+        agent(credentials, tmp_path, full="drop", flush="soon")
+    assert "full must be 'raise' or 'thin'" in str(error.value)
+
+
+def test_a_folder_without_credentials_is_named(tmp_path: Path) -> None:
+    with pytest.raises(AnabranchError, match="there are no credentials in"):
+        client_context(tmp_path)
+
+
+def test_a_device_needs_little() -> None:
+    code = """
+import pathlib, sys, anabranch.edge.agent
+heavy = {"numba", "scipy", "pyarrow", "pandas", "pyspark", "typer", "rich"} & sys.modules.keys()
+pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+print(len(heavy), pages * 4)
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    heavy, kilobytes = map(int, run.stdout.split())
+    assert heavy == 0
+    assert kilobytes < 45_000

@@ -1,0 +1,259 @@
+"""The log, what the keeper allows, and what devices and relay say when all is not well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from anabranch.edge.agent_state import AgentState, Effects
+from anabranch.edge.book import Book
+from anabranch.edge.definitions import Definition, Stream, View
+from anabranch.edge.frames import FrameError, Up, decode_up
+from anabranch.edge.keeper_state import KeeperState
+from anabranch.edge.placements import Entry, PlacementLog
+from anabranch.edge.relay_state import Covered, RelayState
+from anabranch.edge.sections import Results, Section
+from anabranch.errors import InvalidCall, StateMismatch
+
+XY = {"xy": "array<double>", "name": "string"}
+STREAMS = [Stream("gps[ann]", "ann", XY), Stream("gps[bob]", "bob", XY)]
+NEAR = Definition("near", "pairs", (30, 30), ["euclidean", "xy", "xy", None, "<=", 5])
+VIEW = View("near(ann,bob)", "near", (0, 1))
+FIRST = Entry(0, tuple(STREAMS), (NEAR,), ((VIEW, "cloud"),), cause={"rule": "start"})
+
+
+# ---------------------------------------------------------------- the log
+
+
+def test_an_entry_is_read_back_and_never_written_twice(tmp_path: Path) -> None:
+    log = PlacementLog(tmp_path / "control")
+    assert log.entries() == []
+    written = [log.write(FIRST), log.write(Entry(1, moves=((0, "bob"),), presumed=((1, 9),)))]
+    assert PlacementLog(tmp_path / "control").entries() == written
+    with pytest.raises(StateMismatch, match="another keeper writes it, so this one must stop"):
+        log.write(Entry(1))
+    assert [path.name for path in sorted(log.path.iterdir())] == ["00000000.json", "00000001.json"]
+
+
+def test_a_log_with_a_hole_or_a_strange_file_is_rejected(tmp_path: Path) -> None:
+    log = PlacementLog(tmp_path)
+    log.write(FIRST)
+    form = {**FIRST.to_dict(), "number": 2}
+    (tmp_path / "00000002.json").write_text(json.dumps(form))
+    with pytest.raises(StateMismatch, match=r"00000001.json .* is missing, though later ones"):
+        log.entries()
+    (tmp_path / "00000001.json").write_text(json.dumps(form))
+    with pytest.raises(StateMismatch, match=r"cannot be read \(ValueError: it says that it is"):
+        PlacementLog(tmp_path).entries()
+
+
+# ---------------------------------------------------------------- the keeper
+
+
+def test_a_view_that_moves_is_left_alone_until_it_has_settled() -> None:
+    book = Book()
+    keeper = KeeperState(book)
+    keeper.add(STREAMS, [NEAR], [(VIEW, "cloud")])
+    keeper.add(STREAMS, [NEAR], [(VIEW, "cloud")])  # known by name: once is enough
+    first = keeper.next_entry()
+    assert first is not None and len(first.views) == 1 and first.streams == tuple(STREAMS)
+    assert keeper.next_entry() is None
+    book.enact(first)
+    assert not keeper.move(0, "cloud")
+    assert keeper.move(0, "bob") and not keeper.move(0, "ann")
+    second = keeper.next_entry()
+    assert second is not None and second.moves == ((0, "bob"),)
+    assert not keeper.move(0, "ann")  # decided, not folded
+    book.enact(second)
+    assert not keeper.move(0, "ann") and not keeper.remove(0)
+    book.adopted("ann", 1, 10)
+    assert not keeper.move(0, "ann")
+    book.adopted("bob", 1, 20)
+    assert book.bounds[0][0].until == 20 + 30
+    assert keeper.remove(0) and not keeper.move(0, "ann")
+
+
+def test_a_keeper_that_was_killed_publishes_what_was_not_folded() -> None:
+    book = Book()
+    book.enact(FIRST)
+    keeper = KeeperState(book)
+    lost = Entry(1, moves=((0, "bob"),))
+    assert keeper.unfolded([FIRST, lost]) == [lost]
+    keeper.presume(0, 5)
+    assert keeper.next_entry() is None and not keeper.move(0, "ann")
+    book.enact(lost)
+    assert keeper.next_entry() == Entry(2, presumed=((0, 5),))
+
+
+@pytest.mark.parametrize(
+    ("definition", "view", "words"),
+    [
+        (NEAR, View("v", "far", (0, 1)), "has no definition 'far'"),
+        (Definition("near", "sum"), VIEW, "kind must be 'pairs' or 'each', got 'sum'"),
+        (NEAR, View("v", "near", (0, 0)), "needs 2 different streams"),
+        (Definition("near", "pairs", keep=(("z",), ())), VIEW, "keeps 'z', and the stream has xy"),
+        (Definition("near", "pairs", where=["same", "z", "z"]), VIEW, "there is no column 'z'"),
+    ],
+)
+def test_a_view_that_cannot_run_is_rejected(definition: Any, view: View, words: str) -> None:
+    with pytest.raises(InvalidCall, match=words):
+        KeeperState(Book()).add(STREAMS, [definition], [(view, "cloud")])
+
+
+def test_a_changed_definition_needs_a_new_name() -> None:
+    book = Book()
+    book.enact(FIRST)
+    changed = Definition("near", "pairs", (60, 60))
+    with pytest.raises(InvalidCall, match="is there with another definition: give the new one a"):
+        KeeperState(book).add(STREAMS, [changed], [(VIEW, "cloud")])
+
+
+def test_entries_are_enacted_in_order() -> None:
+    with pytest.raises(StateMismatch, match="entry 3 does not follow entry -1"):
+        Book().enact(Entry(3))
+
+
+# ---------------------------------------------------------------- devices and relay
+
+
+def started(incarnation: int = 1) -> tuple[AgentState, RelayState]:
+    """A device that has adopted the first entry."""
+    agent, relay = AgentState("ann", incarnation, slack=0), RelayState(1)
+    relay.entry(0, FIRST)
+    talk(agent, relay, agent.connect())
+    return agent, relay
+
+
+def talk(agent: AgentState, relay: RelayState, effects: Effects) -> list[Effects]:
+    """Let a device and the relay speak until both are silent."""
+    heard: list[Effects] = []
+    mail = relay.__dict__.setdefault("mail", [])
+    while effects.send:
+        for content in effects.send:
+            relay.frame(relay.position + 1, agent.device, decode_up(content))
+        mail += [m.frame for m in relay.flush() if m.subject == f"m.{agent.device}"]
+        effects = Effects()
+        for down in list(mail):
+            one = agent.receive(down)
+            heard.append(one)
+            effects.send += one.send
+    return heard
+
+
+def test_rows_before_the_first_directive_get_its_stamp() -> None:
+    agent, relay = AgentState("ann", 1, slack=0), RelayState(1)
+    [row] = agent.put("gps[ann]", 5, {"xy": [1.0, 2.0], "name": "x"}).rows
+    assert row.stamp is None and not agent.flush(10).send
+    relay.entry(0, FIRST)
+    heard = talk(agent, relay, agent.connect())
+    assert [one.stamp for effects in heard for one in effects.rows] == [0]
+    [frame] = agent.flush(10).frames
+    assert decode_up(frame[1]).sections[0].n.tolist() == [row.n]
+
+
+@pytest.mark.parametrize(
+    ("t", "values", "words"),
+    [
+        (4, {"xy": [1.0, 2.0], "name": "x"}, "time goes back by 96 microseconds"),
+        (105, {"xy": [1.0, 2.0], "name": "x"}, "late by 46 microseconds"),
+        (1.5, {"xy": [1.0, 2.0], "name": "x"}, "must be whole microseconds since 1970, got 1.5"),
+        (200, {"xy": [1.0, 2.0]}, "columns must be xy, name; got xy"),
+        (200, {"xy": [1.0], "name": "x"}, "'xy' must be 2 finite numbers"),
+        (200, {"xy": [1.0, np.nan], "name": "x"}, "'xy' must be 2 finite numbers"),
+        (200, {"xy": [1.0, 2.0], "name": 3}, "'name' must be a string, got 3"),
+    ],
+)
+def test_a_row_that_cannot_be_taken_is_rejected(t: Any, values: Any, words: str) -> None:
+    agent, _ = started()
+    agent.put("gps[ann]", 100, {"xy": [1.0, 2.0], "name": "x"})
+    agent.flush(150)
+    with pytest.raises(InvalidCall, match=words):
+        agent.put("gps[ann]", t, values)
+
+
+def test_a_former_incarnation_is_told_to_stop() -> None:
+    old, relay = started()
+    new = AgentState("ann", 2, slack=0)
+    talk(new, relay, new.connect())
+    assert new.epoch == 0 and not new.flush(5).stopped
+    heard = talk(old, relay, old.connect())
+    assert any("another incarnation of this device has taken over" in e.stopped for e in heard)
+    assert relay.counts["frames of a former incarnation"] > 0
+
+
+def test_an_outbox_that_went_back_stops() -> None:
+    agent, relay = started()
+    kept = agent.flush(5).state
+    for t in (10, 20, 30):
+        agent.put("gps[ann]", t, {"xy": [1.0, 2.0], "name": "x"})
+        talk(agent, relay, agent.flush(t))
+    again = AgentState.restore("ann", 1, kept, [], [])
+    heard = talk(again, relay, again.connect())
+    assert any("the outbox went back" in effects.stopped for effects in heard)
+
+
+def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
+    agent, relay = started()
+    relay.entry(relay.position + 1, Entry(1, presumed=((0, 100),)))
+    relay.flush()
+    columns = np.array([[0.0, 0.0]]), np.array(["x"], object)
+    rows = tuple(
+        Section(stream, 0, np.array([n]), np.array([t]), columns)
+        for stream, n, t in ((0, 1, 100), (0, 2, 101), (1, 9, 500))
+    )
+    upcoming = agent._next
+    relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows))
+    [message] = [m for m in relay.flush() if m.subject == "in.0"]
+    assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [2])]  # type: ignore[union-attr]
+    assert relay.counts["late rows"] == 1 and relay.counts["sections of a foreign stream"] == 1
+    assert ("ann", {"late": [[0, 1]]}) in relay.reports()
+
+
+def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
+    agent, relay = started()
+    n, t, xy, name = np.array([1]), np.array([5]), np.zeros((1, 2)), np.array(["x"], object)
+    results = Results(0, (n, n), (t, t), n, np.zeros(1))
+    bad = [
+        Section(0, 7, n, t, (xy, name)),
+        Section(0, 0, n, t, (xy,)),
+        Section(0, 0, n, t, (xy, xy)),
+        Section(0, 0, n, t, (xy.astype(np.float32), name)),
+        Section(0, 0, n, t, (np.zeros((1, 3)), name)),
+    ]
+    good = Section(0, 0, n, t, (xy, name))
+    report = {"adopted": [[99, 5]]}
+    relay.flush()
+    relay.frame(
+        relay.position + 1, "ann", Up(1, agent._next, 0, 0, (good, *bad), (results,), report)
+    )
+    [message] = [m for m in relay.flush() if m.subject == "in.0"]
+    assert len(message.frame.steps) == 1 and not message.frame.results
+    assert relay.counts["sections with a stamp that nobody gave"] == 1
+    assert relay.counts["sections of other columns"] == 4
+    assert relay.counts["results of a foreign view"] == 1
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 4])
+def test_a_frame_whose_numbers_are_none_is_damaged(at: int) -> None:
+    form = [1, 1, 0, 0, 0, [], [], {}]
+    form[at] = "many"
+    with pytest.raises(FrameError, match="whole numbers are expected"):
+        decode_up(msgpack.packb(form))
+
+
+def test_a_broker_that_lost_messages_is_noticed() -> None:
+    _, relay = started()
+    relay.flush()
+    blob = relay.snapshot()
+    with pytest.raises(StateMismatch, match="went back behind number 0: the broker has lost"):
+        RelayState.restore(blob, {"in.0": Covered(-1, -1)})
+    with pytest.raises(StateMismatch, match="right after a flush"):
+        relay.acknowledge("ann")
+        relay.position += 1
+        relay.acknowledge("ann")
+        relay.snapshot()

@@ -1,0 +1,109 @@
+"""Devices, relay and keeper over a real broker: every result once, whatever moves meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
+
+from anabranch.edge.agent import Agent
+from anabranch.edge.broker import Broker, running
+from anabranch.edge.hub import Hub
+from anabranch.edge.serving import Cloud
+from tests.edge.fleet import CloudViews, friends, kept, quiet, twin, walk
+from tests.sinks.stories import needed
+
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+async def wander(agent: Agent, device: str, rng: np.random.Generator, rows: int) -> None:
+    for x, y in walk(rng, rows):
+        await agent.put(f"gps[{device}]", xy=[float(x), float(y)])
+        await asyncio.sleep(rng.uniform(0.1, 0.5))
+
+
+async def fleet(broker: Broker, folder: Path, count: int, rows: int) -> dict[str, Any]:
+    names = [f"d{k}" for k in range(count)]
+    rng = np.random.default_rng(count)
+    pairs = sorted({tuple(sorted(rng.choice(count, 2, replace=False).tolist())) for _ in names})
+    missing = [name for name in names if name not in broker.hub.devices()]
+    broker.hub.enrol(*missing)
+    cloud = Cloud(broker.hub, broker.address, ack_after=1.0)
+    async with contextlib.AsyncExitStack() as stack:
+        serving = asyncio.create_task(cloud.run())
+        await asyncio.wait_for(cloud.ready.wait(), 20)
+        views = CloudViews(broker)
+        evaluating = asyncio.create_task(views.run())
+        cloud.keeper.state.add(*friends(names, pairs))
+        agents = [
+            await stack.enter_async_context(
+                Agent(
+                    name,
+                    broker=broker.address,
+                    credentials=broker.hub.folder / "devices" / name,
+                    folder=folder / name,
+                    flush="0.3 seconds",
+                )
+            )
+            for name in names
+        ]
+        await quiet(lambda: cloud.relay.state.book.epoch >= 0)
+        walks = [
+            asyncio.create_task(wander(agent, name, np.random.default_rng(k), rows))
+            for k, (agent, name) in enumerate(zip(agents, names, strict=True))
+        ]
+        await quiet(lambda: sum(views.found.values()) > 0)
+        moved = sum(
+            cloud.keeper.state.move(view, names[pair[view % 2]]) for view, pair in enumerate(pairs)
+        )
+        await asyncio.gather(*walks)
+        book = cloud.relay.state.book
+        await quiet(lambda: all(book.settled(view) for view in range(len(pairs))))
+        await asyncio.sleep(2.0)
+        for agent in agents:
+            await agent.drained()
+    boxes = [kept(folder / name) for name in names]
+    truth = twin({k: box[0] for k, box in enumerate(boxes)}, pairs)
+    await asyncio.sleep(2.0)
+    for task in (serving, evaluating):
+        task.cancel()
+    return {"truth": truth, "cloud": views.found, "pairs": pairs, "boxes": boxes, "moved": moved}
+
+
+def is_exact(story: dict[str, Any]) -> None:
+    """The cloud and each device have what the twin has, once."""
+    assert story["moved"] == len(story["pairs"])
+    assert sum(story["truth"].values()) > 100
+    assert story["cloud"] == story["truth"]
+    for device, (_, results) in enumerate(story["boxes"]):
+        due = Counter({i: c for i, c in story["truth"].items() if device in story["pairs"][i[0]]})
+        assert results == due
+
+
+@pytest.fixture
+def fresh(tmp_path: Path) -> Any:
+    from scripts.services.nats import server
+
+    hub = Hub.create(tmp_path / "hub", ["localhost", "127.0.0.1"])
+    with running(hub, program=needed(server)) as made:
+        yield made
+
+
+def test_ten_devices_and_one_switch(fresh: Broker, tmp_path: Path) -> None:
+    is_exact(asyncio.run(fleet(fresh, tmp_path, 10, 20)))
+
+
+@pytest.mark.slow
+def test_a_hundred_devices_and_one_switch(fresh: Broker, tmp_path: Path) -> None:
+    is_exact(asyncio.run(fleet(fresh, tmp_path, 100, 40)))

@@ -1,0 +1,175 @@
+"""The outbox keeps what it said it has kept, whole transactions and no more."""
+
+from __future__ import annotations
+
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("msgpack", reason="pip install 'anabranch[edge]'")
+
+from anabranch.edge import outbox as module
+from anabranch.edge.agent_state import Effects
+from anabranch.edge.outbox import Outbox
+from anabranch.edge.own_stream import Row
+from anabranch.edge.sections import Results
+from anabranch.errors import AnabranchError, StateMismatch
+
+WRITER = Path(__file__).with_name("outbox_writer.py")
+
+
+def row(n: int, t: int = 0, stamp: int | None = 1, stream: str = "gps") -> Row:
+    return Row(stream, n, t, stamp, {"x": n / 2})
+
+
+def rows_of(box: Outbox) -> list[int]:
+    return [found.n for found in box.load()[1]]
+
+
+def killed(folder: Path, kills: int, rng: random.Random) -> None:
+    """A writer is killed at random moments, again and again; nothing that it said is missing."""
+    incarnations, told = set(), -5
+    for _ in range(kills):
+        run = subprocess.Popen(
+            [sys.executable, str(WRITER), str(folder)], stdout=subprocess.PIPE, text=True
+        )
+        assert run.stdout is not None
+        incarnations.add(run.stdout.readline())
+        for _ in range(rng.randint(0, 30)):
+            told = int(run.stdout.readline())
+        time.sleep(rng.random() * 0.003)
+        run.send_signal(signal.SIGKILL)
+        said = [int(line) for line in run.stdout.read().split("\n") if line]
+        run.wait()
+        run.stdout.close()
+        told = max([told, *said])
+        box = Outbox(folder)
+        state, rows, frames = box.load()
+        kept = [found.n for found in rows]
+        numbers = [number for number, _ in frames]
+        box.close()
+        assert kept == list(range(len(kept)))
+        assert len(kept) in (told + 5, told + 10)  # one transaction more than it could say
+        assert numbers == kept[::5]  # rows, frame and state of a transaction came together
+        assert state == b"%d" % numbers[-1] if numbers else state is None
+    assert len(incarnations) == 1
+
+
+def test_a_killed_writer_loses_nothing_that_was_kept(tmp_path: Path) -> None:
+    killed(tmp_path, 3, random.Random(1))
+
+
+@pytest.mark.slow
+def test_a_hundred_killed_writers_lose_nothing(tmp_path: Path) -> None:
+    killed(tmp_path, 100, random.Random(2))
+
+
+def test_every_commit_is_synced(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    assert box._base.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert box._base.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    box.close()
+
+
+def test_a_transaction_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    box.commit([Effects(rows=[row(0)], frames=[(0, b"a")])])
+    with pytest.raises(sqlite3.IntegrityError):
+        box.commit([Effects(rows=[row(1)], frames=[(0, b"b")])])  # a number is given once
+    assert rows_of(box) == [0]
+    box.close()
+
+
+def test_a_row_gets_its_stamp_later(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    box.commit([Effects(rows=[row(0, stamp=None), row(1, stamp=None)])])
+    box.commit([Effects(rows=[row(0, stamp=4)])])
+    assert [found.stamp for found in box.load()[1]] == [4, None]
+    box.close()
+
+
+def test_rows_stay_until_acknowledged_and_settled_and_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    box = Outbox(tmp_path, keep=50, settle=10.0)
+    box.commit([Effects(rows=[row(n, t=n * 10) for n in range(10)])])
+    box.commit([Effects(frames=[(0, b"0")])], done={"gps": 3})
+    box.commit([Effects(frames=[(1, b"1")])], done={"gps": 9})
+    box.prune()
+    assert rows_of(box) == list(range(10))  # nothing is acknowledged
+    box.commit([Effects(freed=0)])
+    box.prune()
+    assert rows_of(box) == list(range(10))  # the broker may still lose it
+    now[0] += 11
+    box.prune()
+    assert rows_of(box) == [3, 4, 5, 6, 7, 8, 9]
+    box.commit([Effects(freed=1)])
+    now[0] += 11
+    box.prune()
+    assert rows_of(box) == [4, 5, 6, 7, 8, 9]  # t from 90 - 50 on
+    assert [number for number, _ in box.load()[2]] == [1]
+    box.close()
+
+
+def test_results_stay_until_shown(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, keep=5)
+    one, two = (
+        Results(0, (np.array([n]),) * 2, (np.array([n * 10]),) * 2, np.array([1]), np.array([0.5]))
+        for n in (1, 2)
+    )
+    box.commit([Effects(results=[one, two])])
+    box.prune()
+    found = list(box.results(box.shown))
+    assert [int(of.n[0][0]) for _, of in found] == [1, 2]
+    box.show(found[0][0])
+    box.prune()
+    assert [int(of.n[0][0]) for _, of in box.results()] == [2]
+    box.close()
+
+
+def test_one_agent_at_a_time(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    with pytest.raises(AnabranchError, match="one agent uses it at a time"):
+        Outbox(tmp_path)
+    box.close()
+
+
+def test_an_outbox_of_another_version_is_refused(tmp_path: Path) -> None:
+    box = Outbox(tmp_path)
+    box._base.execute("PRAGMA user_version = 9")
+    box.close()
+    with pytest.raises(StateMismatch, match="is of version 9"):
+        Outbox(tmp_path)
+
+
+def test_an_outbox_is_full_when_it_has_reached_its_limit(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, limit=100_000)
+    assert not box.full
+    box.commit([Effects(rows=[Row("gps", n, n, 0, {"x": "y" * 100}) for n in range(1000)])])
+    assert box.full
+    box.close()
+
+
+def test_threads_commit_and_prune_one_after_the_other(tmp_path: Path) -> None:
+    box = Outbox(tmp_path, keep=0)
+
+    def write(first: int) -> None:
+        for n in range(first, first + 30):
+            box.commit([Effects(rows=[row(n)])])
+            box.prune()
+            box.show(n)
+
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(write, (0, 100, 200)))
+    assert len(rows_of(box)) == 90
+    box.close()

@@ -1,0 +1,141 @@
+"""Worlds in a box come out as the twin says; what would be wrong does not pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from anabranch.edge.agent_state import AgentState, Effects
+from anabranch.edge.book import Book
+from anabranch.edge.evaluator import Evaluator
+from anabranch.edge.frames import decode_up, encode_up
+from anabranch.edge.held import Held
+from anabranch.edge.ownership import FOREVER, NEVER
+from anabranch.errors import AnabranchError, StateMismatch
+from tests.edge.world import World, Wrong
+from tests.examples import examples
+
+WORLDS = 150
+
+
+def test_worlds_are_as_the_twin_says() -> None:
+    found = moves = 0
+    for seed in range(examples(WORLDS)):
+        world = World(seed).run()
+        found += world.found
+        moves += sum(len(entry.moves) for entry in world.log)
+    assert found > 20 * WORLDS and moves > WORLDS
+
+
+@pytest.mark.slow
+def test_ten_thousand_worlds_are_as_the_twin_says() -> None:
+    for seed in range(1_000_000, 1_010_000):
+        World(seed).run()
+
+
+# ---------------------------------------------------------------- mutations
+
+
+def retire_early(patch: pytest.MonkeyPatch) -> None:
+    """Retire a boundary when the first source has adopted the next."""
+    newest = Book._newest
+
+    def early(self: Book, device: str, epoch: int) -> int | None:
+        found = newest(self, device, epoch)
+        return NEVER if found is None else found
+
+    patch.setattr(Book, "_newest", early)
+    patch.setattr(Evaluator, "_check", lambda *_: None)
+
+
+def restamp(patch: pytest.MonkeyPatch) -> None:
+    """Send rows again with the stamp of the day."""
+    connect = AgentState.connect
+
+    def again(self: AgentState) -> Effects:
+        for number, content in self._frames.items():
+            up = decode_up(content)
+            sections = tuple(replace(section, stamp=self.epoch) for section in up.sections)
+            self._frames[number] = encode_up(replace(up, sections=sections))
+        return connect(self)
+
+    patch.setattr(AgentState, "connect", again)
+
+
+def free_unopened(patch: pytest.MonkeyPatch) -> None:
+    """Free rows though nothing is known of a partner's stream."""
+    take = Held.take
+
+    def opened(self: Held, *given: Any) -> None:
+        take(self, *given)
+        if self.watermark == NEVER:
+            self.watermark = int(self.t.max(initial=0))
+
+    patch.setattr(Held, "take", opened)
+    free = Evaluator._free
+
+    def freely(self: Evaluator) -> None:
+        known = {stream: held.watermark for stream, held in self._held.items()}
+        for held in self._held.values():
+            held.watermark = FOREVER if held.watermark == NEVER else held.watermark
+        free(self)
+        for stream, watermark in known.items():
+            self._held[stream].watermark = watermark
+
+    patch.setattr(Evaluator, "_free", freely)
+
+
+def acknowledge_unstored(patch: pytest.MonkeyPatch) -> None:
+    """Take what was sent for what has come."""
+    done = AgentState._done
+
+    def trusting(self: AgentState, effects: Effects) -> Effects:
+        done(self, effects)
+        effects.freed = self._acked = max(self._acked, self._sent)
+        self._frames = {n: frame for n, frame in self._frames.items() if n > self._acked}
+        effects.state = self._dump()
+        return effects
+
+    patch.setattr(AgentState, "_done", trusting)
+
+
+def overtake(patch: pytest.MonkeyPatch) -> None:
+    """Take directives of a frame before rows that were sent before them."""
+    take = Evaluator.take
+
+    def early(self: Evaluator, steps: Any) -> Any:
+        return take(self, sorted(steps, key=lambda step: hasattr(step, "n")))
+
+    patch.setattr(Evaluator, "take", early)
+
+
+@pytest.mark.parametrize(
+    ("mutation", "seeds"),
+    [
+        (retire_early, range(10)),
+        (restamp, range(20)),
+        (free_unopened, range(10)),
+        (acknowledge_unstored, range(10)),
+        (overtake, range(90, 110)),
+    ],
+)
+def test_a_wrong_system_is_caught(
+    mutation: Callable[[pytest.MonkeyPatch], None], seeds: range, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mutation(monkeypatch)
+    with pytest.raises((Wrong, AnabranchError)):
+        for seed in seeds:
+            World(seed).run()
+
+
+def test_an_early_retirement_is_an_error_where_it_harms(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the evaluator's check, which `retire_early` takes away."""
+    check = Evaluator._check
+    retire_early(monkeypatch)
+    monkeypatch.setattr(Evaluator, "_check", check)
+    with pytest.raises(StateMismatch, match="was retired too early at"):
+        for seed in range(5, 15):
+            World(seed).run()

@@ -1,0 +1,501 @@
+"""The world in a box: agents, relay, keeper and evaluators under one seeded scheduler.
+
+Everything that may happen to real processes happens to the state machines here: messages are
+delayed, reordered, doubled and lost, devices are cut off, and every process is killed at any moment
+between two durable steps. In the end all is well again, and what was found must be the twin's.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from anabranch.edge.agent_state import AgentState, Effects
+from anabranch.edge.definitions import Definition, Stream, View
+from anabranch.edge.evaluator import Evaluator
+from anabranch.edge.frames import (
+    Output,
+    decode_down,
+    decode_output,
+    decode_up,
+    encode_down,
+    encode_output,
+)
+from anabranch.edge.keeper_state import KeeperState
+from anabranch.edge.own_stream import Row
+from anabranch.edge.placements import Entry
+from anabranch.edge.relay_state import Covered, RelayState
+from anabranch.edge.sections import Results
+from tests.edge.twin import Known, Put, twin
+
+__all__ = ["World", "Wrong"]
+
+BUCKETS = 2
+
+
+class Wrong(AssertionError):
+    """Results are not what the twin says."""
+
+
+@dataclass
+class Device:
+    """A device: what is on its disk, and the process, which may be dead."""
+
+    name: str
+    streams: list[str]
+    skew: int
+    process: AgentState | None = None
+    rows: dict[tuple[str, int], Row] = field(default_factory=dict)
+    frames: dict[int, bytes] = field(default_factory=dict)
+    state: bytes | None = None
+    shown: list[tuple[int, ...]] = field(default_factory=list)
+    cut: bool = False
+    incarnation: int = 1
+
+
+@dataclass
+class Bucket:
+    """A bucket of the cloud: its committed state, and where it is in its subject."""
+
+    state: bytes | None = None
+    seen: int = -1
+    batch: int = -1
+    found: list[tuple[int, ...]] = field(default_factory=list)
+    output: bytes | None = None  # of the newest batch, which may not be published
+
+
+class World:
+    """One world; `run` lives it to its end and compares."""
+
+    def __init__(self, seed: int, steps: int = 250) -> None:
+        self.rng = rng = random.Random(seed)
+        self.steps = steps
+        self.now = 1000
+        self.loss = rng.choice([0.0, 0.02, 0.2])
+        self.deaths = rng.choice([0.0, 0.02, 0.1])
+        self.up: list[tuple[str, Any]] = []  # the stream UP
+        self.stored: dict[str, list[bytes]] = {}  # DOWN and IN
+        self.flying: list[tuple[str, bytes]] = []  # to "u.<device>" or "d.<device>"
+        self.log: list[Entry] = []
+        self.relay: RelayState | None = None
+        self.snapshot: bytes | None = None
+        self.keeper: KeeperState | None = None
+        self.late: set[tuple[int, int]] = set()
+        self.robbed = rng.random() < 0.1  # whether a device loses its disk
+        self.lost: dict[tuple[str, int], Row] = {}
+        self.victim = ""
+        self.buckets = {k: Bucket() for k in range(BUCKETS)}
+        self._people()
+        self._wishes()
+
+    # ------------------------------------------------------------ who there is
+
+    def _people(self) -> None:
+        rng = self.rng
+        names = ["ann", "bob", "cyd", "dan"][: rng.randint(2, 4)]
+        self.tick = rng.choice([0, 0, 3, 10])
+        self.devices = {}
+        self.declared: list[Stream] = []
+        for name in names:
+            feeds = ["gps"] if rng.random() < 0.8 else ["gps", "cam"]
+            streams = [f"{feed}[{name}]" for feed in feeds]
+            columns = {"x": "bigint"}
+            self.declared += [Stream(stream, name, columns, self.tick) for stream in streams]
+            self.devices[name] = Device(name, streams, rng.randint(-30, 30))
+
+    def _wishes(self) -> None:
+        rng = self.rng
+        self.windows = [(rng.choice([0, 5, 40]), rng.choice([5, 40, 100])) for _ in range(2)]
+        deliver = [("cloud",), ("cloud", "inputs")]
+        self.definitions = [
+            Definition("any", "pairs", self.windows[0], None, ((), ()), rng.choice(deliver)),
+            Definition(
+                "near",
+                "pairs",
+                self.windows[1],
+                ["within", "x", "x", 3],
+                (("x",), ("x",)),
+                rng.choice(deliver),
+            ),
+            Definition("big", "each", (0, 0), [["x", ">=", 5]], (("x",),), rng.choice(deliver)),
+        ]
+        self.wanted: list[tuple[View, str]] = []
+        count = len(self.declared)
+        for number in range(rng.randint(1, 4)):
+            definition = rng.choice(self.definitions)
+            inputs = tuple(rng.sample(range(count), 1 if definition.kind == "each" else 2))
+            shares = tuple(rng.choice([1.0, 0.5, 0.3]) for _ in inputs)
+            view = View(f"v{number}", definition.name, inputs, shares)
+            self.wanted.append((view, rng.choice(self._places())))
+
+    def _places(self) -> list[str]:
+        return ["cloud", *self.devices]
+
+    # ------------------------------------------------------------ what happens
+
+    def run(self) -> World:
+        """Let things happen, then let all be well, and compare."""
+        if self.rng.random() < 0.7:
+            self._open()
+        for _ in range(self.steps):
+            self.now += self.rng.choice([0, 1, 1, 3, 10])
+            self._anything()
+        self._heal()
+        self._compare()
+        return self
+
+    def _open(self) -> None:
+        """Views are there and devices connected before anything else happens."""
+        loss, deaths, self.loss, self.deaths = self.loss, self.deaths, 0.0, 0.0
+        self._wish()
+        self._keeper()
+        for _ in range(3):
+            for device in self.devices.values():
+                self._connect(device)
+            while self.flying:
+                self._fly()
+            self._relay()
+        self.loss, self.deaths = loss, deaths
+
+    def _anything(self) -> None:
+        rng = self.rng
+        device = rng.choice(list(self.devices.values()))
+        what = rng.random()
+        if what < 0.27:
+            self._put(device)
+        elif what < 0.39:
+            self._flush(device)
+        elif what < 0.62:
+            for _ in range(rng.randint(1, 3)):
+                self._fly()
+        elif what < 0.77:
+            self._relay()
+        elif what < 0.82:
+            self._bucket(rng.choice(list(self.buckets.values())))
+        elif what < 0.88:
+            self._keeper()
+        elif what < 0.94:
+            self._wish()
+        elif what < 0.95 and self.robbed and not self.victim:
+            self._rob(device)
+        elif what < 0.96:
+            device.cut = not device.cut and rng.random() < 0.5
+        else:
+            self._connect(device)
+
+    def _agent(self, device: Device) -> AgentState:
+        if device.process is None:
+            device.process = AgentState.restore(
+                device.name,
+                device.incarnation,
+                device.state,
+                device.rows.values(),
+                device.frames.items(),
+                slack=self.rng.choice([0, 20]),
+                beat=self.rng.choice([1, 50]),
+                window=self.rng.choice([300, 10_000]),
+            )
+        return device.process
+
+    def _dies(self) -> bool:
+        return self.rng.random() < self.deaths
+
+    def _do(self, device: Device, effects: Effects) -> None:
+        """Commit, then send; the process may die before, between and after."""
+        if effects.stopped:
+            raise Wrong(f"{device.name} was stopped: {effects.stopped}")
+        if self._dies():
+            device.process = None
+            return
+        device.rows.update({(row.stream, row.n): row for row in effects.rows})
+        device.frames.update(effects.frames)
+        device.frames = {n: f for n, f in device.frames.items() if n > effects.freed}
+        device.state = effects.state or device.state
+        device.shown += identities(effects.results)
+        if self._dies():
+            device.process = None
+            return
+        for content in effects.send:
+            self._send(f"u.{device.name}", content)
+
+    def _send(self, subject: str, content: bytes) -> None:
+        if not self.devices[subject[2:]].cut:
+            self.flying.append((subject, content))
+
+    def _rob(self, device: Device) -> None:
+        """A device loses its disk and begins anew: the one loss that cannot be healed."""
+        self.victim = device.name
+        self.lost = device.rows
+        again = Device(device.name, device.streams, device.skew, incarnation=device.incarnation + 1)
+        self.devices[device.name] = again
+
+    def _put(self, device: Device) -> None:
+        agent, name = self._agent(device), self.rng.choice(device.streams)
+        own = agent._stream(name)
+        t = max(self.now + device.skew, own.newest, own.watermark + 1)
+        self._do(device, agent.put(name, t, {"x": self.rng.randint(0, 9)}))
+
+    def _flush(self, device: Device) -> None:
+        self._do(device, self._agent(device).flush(self.now + device.skew))
+
+    def _connect(self, device: Device) -> None:
+        self._do(device, self._agent(device).connect())
+
+    def _fly(self) -> None:
+        """One of the messages that are under way arrives, or is lost, or comes twice."""
+        if not self.flying:
+            return
+        at = self.rng.randrange(min(len(self.flying), 6))
+        subject, content = self.flying[at]
+        if self.rng.random() >= 0.1:
+            del self.flying[at]
+        if self.rng.random() < self.loss or self.devices[subject[2:]].cut:
+            return
+        if subject.startswith("u."):
+            self.up.append((subject, content))
+        else:
+            device = self.devices[subject[2:]]
+            self._do(device, self._agent(device).receive(decode_down(content)))
+
+    def _relay(self) -> None:
+        """The relay folds a part of UP, sends what follows, and is written down at times."""
+        relay = self._running_relay()
+        for position in range(relay.position + 1, len(self.up)):
+            self._fold(relay, position)
+            if self.rng.random() < 0.2:
+                break
+        if self.rng.random() < 0.3:
+            return
+        for message in relay.flush():
+            held = self.stored.setdefault(message.subject, [])
+            if message.frame.number != len(held):
+                raise Wrong(f"{message.subject} got {message.frame.number} at {len(held)}")
+            held.append(encode_down(message.frame))
+            if self._dies():
+                self.relay = self.keeper = None
+                return
+            if message.subject.startswith("m."):
+                self._send(f"d.{message.subject[2:]}", held[-1])
+        for name, first in relay.replays():
+            for content in self.stored.get(f"m.{name}", [])[first:]:
+                self._send(f"d.{name}", content)
+        if self.rng.random() < 0.2:
+            self.snapshot = relay.snapshot()
+        if self._dies():
+            self.relay = self.keeper = None
+
+    def _fold(self, relay: RelayState, position: int) -> None:
+        subject, content = self.up[position]
+        if subject == "k":
+            relay.entry(position, Entry.from_dict(content))
+        elif subject.startswith("u."):
+            relay.frame(position, subject[2:], decode_up(content))
+        else:
+            output = decode_output(content)
+            relay.output(position, int(subject[2:]), output.batch, output.results)
+        for _, extras in relay.reports():
+            self.late |= {(stream, n) for stream, n in extras.get("late", ())}
+
+    def _running_relay(self) -> RelayState:
+        if self.relay is None:
+            covered = {}
+            for subject, held in self.stored.items():
+                last = decode_down(held[-1])
+                covered[subject] = Covered(last.number, last.position)
+            if self.snapshot is None:
+                self.relay = RelayState(BUCKETS, covered)
+            else:
+                self.relay = RelayState.restore(self.snapshot, covered)
+            self.keeper = KeeperState(self.relay.book)
+            for entry in self.keeper.unfolded(self.log):
+                self.up.append(("k", entry.to_dict()))
+        return self.relay
+
+    def _bucket(self, bucket: Bucket) -> None:
+        """A micro-batch: read on, commit, publish; it may die between any two."""
+        number = next(k for k, one in self.buckets.items() if one is bucket)
+        if bucket.output is not None:  # committed, and perhaps not published
+            self.up.append((f"c.{number}", bucket.output))
+            bucket.output = None
+        held = self.stored.get(f"in.{number}", [])[bucket.seen + 1 :][: self.rng.randint(1, 5)]
+        if not held:
+            return
+        restored = bucket.state is not None
+        evaluator = Evaluator.restore(bucket.state) if restored else Evaluator("cloud")  # type: ignore[arg-type]
+        computed: list[Results] = []
+        received: list[Results] = []
+        for content in held:
+            down = decode_down(content)
+            computed += evaluator.take(down.steps)
+            received += down.results
+        if self._dies():
+            return
+        bucket.state, bucket.seen = evaluator.snapshot(), bucket.seen + len(held)
+        bucket.batch += 1
+        bucket.found += identities([*computed, *received])
+        bucket.output = encode_output(Output(bucket.batch, tuple(computed)))
+        if self._dies():
+            return
+        self.up.append((f"c.{number}", bucket.output))
+        bucket.output = None
+
+    def _keeper(self) -> None:
+        """The keeper writes an entry, and publishes it unless it dies."""
+        self._running_relay()
+        assert self.keeper is not None
+        entry = self.keeper.next_entry()
+        if entry is None:
+            return
+        if entry.number != len(self.log):
+            raise Wrong(f"entry {entry.number} is written after {len(self.log)}")
+        self.log.append(entry)
+        if self._dies():
+            self.relay = self.keeper = None
+            return
+        self.up.append(("k", entry.to_dict()))
+
+    def _wish(self) -> None:
+        relay, rng = self._running_relay(), self.rng
+        assert self.keeper is not None
+        if not self.log or (self.wanted and rng.random() < 0.5):
+            some = self.wanted[: rng.randint(1, 2)]
+            del self.wanted[: len(some)]
+            self.keeper.add(self.declared, self.definitions, some)
+        elif relay.book.views:
+            view = rng.randrange(len(relay.book.views))
+            if rng.random() < 0.08:
+                self.keeper.remove(view)
+            elif rng.random() < 0.05:
+                stream = rng.choice(relay.book.views[view].inputs)
+                self.keeper.presume(stream, self.now - 50)
+            else:
+                self.keeper.move(view, rng.choice(self._places()))
+
+    # ------------------------------------------------------------ the end
+
+    def _heal(self) -> None:
+        """Nothing is lost any more, everybody runs, and time goes on until nothing changes."""
+        self.loss = self.deaths = 0.0
+        for device in self.devices.values():
+            device.cut = False
+        for round_ in range(400):
+            self.now += 50 if round_ < 10 else 0
+            for device in self.devices.values():
+                self._flush(device)
+                if round_ % 4 == 0:
+                    self._connect(device)
+            while self.flying:
+                self._fly()
+            self._keeper()
+            while self._running_relay().position + 1 < len(self.up):
+                self._relay()
+            self._relay()
+            for bucket in self.buckets.values():
+                self._bucket(bucket)
+            if round_ >= 10 and self._is_quiet():
+                return
+        raise Wrong("it never comes to rest")
+
+    def _is_quiet(self) -> bool:
+        """Whether everybody has processed all there is."""
+        agents = [self._agent(device) for device in self.devices.values()]
+        stored = {subject: len(held) - 1 for subject, held in self.stored.items()}
+        return (
+            self._running_relay().book.epoch == len(self.log) - 1
+            and self._running_relay().position == len(self.up) - 1
+            and not any(agent.backlog for agent in agents)
+            and all(agent._seen == stored.get(f"m.{agent.device}", -1) for agent in agents)
+            and all(one.seen == stored.get(f"in.{k}", -1) for k, one in self.buckets.items())
+            and not any(bucket.output for bucket in self.buckets.values())
+        )
+
+    def _compare(self) -> None:
+        book = self._running_relay().book
+        rows: dict[int, list[Put]] = {}
+        for number, stream in enumerate(book.streams):
+            found = self.devices[stream.home].rows | self.lost
+            mine = [row for (name, _), row in sorted(found.items()) if name == stream.name]
+            rows[number] = [
+                Put(row.n, row.t, row.stamp, row.values) for row in mine if row.stamp is not None
+            ]
+        due = twin(self._known(), book.streams, rows, _where)
+        inputs = {number: view.inputs for number, view in enumerate(book.views)}
+        late = {
+            one
+            for one in due
+            if any(
+                (stream, n) in self.late for stream, n in zip(inputs[one[0]], one[1:], strict=True)
+            )
+        }
+        late |= {one for one in due if self._is_harmed(one[0])}
+        seen = Counter(one for bucket in self.buckets.values() for one in bucket.found)
+        _same("the cloud", seen, due, late)
+        for device in self.devices.values():
+            mine = {one for one in due if self._shows(device, one[0])}
+            shown = Counter(one for one in device.shown if self._shows(device, one[0]))
+            _same(device.name, shown, mine, late)
+        self._at_rest()
+        self.found = len(due)
+
+    def _is_harmed(self, view: int) -> bool:
+        """Whether results of a view may be missing, since a device that it needs lost its disk."""
+        book = self._running_relay().book
+        homes = {book.streams[stream].home for stream in book.views[view].inputs}
+        places = [place for entry in self.log for number, place in entry.moves if number == view]
+        first = [place for entry in self.log for _, place in entry.views][view]
+        return self.victim in {*homes, *places, first}
+
+    def _known(self) -> list[Known]:
+        known: list[Known] = []
+        definitions = {definition.name: definition for definition in self.definitions}
+        for entry in self.log:
+            for view, _ in entry.views:
+                definition = definitions[view.definition]
+                known.append(Known(len(known), view, definition, entry.number, float("inf")))
+            for number in entry.removed:
+                known[number] = known[number]._replace(last=entry.number)
+        return known
+
+    def _shows(self, device: Device, view: int) -> bool:
+        """Whether a device gets all results of a view."""
+        book = self._running_relay().book
+        deliver = book.definitions[book.views[view].definition].deliver
+        homes = {book.streams[stream].home for stream in book.views[view].inputs}
+        return "inputs" in deliver and device.name in homes - {self.victim}
+
+    def _at_rest(self) -> None:
+        """No evaluator holds what nobody can need."""
+        evaluators = [self._agent(device).evaluator for device in self.devices.values()]
+        blobs = [bucket.state for bucket in self.buckets.values() if bucket.state is not None]
+        evaluators += [Evaluator.restore(blob) for blob in blobs]
+        book = self._running_relay().book
+        for evaluator in evaluators:
+            for number in evaluator.views.keys() - evaluator.done:
+                if book.settled(number) and book.place(number) != evaluator.place:
+                    raise Wrong(f"view {number} is still at {evaluator.place}")
+
+
+def identities(found: list[Results]) -> list[tuple[int, ...]]:
+    """View and row numbers of each result."""
+    return [
+        (one.view, *numbers)
+        for one in found
+        for numbers in zip(*(side.tolist() for side in one.n), strict=True)
+    ]
+
+
+def _where(definition: Definition, a: Put, b: Put) -> bool:
+    if definition.name == "near":
+        return abs(int(a.values["x"]) - int(b.values["x"])) <= 3
+    return definition.name == "any" or int(a.values["x"]) >= 5
+
+
+def _same(
+    who: str, seen: Counter[tuple[int, ...]], due: set[tuple[int, ...]], late: set[tuple[int, ...]]
+) -> None:
+    twice = {one for one, count in seen.items() if count > 1}
+    lost, strange = due - seen.keys() - late, seen.keys() - due
+    if twice or lost or strange:
+        raise Wrong(f"{who}: twice {sorted(twice)}, lost {sorted(lost)}, not due {sorted(strange)}")
