@@ -1,0 +1,223 @@
+"""Views in the cloud while they run: frames out of the broker, evaluators in Spark's state.
+
+The relay writes what the cloud needs to a few buckets. A bucket is one key, whose state is an
+evaluator and the number of the last frame that it took; watermarks are inside it, one for each
+stream, so that a device that was away for long loses nothing. Results that devices are to have go
+back through the broker: one message per bucket and micro-batch, which says up to which frame, so
+that a micro-batch that is repeated, or cut otherwise, sends nothing twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.types import StructType
+
+from anabranch.edge.book import Book
+from anabranch.edge.definitions import Definition, View
+from anabranch.edge.evaluator import Evaluator
+from anabranch.edge.frames import Down, Output, decode_down, decode_output, encode_output
+from anabranch.edge.ownership import CLOUD
+from anabranch.edge.placements import PlacementLog
+from anabranch.edge.sections import Results
+from anabranch.errors import StateMismatch
+from anabranch.flow.blocks import encode_batch
+from anabranch.flow.container import pack, unpack
+from anabranch.flow.folders import absolute
+from anabranch.spark.broker import Broker
+from anabranch.spark.follow_tables import SIDES
+from anabranch.spark.operator import ROWS_PER_CELL, Unpacker
+from anabranch.spark.quiet import hush_server, hush_trial
+from anabranch.spark.settings import has_large_types
+from anabranch.spark.versions import arrow_schema
+
+__all__ = ["Cloud", "follow_frames"]
+
+_INPUTS = "inputs"
+
+
+@dataclass(frozen=True)
+class Cloud:
+    """What a bucket's processor needs to know; without a broker nothing goes back to devices."""
+
+    schema: pa.Schema
+    control: str
+    broker: Broker | None = None
+
+
+def follow_frames(
+    frames: DataFrame, columns: Mapping[str, str], control: str, broker: Broker | None = None
+) -> DataFrame:
+    """The results in frames with columns seq, subject and data, as they stream in."""
+    spark = frames.sparkSession
+    hush_server(spark)
+    ddl = ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
+    fields: StructType = spark.createDataFrame([], ddl).schema
+    schema = arrow_schema(fields, has_large_types(spark))
+    bucket = F.substring_index("subject", ".", -1).cast("int").alias("bucket")
+    cells = (
+        frames.select(bucket, "seq", "data")
+        .groupBy("bucket")
+        .transformWithStateInPandas(
+            Bucket(Cloud(schema, absolute(control), broker)),
+            outputStructType="block binary",
+            outputMode="Append",
+            timeMode="None",
+        )
+    )
+    return cells.mapInArrow(Unpacker(schema), fields)
+
+
+class Bucket(StatefulProcessor):
+    """Runs the evaluator of a bucket inside ``transformWithStateInPandas``."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self.cloud = cloud
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        hush_trial()  # here, for Spark prints as soon as it has unpickled a processor
+        self.__dict__.update(state)
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._state = handle.getValueState("evaluator", "state binary")
+        self._log, self._book = PlacementLog(self.cloud.control), Book()
+
+    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
+        arrived = pd.concat(rows).sort_values("seq")
+        evaluator, last = self._opened()
+        before = last
+        emitted: list[pa.RecordBatch] = []
+        returned: list[tuple[int, Results]] = []
+        for content in arrived["data"]:
+            frame = decode_down(bytes(content))
+            if frame.number <= last:
+                continue  # of a new generation of the stream, which repeats the end of the old one
+            if frame.number != last + 1:
+                raise StateMismatch(
+                    f"bucket {key[0]} lacks frames between {last} and {frame.number}: the stream "
+                    "IN was changed; restore the broker's store, or begin a new hub"
+                )
+            last = frame.number
+            found = _stepped(evaluator, frame)
+            for one, place in found:
+                described = self._described(evaluator, one.view)
+                emitted.append(table_of(described, one, place, self.cloud.schema))
+                if place == CLOUD and _INPUTS in described.definition.deliver:
+                    returned.append((last, one))
+        if returned and self.cloud.broker is not None:
+            asyncio.run(_send_back(self.cloud.broker, key[0], returned))
+        if last != before:
+            self._state.update((pack({"evaluator": evaluator.snapshot()}, {"frame": last}),))
+        whole = pa.Table.from_batches(emitted, self.cloud.schema).combine_chunks()
+        for batch in whole.to_batches(max_chunksize=ROWS_PER_CELL):
+            yield pd.DataFrame({"block": [encode_batch(batch).to_pybytes()]})
+
+    def close(self) -> None:
+        pass
+
+    def _described(self, evaluator: Evaluator, view: int) -> _Described:
+        """A view: as the evaluator knows it or, if only devices ever had it, as the log does."""
+        if view in evaluator.known:
+            asked = evaluator.known[view]
+            known: Any = evaluator
+        else:
+            asked, known = self._logged(view), self._book
+        keys = [known.streams[stream].home for stream in asked.inputs]
+        return _Described(asked.name, known.definitions[asked.definition], keys)
+
+    def _logged(self, view: int) -> View:
+        """A view of the log, which is read on when it comes to one that it has not read of."""
+        if view >= len(self._book.views):
+            for entry in self._log.entries()[self._book.epoch + 1 :]:
+                self._book.enact(entry)
+        if view >= len(self._book.views):
+            raise StateMismatch(
+                f"results came of view {view}, of which the placement log in {self.cloud.control} "
+                "does not know: give the control directory of this hub"
+            )
+        return self._book.views[view]
+
+    def _opened(self) -> tuple[Evaluator, int]:
+        stored = self._state.get()
+        if stored is None:
+            return Evaluator(CLOUD), -1
+        parts, notes = unpack(bytes(stored[0]))
+        return Evaluator.restore(bytes(parts["evaluator"])), notes["frame"]
+
+
+@dataclass(frozen=True)
+class _Described:
+    name: str
+    definition: Definition
+    keys: Sequence[str]
+
+
+def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str | None]]:
+    """What a frame brings: results found here, and those that devices found, with their places."""
+    found: list[tuple[Results, str | None]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
+    places = frame.extras.get("places") or [None] * len(frame.results)
+    return found + list(zip(frame.results, places, strict=True))
+
+
+async def _send_back(broker: Broker, bucket: int, found: Sequence[tuple[int, Results]]) -> None:
+    """Send results back, by the frames that brought them: what was sent before is left out."""
+    from nats.js.errors import NotFoundError
+
+    client = await broker.connect()
+    try:
+        js, subject = client.jetstream(), f"c.{bucket}"
+        try:
+            newest = await js.get_last_msg(await js.find_stream_name_by_subject(subject), subject)
+            sent, after = decode_output(newest.data or b"").batch, newest.seq or 0
+        except NotFoundError:
+            sent, after = -1, 0
+        fresh = tuple(one for frame, one in found if frame > sent)
+        if fresh:
+            # Another query that writes for the same bucket makes this fail, and is not overwritten.
+            header = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+            output = encode_output(Output(found[-1][0], fresh))
+            await js.publish(subject, output, headers=header)
+    finally:
+        await client.close()
+
+
+def table_of(
+    view: _Described, found: Results, place: str | None, schema: pa.Schema
+) -> pa.RecordBatch:
+    """Results as rows of the result's columns."""
+    rows = len(found.stamp)
+    columns: dict[str, Any] = {
+        "view": [view.name] * rows,
+        "score": pa.array(found.score, from_pandas=True),  # NaN is none
+        "place": [place] * rows,
+        "epoch": found.stamp,
+    }
+    kept = iter(found.columns)
+    for side, key, n, t, names in zip(
+        SIDES, view.keys, found.n, found.t, view.definition.keep, strict=False
+    ):
+        columns[f"{side}_key"] = [key] * rows
+        columns[f"{side}_n"], columns[f"{side}_time"] = n, np.asarray(t).view("datetime64[us]")
+        for name in names:
+            columns[f"{side}_{name}"] = _listed(next(kept))
+    arrays = [
+        pa.array(columns[field.name]).cast(field.type)
+        if field.name in columns
+        else pa.nulls(rows, field.type)
+        for field in schema
+    ]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _listed(column: np.ndarray) -> Any:
+    """A column as Arrow takes it: vectors as lists."""
+    return list(column) if column.ndim == 2 else column

@@ -1,0 +1,162 @@
+"""The views over tables: what a running system must have found, all at once and by Spark alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+from anabranch.calls import Check, describe
+from anabranch.placement.feeds import Feed
+from anabranch.predicates import same
+from anabranch.spark.correlate import correlate
+from anabranch.spark.frames import is_frame
+from anabranch.spark.views import Views
+
+__all__ = ["SIDES", "follow_tables", "result_columns", "table_problems"]
+
+SIDES = ("left", "right")
+_FIXED = ("key", "n", "time")
+_ALL_BITS = 0xFFFFFFFF
+
+
+def result_columns(views: Sequence[Views]) -> dict[str, str]:
+    """The columns of the result and their types: over one feed those of the right are null."""
+    found = {"view": "string"}
+    for name, type_ in (("key", "string"), ("n", "bigint"), ("time", "timestamp")):
+        found |= {f"{side}_{name}": type_ for side in SIDES}
+    return {
+        **found,
+        "score": "double",
+        **kept_types(views),
+        "place": "string",
+        "epoch": "bigint",
+    }
+
+
+def kept_types(views: Sequence[Views]) -> dict[str, str]:
+    """The kept columns of all views, ``left_xy``, and their types."""
+    found: dict[str, str] = {}
+    for one in views:
+        for side, part, names in zip(SIDES, one.view.feeds, one.view.definition.keep, strict=False):
+            found |= {f"{side}_{name}": dict(part.columns)[name] for name in names}
+    return found
+
+
+def kept_problems(views: Sequence[Views]) -> list[str]:
+    """Where views keep columns of one name and different types."""
+    problems = []
+    for one in views:
+        own = kept_types([one])
+        other = [name for name, type_ in own.items() if kept_types(views)[name] != type_]
+        problems += [f"views keep {name} in different types: rename one" for name in other]
+    return problems
+
+
+def table_problems(views: Sequence[Views], feeds: Any) -> list[str]:
+    """What is wrong with the tables of a call."""
+    if not isinstance(feeds, Mapping) or not all(map(is_frame, feeds.values())):
+        return [f'feeds must be a dict of tables by feed, such as {{"gps": table}}, got {feeds!r}']
+    check = Check(**{str(name): dict(table.dtypes) for name, table in feeds.items()})
+    for part in dict.fromkeys(part for one in views for part in one.view.feeds):
+        table = feeds.get(part.name)
+        if table is None:
+            check.say(f"feeds has no table {part.name!r}; it has {', '.join(map(repr, feeds))}")
+            continue
+        if table.isStreaming:
+            check.say(f"feeds: {part.name!r} is a stream; the batch answer is over tables")
+        kinds = {"key": {"string", "bigint", "int"}, "n": {"bigint", "int"}, "time": {"timestamp"}}
+        for name, allowed in kinds.items():
+            check.column(part.name, name, f"feed {part.name!r}", allowed)
+        for name, type_ in part.columns:
+            check.column(part.name, name, f"feed {part.name!r}", {type_})
+    return check.problems
+
+
+def follow_tables(
+    spark: SparkSession, views: Sequence[Views], feeds: Mapping[str, DataFrame]
+) -> DataFrame:
+    """Every result of the views over all rows of the tables."""
+    columns = result_columns(views)
+    shown = []
+    for one in views:
+        found = _of_one(spark, one, feeds)
+        shown.append(
+            found.select(
+                *(
+                    (F.col(name) if name in found.columns else F.lit(None)).cast(type_).alias(name)
+                    for name, type_ in columns.items()
+                )
+            )
+        )
+    return reduce(DataFrame.unionByName, shown)
+
+
+def _of_one(spark: SparkSession, views: Views, feeds: Mapping[str, DataFrame]) -> DataFrame:
+    """The results of one template's views."""
+    definition, parts = views.view.definition, views.view.feeds
+    sides = [
+        _asked(spark, views, number, _sampled(part, feeds[part.name]))
+        for number, part in enumerate(parts)
+    ]
+    if definition.kind == "each":
+        rows = sides[0]
+        for name, op, value in definition.where or ():
+            rows = rows.filter(_compared(F.col(name), op, value))
+        shown = dict.fromkeys([*_FIXED, *definition.keep[0]])
+        return rows.select("view", *(F.col(name).alias(f"left_{name}") for name in shown))
+    where = same("view") if views.view.condition is None else same("view") & views.view.condition
+    keep = tuple(("view", "key", "n", *names) for names in definition.keep)
+    pairs = correlate(
+        *sides,
+        where=where,
+        window=(describe(definition.window[0]), describe(definition.window[1])),
+        time="time",
+        keep=tuple(map(list, keep)),
+    )
+    return pairs.withColumnRenamed("left_view", "view")
+
+
+def _sampled(part: Feed, table: DataFrame) -> DataFrame:
+    """The rows that can be sampled, each with its priority."""
+    columns = [F.col("key").cast("string"), F.col("n").cast("bigint"), F.col("time")]
+    rows = table.select(*columns, *(name for name, _ in part.columns))
+    if not part.tick:
+        return rows.withColumn("priority", F.lit(0.0))
+    t = F.unix_micros("time")
+    cell = F.expr(f"(unix_micros(time) - pmod(unix_micros(time), {part.tick})) div {part.tick}")
+    first = Window.partitionBy("key", cell).orderBy(t, "n")
+    bits = F.lpad(F.bin(cell.bitwiseAND(F.lit(_ALL_BITS))), 32, "0")
+    priority = F.conv(F.reverse(bits), 2, 10).cast("double") / F.lit(2.0**32)
+    first_rows = rows.withColumn("place", F.row_number().over(first)).filter("place = 1")
+    return first_rows.withColumn("priority", priority).drop("place")
+
+
+def _asked(spark: SparkSession, views: Views, side: int, rows: DataFrame) -> DataFrame:
+    """The rows of one side once for each view that asks for them, with ids of their own."""
+    devices = dict(views.sources.itertuples(index=False, name=None))
+    mine = views.rows.groupby("view", sort=False).nth(side)
+    asked = [
+        (name, str(devices[stream]), float(share))
+        for name, stream, share in mine[["view", "input", "share"]].itertuples(index=False)
+    ]
+    members = spark.createDataFrame(asked, "view string, key string, share double")
+    wanted = rows.join(F.broadcast(members), "key").filter("priority < share")
+    return wanted.withColumn("id", F.concat_ws(" ", "view", "n"))
+
+
+def _compared(column: Column, op: str, value: Any) -> Column:
+    compare: dict[str, Any] = {
+        ">=": column >= value,
+        ">": column > value,
+        "<=": column <= value,
+        "<": column < value,
+        "==": column == value,
+        "!=": column != value,
+    }
+    found: Column = compare[op]
+    return found
