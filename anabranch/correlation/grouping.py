@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -28,7 +28,7 @@ from anabranch.flow.load import Load
 from anabranch.flow.sides import WHOLE
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 
-__all__ = ["Groups", "GroupsJob", "GroupsKernel", "Grouping", "PairPacking"]
+__all__ = ["Group", "Grouping", "Groups", "GroupsJob", "GroupsKernel", "PairPacking", "Vertex"]
 
 _ENDLESS = 1 << 62
 Vertex = tuple[int, Any]  # of which side, and which id; all of one stream are of side 0
@@ -50,7 +50,7 @@ class Grouping:
 
 
 @dataclass
-class _Group:
+class Group:
     """One open group. `first` is the pair that names it."""
 
     name: str
@@ -80,22 +80,27 @@ class Groups:
 
     gap: int
     one_stream: bool
-    open: dict[str, _Group] = field(default_factory=dict)
+    longest: int = _ENDLESS  # how long after its first pair a group takes in others
+    open: dict[str, Group] = field(default_factory=dict)
     of: dict[Vertex, str] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     pairs: int = 0  # of all open groups
     _deadlines: list[tuple[int, Pair, str]] = field(default_factory=list)
 
-    def deal(self, t: int, left: Any, right: Any) -> None:
-        """Take in the next pair."""
+    def take_in(self, pair: tuple[Any, ...]) -> None:
+        """Take in the next pair as a kernel has it: time and columns."""
+        self.deal(*pair)
+
+    def deal(self, t: int, left: Any, right: Any, beside: Iterable[Vertex] = ()) -> None:
+        """Add the next pair; it belongs to the groups of the rows `beside` it too."""
         self.close(t - 1)
         self.pairs += 1
         pair = (t, left, right)
         ends: tuple[Vertex, Vertex] = ((0, left), (0 if self.one_stream else 1, right))
-        found = {self.of[end] for end in ends if end in self.of}
+        found = {self.of[end] for end in (*ends, *beside) if end in self.of}
         known = sorted((self.open[name] for name in found), key=lambda group: group.first)
         if not known:
-            group = _Group(_name(left, right), pair, t, [])
+            group = Group(_name(left, right), pair, t, [])
             self.open[group.name] = group
         else:
             group = known[0]
@@ -109,15 +114,15 @@ class Groups:
                 self.of[end] = group.name
                 group.rows.append(end)
         self._tell(group, "grew" if known else "opened", t, pair)
-        heapq.heappush(self._deadlines, (t + self.gap, group.first, group.name))
+        heapq.heappush(self._deadlines, (self._deadline(group), group.first, group.name))
 
     def close(self, now: int) -> None:
         """Close the groups that no pair later than `now` can belong to."""
         while self._deadlines and self._deadlines[0][0] <= now:
             deadline, _, name = heapq.heappop(self._deadlines)
             group = self.open.get(name)
-            if group is None or group.last + self.gap != deadline:
-                continue  # it has merged, or has had a later pair
+            if group is None or self._deadline(group) != deadline:
+                continue  # it has closed or merged, or has had a later pair
             del self.open[name]
             self.pairs -= group.pairs
             for row in group.rows:
@@ -127,9 +132,12 @@ class Groups:
 
     def next_close(self) -> int | None:
         """When the next group closes, if no pair comes."""
-        return min((group.last + self.gap for group in self.open.values()), default=None)
+        return min((self._deadline(group) for group in self.open.values()), default=None)
 
-    def _merge(self, one: _Group, into: _Group, pair: Pair) -> None:
+    def _deadline(self, group: Group) -> int:
+        return min(group.last + self.gap, group.first[0] + self.longest)
+
+    def _merge(self, one: Group, into: Group, pair: Pair) -> None:
         one.revision += 1
         self._tell(one, "merged", pair[0], pair, into.name)
         into.pairs += one.pairs
@@ -139,7 +147,7 @@ class Groups:
         del self.open[one.name]
 
     def _tell(
-        self, group: _Group, event: str, t: int, pair: Pair | None, into: str | None = None
+        self, group: Group, event: str, t: int, pair: Pair | None, into: str | None = None
     ) -> None:
         _, left, right = pair or (t, None, None)
         members = [
@@ -164,20 +172,19 @@ class Groups:
             }
         )
 
-    def to_bytes(self) -> bytes:
-        """What `from_bytes` reads."""
+    def form(self) -> dict[str, Any]:
+        """Open groups in the types of JSON, for `take_up`."""
         form = [[g.name, g.first, g.last, g.rows, g.pairs, g.revision] for g in self.open.values()]
-        return pack({}, {"open": form})
+        return {"open": form}
 
-    def take_up(self, data: Any) -> None:
-        """Go on with the groups that `to_bytes` wrote."""
-        _, form = unpack(data)
+    def take_up(self, form: Mapping[str, Any]) -> None:
+        """Continue with the groups of `form`."""
         for name, first, last, rows, pairs, revision in form["open"]:
-            group = _Group(name, tuple(first), last, [tuple(row) for row in rows], pairs, revision)
+            group = Group(name, tuple(first), last, [tuple(row) for row in rows], pairs, revision)
             self.open[name] = group
             self.of |= dict.fromkeys(group.rows, name)
             self.pairs += pairs
-            self._deadlines.append((last + self.gap, group.first, name))
+            self._deadlines.append((self._deadline(group), group.first, name))
         heapq.heapify(self._deadlines)
 
 
@@ -188,6 +195,12 @@ class GroupsJob:
     grouping: Grouping
     verb: ClassVar[str] = "groups"
     small: ClassVar[bool] = False
+    order: ClassVar[tuple[str, ...]] = ("left", "right")  # of pairs of one time
+    facts: ClassVar[tuple[str, ...]] = ()  # further columns of a pair
+
+    def groups(self) -> Groups:
+        """What pairs are dealt to, before the first one."""
+        return Groups(self.grouping.gap, self.grouping.one_stream)
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -217,9 +230,9 @@ class GroupsKernel:
     late_until: int | None = None
 
     def __init__(self, job: GroupsJob, slices: Slices[Notes], worker: int = 0) -> None:
-        self.grouping, self.slices = job.grouping, slices
+        self.job, self.slices = job, slices
         self.load = Load(worker)
-        self.groups = Groups(job.grouping.gap, job.grouping.one_stream)
+        self.groups = job.groups()
         self._changed = False
 
     @property
@@ -235,17 +248,19 @@ class GroupsKernel:
         self.load.watermark = now
         # Late by the last step's watermark, as the rows behind a pair are; by this one with delay.
         reached = self.slices.notes.reached
-        limit = now if self.grouping.delay is not None else min(now, reached)
+        limit = now if self.job.grouping.delay is not None else min(now, reached)
         self.late_until = None if now == BEGINNING else limit
         for block in arrivals:
             self._take_in(block)
         limit = _ENDLESS if last else now
-        for t, left, right in self._due(limit):
-            self.groups.deal(t, left, right)
-            if self.groups.pairs > self.grouping.most_pairs:
+        most = self.job.grouping.most_pairs
+        for pair in self._due(limit):
+            self._changed = True
+            self.groups.take_in(pair)
+            if self.groups.pairs > most:
                 raise AnabranchError(
-                    f"groups: more than {self.grouping.most_pairs:,} pairs are in open groups, "
-                    "which one worker holds: raise the threshold of the pairs, or shorten gap="
+                    f"{self.job.verb}: more than {most:,} pairs are in open groups, which "
+                    "one worker holds: raise the threshold of the pairs, or shorten gap="
                 )
         self.groups.close(limit)
         events, self.groups.events = self.groups.events, []
@@ -270,15 +285,15 @@ class GroupsKernel:
         if not self._changed:
             return None
         self._changed = False
-        return self.groups.to_bytes()
+        return pack({}, self.groups.form())
 
     def restore(self, data: Any) -> None:
         """Take up open groups."""
-        self.groups.take_up(data)
+        self.groups.take_up(unpack(data)[1])
 
     def renew(self, fresh: GroupsKernel) -> None:
         """Take slices and call of a fresh kernel."""
-        self.slices, self.load, self.grouping = fresh.slices, fresh.load, fresh.grouping
+        self.slices, self.load, self.job = fresh.slices, fresh.load, fresh.job
 
     def _take_in(self, block: Block) -> None:
         self.load.rows_left += len(block)
@@ -288,13 +303,17 @@ class GroupsKernel:
         self.load.late += int((~in_time).sum())
         self.slices.append(0, block.take(np.flatnonzero(in_time)).in_time_order())
 
-    def _due(self, limit: int) -> list[Pair]:
-        """Waiting pairs up to a limit, in their order."""
+    def _due(self, limit: int) -> list[tuple[Any, ...]]:
+        """Waiting pairs up to a limit, in their order: times, then columns."""
         whole = self.slices.take_until(0, limit)
         if whole is None:
             return []
-        ids = (pa.array(whole.columns[name]).to_pylist() for name in ("left", "right"))
-        return sorted(zip(whole.t.tolist(), *ids, strict=True))
+        names = self.job.order + self.job.facts
+        columns = (pa.array(whole.columns[name]).to_pylist() for name in names)
+        decisive = 1 + len(self.job.order)
+        return sorted(
+            zip(whole.t.tolist(), *columns, strict=True), key=lambda pair: pair[:decisive]
+        )
 
 
 @dataclass(frozen=True)
@@ -304,9 +323,10 @@ class PairPacking:
     time: str = "ts"
     drop_bad_rows: bool = False
     streaming: bool = False
+    columns: tuple[str, ...] = GroupsJob.order
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
-        """The cell of one batch of the columns ``t``, ``left`` and ``right``."""
+        """The cell of one batch of ``t``, the ids ``left`` and ``right``, and other columns."""
         t = batch.column("t")
         faults = Faults("pair", batch.column("left"), self.drop_bad_rows, "left id", "grouped")
         faults.where(t.is_null(), f"time column {self.time!r} is null")
@@ -315,7 +335,7 @@ class PairPacking:
         rejects = faults.cell(whole_of(batch), 0)
         if faults.count:
             batch = batch.take(pa.array(faults.good))
-        columns = {name: _ids(batch.column(name)) for name in ("left", "right")}
+        columns = {name: _plain(batch.column(name)) for name in self.columns}
         whole = whole_of(batch)
         if whole is not None:
             columns[WHOLE] = whole
@@ -324,7 +344,7 @@ class PairPacking:
         return Packed({0: block.encode(rejected=faults.count, side=0)}, newest, rejects)
 
 
-def _ids(column: pa.Array) -> Any:
+def _plain(column: pa.Array) -> Any:
     return column if pa.types.is_string(column.type) else column.to_numpy()
 
 

@@ -18,6 +18,7 @@ from pyspark.sql.types import (
 from anabranch.calls import IDS, MISSING, TIMESTAMP, Check, Duration
 from anabranch.correlation.grouping import Grouping, GroupsJob, PairPacking
 from anabranch.errors import renamed
+from anabranch.flow.rejects import Rejecting
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.lateness import lateness_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
@@ -25,7 +26,7 @@ from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import setting_problems
 
-__all__ = ["groups"]
+__all__ = ["grouped", "groups"]
 
 
 @renamed()
@@ -127,15 +128,27 @@ def groups(
         columns[1].alias("right"),
         *columns_of(rejection, 0),
     )
-    blocks = rows.mapInArrow(Packer(PairPacking(moment, drop, frame.isStreaming)), PACKED)
-    fields, name = _fields(kinds), metrics_name("groups")
+    packing = PairPacking(moment, drop, frame.isStreaming)
+    name = metrics_name("groups")
     rejecting = begun(rejection, frame, name)
-    if frame.isStreaming:
-        blocks = with_watermark(blocks, delay)
-        events = over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
-    else:
-        events = over_batch(job, blocks, fields, rejecting=rejecting)
+    events = grouped(job, rows, packing, _fields(kinds), name, rejecting)
     return _result(events, [frame.schema[name].dataType for name in ids], one)
+
+
+def grouped(
+    job: GroupsJob,
+    rows: DataFrame,
+    packing: PairPacking,
+    fields: StructType,
+    name: str,
+    rejecting: Rejecting | None = None,
+) -> DataFrame:
+    """The events of a job; `rows` have the columns of its packing."""
+    blocks = rows.mapInArrow(Packer(packing), PACKED)
+    if not rows.isStreaming:
+        return over_batch(job, blocks, fields, rejecting=rejecting)
+    blocks = with_watermark(blocks, job.grouping.delay)
+    return over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
 
 
 def _one_stream(check: Check, frame: DataFrame, ident: str, streams: Any) -> bool:

@@ -17,7 +17,7 @@ from anabranch.plans.log import PlanLog
 from anabranch.spark.announced import Announced, announce
 from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.history import History, Series
-from anabranch.spark.dashboard.planview import PlanView, cells_of
+from anabranch.spark.dashboard.planview import PlanView
 from anabranch.spark.dashboard.points import SUMMED
 from anabranch.spark.dashboard.predictions import predict_pairs
 from anabranch.spark.dashboard.sample import KEPT, Samples, difference, samples_in, sides_of
@@ -135,10 +135,10 @@ def test_numbers_that_json_lacks_become_nothing() -> None:
     ids=str,
 )  # fmt: skip
 def test_every_plan_is_drawn_with_all_its_workers(plan: Any) -> None:
-    drawn = cells_of(plan)
+    drawn = plan.cells()._asdict()
     assert {worker for line in drawn["cells"] for worker in line} == set(range(plan.workers))
     assert len({len(line) for line in drawn["cells"]}) == 1
-    assert sum(drawn.get("widths", [1])) > 0
+    assert sum(drawn["widths"] or [1]) > 0
 
 
 def test_a_plan_log_is_told_with_its_story_and_what_comes_next(tmp_path: Any) -> None:

@@ -7,7 +7,7 @@ import os
 import re
 import secrets
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from anabranch.spark.dashboard.sample import sampled
 from anabranch.spark.dashboard.saved import self_contained
 from anabranch.spark.dashboard.server import Channel, Server, is_loopback, page_files
 from anabranch.spark.dashboard.telemetry import Telemetry
+from anabranch.spark.dashboard.topics import MOST_TOPICS, topic_form
 from anabranch.spark.dashboard.view import TAIL, View, encode
 from anabranch.spark.frames import is_frame, kind_of, refuse_others
 from anabranch.spark.listening import hearer_of, sessions
@@ -76,8 +77,8 @@ def dashboard(
     Returns
     -------
     Board
-        ``url``, ``stop()``, ``save(path)``, ``show(frame)``, ``table(name, rows)``; also a context
-        manager.
+        ``url``, ``stop()``, ``save(path)``, ``show(frame)``, ``table(name, rows)``,
+        ``topics(found)``; also a context manager.
 
     Examples
     --------
@@ -138,7 +139,7 @@ class Board:
         except OSError as error:
             wrong = f"host={address[0]!r}, port={address[1]}: {error.strerror or error}"
             raise InvalidCall("dashboard", [f"{wrong}; port=0 takes any that is free"]) from error
-        self._token, self._told = token, 0
+        self._token, self._told, self._told_topics = token, 0, view.topics
         self._stopped = threading.Event()
         if self._telemetry is not None:
             self._feed.tell(self._report)
@@ -199,6 +200,23 @@ class Board:
             self._view.tables[name] = [
                 {key: str(value) for key, value in row.asDict().items()} for row in found
             ]
+        self._feed.wake()
+
+    def topics(self, found: Sequence[Mapping[str, Any]]) -> None:
+        """Put topics on the page in place of the former ones, with pictures side by side.
+
+        Parameters
+        ----------
+        found
+            The hottest first. Each has ``topic``, ``event``, ``heat``, ``score``, ``words``,
+            ``began`` and ``last`` (seconds since 1970), and ``rows``: channel, time and JPEG of its
+            key frames. The first 12 topics and 24 key frames of each are shown.
+        """
+        if self._view.rows:
+            return
+        forms = [topic_form(one) for one in found[:MOST_TOPICS]]
+        with self._feed.lock:
+            self._view.topics = forms
         self._feed.wake()
 
     def save(self, path: str | os.PathLike[str]) -> Path:
@@ -277,6 +295,8 @@ class Board:
             shown = sum(query.shown for query in queries)
             if shown != self._told:
                 self._told, state["rows"] = shown, self._view.rows_of(queries)
+            if self._view.topics is not self._told_topics:
+                self._told_topics = state["topics"] = self._view.topics
             return encode(state)
 
     def _state(self) -> tuple[int, str, bytes]:
@@ -284,7 +304,8 @@ class Board:
         with self._feed.lock:
             queries = self._queries()
             state = self._view.state(queries)
-            return 200, _JSON, encode({**state, "rows": self._view.rows_of(queries)})
+            rows = self._view.rows_of(queries)
+            return 200, _JSON, encode({**state, "rows": rows, "topics": self._view.topics})
 
     def _metrics(self) -> tuple[int, str, bytes]:
         self._take_in()

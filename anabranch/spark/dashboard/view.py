@@ -37,14 +37,15 @@ class View:
     """What one board shows of the queries it looks at.
 
     `prediction` is an estimate of `ab.estimate_state`, `placement` a plan of `ab.place`, `tables`
-    are rows given by hand, such as those of `ab.sla`. `rows` says why contents of rows are not
-    shown; of those that are, only `columns` are, if there are any. Another board of the session may
-    have asked for more.
+    are rows given by hand, such as those of `ab.sla`, and so are `topics`, which have pictures.
+    `rows` says why contents of rows are not shown; of those that are, only `columns` are, if there
+    are any. Another board of the session may have asked for more.
     """
 
     prediction: Any = None
     placement: Any = None
     tables: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+    topics: list[dict[str, Any]] = field(default_factory=list)
     rows: str = ""
     columns: Sequence[str] | None = None
     _plans: dict[tuple[str, ...], PlanView] = field(default_factory=dict)

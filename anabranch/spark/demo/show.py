@@ -11,12 +11,9 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 import time
 import traceback
-import webbrowser
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,25 +27,23 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from anabranch.calls import count
-from anabranch.errors import AnabranchError
 from anabranch.predicates import cosine
 from anabranch.spark.correlate import correlate
 from anabranch.spark.dashboard.board import Board, dashboard
 from anabranch.spark.demo.broadcast import CHANNELS, Broadcast, Newsroom
 from anabranch.spark.demo.constantkey import measure_constant_key_join
+from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
 from anabranch.spark.demo.verdict import Measured, Streamed, Verdict
 from anabranch.spark.demo.writer import LiveWriter
-from anabranch.spark.settings import configure
 from anabranch.spark.watch import Interrupt
 from anabranch.spark.watch_batches import STARTING, BatchTable, brief
 
-__all__ = ["DemoFailed", "DemoSettings", "run_demo"]
+__all__ = ["DemoSettings", "run_demo"]
 
 _SCHEMA = "id long, ts timestamp, title string, v array<float>"
 _SINK = "stories"
 _STORY_HEADING = "time     score first on                     later on"
 _STALLED_SECONDS = 180.0
-_DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
 _JOIN_SECONDS = 12.0
 _JOIN_ROWS = 1200
 
@@ -75,10 +70,6 @@ class DemoSettings:
             stories=self.stories,
             seed=self.seed,
         )
-
-
-class DemoFailed(AnabranchError, RuntimeError):
-    """The demo could not run to its end."""
 
 
 def run_demo(settings: DemoSettings, console: Console | None = None) -> int:
@@ -126,16 +117,16 @@ def _play(
     _introduce(settings, newsroom, broadcast, console)
     with (
         Interrupt() as interrupt,
-        _session(settings.workers, folder, log, console, interrupt) as spark,
+        session(settings.workers, folder, log, console, interrupt) as spark,
         dashboard(spark) as board,
     ):
         interrupt.check()
-        _open(board.url, console)
+        open_page(board.url, console)
         streamed = _stream(board, spark, settings, newsroom, broadcast, folder, console, interrupt)
         joined: Measured | None = None
         if settings.compare:
             text = "the same join as Spark users write it today, on a slice of the same rows"
-            with _waiting(console, f"{text}: at most {_JOIN_SECONDS:.0f} s"):
+            with waiting(console, f"{text}: at most {_JOIN_SECONDS:.0f} s"):
                 joined = measure_constant_key_join(
                     spark,
                     newsroom,
@@ -149,14 +140,6 @@ def _play(
     console.print()
     console.print(verdict)
     return 0 if verdict.good else 1
-
-
-def _open(address: str, console: Console) -> None:
-    """Say where the page is; open it where somebody sits before a display."""
-    console.print(f"watch it live: {address}", soft_wrap=True)
-    if console.is_terminal and any(os.environ.get(name) for name in _DISPLAYS):
-        # Some ways to open a page wait until it is closed.
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 
 
 def _stream(
@@ -205,7 +188,7 @@ def _stream(
             return _follow(spark, query, status, console, interrupt)
     finally:
         # What ended the stream is worth more than how it stopped.
-        with _waiting(console, "stopping the query"), suppress(Exception):
+        with waiting(console, "stopping the query"), suppress(Exception):
             writer.stop()
             query.stop()
 
@@ -308,74 +291,6 @@ def _introduce(
         style="cyan",
         markup=False,
     )
-
-
-@contextmanager
-def _session(
-    workers: int, folder: Path, log: Path, console: Console, interrupt: Interrupt
-) -> Iterator[SparkSession]:
-    """A quiet local session; what Spark and its Python workers print goes into the log."""
-    builder: Any = SparkSession.builder
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.local.dir": str(folder / "local"),
-        "spark.driver.memory": "2g",
-        # Offline, a host name may not resolve.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
-    builder = builder.master(f"local[{workers}]").appName("anabranch demo")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    # The JVM, and every process it starts, inherits standard error as it is at this moment. And
-    # only a context made in the main thread takes Ctrl-C for itself.
-    with (
-        _waiting(console, "starting Spark") as say,
-        _standard_error_to(log),
-        ThreadPoolExecutor(1) as thread,
-    ):
-        started = thread.submit(builder.getOrCreate)
-        while not started.done():
-            if interrupt.asked.wait(0.1):
-                say("stopping, as soon as Spark has started")
-                break
-        try:
-            spark = started.result()
-        except Exception as error:
-            raise DemoFailed(
-                f"Spark did not start; it needs a JDK 17 or newer (see java -version): {error}"
-            ) from error
-    try:
-        spark.sparkContext.setLogLevel("ERROR")
-        yield configure(spark, workers=workers)
-    finally:
-        spark.stop()
-
-
-@contextmanager
-def _standard_error_to(path: Path) -> Iterator[None]:
-    before = os.dup(2)
-    with path.open("a") as file:
-        os.dup2(file.fileno(), 2)
-    try:
-        yield
-    finally:
-        os.dup2(before, 2)
-        os.close(before)
-
-
-@contextmanager
-def _waiting(console: Console, text: str) -> Iterator[Callable[[str], None]]:
-    """Say what is going on; yields a function to say something else."""
-    if console.is_terminal:
-        with console.status(f"{text} ...") as status:
-            yield lambda other: status.update(f"{other} ...")
-    else:
-        console.print(f"{text} ...", soft_wrap=True)
-        yield lambda other: console.print(f"{other} ...", soft_wrap=True)
 
 
 @contextmanager

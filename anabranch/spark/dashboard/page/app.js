@@ -2,7 +2,7 @@
 /* The page: takes in what the driver tells, and shows one query at a time. */
 
 const at = (id) => document.getElementById(id);
-const known = {subjects: new Map(), rows: {}, state: null, chosen: null, search: {}, asking: false};
+const known = {subjects: new Map(), rows: {}, topics: [], state: null, chosen: null, search: {}, asking: false};
 const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "Off"]};
 const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"]};
 
@@ -25,6 +25,7 @@ function takeIn(state, whole) {
   for (const id of [...known.subjects.keys()])
     if (!state.subjects.some((one) => one.id === id)) known.subjects.delete(id);
   if (state.rows) known.rows = state.rows;
+  if (state.topics) known.topics = state.topics;
   known.state = state;
   return missed;
 }
@@ -192,6 +193,26 @@ function rowsPanel() {
   return panel;
 }
 
+function topic(one) {
+  const fresh = one.event !== "closed";
+  return element("article", {class: fresh ? "topic" : "topic closed", "aria-label": `topic ${one.topic}`},
+    element("p", {}, element("strong", {}, one.words || one.channels.map((of) => of.channel).join(" and ")),
+      ` ${one.event}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}`),
+    ...one.channels.map((of) => element("div", {class: "channel"}, element("span", {class: "faint"}, of.channel),
+      ...of.pictures.map(([t, picture]) => picture ? element("img", {src: picture, alt: `${of.channel} at ${moment(t)}`, title: moment(t)}) : element("span", {}, moment(t))))));
+}
+
+function topicsPanel() {
+  const panel = new Panel("topics", "Topics, hottest first", true);
+  let drawn = null;
+  panel.update = () => {
+    if (drawn === known.topics) return;
+    drawn = known.topics;
+    panel.show(...known.topics.map(topic));
+  };
+  return panel;
+}
+
 function searchPanel() {
   const panel = new Panel("search", "A saved search: its hits over time", true);
   const choose = element("select", {id: "search-choice"}), list = element("div", {});
@@ -244,6 +265,7 @@ function panelsOf(subject) {
   const pace = [{label: "micro-batch", colour: "left", of: column("seconds")}, {label: "slowest worker", colour: "right", of: column("slowest")}];
   if (subject.interval) pace.push({label: "interval", colour: "bad", dash: [6, 4], of: constant(subject.interval)});
   const made = [
+    topicsPanel(),
     new ChartPanel("pace", "Time of a micro-batch", pace, seconds),
     new ChartPanel("flow", "Rows of a micro-batch", [...flow, {label: found, colour: "good", of: column("found")}], count),
   ];

@@ -1,0 +1,60 @@
+"""``anabranch news``: three channels of real video, correlated while they are on air."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from anabranch.errors import AnabranchError
+
+__all__ = ["register"]
+
+_CHECK_SECONDS = 40.0
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(news)
+
+
+def news(
+    seconds: Annotated[
+        float, typer.Option(min=60, help="How long the channels are, in stream time.")
+    ] = 96,
+    speed: Annotated[
+        float, typer.Option(min=0.1, help="Seconds of stream time per second of the wall clock.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed and length show the same.")] = 7,
+    workers: Annotated[int, typer.Option(min=1, help="Workers, and cores that Spark uses.")] = 2,
+    check: Annotated[
+        bool, typer.Option("--check", help="Without a page, and as fast as fits into 40 seconds.")
+    ] = False,
+    keep_files: Annotated[
+        bool, typer.Option("--keep-files", help="Leave tables, checkpoints and Spark's log behind.")
+    ] = False,
+) -> None:
+    """Watch three channels of real video, and the topics that they have in common.
+
+    Clips that published packages bring are fetched once, cut into three channels in house styles,
+    and encoded. Their segments appear as they would on air. Queries decode them, find shots,
+    correlate key frames and make topics, which the live page shows side by side. In the end all of
+    it is compared with the timetable.
+
+    Exit code: 0 if no pair and no topic is false or there twice, 1 if one is, 130 after Ctrl-C.
+    """
+    # Spark would otherwise start its workers with the system's python3.
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Here, not above: Spark takes a second to import, and --help does without.
+    from anabranch.spark.demo.news import NewsSettings, run_news
+
+    pace = max(speed, seconds / _CHECK_SECONDS) if check else speed
+    try:
+        code = run_news(NewsSettings(seconds, pace, seed, workers, not check, keep_files))
+    except AnabranchError as error:
+        typer.echo(str(error), err=True)
+        code = 2
+    raise typer.Exit(code)

@@ -1,0 +1,84 @@
+"""Puts recorded channels on air: segments that appear while the wall clock runs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from anabranch.video.channels import SECOND, SEGMENT
+from anabranch.video.studio import segment_begin
+
+__all__ = ["Airing"]
+
+
+class Airing(threading.Thread):
+    """Copies segments into the channels' folders, each at the time when it would be complete.
+
+    The first segment of every channel is there at once; the clock starts with `go`, so that a query
+    can get warm on something.
+
+    Parameters
+    ----------
+    segments
+        The recorded segments of each channel, in order.
+    folder
+        Where to: one folder in it for each channel.
+    speed
+        Seconds of event time per second of the wall clock.
+    """
+
+    def __init__(
+        self, segments: Mapping[str, Sequence[Path]], folder: Path, speed: float = 1.0
+    ) -> None:
+        super().__init__(name="airing", daemon=True)
+        self._due = sorted(
+            (segment_begin(path.name) + SEGMENT, channel, path)
+            for channel, paths in segments.items()
+            for path in paths
+        )
+        self.folder, self.speed = folder, speed
+        self.error: Exception | None = None
+        self.sent = 0
+        self._go, self._stop_asked = threading.Event(), threading.Event()
+
+    @property
+    def total(self) -> int:
+        """How many segments there are."""
+        return len(self._due)
+
+    def go(self) -> None:
+        """Start the clock."""
+        self._go.set()
+
+    def stop(self) -> None:
+        """Send nothing more, and wait for the thread to end."""
+        self._stop_asked.set()
+        self._go.set()
+        if self.is_alive():
+            self.join()
+
+    def run(self) -> None:
+        try:
+            self._send(self._due[0][0])
+            self._go.wait()
+            began = time.monotonic()
+            while self.sent < self.total and not self._stop_asked.wait(0.05):
+                passed = (time.monotonic() - began) * self.speed
+                self._send(self._due[0][0] + int(passed * SECOND))
+        except Exception as error:
+            # A thread cannot raise to anyone: whoever waits for its segments must look here.
+            self.error = error
+
+    def _send(self, now: int) -> None:
+        while self.sent < self.total and self._due[self.sent][0] <= now:
+            _, channel, path = self._due[self.sent]
+            place = self.folder / channel
+            place.mkdir(parents=True, exist_ok=True)
+            hidden = place / f".{path.name}"
+            shutil.copyfile(path, hidden)
+            os.replace(hidden, place / path.name)
+            self.sent += 1

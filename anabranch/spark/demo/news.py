@@ -1,0 +1,312 @@
+"""``anabranch news``: which stories do three channels of real video tell, while they are on air?
+
+Recorded channels appear segment by segment. One query decodes them, finds shots and keeps their key
+frames in a table. Another reads that, correlates key frames of different channels, and makes topics
+of the pairs. What they find is compared with the timetable.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tempfile
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from anabranch import video
+from anabranch.predicates import cosine, differs
+from anabranch.spark.correlate import correlate
+from anabranch.spark.dashboard.board import Board, dashboard
+from anabranch.spark.demo.airing import Airing
+from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
+from anabranch.spark.watch import Interrupt
+from anabranch.spark.watch_batches import brief
+from anabranch.video.channels import SCENES, SECOND, Programme, programme
+from anabranch.video.clips import cache_folder, fetch, licences
+from anabranch.video.scoring import Present, Seen, Tally, score_pairs, score_topics
+from anabranch.video.studio import record
+
+__all__ = ["NewsSettings", "run_news"]
+
+_THRESHOLD = 0.6  # cosine of layouts; the most alike of different scenes here have 0.52
+_STALLED_SECONDS = 240.0
+_MOST_STARTS = 6  # of both queries together
+_KEYS = "id string, channel string, ts timestamp, features array<float>, picture binary"
+
+
+@dataclass(frozen=True)
+class NewsSettings:
+    """The knobs of ``anabranch news``; its help says what they mean."""
+
+    seconds: float = 96
+    speed: float = 2
+    seed: int = 7
+    workers: int = 2
+    page: bool = True
+    keep_files: bool = False
+
+
+def run_news(settings: NewsSettings, console: Console | None = None) -> int:
+    """Run it and return the exit code: 1 if something was false, or there twice, 0 if not."""
+    console = console or Console(highlight=False)
+    folder = Path(tempfile.mkdtemp(prefix="anabranch-news-"))
+    log = folder / "spark.log"
+    kept = settings.keep_files
+    try:
+        return _play(settings, folder, log, console)
+    except KeyboardInterrupt:
+        console.print("Stopped: the queries and Spark have ended.")
+        return 130
+    except Exception as error:
+        kept = True
+        with log.open("a") as file:
+            traceback.print_exc(file=file)
+        console.print(f"The news failed: {brief(error)}", style="red", markup=False, soft_wrap=True)
+        return 1
+    finally:
+        if kept:
+            console.print(f"Files and Spark's log are in {folder}", markup=False, soft_wrap=True)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> int:
+    plan = programme(settings.seed, settings.seconds)
+    names = sorted({scene.clip for scene in SCENES.values()})
+    with waiting(console, "fetching real clips, once"):
+        clips = fetch(names)
+    for line in licences(names):
+        console.print(f"  {line}", style="dim", markup=False, soft_wrap=True)
+    with waiting(console, "recording three channels, once"):
+        segments = _recorded(plan, clips)
+    console.print(
+        f"{len(plan.shots)} shots on {len(segments)} channels in {settings.seconds:g} s; "
+        f"{len(plan.pairs)} pairs of shots and {len(plan.topics)} topics are due."
+    )
+    with (
+        Interrupt() as interrupt,
+        session(settings.workers, folder, log, console, interrupt) as spark,
+        dashboard(spark) if settings.page else nullcontext() as board,
+    ):
+        if board is not None:
+            open_page(board.url, console)
+        show = _Show(spark, plan, Airing(segments, folder / "air", settings.speed), folder, board)
+        with show.running():
+            show.follow(interrupt, console)
+        pairs, topics = show.verdict()
+    console.print(_sheet(pairs, topics))
+    for line in (pairs.wrong + topics.wrong)[:20]:
+        console.print(f"  {line}", markup=False)
+    return 0 if pairs.good and topics.good else 1
+
+
+def _recorded(plan: Programme, clips: dict[str, Path]) -> dict[str, list[Path]]:
+    """The segments of a programme, recorded now or earlier."""
+    from anabranch.video import channels, lettering, studio
+
+    made = "".join(Path(str(of.__file__)).read_text() for of in (channels, lettering, studio))
+    name = hashlib.sha256(f"{plan!r}{made}".encode()).hexdigest()[:16]
+    final = cache_folder() / "news" / name
+    if not final.exists():
+        final.parent.mkdir(parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(prefix=".", dir=final.parent))
+        record(plan, clips, hidden)
+        with suppress(OSError):  # somebody else has recorded it meanwhile
+            hidden.rename(final)
+        shutil.rmtree(hidden, ignore_errors=True)
+    return {place.name: sorted(place.glob("*.ts")) for place in sorted(final.iterdir())}
+
+
+class _Show:
+    """Two queries, what they have found so far, and the page that shows it."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        plan: Programme,
+        airing: Airing,
+        folder: Path,
+        board: Board | None,
+    ) -> None:
+        self.spark, self.plan, self.airing = spark, plan, airing
+        self.folder, self.board = folder, board
+        self.present = Present()
+        self.keys: dict[str, Any] = {}
+        self._events = 0
+        self._queries: dict[str, Any] = {}
+        self._frames: dict[str, Any] = {}
+        self._starts = 0
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Start the queries and put the channels on air; stop both in the end."""
+        self.airing.start()
+        while not self.airing.sent and self.airing.error is None:
+            time.sleep(0.05)
+        try:
+            for name in ("keys", "topics"):
+                (self.folder / name).mkdir()
+            self._start("keys", self._keys())
+            self._start("topics", self._topics())
+            yield
+        finally:
+            self.airing.stop()
+            for query in self._queries.values():
+                with suppress(Exception):
+                    query.stop()
+
+    def _start(self, name: str, frame: Any) -> None:
+        """Start a query, or start it again from its checkpoint."""
+        self._frames[name] = frame
+        self._starts += 1
+        self._queries[name] = (
+            frame.writeStream.format("parquet")
+            .queryName(name)
+            .option("checkpointLocation", str(self.folder / f"{name}.state"))
+            .start(str(self.folder / name))
+        )
+
+    def _keys(self) -> Any:
+        frames = video.frames(
+            self.spark, str(self.folder / "air"), picture=(256, 144), closed="all"
+        )
+        return video.shots(frames).select("id", "channel", "ts", "features", "picture")
+
+    def _topics(self) -> Any:
+        keys = self.spark.readStream.schema(_KEYS).parquet(str(self.folder / "keys"))
+        pairs = correlate(
+            # Black frames have no direction.
+            keys.filter("exists(features, x -> x != 0)"),
+            where=(cosine("features") >= _THRESHOLD) & differs("channel"),
+            window=f"{self.plan.window // SECOND} seconds",
+            watermark="10 seconds",
+            keep=["channel"],
+        )
+        topics = video.topics(
+            pairs,
+            near=f"{self.plan.near // SECOND} seconds",
+            gap=f"{self.plan.gap // SECOND} seconds",
+            alone=_THRESHOLD,  # every pair is told, so that each can be scored
+        )
+        return topics
+
+    def follow(self, interrupt: Interrupt, console: Console) -> None:
+        """Show what is found until everything sent has been through all queries."""
+        began = time.monotonic()
+        while not any((self.folder / "keys").glob("*.parquet")):
+            self._check(interrupt)
+            if time.monotonic() - began > _STALLED_SECONDS:
+                raise DemoFailed(f"no key frame was found in {_STALLED_SECONDS:.0f} s")
+            interrupt.asked.wait(0.2)
+        self.airing.go()
+        console.print("on air", soft_wrap=True)
+        while self.airing.sent < self.airing.total:
+            self._check(interrupt)
+            self._look(console)
+            interrupt.asked.wait(0.5)
+        for name in self._queries:
+            while True:
+                with suppress(Exception):  # if it has ended, the check says why
+                    self._queries[name].processAllAvailable()
+                    break
+                self._check(interrupt)
+        self._look(console)
+
+    def _check(self, interrupt: Interrupt) -> None:
+        interrupt.check()
+        if self.airing.error is not None:
+            raise DemoFailed(f"the segments could not be written: {self.airing.error}")
+        for name, query in list(self._queries.items()):
+            if not query.isActive:
+                error = str(query.exception())
+                # On a busy machine a Python worker may need longer than the 10 s that it is given.
+                if "failed to connect back" not in error or self._starts >= _MOST_STARTS:
+                    raise DemoFailed(f"the query {name} ended: {error}")
+                self._start(name, self._frames[name])
+
+    def _look(self, console: Console) -> None:
+        """Take in new events of topics, and show them."""
+        fresh = self._told()[self._events :]
+        self._events += len(fresh)
+        for row in fresh:
+            event = row.asDict()
+            self.present.take_in(event)
+            if event["event"] in ("opened", "closed"):
+                console.print(
+                    f"{event['ts']:%H:%M:%S} {event['event']:<7}{event['topic']}  on "
+                    f"{', '.join(event['channels'])}, {event['shots']} shots, best "
+                    f"{event['score']:.2f}",
+                    markup=False,
+                    soft_wrap=True,
+                )
+        if fresh and self.board is not None:
+            self._fetch_keys()
+            self.board.topics(_on_page(self.present, self.keys))
+
+    def _told(self) -> list[Any]:
+        """All events so far, in their order."""
+        schema = self._frames["topics"].schema  # there may be no file yet to tell it
+        rows = self.spark.read.schema(schema).parquet(str(self.folder / "topics")).collect()
+        return sorted(rows, key=lambda row: (row["ts"], row["event"] == "closed", row["revision"]))
+
+    def _fetch_keys(self) -> None:
+        wanted = {row for rows in self.present.rows.values() for row in rows} - self.keys.keys()
+        if wanted:
+            table = self.spark.read.schema(_KEYS).parquet(str(self.folder / "keys"))
+            for row in table.filter(F.col("id").isin(*wanted)).drop("features").collect():
+                self.keys[row["id"]] = row
+
+    def verdict(self) -> tuple[Tally, Tally]:
+        """Pairs and topics, against the timetable."""
+        table = self.spark.read.schema(_KEYS).parquet(str(self.folder / "keys"))
+        rows = table.select("id", "channel", F.unix_micros("ts").alias("t")).collect()
+        keys = {row["id"]: Seen(*row) for row in rows}
+        pairs = [
+            (keys[row["left_id"]], keys[row["right_id"]])
+            for row in self._told()
+            if row["event"] in ("opened", "grew")
+        ]
+        topics = score_topics(self.plan, self.present.rows.values(), keys)
+        return score_pairs(self.plan, pairs), topics
+
+
+def _on_page(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
+    """Topics as the page has them, hottest first: a row of pictures for each channel."""
+    found = []
+    for name, event in present.latest.items():
+        rows = sorted(
+            (keys[row] for row in present.rows[name] if row in keys), key=lambda row: row["ts"]
+        )
+        found.append(
+            {
+                "topic": name,
+                "heat": event["heat"],
+                "event": event["event"],
+                "words": event["words"],
+                "began": event["began"].timestamp(),
+                "last": event["last"].timestamp(),
+                "score": event["score"],
+                "rows": [(row["channel"], row["ts"].timestamp(), row["picture"]) for row in rows],
+            }
+        )
+    return sorted(found, key=lambda one: (one["event"] == "closed", -one["heat"]))
+
+
+def _sheet(pairs: Tally, topics: Tally) -> Table:
+    sheet = Table(box=None, padding=(0, 2))
+    for name in ("", "found", "missed", "false", "twice"):
+        sheet.add_column(name, justify="left" if not name else "right")
+    for name, tally in (("pairs of shots", pairs), ("topics", topics)):
+        figures = (tally.found, tally.missed, tally.false, tally.twice)
+        sheet.add_row(name, *map(str, figures), style=None if tally.good else "red")
+    return sheet

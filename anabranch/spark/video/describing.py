@@ -1,0 +1,165 @@
+"""`ab.video.describe`: key frames with a vector to compare, concepts, and text on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    FloatType,
+    StringType,
+    StructType,
+)
+
+from anabranch.calls import Check
+from anabranch.errors import renamed
+from anabranch.spark.frames import column_types, refuse_others
+from anabranch.video.captions import joined
+from anabranch.video.network import Network, lite0
+from anabranch.video.pictures import decode
+
+__all__ = ["NAMES", "describe"]
+
+NAMES = "anabranch.concepts"
+"""Metadata of the column ``concepts``: what its numbers are called."""
+_VECTOR = ArrayType(FloatType())
+_BOX = pa.list_(pa.float32())
+_LINES = pa.list_(pa.struct([("text", pa.string()), ("score", pa.float32()), ("box", _BOX)]))
+
+
+@renamed()
+def describe(
+    keys: DataFrame,
+    *,
+    vector: str = "layout",
+    concepts: Callable[[np.ndarray], Any] | None = None,
+    text: Callable[[np.ndarray], Any] | None = None,
+) -> DataFrame:
+    """Key frames with more columns: a vector to compare, concepts, and the text on the screen.
+
+    Parameters
+    ----------
+    keys
+        The result of `ab.video.shots`, streaming or batch.
+    vector
+        ``"layout"``, the 576 numbers of the features; or ``"both"``, beside them the 1,280 of a
+        network, so that the cosine is the mean of both. That needs the extra ``video-concepts``.
+    concepts
+        What pictures show: ``ab.video.lite0()``, ``ab.video.onnx(...)``, or any function from
+        pictures (n, height, width, 3) to scores (n, c) that has ``names``.
+    text
+        What captions say: ``ab.video.ocr()``, or any function from pictures to a list of lines
+        (text, score, box) for each.
+
+    Returns
+    -------
+    DataFrame
+        The same rows with ``vector``; with ``concepts``, whose names are in the column's metadata;
+        with ``text``, its lines, and ``words``, all of them as one text.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> keys = spark.sql("SELECT 'a' AS id, array(3f, 4f) AS features, X'' AS picture")
+    >>> ab.video.describe(keys).first().vector  # of length 1
+    [0.6000000238418579, 0.800000011920929]
+    """
+    refuse_others("describe", {"keys": keys})
+    check = Check(keys=column_types(keys))
+    vector = check.choice("vector", vector, ("layout", "both"))
+    for name, given, example in (
+        ("concepts", concepts, "ab.video.lite0()"),
+        ("text", text, "ab.video.ocr()"),
+    ):
+        if given is not None and not callable(given):
+            check.say(f"{name} must be a function such as {example}, got {given!r}")
+    names = getattr(concepts, "names", None)
+    if concepts is not None and not isinstance(names, (tuple, list)):
+        check.say("concepts must have names: set .names, a list of texts, on the function")
+    check.column("keys", "features", "vector", frozenset({"array<float>"}))
+    if vector == "both" or concepts is not None or text is not None:
+        check.column("keys", "picture", "pictures", frozenset({"binary"}))
+    check.refuse("describe")
+    network = lite0() if vector == "both" else None
+    describer = _Describer(network, concepts, len(names or ()), text)
+    schema = StructType([*keys.schema.fields]).add("vector", _VECTOR)
+    if concepts is not None:
+        schema.add("concepts", _VECTOR)
+    if text is not None:
+        line = StructType().add("text", StringType()).add("score", FloatType()).add("box", _VECTOR)
+        schema.add("text", ArrayType(line)).add("words", StringType())
+    found = keys.mapInArrow(describer, schema)
+    return found if names is None else found.withMetadata("concepts", {NAMES: list(names)})
+
+
+@dataclass(frozen=True)
+class _Describer:
+    """Describes the rows of an input; the function of a ``mapInArrow``."""
+
+    network: Network | None
+    concepts: Callable[[np.ndarray], Any] | None
+    names: int
+    text: Callable[[np.ndarray], Any] | None
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            features = [_unit(row) for row in batch.column("features").to_pylist()]
+            columns = {"vector": features}
+            if self.network is not None or self.concepts is not None or self.text is not None:
+                columns = self._with_pictures(features, batch.column("picture").to_pylist())
+            made = [pa.array(of, _KINDS[name]) for name, of in columns.items()]
+            yield pa.RecordBatch.from_arrays(
+                [*batch.columns, *made], [*batch.schema.names, *columns]
+            )
+
+    def _with_pictures(
+        self, features: Sequence[np.ndarray], pictures: Sequence[bytes]
+    ) -> dict[str, list[Any]]:
+        found: dict[str, list[Any]] = {"vector": []}
+        for layout, jpeg in zip(features, pictures, strict=True):
+            # One by one: what a picture gets must not depend on which others came with it.
+            picture = decode(jpeg)[None]
+            both = layout
+            if self.network is not None:
+                seen = _unit(self.network.embed(picture)[0]) if layout.any() else np.zeros(1280)
+                both = np.concatenate([layout, seen]).astype(np.float32)
+            found["vector"].append(both)
+            if self.concepts is not None:
+                scores = np.asarray(self.concepts(picture), np.float32)
+                if scores.shape != (1, self.names):
+                    raise ValueError(
+                        f"concepts gave an array of shape {scores.shape} for one picture; it must "
+                        f"be (1, {self.names}), one number for each of its names"
+                    )
+                found.setdefault("concepts", []).append(scores[0])
+            if self.text is not None:
+                lines = list(self.text(picture)[0])
+                form = [{"text": t, "score": s, "box": list(box)} for t, s, box in lines]
+                found.setdefault("text", []).append(form)
+                found.setdefault("words", []).append(joined(lines))
+        return found
+
+
+_KINDS = {
+    "vector": pa.list_(pa.float32()),
+    "concepts": pa.list_(pa.float32()),
+    "text": _LINES,
+    "words": pa.string(),
+}
+
+
+def _unit(row: Any) -> np.ndarray:
+    """A vector of length 1; of nothing, as of a black frame, it is zero."""
+    of = np.asarray(row, np.float32)
+    length = float(np.sqrt((of.astype(np.float64) ** 2).sum()))
+    return of / np.float32(length) if length else of

@@ -1,0 +1,222 @@
+"""`ab.video.topics`: what several channels show at about the same time, as stories."""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DoubleType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructType,
+)
+
+from anabranch.calls import (
+    FLOATING,
+    IDS,
+    MISSING,
+    TIMESTAMP,
+    Check,
+    Duration,
+    is_number,
+    microseconds,
+)
+from anabranch.correlation.grouping import PairPacking
+from anabranch.errors import renamed
+from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.groups import grouped
+from anabranch.spark.lateness import lateness_problems, mixed_problems
+from anabranch.spark.metrics import metrics_name
+from anabranch.spark.settings import setting_problems
+from anabranch.video.stories import TopicCall, TopicsJob
+
+__all__ = ["topics"]
+
+_REPEATING = "10 minutes"
+_CHANNEL = frozenset({"string"})
+
+
+@renamed()
+def topics(
+    pairs: DataFrame,
+    *,
+    near: Duration = MISSING,
+    gap: Duration = MISSING,
+    channels: int = 2,
+    repeats: DataFrame | None = None,
+    alone: float | None = None,
+    longest: Duration = "30 minutes",
+    watermark: Duration | None = None,
+) -> DataFrame:
+    """Topics: stories that several channels tell, out of pairs of their key frames.
+
+    Two pairs belong to one topic if they share a key frame, or if they are of the same two channels
+    and their times on either differ by at most `near`. A topic closes once no pair of it has come
+    for `gap`, or after `longest`. Pairs are taken in the order of their times and ids once the
+    watermark has passed them, so the result depends on the set of pairs alone.
+
+    Parameters
+    ----------
+    pairs
+        The result of ``correlate`` of one stream of key frames with ``ab.differs("channel")`` in
+        its condition and ``keep=["channel"]``; with ``"words"`` kept too, captions count.
+    near
+        How far apart the shots of a story may be on either channel; at most `gap`.
+    gap
+        How long a topic stays open after its last pair. Its heat halves in this time.
+    channels
+        On how many channels a topic must be.
+    repeats
+        The result of ``correlate`` of the same stream with ``ab.same("channel")``. A key frame like
+        more than 3 others of its channel in the 10 minutes before a pair is furniture: an ident, a
+        studio, a weather map. It connects nothing.
+    alone
+        The score from which one pair is a topic. A topic otherwise has two pairs, or captions that
+        agree.
+    longest
+        How long a topic may go on after its first pair.
+    watermark
+        Streaming: how far a pair may lag behind the newest. Leave it out for results of
+        `correlate`, which carry their watermark.
+
+    Returns
+    -------
+    DataFrame
+        Append-only events, unique by ``topic`` and ``revision``: ``event`` is ``opened``, ``grew``,
+        ``merged`` (``into`` another topic) or ``closed``; ``ts``, its time; ``began`` and ``last``,
+        of its first and last pair; ``channels``; how many ``shots`` (key frames) and ``pairs``;
+        ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; its most frequent
+        ``words``; its ``heat`` at ``ts``; ``left_id`` and ``right_id``, the pair that caused it;
+        and of a closed one its ``members``.
+
+    Raises
+    ------
+    InvalidCall
+        With every problem of the call.
+
+    Examples
+    --------
+    >>> import anabranch as ab
+    >>> keys = spark.sql('''SELECT concat(channel, n) AS id, channel, n AS scene,
+    ...                            timestamp_seconds(1700000000 + 4 * n) AS ts
+    ...                     FROM range(3) AS t(n), VALUES ('north'), ('south') AS c(channel)''')
+    >>> pairs = ab.correlate(keys, where=ab.same("scene") & ab.differs("channel"),
+    ...                      window="1 minute", keep=["channel"])
+    >>> found = ab.video.topics(pairs, near="30 seconds", gap="5 minutes")
+    >>> row = found.filter("event = 'closed'").first()
+    >>> row.topic, row.channels, row.shots, row.pairs
+    ('north0|south0', ['north', 'south'], 6, 3)
+    """
+    given = {"pairs": pairs} if repeats is None else {"pairs": pairs, "repeats": repeats}
+    refuse_others("topics", given)
+    types = {label: column_types(frame) for label, frame in given.items()}
+    check = Check(**types)
+    durations = _durations(check, near, gap, longest)
+    delay = None if watermark is None else check.duration("watermark", watermark)
+    least = check.whole("channels", channels, 2)
+    if alone is not None and not is_number(alone):
+        check.say(f"alone must be a score such as 0.6, or None, got {alone!r}")
+    _check_columns(check, given)
+    for problem in [
+        *setting_problems(pairs.sparkSession, pairs.isStreaming),
+        *(mixed_problems(given) or lateness_problems(given, dict.fromkeys(given, "ts"), watermark)),
+    ]:
+        check.say(problem)
+    check.refuse("topics")
+    kind = "string" if types["pairs"]["left_id"] == "string" else "bigint"
+    call = TopicCall(
+        durations["gap"],
+        True,
+        delay,
+        types=(kind, kind),
+        near=durations["near"],
+        longest=durations["longest"],
+        repeating=microseconds(_REPEATING),
+        channels=least,
+        alone=None if alone is None else float(alone),
+    )
+    rows = _rows(pairs, kind, 1)
+    if repeats is not None:
+        rows = rows.union(_rows(repeats, kind, 0))
+    job = TopicsJob(call)
+    packing = PairPacking("ts", False, pairs.isStreaming, job.order + job.facts)
+    events = grouped(job, rows, packing, _fields(kind), metrics_name("groups"))
+    return _result(events, pairs.schema["left_id"].dataType)
+
+
+def _durations(check: Check, near: Duration, gap: Duration, longest: Duration) -> dict[str, int]:
+    found = {"near": 0, "gap": 0, "longest": check.duration("longest", longest, 1)}
+    if check.given("near", near, "near='30 seconds', how far apart the shots of a story may be"):
+        found["near"] = check.duration("near", near)
+    if check.given("gap", gap, "gap='5 minutes', how long a topic waits for its next pair"):
+        found["gap"] = check.duration("gap", gap, 1)
+        if found["near"] > found["gap"]:
+            check.say(f"near must be at most gap, got {near!r} and {gap!r}")
+    return found
+
+
+def _check_columns(check: Check, given: dict[str, DataFrame]) -> None:
+    """Columns as `correlate` names them, of key frames with ``id``, ``ts`` and ``channel``."""
+    for label in given:
+        check.column(label, "ts", "time", TIMESTAMP)
+        for side in ("left", "right"):
+            check.column(label, f"{side}_id", "id", IDS)
+            if label == "pairs":
+                check.column(label, f"{side}_channel", "keep", _CHANNEL)
+                check.column(label, f"{side}_ts", "time", TIMESTAMP)
+    check.column("pairs", "score", "score", FLOATING)
+
+
+def _rows(frame: DataFrame, kind: str, counts: int) -> DataFrame:
+    """What the kernel reads; of repetitions, which are no pairs of channels, only ids count."""
+
+    def text(name: str) -> Column:
+        known = name in frame.columns and counts
+        return F.coalesce(by_name(name).cast("string") if known else F.lit(""), F.lit(""))
+
+    def micros(name: str) -> Column:
+        return F.unix_micros(by_name(name)) if counts else F.lit(0).cast("bigint")
+
+    score = F.coalesce(by_name("score"), F.lit(0)) if counts else F.lit(0)
+    return frame.filter("left_id IS NOT NULL AND right_id IS NOT NULL").select(
+        F.unix_micros("ts").alias("t"),
+        F.lit(counts).cast("bigint").alias("counts"),
+        by_name("left_id").cast(kind).alias("left"),
+        by_name("right_id").cast(kind).alias("right"),
+        *(text(f"{side}_channel").alias(f"{side}_channel") for side in ("left", "right")),
+        *(micros(f"{side}_ts").alias(f"{side}_t") for side in ("left", "right")),
+        score.cast("double").alias("score"),
+        *(text(f"{side}_words").alias(f"{side}_words") for side in ("left", "right")),
+    )
+
+
+def _fields(kind: str) -> StructType:
+    ident: DataType = StringType() if kind == "string" else LongType()
+    fields = StructType().add("topic", StringType()).add("revision", IntegerType())
+    fields.add("event", StringType()).add("t", LongType()).add("into", StringType())
+    fields.add("began", LongType()).add("last", LongType())
+    fields.add("channels", ArrayType(StringType()))
+    fields.add("shots", IntegerType()).add("pairs", IntegerType())
+    fields.add("best_left_id", ident).add("best_right_id", ident).add("score", DoubleType())
+    fields.add("words", StringType()).add("heat", DoubleType())
+    fields.add("left_id", ident).add("right_id", ident)
+    return fields.add("members", ArrayType(ident))
+
+
+def _result(events: DataFrame, kind: DataType) -> DataFrame:
+    moments = {"t": "ts", "began": "began", "last": "last"}
+    ids = ("best_left_id", "best_right_id", "left_id", "right_id")
+    columns = []
+    for name in events.columns:
+        column = F.col(name)
+        if name in moments:
+            column = F.timestamp_micros(name)
+        elif name in ids:
+            column = column.cast(kind)
+        elif name == "members":
+            column = column.cast(ArrayType(kind))
+        columns.append(column.alias(moments.get(name, name)))
+    return events.select(*columns)

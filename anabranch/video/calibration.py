@@ -1,0 +1,85 @@
+"""Where a threshold must lie so that no two different films match, and what it then finds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from anabranch.errors import InvalidCall, renamed
+
+__all__ = ["Calibration", "calibrate"]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """What a set of frames and their copies says of a threshold of the cosine.
+
+    Attributes
+    ----------
+    threshold
+        The greatest cosine of any two frames of different clips, copied or not: precision is 1.0
+        for what lies above it.
+    recall
+        Of each kind of copy, the share that lies above it.
+    frames
+        How many frames there were of each kind.
+    """
+
+    threshold: float
+    recall: Mapping[str, float]
+    frames: int
+
+
+@renamed()
+def calibrate(vectors: Any, clips: Any, copies: Mapping[str, Any] | None = None) -> Calibration:
+    """The threshold of precision 1.0 for these frames, and what share of copies it finds.
+
+    Parameters
+    ----------
+    vectors
+        One row per key frame: `features`, or any other vectors that are compared by cosine.
+    clips
+        Of which clip each is. Frames of one clip are not judged against each other.
+    copies
+        By name, vectors of the same frames after they were cropped, captioned, encoded again.
+
+    Examples
+    --------
+    >>> frames = np.array([[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]])
+    >>> found = calibrate(frames, ["a", "b", "a"], {"noise": frames + [0.3, 0.0]})
+    >>> round(found.threshold, 3), found.recall, found.frames
+    (0.939, {'noise': 1.0}, 3)
+    """
+    kept = _unit("vectors", vectors)
+    labels = np.asarray(clips)
+    made = {name: _unit(f"copies[{name!r}]", each) for name, each in (copies or {}).items()}
+    problems = []
+    if labels.shape != (len(kept),):
+        problems.append(f"clips must name the clip of each of {len(kept)} vectors, got {clips!r}")
+    problems += [
+        f"copies[{name!r}] must have the shape of vectors, {kept.shape}, got {each.shape}"
+        for name, each in made.items()
+        if each.shape != kept.shape
+    ]
+    if not problems and len(np.unique(labels)) < 2:
+        problems.append("clips must name at least two different clips")
+    if problems:
+        raise InvalidCall("video.calibrate", problems)
+    different = labels[:, None] != labels[None, :]
+    everything = [kept, *made.values()]
+    threshold = max(float((kept @ other.T)[different].max()) for other in everything)
+    recall = {name: float(((kept * each).sum(1) > threshold).mean()) for name, each in made.items()}
+    return Calibration(threshold, recall, len(kept))
+
+
+def _unit(name: str, rows: Any) -> np.ndarray:
+    found = np.asarray(rows, np.float64)
+    if found.ndim != 2 or not len(found):
+        problem = f"{name} must be rows of vectors, got an array of shape {found.shape}"
+        raise InvalidCall("video.calibrate", [problem])
+    lengths = np.sqrt((found * found).sum(1, keepdims=True))
+    unit: np.ndarray = np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0)
+    return unit

@@ -1,0 +1,295 @@
+"""What three made-up channels show and when: real pictures in house styles, and the truth about it.
+
+A timetable is drawn from a seed. Stories of several shots are on two or three channels within the
+window; between them every channel shows pictures of its own, and its ident. Some things are traps:
+footage that another channel shows too long after, other moments of the same film, a mirrored
+picture, black, a test card, a damaged segment, one that is missing, and a channel that stops.
+Which pairs and topics are due follows from the timetable alone.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import random
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from anabranch.video.stories import TopicCall, TopicsJob
+
+__all__ = [
+    "BEGIN",
+    "Due",
+    "SECOND",
+    "SEGMENT",
+    "STYLES",
+    "SCENES",
+    "Programme",
+    "Scene",
+    "Shot",
+    "Style",
+    "programme",
+]
+
+SECOND = 1_000_000
+SEGMENT = 2 * SECOND
+BEGIN = int(dt.datetime(2025, 1, 6, 6, tzinfo=dt.UTC).timestamp()) * SECOND
+_TRAIL = 16  # seconds without stories at the end, so that the watermark passes all of them
+_DOUBT = SECOND  # about a limit: a key frame may come that much later than its shot
+_ATTEMPTS = 40
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A stretch of a clip that shows one thing; of a still, as long as one likes."""
+
+    clip: str
+    begin: float = 0.0
+    end: float = 60.0
+
+
+SCENES = {
+    "taxi": Scene("bikes", 1.24, 3.0),
+    "fence": Scene("bikes", 5.52, 7.44),
+    "night": Scene("night", 0.0, 4.6),
+    "tower": Scene("night", 4.72, 7.5),
+    "street": Scene("street", 0.0, 2.4),
+    "towers": Scene("towers", 3.8, 6.1),
+    "bunny": Scene("bunny", 0.0, 5.2),
+    "phone": Scene("phone", 0.0, 3.9),
+    **{
+        name: Scene(name)
+        for name in (
+            *("astronaut", "camera", "cat", "coffee", "galaxies"),
+            *("retina", "rocket", "coins", "temple", "flower"),
+        )
+    },
+}
+# What several channels tell: a headline and its scenes.
+_STORIES = (
+    ("DOCK STRIKE IN GHENT", ("fence", "coins")),
+    ("POWER CUT IN RIGA", ("night", "temple")),
+    ("BRIDGE SHUT IN PORTO", ("street",)),
+    ("ROCKET LEAVES CADIZ", ("rocket", "astronaut")),
+    ("TALKS BEGIN IN LUND", ("phone",)),
+    ("RABBIT FOUND IN TURKU", ("bunny",)),
+)
+_OWN = (
+    ("cat", "towers", "camera"),
+    ("coffee", "taxi", "flower"),
+    ("retina", "galaxies", "tower"),
+)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a channel looks: its encoder, its frames, and what it does to footage."""
+
+    channel: str
+    codec: str
+    size: tuple[int, int]
+    rate: int
+    bit_rate: int
+    crop: float
+    gamma: float
+    luma: int  # of ident, logo and caption, as are the two colours
+    colours: tuple[int, int]
+    begin: int  # seconds after the first channel
+
+
+STYLES = (
+    Style("north", "mpeg2video", (640, 360), 25, 3_000_000, 0.0, 1.0, 70, (190, 100), 0),
+    Style("south", "mpeg4", (512, 288), 30, 1_500_000, 0.03, 0.9, 110, (90, 200), 4),
+    Style("west", "mpeg2video", (480, 270), 24, 1_500_000, 0.02, 1.12, 90, (110, 60), 8),
+)
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One shot of a channel, from `begin` to `end` in microseconds of event time.
+
+    `scene` is a scene, or what is no footage: ``ident``, ``black`` or ``card``. `lead` is how many
+    seconds into the scene it begins.
+    """
+
+    channel: str
+    begin: int
+    end: int
+    scene: str
+    lead: float = 0.0
+    caption: str = ""
+    mirrored: bool = False
+    fade: bool = False
+
+
+Due = tuple[Shot, Shot]  # of two channels, in their order
+
+
+@dataclass(frozen=True)
+class Programme:
+    """The timetable of all channels, and what follows from it; times are microseconds.
+
+    `damaged` and `missing` are segments by channel and number; what they hold is out of the score.
+    """
+
+    shots: tuple[Shot, ...]
+    window: int
+    near: int
+    gap: int
+    damaged: tuple[str, int] = ("", 0)
+    missing: tuple[str, int] = ("", 0)
+
+    def of(self, channel: str) -> list[Shot]:
+        """The shots of a channel, in order."""
+        return [shot for shot in self.shots if shot.channel == channel]
+
+    def at(self, channel: str, t: int) -> Shot | None:
+        """What a channel shows at a time, to within a frame."""
+        found = (s for s in self.of(channel) if s.begin - SECOND // 50 <= t < s.end)
+        return max(found, key=lambda shot: shot.begin, default=None)
+
+    def spoilt(self, shot: Shot) -> bool:
+        """Whether a shot lies in a segment that is damaged or missing, or next to one."""
+        first = self.of(shot.channel)[0].begin
+        for channel, number in (self.damaged, self.missing):
+            begin = first + number * SEGMENT
+            near = shot.begin < begin + SEGMENT + SECOND and shot.end > begin - SECOND
+            if channel == shot.channel and near:
+                return True
+        return False
+
+    @cached_property
+    def same_footage(self) -> list[Due]:
+        """Shots of the same scene on two channels, however far apart."""
+        scenes = [shot for shot in self.shots if shot.scene in SCENES]
+        return [
+            (one, other)
+            for one in scenes
+            for other in scenes
+            if one.channel < other.channel and one.scene == other.scene
+        ]
+
+    @cached_property
+    def pairs(self) -> set[Due]:
+        """The shots that must be found to match: the same footage within the window."""
+        return {
+            (one, other)
+            for one, other in self.same_footage
+            if abs(one.begin - other.begin) <= self.window
+            and not (one.mirrored or other.mirrored or self.spoilt(one) or self.spoilt(other))
+        }
+
+    @cached_property
+    def topics(self) -> list[frozenset[Due]]:
+        """The topics of all pairs that are due, as `ab.video.topics` defines them."""
+        call = TopicCall(self.gap, True, near=self.near, longest=1 << 60, alone=0.0)
+        topics = TopicsJob(call).groups()
+        ordered = sorted(self.pairs, key=lambda pair: max(shot.begin for shot in pair))
+        for one, other in ordered:
+            ids = (f"{shot.channel}/{shot.begin}" for shot in (one, other))
+            t = max(one.begin, other.begin)
+            places = (one.channel, other.channel, one.begin, other.begin)
+            topics.take_in((t, 1, *ids, *places, 1.0, "", ""))
+        topics.close(1 << 62)
+        members = [set(e["members"]) for e in topics.events if e["event"] == "closed"]
+        return [
+            frozenset(p for p in self.pairs if f"{p[0].channel}/{p[0].begin}" in rows)
+            for rows in members
+        ]
+
+
+def programme(
+    seed: int = 7, seconds: float = 96.0, *, window: float = 60.0, near: float = 8.0
+) -> Programme:
+    """A timetable of about so many seconds in which nothing that counts hangs on a second.
+
+    Examples
+    --------
+    >>> plan = programme(seed=7)
+    >>> len(plan.pairs) > 10, len(plan.topics) > 2, plan == programme(seed=7)
+    (True, True, True)
+    """
+    draw = random.Random(seed)
+    empty = Programme((), int(window * SECOND), int(near * SECOND), 60 * SECOND)
+    plan = empty
+    for number in range(len(STYLES)):
+        plan = _with_channel(plan, draw, number, seconds)
+    return _spoilt(_mirrored(plan), draw)
+
+
+def _with_channel(plan: Programme, draw: random.Random, number: int, seconds: float) -> Programme:
+    """The timetable with one more channel, item by item; an item that leaves doubt is redrawn."""
+    t = BEGIN + STYLES[number].begin * SECOND
+    # The last channel stops before the others do.
+    end = BEGIN + int((seconds - (12 if number == len(STYLES) - 1 else 0)) * SECOND)
+    stories: list[int] = []
+    turn = 0
+    while t < end:
+        stories = stories or draw.sample(range(len(_STORIES)), len(_STORIES))
+        told = None if t > end - _TRAIL * SECOND else stories.pop()
+        for attempt in range(_ATTEMPTS):
+            story = None if attempt > _ATTEMPTS // 2 else told
+            item = list(_item(draw, number, t, turn, story))
+            longer = replace(plan, shots=(*plan.shots, *item))
+            if _decided(longer):
+                break
+        plan, t, turn = longer, item[-1].end, turn + 1
+    return plan
+
+
+def _item(draw: random.Random, number: int, t: int, turn: int, story: int | None) -> Iterator[Shot]:
+    """An ident, or something empty; a story; and a picture of the channel's own."""
+    headline, scenes = ("", ()) if story is None else _STORIES[story]
+    own = _OWN[number][turn % len(_OWN[number])]
+    pause = "black" if turn % 4 == 1 else "card" if number == 0 and turn % 5 == 3 else "ident"
+    for scene in (pause, *scenes, own):
+        known = SCENES.get(scene)
+        lead = round(draw.uniform(0, 0.25), 2) if known else 0.0
+        length = draw.uniform(2.0, 4.5)
+        if known:
+            length = min(length, known.end - known.begin - lead)
+        end = t + int(length * 10) * SECOND // 10
+        caption = headline if scene in scenes else ""
+        fade = scene == own and draw.random() < 0.3
+        yield Shot(STYLES[number].channel, t, end, scene, lead, caption, fade=fade)
+        t = end
+
+
+def _mirrored(plan: Programme) -> Programme:
+    """The same, with one shot of a story mirrored: the same footage, and yet not due."""
+    turned = next(
+        (s for s in plan.shots if s.channel == STYLES[1].channel and s.scene == "rocket"), None
+    )
+    return replace(plan, shots=tuple(replace(s, mirrored=s is turned) for s in plan.shots))
+
+
+def _decided(plan: Programme) -> bool:
+    """Whether no pair and no link of two pairs is within doubt of its limit."""
+    for one, other in plan.same_footage:
+        if abs(abs(one.begin - other.begin) - plan.window) < _DOUBT:
+            return False
+    pairs = list(plan.pairs)
+    for n, (a, b) in enumerate(pairs):
+        for c, d in pairs[n + 1 :]:
+            if (a.channel, b.channel) == (c.channel, d.channel):
+                apart = max(abs(a.begin - c.begin), abs(b.begin - d.begin))
+                if abs(apart - plan.near) < _DOUBT:
+                    return False
+    return True
+
+
+def _spoilt(plan: Programme, draw: random.Random) -> Programme:
+    """The same with a damaged and a missing segment, where they spoil as little as can be."""
+
+    def cost(channel: str, number: int) -> int:
+        trial = replace(plan, damaged=(channel, number))
+        return sum(trial.spoilt(shot) for pair in plan.pairs for shot in pair)
+
+    chosen = []
+    for style in STYLES[:2]:
+        own = plan.of(style.channel)
+        last = int((own[-1].end - own[0].begin - _TRAIL * SECOND) // SEGMENT)
+        numbers = list(range(3, last))
+        draw.shuffle(numbers)
+        chosen.append((style.channel, min(numbers, key=lambda n: cost(style.channel, n))))
+    return replace(plan, damaged=chosen[0], missing=chosen[1])

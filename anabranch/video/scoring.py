@@ -1,0 +1,117 @@
+"""What was found on made-up channels, compared with what is due there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from anabranch.video.channels import Due, Programme, Shot
+
+__all__ = ["Present", "Seen", "Tally", "score_pairs", "score_topics"]
+
+
+class Seen(NamedTuple):
+    """A key frame: its id, its channel, and its time in microseconds."""
+
+    id: str
+    channel: str
+    t: int
+
+
+@dataclass
+class Tally:
+    """How many were found, missed, false and twice."""
+
+    found: int = 0
+    missed: int = 0
+    false: int = 0
+    twice: int = 0
+    wrong: list[str] = field(default_factory=list)  # what was false or missed, in words
+
+    @property
+    def good(self) -> bool:
+        """Whether nothing is false and nothing is there twice."""
+        return not (self.false or self.twice)
+
+
+class Present:
+    """Topics as they are now, out of their events; the key frames of each by id.
+
+    Examples
+    --------
+    >>> now = Present()
+    >>> event = {"topic": "a|b", "event": "opened", "left_id": "a", "right_id": "b", "heat": 1.6}
+    >>> now.take_in({**event, "best_left_id": "a", "best_right_id": "b", "into": None})
+    >>> sorted(now.rows["a|b"]), now.latest["a|b"]["heat"]
+    (['a', 'b'], 1.6)
+    """
+
+    def __init__(self) -> None:
+        self.latest: dict[str, Mapping[str, Any]] = {}
+        self.rows: dict[str, set[str]] = {}
+
+    def take_in(self, event: Mapping[str, Any]) -> None:
+        """Take in the next event."""
+        name = event["topic"]
+        rows = self.rows.setdefault(name, set())
+        names = ("left_id", "right_id", "best_left_id", "best_right_id")
+        rows |= {event[key] for key in names if event[key] is not None}
+        rows |= set(event.get("members") or ())
+        self.latest[name] = event
+        if event["into"] is not None:
+            self.rows.setdefault(event["into"], set()).update(self.rows.pop(name))
+            del self.latest[name]
+
+
+def score_pairs(plan: Programme, found: Sequence[tuple[Seen, Seen]]) -> Tally:
+    """Pairs of key frames, by the pairs of shots that are due.
+
+    A pair with a shot in a damaged or missing segment counts for nothing.
+    """
+    tally = Tally(twice=_repeated(frozenset((a.id, b.id)) for a, b in found))
+    hit: set[Due] = set()
+    for pair in found:
+        shots = _shots(plan, pair)
+        if shots in plan.pairs:
+            hit.add(shots)
+        elif shots is None or not any(plan.spoilt(shot) for shot in shots):
+            tally.false += 1
+            tally.wrong.append("false: " + " and ".join(_told(plan, one) for one in pair))
+    tally.found, tally.missed = len(hit), len(plan.pairs - hit)
+    for shots in sorted(plan.pairs - hit, key=lambda pair: pair[0].begin):
+        tally.wrong.append("missed: " + " and ".join(f"{s.channel} {s.scene}" for s in shots))
+    return tally
+
+
+def score_topics(plan: Programme, found: Iterable[set[str]], keys: Mapping[str, Seen]) -> Tally:
+    """Topics, by the key frames of each; one that mixes two that are due is false."""
+    tally = Tally()
+    hit: Counter[int] = Counter()
+    for rows in found:
+        shots = {plan.at(keys[row].channel, keys[row].t) for row in rows}
+        due = {n for n, topic in enumerate(plan.topics) for pair in topic if set(pair) <= shots}
+        hit.update(due)
+        if len(due) != 1 and not all(shot and plan.spoilt(shot) for shot in shots):
+            tally.false += 1
+            scenes = sorted({shot.scene for shot in shots if shot})
+            tally.wrong.append(f"false topic of {len(due)} that are due: {', '.join(scenes)}")
+    tally.found, tally.missed = len(hit), len(plan.topics) - len(hit)
+    tally.twice = sum(count - 1 for count in hit.values())
+    return tally
+
+
+def _shots(plan: Programme, pair: tuple[Seen, Seen]) -> tuple[Shot, Shot] | None:
+    """The shots of a pair of key frames, in the order of channels."""
+    one, other = (plan.at(seen.channel, seen.t) for seen in sorted(pair, key=lambda s: s.channel))
+    return None if one is None or other is None else (one, other)
+
+
+def _told(plan: Programme, seen: Seen) -> str:
+    shot = plan.at(seen.channel, seen.t)
+    return f"{seen.channel} {shot.scene if shot else 'nothing'}"
+
+
+def _repeated(names: Iterable[Any]) -> int:
+    return sum(count - 1 for count in Counter(names).values())

@@ -1,0 +1,148 @@
+"""Folders of segments as a recorder leaves them: which files there are, and which are closed.
+
+A segment is closed once the recorder's list names it; without a list, once a later name exists, or
+once it has a name that does not begin with a dot, where names that do show that files are renamed
+when they are complete. Age alone never closes one.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+__all__ = ["CLOSED", "Segment", "channels", "closed", "list_starts", "named_time"]
+
+CLOSED = ("auto", "list", "later", "all")
+"""How a closed segment is told from one that is being written."""
+
+_FILMS = frozenset(
+    f".{kind}"
+    for kind in (
+        *("ts", "m2ts", "mts", "mp4", "m4v", "mov", "mkv", "webm", "avi", "mpg", "mpeg"),
+        *("vob", "flv", "wmv", "mxf", "ogv", "h264"),
+    )
+)
+_STAMP = re.compile(r"(\d{8}T\d{6})(?:\.(\d{1,6}))?")
+
+
+@dataclass(frozen=True)
+class Segment:
+    """A file, as it was when it was planned."""
+
+    channel: str
+    name: str
+    path: str
+    size: int
+    changed: int  # in nanoseconds
+
+    @classmethod
+    def of(cls, channel: str, path: Path) -> Segment:
+        """The file as it is now."""
+        state = path.stat()
+        return cls(channel, path.name, str(path), state.st_size, state.st_mtime_ns)
+
+    def is_as_planned(self) -> bool:
+        """Whether the file still is what was planned."""
+        try:
+            return Segment.of(self.channel, Path(self.path)) == self
+        except OSError:
+            return False
+
+
+def channels(path: str) -> dict[str, Path]:
+    """The folders of channels, or the one file, below a path; the channel is the folder's name.
+
+    A folder that holds films is a channel, and so is each of its folders.
+    """
+    top = Path(path.removeprefix("file://") if path.startswith("file:///") else path)
+    if top.is_file():
+        return {top.stem: top}
+    if not top.is_dir():
+        return {}
+    folders = [entry for entry in sorted(top.iterdir()) if entry.is_dir() and entry.name[0] != "."]
+    found = {folder.name: folder for folder in folders}
+    if any(_is_film(entry.name) for entry in top.iterdir()):
+        found[top.resolve().name] = top
+    return dict(sorted(found.items()))
+
+
+def _is_film(name: str) -> bool:
+    return Path(name).suffix.lower() in _FILMS
+
+
+def names(place: Path) -> list[str]:
+    """The films of a channel's folder in the order of their names; dot-names are none."""
+    if place.is_file():
+        return [place.name]
+    return sorted(e.name for e in place.iterdir() if e.name[0] != "." and _is_film(e.name))
+
+
+def closed(place: Path, how: str = "auto") -> list[str]:
+    r"""The names of the closed segments of a channel, in order.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> for name in ("a.ts", "b.ts", "c.ts"):
+    ...     _ = (folder / name).write_bytes(b"")
+    >>> closed(folder), closed(folder, "all")
+    (['a.ts', 'b.ts'], ['a.ts', 'b.ts', 'c.ts'])
+    >>> _ = (folder / "live.csv").write_text("a.ts,0.0,2.0\n")
+    >>> closed(folder)
+    ['a.ts']
+    """
+    found = names(place)
+    if how == "all" or place.is_file():
+        return found
+    listed = list_starts(place)
+    if how == "list" or (how == "auto" and listed):
+        # A recorder that is started again begins a new list: what sorts before it is closed too.
+        return [name for name in found if name <= max(listed, default="")]
+    if how == "auto" and any(_is_renamed_later(entry.name) for entry in place.iterdir()):
+        return found
+    return found[:-1]
+
+
+def _is_renamed_later(name: str) -> bool:
+    return name[0] == "." and name[1:2] not in (".", "_") and _is_film(name)
+
+
+def list_starts(place: Path) -> Mapping[str, int]:
+    """What the lists of a folder say: names, and when they begin in the recording's microseconds.
+
+    They are those of ``-segment_list_type csv``: name, start, end. A last line that is still being
+    written is not there yet.
+    """
+    found: dict[str, int] = {}
+    for path in sorted(place.glob("*.csv")) if place.is_dir() else []:
+        text = path.read_text(errors="replace")
+        for row in csv.reader(text[: text.rfind("\n") + 1].splitlines()):
+            try:
+                found[Path(row[0]).name] = int(Decimal(row[1]) * 1_000_000)
+            except (IndexError, InvalidOperation, ValueError, OverflowError):
+                continue  # a list of something else
+    return found
+
+
+def named_time(name: str) -> int | None:
+    """The time in a name, ``20240501T120000`` or with a fraction, UTC, in microseconds.
+
+    Examples
+    --------
+    >>> named_time("19700101T000002.ts"), named_time("19700101T000002.25.ts"), named_time("a.ts")
+    (2000000, 2250000, None)
+    """
+    found = _STAMP.search(name)
+    if found is None:
+        return None
+    try:
+        moment = datetime.strptime(found[1], "%Y%m%dT%H%M%S").replace(tzinfo=UTC)
+    except ValueError:
+        return None
+    return int(moment.timestamp()) * 1_000_000 + int((found[2] or "0").ljust(6, "0"))

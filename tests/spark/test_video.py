@@ -1,0 +1,131 @@
+"""Films on Spark: as a table, as a stream across restarts, killed in mid-batch; wrong calls."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from tests.spark.feeds import settings
+from tests.spark.processes import driver
+from tests.video.films import film, segmented
+
+START = "2024-05-01"
+CUTS: dict[str, tuple[int, ...]] = {"whole": (), "north": (20, 50, 77), "south": (33, 70)}
+NAMES = ("id", "ts", "began", "reason", "phash", "features", "picture")
+
+
+def keys(frame: Any) -> list[tuple[Any, ...]]:
+    """Key frames, but for in which segment they were."""
+    rows = frame.select("channel", "pts", *NAMES[1:]).collect()
+    return sorted(tuple(map(str, row)) for row in rows)
+
+
+@pytest.fixture(scope="module")
+def channels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same film on three channels, whole and cut in two ways."""
+    folder = tmp_path_factory.mktemp("channels")
+    frames = film([30, 40, 35])
+    for name, cuts in CUTS.items():
+        segmented(folder / name, frames, cuts)
+    (folder / "south/0001x.ts").write_bytes(b"not a film")
+    return folder
+
+
+def listed(folder: Path, count: int) -> None:
+    """What a recorder's list says when it has closed so many segments of each channel."""
+    for name, cuts in CUTS.items():
+        edges = [0, *cuts, 105]
+        lines = [f"{n:04d}.ts,{edges[n] / 25},{edges[n + 1] / 25}\n" for n in range(len(edges) - 1)]
+        (folder / name / "live.csv").write_text("".join(lines[:count]))
+
+
+def run(stream: Any, folder: Path) -> Any:
+    query = (
+        stream.writeStream.format("parquet")
+        .option("path", str(folder / "out"))
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return query
+
+
+def test_a_stream_with_a_restart_gives_the_shots_of_the_table(
+    spark: Any, channels: Path, tmp_path: Path
+) -> None:
+    call: dict[str, Any] = {"start": START, "picture": (64, 36)}
+    table = ab.video.table(spark, str(channels), **call)
+    want = keys(ab.video.shots(table))
+    for first, second in (("whole", "north"), ("whole", "south")):
+        alike = [[key[1:] for key in want if key[0] == name] for name in (first, second)]
+        assert alike[0] == alike[1] and len(alike[0]) == 3  # however it was cut
+    live = tmp_path / "live"
+    shutil.copytree(channels, live)
+    with settings(spark, shuffle__partitions=1):
+        for count in (2, 4):
+            listed(live, count)
+            frames = ab.video.frames(spark, str(live), max_files=5, **call)
+            query = run(ab.video.shots(frames), tmp_path)
+    reports = [row for row in _reports(query) if row.segments]
+    assert [(row.segments, row.bad) for row in reports] == [(4, 1)]  # 0002, 0003; 0001x, 0002
+    assert reports[0].problems[0].startswith("south/0001x.ts: cannot be opened")
+    got = keys(spark.read.parquet(str(tmp_path / "out")))
+    assert got == want
+
+
+def _reports(query: Any) -> list[Any]:
+    found = []
+    for progress in query.recentProgress:
+        for name, row in progress.observedMetrics.items():
+            if name.startswith("anabranch_video_"):
+                found.append(row)
+    return found
+
+
+def test_the_source_is_a_format_of_spark(spark: Any, channels: Path) -> None:
+    table = ab.video.table(spark, str(channels / "whole"), start=START, every="200 ms")
+    options = {"start": START, "every": "200 ms", "picture": "none"}
+    plain = spark.read.format("video").options(**options).load(str(channels / "whole"))
+    assert plain.columns == table.columns and plain.count() == 21
+    assert table.schema["features"].metadata == {"anabranch.layout": "v1"}
+
+
+def test_wrong_calls(spark: Any) -> None:
+    for message, call in {
+        "path must name a film": {"path": ""},
+        "every: 'soon' is not a duration": {"every": "soon"},
+        "anchors must be longer than 0 seconds": {"anchors": "0 s"},
+        "picture must be a width and a height": {"picture": 640},
+        "bad must be 'count' or 'fail', got 'skip'": {"bad": "skip"},
+        "timestamps must be 'auto' or 'running' or 'restart'": {"timestamps": "wall"},
+        "closed must be 'auto' or 'list' or 'later' or 'all'": {"closed": "old"},
+        "max_files must be a whole number of at least 1": {"max_files": 0},
+        "start must be a time": {"start": "noon"},
+    }.items():
+        with pytest.raises(InvalidCall) as error:
+            ab.video.frames(spark, **{"path": "channels", **call})
+        assert message in str(error.value)
+    with pytest.raises(InvalidCall, match="frames have no column 'sig'"):
+        ab.video.shots(spark.range(1))
+    with pytest.raises(InvalidCall, match="frames must be a Spark DataFrame"):
+        ab.video.shots([1])
+
+
+@pytest.mark.slow
+def test_a_driver_killed_in_mid_batch_loses_and_doubles_nothing(
+    spark: Any, channels: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(channels, tmp_path / "channels")
+    for batch in (0, 1, 3):
+        with driver(tmp_path, "--hold", str(batch), script="video_driver.py") as held:
+            held.kill_when_held()
+    with driver(tmp_path, script="video_driver.py") as last:
+        last.finish()
+    table = ab.video.table(spark, str(channels), start=START, picture=None)
+    assert keys(spark.read.parquet(str(tmp_path / "out"))) == keys(ab.video.shots(table))

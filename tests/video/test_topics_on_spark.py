@@ -1,0 +1,62 @@
+"""`ab.video.topics` on Spark: behind `correlate`, as stream with a restart and as batch."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import anabranch as ab
+from anabranch.errors import InvalidCall
+from tests.spark.feeds import SECOND, START, Feed, scripted, settings
+
+BATCHES = [([*left, *right], []) for left, right in scripted(6, rows=(6, 6), seed=4)]
+END = [([{**BATCHES[0][0][0], "id": 90_000, "t": START + 600 * SECOND}], [])]
+CALL: dict[str, Any] = {"window": "2 seconds", "keep": ["channel"]}
+TOPICS: dict[str, Any] = {"near": "100 ms", "gap": "1 second", "alone": 0.95}
+
+
+def topics(rows: Any, **watermark: str) -> Any:
+    """Topics of rows that are on three channels."""
+    keys = rows.selectExpr("*", "concat('c', id % 3) AS channel")
+    alike = ab.cosine("v") >= 0.9
+    pairs = ab.correlate(keys, where=alike & ab.differs("channel"), **CALL, **watermark)
+    repeats = ab.correlate(keys, where=alike & ab.same("channel"), **CALL, **watermark)
+    return ab.video.topics(pairs, repeats=repeats, **TOPICS)
+
+
+def closed(frame: Any) -> Counter[tuple[Any, ...]]:
+    rows = frame.filter("event = 'closed'").collect()
+    return Counter((r.topic, r.shots, r.pairs, tuple(r.channels), tuple(r.members)) for r in rows)
+
+
+@pytest.mark.slow
+def test_a_stream_gives_the_topics_of_the_table(spark: Any, tmp_path: Path) -> None:
+    feed = Feed(tmp_path, idle=True)
+    with settings(spark, shuffle__partitions=2):
+        for part in (BATCHES[:3], BATCHES[3:] + END):
+            feed.run(topics(feed.add(part).streams(spark)[0], watermark="3 seconds"))
+        got = feed.output(spark)
+        want = closed(topics(feed.tables(spark)[0]))
+    assert closed(got) == want and len(want) > 3
+    assert got.count() == got.select("topic", "revision").distinct().count()
+    assert got.filter("event = 'opened'").count() == (
+        got.filter("event IN ('closed', 'merged')").count()
+    )
+
+
+def test_wrong_calls(spark: Any) -> None:
+    table = spark.sql("SELECT 'a' AS left_id, 'b' AS right_id, now() AS ts, 1D AS score")
+    with pytest.raises(InvalidCall) as error:
+        ab.video.topics(table, near="1 minute", gap="2 s", channels=1, alone="much")
+    for message in (
+        "near must be at most gap, got '1 minute' and '2 s'",
+        "channels must be a whole number of at least 2, got 1",
+        "alone must be a score such as 0.6, or None, got 'much'",
+        "pairs have no column 'left_channel' (needed by keep)",
+    ):
+        assert message in str(error.value)
+    with pytest.raises(InvalidCall, match=r"near= is missing: add for example near='30 seconds'"):
+        ab.video.topics(table, gap="1 minute")
