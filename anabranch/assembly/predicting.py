@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from anabranch.assembly.closing import Count
+from anabranch.assembly.estimate_drawing import estimate_html
 from anabranch.assembly.fitting.distribution import Distribution
 from anabranch.assembly.fitting.window_array import WindowArray, window_array
 from anabranch.assembly.fitting.windows import WindowFit
@@ -38,7 +39,7 @@ class StateEstimate:
     row_after
         The same until the row comes out: lateness is waited for, and micro-batches.
     complete, second, full
-        Share of instances whole in their first window; that open a second one; and of first
+        Share of instances complete in their first window; that open a second one; and of first
         windows that fill up before their timeout.
     rate
         Instances per second.
@@ -62,9 +63,12 @@ class StateEstimate:
         return (
             f"at {self.rate:.4g} instances/s this assembly holds {self.windows:,.0f} windows "
             f"({self.peak:,.0f} at peak), {_bytes(self.storage)}, and closes a window after "
-            f"{self.closes_after:.3g} s; {self.complete:.1%} of instances are whole in their first "
-            "window"
+            f"{self.closes_after:.3g} s; {self.complete:.1%} of instances are complete in their "
+            "first window"
         )
+
+    def _repr_html_(self) -> str:
+        return estimate_html(self)
 
     def __repr__(self) -> str:
         lines = [
@@ -163,7 +167,7 @@ def estimate_state(
     >>> found = estimate_state(102.27, size=13, timeout="22 seconds", **known)
     >>> print(found)
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
-window after 14.7 s; 79.3% of instances are whole in their first window
+window after 14.7 s; 79.3% of instances are complete in their first window
     """
     size, timeout = _closing(close, size, timeout)
     values = _gather(rate, windows, events, size, timeout, sizes, duration)
@@ -275,7 +279,7 @@ def _gather(
         size = windows.size if size is None else size
         timeout = windows.timeout if timeout is None else timeout
         sizes = windows.sizes if sizes is None else sizes
-        duration = windows.span_fit if duration is None else duration
+        duration = windows.duration_fit if duration is None else duration
         if rate is None and events is None:
             rate = windows.rate
     for name, value in (

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from anabranch.errors import InvalidCall, extra
 
-__all__ = ["COLOURS", "PAGE", "Paper", "paper", "plain_number", "pyplot"]
+__all__ = ["COLOURS", "INKS", "PAGE", "Paper", "paper", "plain_number", "pyplot"]
 
 PAGE = 8.3  # inches: 830 pixels at 100 to the inch
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -33,6 +33,9 @@ COLOURS = {
     "bad": "#ef4444",
     "quiet": "#94a3b8",
 }
+
+# Ink, faint ink and boxes on light pages, and on dark ones.
+INKS = {False: ("#1f2328", "#656d76", "#eef1f4"), True: ("#e6edf3", "#8b949e", "#21262d")}
 
 
 class Paper(NamedTuple):
@@ -69,9 +72,7 @@ def paper(
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
-    ink, faint, box = (
-        ("#e6edf3", "#8b949e", "#21262d") if dark else ("#1f2328", "#656d76", "#eef1f4")
-    )
+    ink, faint, box = INKS[dark]
     with rc_context({"font.size": 10, "text.color": ink}):
         figure = Figure(figsize=(PAGE, height), dpi=100, layout="constrained")
         axes = figure.add_subplot()

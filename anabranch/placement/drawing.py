@@ -11,10 +11,11 @@ import numpy as np
 from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall
 from anabranch.flow.pictures import COLOURS, Paper, paper, plain_number
+from anabranch.flow.sketch import WIDTH, Sketch
 from anabranch.placement.cost import traffic
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
 
-__all__ = ["draw_placement"]
+__all__ = ["draw_placement", "placement_html"]
 
 _ROW = 4  # devices side by side
 _NAMES = 2  # views named in a box
@@ -87,6 +88,48 @@ def draw_placement(
     half = max(wide, 3.6) / 2
     page.axes.set(xlim=(-half, half), ylim=(-2.1 * rows - 0.95, 1.4))
     return page.save(path)
+
+
+def placement_html(graph: ViewGraph, places: np.ndarray, title: str) -> str:
+    """A small map: the cloud, the devices whose links carry most, and what crosses the links."""
+    page = Sketch()
+    top = 0.0
+    for words in title.splitlines():
+        page.text(0, top + 12, words, room=WIDTH)
+        top += 16
+    shown = _devices(graph, places, _ROW)
+    kept = _names(graph.view_ids, np.flatnonzero(places == CLOUD))
+    cloud = f"{CLOUD_NAME}: {', '.join(_views(kept) or ['no views'])}"
+    page.box(0, top + 6, WIDTH, 24, COLOURS["quiet"], words=cloud)
+    wide = WIDTH / max(1, len(shown))
+    for number, device in enumerate(shown):
+        _small_device(page, number * wide, top + 30, wide - 8, device)
+    if others := graph.devices - len(shown):
+        more = f"and {others:,} more {'device' if others == 1 else 'devices'}"
+        page.text(WIDTH, page.height + 14, more, anchor="end", faint=True)
+    return page.html(title)
+
+
+def _small_device(page: Sketch, x: float, y: float, wide: float, device: Device) -> None:
+    """A device and its link to the cloud at y; what the link would carry without it is faint."""
+    low, middle = y + 54, x + wide / 2
+    for at, rate, colour, side in (
+        (middle - 8, device.up, COLOURS["up"], "end"),
+        (middle + 8, device.down, COLOURS["down"], "start"),
+    ):
+        page.line([(at, y), (at, low)], colour, width=2.0 if rate else 0.8, faint=not rate)
+        arrow = "↑" if side == "end" else "↓"
+        nudge = -6 if side == "end" else 6
+        page.text(at + nudge, y + 24, f"{arrow} {plain_number(rate)}", anchor=side)
+    if device.up_before > device.up:
+        words = f"before {plain_number(device.up_before)}"
+        page.text(middle - 14, y + 40, words, anchor="end", faint=True, room=wide / 2 - 14)
+    colour = COLOURS["good"] if device.views else COLOURS["quiet"]
+    lines = [*_views(device.views), f"sources {', '.join(_few(device.sources, 2))}"]
+    page.box(x, low, wide, 22 + 16 * len(lines), colour)
+    page.text(middle, low + 16, device.name, anchor="middle", bold=True, room=wide - 8)
+    for number, words in enumerate(lines, 2):
+        page.text(middle, low + 16 * number, words, anchor="middle", room=wide - 8)
 
 
 def _devices(graph: ViewGraph, places: np.ndarray, most: int) -> list[Device]:

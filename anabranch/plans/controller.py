@@ -15,6 +15,7 @@ from typing import Any
 from anabranch.errors import renamed
 from anabranch.flow.load import Load
 from anabranch.plans.arguments import is_finite, is_list, is_positive, refuse, worker_problems
+from anabranch.plans.cells import cells_html
 from anabranch.plans.costs import Sight, choose
 from anabranch.plans.hashed import keyed
 from anabranch.plans.log import Entry
@@ -44,6 +45,12 @@ class Adaptive:
         if self.start is not None or by_key:
             return self.start or keyed(self.workers)
         return choose(self.workers, one_stream=one_stream)
+
+    def _repr_html_(self) -> str:
+        start = self.first_plan()
+        note = f"begins so; {', '.join(self.policies)} may change it"
+        title = f"adaptive({self.workers}), from {start}"
+        return cells_html(title, start.kind, start.cells(), note)
 
 
 @renamed()

@@ -9,8 +9,11 @@ from typing import Any, NamedTuple, Protocol
 
 from anabranch.errors import InvalidCall
 from anabranch.flow.pictures import COLOURS, Paper, paper
+from anabranch.flow.sketch import WIDTH, Sketch
 
-__all__ = ["Life", "draw_story", "lives", "moment"]
+__all__ = ["Life", "draw_story", "lives", "moment", "story_html"]
+
+_NEWEST = 12  # plans in the small chart
 
 
 class Entry(Protocol):
@@ -104,8 +107,7 @@ def draw_story(
         raise InvalidCall("draw", ["the log has no entries yet: start the query first"])
     found = lives(entries)
     page = paper("draw", path, 1.2 + 0.55 * len(found), dark=dark)
-    axes, end = page.axes, max(entry.first for entry in entries)
-    end += max(2, end // 6)  # what still holds reaches to the edge
+    axes, end = page.axes, _end(entries)
     for row, life in enumerate(found):
         _bar(page, row, life, end)
     axes.set_axis_on()
@@ -120,9 +122,50 @@ def draw_story(
     return page.save(path)
 
 
+def story_html(entries: Sequence[Entry], path: str) -> str:
+    """A small chart of the newest plans of the log at `path`: a bar a plan, over micro-batches."""
+    page = Sketch()
+    if not entries:
+        page.text(0, 12, f"plan log {path}: no entries yet", room=WIDTH)
+        return page.html("a plan log without entries")
+    found = lives(entries)
+    shown, end = found[-_NEWEST:], _end(entries)
+    begin = shown[0].first
+    side = 190.0
+    unit = (WIDTH - side) / (end - begin)
+
+    def bar(y: float, first: int, last: int | None, colour: str, fill: float) -> None:
+        wide = ((end if last is None else last) - first) * unit
+        page.box(side + (first - begin) * unit, y, wide, 14, colour, fill=fill)
+
+    y = 0.0
+    for life in shown:
+        colour = _colour(life)
+        page.text(0, y + 12, f"{life.epoch}: {life.plan}", room=side - 8)
+        bar(y, life.first, life.replaced, colour, 0.8)
+        if life.replaced is not None:
+            bar(y, life.replaced, life.retired, colour, 0.2)
+        y += 20
+    page.text(side, y + 14, f"micro-batch {begin}", faint=True)
+    page.text(WIDTH, y + 14, f"{end}", anchor="end", faint=True)
+    words = f"plan log {path}: {len(found)} plans; {found[-1].plan} is the newest"
+    page.text(0, y + 32, words, room=WIDTH)
+    return page.html(words)
+
+
+def _end(entries: Sequence[Entry]) -> int:
+    """The last micro-batch of a chart: what still holds reaches to the edge."""
+    last = max(entry.first for entry in entries)
+    return last + max(2, last // 6)
+
+
+def _colour(life: Life) -> str:
+    return COLOURS.get(life.plan.partition("(")[0], COLOURS["keyed"])
+
+
 def _bar(page: Paper, row: int, life: Life, end: int) -> None:
     """Solid while the plan stamps rows, faint while it is only live."""
-    colour = COLOURS.get(life.plan.partition("(")[0], COLOURS["keyed"])
+    colour = _colour(life)
     stamps = (end if life.replaced is None else life.replaced) - life.first
     page.axes.barh(row, stamps, 0.42, life.first, color=colour)
     if life.replaced is not None:

@@ -20,6 +20,7 @@ from anabranch.plans.arguments import (
     side_problems,
     worker_problems,
 )
+from anabranch.plans.cells import Cells
 from anabranch.plans.plan import LEFT, SIDES, Plan, Routes, Rows, loggable
 
 __all__ = ["Broadcast", "Grid", "Keyed", "Slotted", "grid", "keyed", "ssp"]
@@ -58,6 +59,12 @@ class Broadcast(Slotted):
         n = len(rows.h)
         workers = np.tile(np.arange(self.workers, dtype=np.int32), n)
         return Routes(np.arange(n + 1) * self.workers, workers)
+
+    def cells(self) -> Cells:
+        workers = list(range(self.workers))
+        if self.side == "right":
+            return Cells([[worker] for worker in workers], "all right rows", "left rows")
+        return Cells([workers], "right rows", "all left rows")
 
     def __str__(self) -> str:
         return f"broadcast({self.workers}, side={self.side})"
@@ -107,6 +114,10 @@ class Grid(Plan):
         else:  # the whole column
             workers = line[:, None] + np.arange(self.rows, dtype=np.int32) * np.int32(self.cols)
         return Routes(np.arange(len(rows.h) + 1) * workers.shape[1], workers.ravel())
+
+    def cells(self) -> Cells:
+        lines = np.arange(self.workers).reshape(self.rows, self.cols)
+        return Cells(lines.tolist(), "right rows", "left rows")
 
     def __str__(self) -> str:
         return f"grid({self.rows}, {self.cols})"

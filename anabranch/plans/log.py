@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from anabranch.errors import StateMismatch, renamed
 from anabranch.flow.folders import Folder, path_problems
 from anabranch.plans.arguments import refuse
-from anabranch.plans.drawing import draw_story
+from anabranch.plans.drawing import draw_story, story_html
 from anabranch.plans.plan import Plan, plan_from_dict, read_back
 from anabranch.plans.routing import LivePlans
 
@@ -183,6 +183,9 @@ class PlanLog:
     def draw(self, path: str | os.PathLike[str] | None = None, *, dark: bool = False) -> Any:
         """The log as a chart of plans over time: see `drawing.draw_story`."""
         return draw_story(self.entries(), path, dark=dark)
+
+    def _repr_html_(self) -> str:
+        return story_html(self.entries(), self.path)
 
     def append(self, plan: Plan, cause: str = "by hand") -> None:
         """Ask the running query for a plan; it takes effect a few micro-batches later.

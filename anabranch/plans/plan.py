@@ -30,6 +30,8 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 
+from anabranch.plans.cells import Cells, cells_html
+
 __all__ = [
     "LEFT",
     "RIGHT",
@@ -103,6 +105,13 @@ class Plan(ABC):
         """
         return np.ones((len(left.t), len(right.t)), bool)
 
+    def cells(self) -> Cells:
+        """The plan as it is drawn."""
+        return Cells.in_a_line(self.workers)
+
+    def _repr_html_(self) -> str:
+        return cells_html(str(self), self.kind, self.cells())
+
     def to_dict(self) -> dict[str, Any]:
         """A JSON form that `plan_from_dict` reads."""
         values = {of.name: getattr(self, of.name) for of in fields(self) if of.init}  # type: ignore[arg-type]
@@ -122,6 +131,13 @@ class Routing:
 
     verb: ClassVar[str]
     workers: int
+
+    def cells(self) -> Cells:
+        """The routing as it is drawn."""
+        return Cells.in_a_line(self.workers)
+
+    def _repr_html_(self) -> str:
+        return cells_html(str(self), str(self).partition("(")[0], self.cells())
 
 
 PlanClass = TypeVar("PlanClass", bound=type[Plan])

@@ -22,6 +22,7 @@ import numpy as np
 from anabranch.calls import is_whole
 from anabranch.errors import renamed
 from anabranch.plans.arguments import refuse, worker_problems
+from anabranch.plans.cells import Cells
 from anabranch.plans.plan import LEFT, Plan, Routes, Rows, fingerprint_of, loggable
 
 __all__ = ["Ranges", "balance", "even_cuts", "imbalance", "range_of", "ranges"]
@@ -135,6 +136,11 @@ class Ranges(Plan):
         for part, several in self.hot:
             np.add.at(workers, list(several), load[part] / len(several))
         return workers
+
+    def cells(self) -> Cells:
+        across = f"ranges of {self.slot or 'the value'}; widths are their shares"
+        widths = np.diff([0, *self.cuts, self.ranges]).tolist()
+        return Cells.in_a_line(self.workers, across)._replace(widths=widths)
 
     def __str__(self) -> str:
         parts = [str(self.workers), f"count={self.ranges}"]

@@ -19,11 +19,13 @@ from anabranch.plans.arguments import (
     side_problems,
     worker_problems,
 )
+from anabranch.plans.cells import Cells
 from anabranch.plans.hashed import Slotted
 from anabranch.plans.plan import RIGHT, SIDES, Routes, Rows, loggable
 
 __all__ = ["Segments", "csp", "segments"]
 
+_DRAWN = 24  # segments
 _LEAST, _MOST = np.iinfo(np.int64).min, np.iinfo(np.int64).max
 
 
@@ -63,6 +65,10 @@ class Segments(Slotted):
         offsets = np.zeros(len(t) + 1, np.int64)
         np.cumsum(fresh.sum(axis=1), out=offsets[1:])
         return Routes(offsets, homes[fresh])
+
+    def cells(self) -> Cells:
+        turns = self._table[:_DRAWN].tolist()
+        return Cells([turns], f"segments of {describe(self.length)}, in turn")
 
     def __str__(self) -> str:
         return f"segments({self.workers}, length={describe(self.length)}, side={self.side})"

@@ -12,6 +12,7 @@ import numpy as np
 from anabranch.errors import renamed
 from anabranch.flow.hashing import slot_of, slot_table
 from anabranch.plans.arguments import refuse, share_problems, shares, worker_problems
+from anabranch.plans.cells import Cells
 from anabranch.plans.plan import Plan, Routes, Rows, loggable
 
 __all__ = ["Triangle", "groups_of", "triangle", "workers_of"]
@@ -61,6 +62,9 @@ class Triangle(Plan):
         group = slot_of(rows.h, self._table)
         offsets = np.arange(len(group) + 1) * self.groups
         return Routes(offsets, self._homes[group].ravel(), self._roles[side][group].ravel())
+
+    def cells(self) -> Cells:
+        return Cells(self._homes.tolist(), "groups of rows", "groups of rows")
 
     def __str__(self) -> str:
         return f"triangle({self.groups})"

@@ -29,6 +29,10 @@ class Between(Term):
         both = {"low": self.low, "high": self.high}
         return {name: column for name, column in both.items() if column is not None}
 
+    @property
+    def matches(self) -> str:
+        return "within" if len(self.bounds) == 2 else "<=" if self.low is None else ">="
+
     def __invert__(self) -> Predicate:
         return Negated(self)
 

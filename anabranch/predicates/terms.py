@@ -19,6 +19,7 @@ import numpy as np
 from anabranch.calls import EXACT, is_number
 from anabranch.errors import InvalidCall
 from anabranch.predicates.columns import Named, column_of
+from anabranch.predicates.outline import Outline, outline_html
 
 __all__ = [
     "Compared",
@@ -113,6 +114,13 @@ class Predicate(_Operand, ABC):
         graded = [leaf for leaf in self.leaves if leaf.grade is not None]
         return min(graded, key=lambda leaf: leaf.grade or 0, default=None)
 
+    @abstractmethod
+    def outline(self, score: Term | None) -> Outline:
+        """The predicate as it is drawn; the term `score` is marked."""
+
+    def _repr_html_(self) -> str:
+        return outline_html(self.outline(self.scored), repr(self))
+
     def problems(self) -> list[str]:
         """Everything wrong with the predicate that needs no data to see."""
         return [text for leaf in self.leaves for text in leaf.own_problems()]
@@ -125,6 +133,9 @@ class _All(Predicate):
     @property
     def terms(self) -> tuple[Term, ...]:
         return self.parts
+
+    def outline(self, score: Term | None) -> Outline:
+        return Outline("all of", parts=tuple(part.outline(score) for part in self.parts))
 
     def __repr__(self) -> str:
         return " & ".join(map(_bracketed, self.parts))
@@ -143,6 +154,14 @@ class Term(Predicate):
     def grade(self) -> int | None:
         """How far it is from being the score; None if it has no value."""
         return None
+
+    @property
+    def matches(self) -> str:
+        """Which numbers or differences match, as `Outline` has it; nothing if there are none."""
+        return ""
+
+    def outline(self, score: Term | None) -> Outline:
+        return Outline(repr(self), self.matches, score=self is score)
 
     @property
     def plain(self) -> Term:
@@ -171,6 +190,9 @@ class Either(Term):
     def leaves(self) -> tuple[Term, ...]:
         return tuple(leaf for part in self.parts for leaf in part.leaves)
 
+    def outline(self, score: Term | None) -> Outline:
+        return Outline("any of", parts=tuple(part.outline(score) for part in self.parts))
+
     def __repr__(self) -> str:
         return " | ".join(map(_bracketed, self.parts))
 
@@ -187,6 +209,10 @@ class Negated(Term):
     @property
     def grade(self) -> int | None:
         return self.term.grade
+
+    @property
+    def matches(self) -> str:
+        return "beyond" if self.term.matches == "within" else ""
 
     @property
     def plain(self) -> Term:
@@ -287,6 +313,10 @@ class Compared(Term):
         """Which of `values` satisfy the comparison."""
         found: np.ndarray = _HOLDS[self.op](values, self.threshold)
         return found
+
+    @property
+    def matches(self) -> str:
+        return self.op
 
     @property
     def upward(self) -> bool:

@@ -38,6 +38,10 @@ class Within(Term):
     def grade(self) -> int:
         return 1
 
+    @property
+    def matches(self) -> str:
+        return "within"
+
     def __post_init__(self) -> None:
         read_columns(self, "within")
         limit: Any = self.limit
@@ -88,6 +92,10 @@ class _Columns(Term):
 
     def __post_init__(self) -> None:
         read_columns(self, self.label)
+
+    @property
+    def matches(self) -> str:
+        return self.label
 
     def __repr__(self) -> str:
         return f"{self.label}({columns_text(self.left, self.right)})"

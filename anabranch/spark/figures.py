@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict, cast
 
 from anabranch.errors import InvalidCall, renamed
+from anabranch.spark.figures_drawing import figures_html
 from anabranch.spark.frames import is_frame, kind_of
 from anabranch.spark.metrics import (
     VERBS,
@@ -78,6 +79,13 @@ class Metrics(_Counts, total=False):
     also: list[Metrics]
 
 
+class _Drawn(dict[str, Any]):
+    """Figures that a notebook draws; else the plain dict that they are."""
+
+    def _repr_html_(self) -> str:
+        return figures_html(self)
+
+
 @renamed()
 def metrics(query: Any) -> Metrics:
     """The latest figures of a streaming query that correlates, finds neighbours or assembles.
@@ -119,9 +127,9 @@ def metrics(query: Any) -> Metrics:
     totals = since_start(query, recent)
     found = [_figures(verb, recent, totals.get(verb, {})) for verb in VERBS]
     found = [figures for figures in found if figures]
-    if len(found) < 2:
-        return found[0] if found else {}
-    return {**found[0], "also": found[1:]}
+    first: dict[str, Any] = dict(found[0]) if found else {}
+    also = {"also": found[1:]} if found[1:] else {}
+    return cast(Metrics, _Drawn(first, **also))
 
 
 def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> Metrics:

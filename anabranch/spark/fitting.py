@@ -25,6 +25,7 @@ from anabranch.assembly.fitting.reading import (
 from anabranch.assembly.fitting.windows import WindowFit, check, fit_instances
 from anabranch.calls import Duration
 from anabranch.errors import InvalidCall, renamed
+from anabranch.flow.progress import step, working
 from anabranch.spark.frames import Condition, by_name, column_types, condition, is_frame, opened
 
 __all__ = ["fit_windows"]
@@ -37,6 +38,7 @@ _TIMES = ("timestamp", "timestamp_ntz", *_WHOLE, *_REAL)
 
 
 @renamed(alpha="cover", beta="cut")
+@working("fit_windows")
 def fit_windows(
     sample: Any,
     cover: float = 0.9,
@@ -122,6 +124,7 @@ def fit_windows(
     columns = resolve(have, key, time, None)
     columns = replace(columns, complete=None if complete is None else COMPLETE)
     _LOG.info("fit_windows runs a job over its sample")
+    step("runs a job over its sample")
     found = _instances(sample, columns, seconds)
     return fit_instances(found, cover=cover, cut=cut, tolerance=tolerance)
 

@@ -15,13 +15,14 @@ from anabranch.assembly.closing import Closing
 from anabranch.assembly.fitting.distribution import Distribution, Floats
 from anabranch.assembly.fitting.erlang import HyperErlang
 from anabranch.assembly.fitting.hypererlang import fit_hyper_erlang
-from anabranch.assembly.fitting.plotting import plot_windows
+from anabranch.assembly.fitting.plotting import plot_windows, windows_html
 from anabranch.assembly.fitting.reading import Instances, read_instances
 from anabranch.assembly.fitting.survival import Survival
 from anabranch.assembly.fitting.window_array import window_array
 from anabranch.assembly.fitting.zeros import WithZeros
 from anabranch.calls import Duration, is_number, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.flow.progress import step
 
 __all__ = ["WindowFit", "check", "choose_window", "fit_instances", "fit_windows"]
 
@@ -38,10 +39,10 @@ class WindowFit:
         Close a window at this count, or after so many seconds.
     cover, cut, tolerance
         What was asked for.
-    instance_size, span
+    instance_size, instance_duration
         Events per instance and seconds from the first to the last, as seen; what was cut off
         is accounted for.
-    size_fit, span_fit
+    size_fit, duration_fit
         The distributions fitted to them.
     instances, events
         Number of instances used, and of their events.
@@ -60,9 +61,9 @@ class WindowFit:
     cut: float
     tolerance: float | None
     instance_size: Survival
-    span: Survival
+    instance_duration: Survival
     size_fit: HyperErlang
-    span_fit: Distribution
+    duration_fit: Distribution
     instances: int
     events: int
     rate: float | None
@@ -79,7 +80,7 @@ class WindowFit:
     @property
     def closing(self) -> Closing:
         """The policy of these windows; ``close=fit`` says the same."""
-        # A window ends before its timeout, and the longest span that is to fit must fit.
+        # A window ends before its timeout, and the longest duration that is to fit must fit.
         longest = math.floor(self.timeout * 1000 + 1e-6) + 1
         return close.count(self.size, f"{longest} milliseconds")
 
@@ -89,11 +90,11 @@ class WindowFit:
         return self.instance_size.shares()
 
     def table(self) -> list[dict[str, Any]]:
-        """One row for sizes and one for spans: chosen value, what it covers, and the fit."""
+        """One row for sizes and one for durations: chosen value, what it covers, and the fit."""
         rows = []
         for name, unit, chosen, seen, fit, shift in (
             ("size", "events", self.size, self.instance_size, self.size_fit, 0.5),
-            ("duration", "seconds", self.timeout, self.span, self.span_fit, 0.0),
+            ("duration", "seconds", self.timeout, self.instance_duration, self.duration_fit, 0.0),
         ):
             rows.append(
                 {
@@ -115,8 +116,11 @@ class WindowFit:
         """Draw densities and distributions, seen and fitted; write them to `path` if given."""
         figure = plot_windows(self)
         if path is not None:
-            figure.savefig(path, dpi=110)
+            figure.savefig(path, dpi=100)
         return figure
+
+    def _repr_html_(self) -> str:
+        return windows_html(self)
 
     def __repr__(self) -> str:
         asked = (
@@ -138,7 +142,7 @@ class WindowFit:
                 f"{row['covers_fitted']:>9.2%}{row['mean']:>9.4g}{row['median']:>9.4g}"
                 f"{row['p95']:>9.4g}{row['distance']:>8.3f}"
             )
-        lines += ["", f"size      {self.size_fit!r}", f"duration  {self.span_fit!r}"]
+        lines += ["", f"size      {self.size_fit!r}", f"duration  {self.duration_fit!r}"]
         lines += [f"note: {note}" for note in self.notes]
         return "\n".join(lines)
 
@@ -209,14 +213,17 @@ def fit_instances(
     seen_sizes = Survival(found.sizes, found.complete)
     span = Survival(found.spans, found.complete)
     notes = list(found.notes)
+    step("fits sizes", 0, 3)
     size_fit = fit_hyper_erlang(found.sizes, complete=found.complete, counts=True)
-    span_fit = _fit_spans(found.spans, found.complete)
-    gap = span.distance(span_fit.cdf(span.values))
+    step("fits durations", 1, 3)
+    duration_fit = _fit_spans(found.spans, found.complete)
+    gap = span.distance(duration_fit.cdf(span.values))
+    step("chooses size and timeout", 2, 3)
     if tolerance is not None:
-        size, timeout = choose_window(seen_sizes.shares(), span_fit, tolerance)
+        size, timeout = choose_window(seen_sizes.shares(), duration_fit, tolerance)
     else:
         size = _least(seen_sizes, size_fit, cover, notes)
-        timeout = float(span_fit.ppf(1 - cut))
+        timeout = float(duration_fit.ppf(1 - cut))
         seen = float(span.ppf(1 - cut))
         if gap > _GOOD_FIT and math.isfinite(seen):
             notes.append(
@@ -235,9 +242,9 @@ def fit_instances(
         cut=cut,
         tolerance=tolerance,
         instance_size=seen_sizes,
-        span=span,
+        instance_duration=span,
         size_fit=size_fit,
-        span_fit=span_fit,
+        duration_fit=duration_fit,
         instances=found.count,
         events=int(found.sizes.sum()),
         rate=found.rate,
