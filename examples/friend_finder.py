@@ -1,14 +1,18 @@
 """Where should a friend-finder run? Tell users which of their friends are near, at least traffic.
 
+::
+
     python examples/friend_finder.py facebook_combined.txt.gz
 
 Takes any edge list of two user ids a line, such as SNAP's ego-Facebook:
 https://snap.stanford.edu/data/facebook_combined.txt.gz. Every user's phone has a GPS feed;
-the social network lives in the cloud. Two logical views become 92,000 physical ones.
+the social network lives in the cloud. Two logical views become 92,000 physical ones. A notebook
+finds the file by ``EDGE_LIST`` in the environment.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -41,16 +45,21 @@ def friendships(path: Path) -> pd.DataFrame:
 
 
 def main(path: Path) -> ab.placement.Placement:
+    """The plan of least traffic for the friends in a file."""
     plan = ab.place(nearby.over(friendships(path)), upload_cost=1.0, download_cost=0.5)
     print(plan.summary())
-    on_phones = [view for view, place in plan.location.items() if place != "cloud"]
-    view = next(view for view in on_phones if view.startswith("nearby"))
-    print()
-    print(plan.explain(view))
     return plan
 
 
+# %% [markdown]
+# ## What runs on phones, what in the cloud
+# %%
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    main(Path(sys.argv[1]))
+    given = sys.argv[1] if len(sys.argv) == 2 else os.environ.get("EDGE_LIST") or sys.exit(__doc__)
+    plan = main(Path(given))
+    plan
+    # %% [markdown]
+    # ## Why a view is where it is
+    # %%
+    on_phones = [view for view, place in plan.location.items() if place != "cloud"]
+    print(plan.explain(next(view for view in on_phones if view.startswith("nearby"))))

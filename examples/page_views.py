@@ -4,14 +4,15 @@
 
     python examples/page_views.py access.log[.gz]
 
+Any log in the combined format will do; a notebook finds it by ``ACCESS_LOG`` in the environment.
 Requests for objects (images, scripts) belong to the page their referrer names. When a page view is
-over, `ab.close.learned` finds out from earlier views of the page.
-The same code runs on a stream: replace ``spark.read.text`` by ``spark.readStream.text`` and add
-``watermark="1 minute"``.
+over, `ab.close.learned` finds out from earlier views of the page. The same code runs on a stream:
+replace ``spark.read.text`` by ``spark.readStream.text`` and add ``watermark="1 minute"``.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -22,6 +23,7 @@ import anabranch as ab
 
 LINE = r'^(\S+) \S+ \S+ \[([^\]]+)\] "\S+ (\S+)[^"]*" (\d+) \S+ "([^"]*)"'
 OBJECTS = r"\.(png|css|js|ico|jpe?g|gif|svg|woff|ttf)$"
+PROMISED = {"/projects/xdotool/": "20 seconds", "/": "20 seconds", "/robots.txt": "1 second"}
 
 
 def requests(lines: Any) -> Any:
@@ -40,29 +42,29 @@ def requests(lines: Any) -> Any:
     )
 
 
-def main(path: str) -> None:
-    """Assemble the log and print what it shows."""
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = ab.configure(builder.getOrCreate(), workers=2)
-    views = ab.assemble(
-        requests(spark.read.text(path)),
-        key=["page", "client"],
-        close=ab.close.learned("60 seconds", risk=0.05),
-        keep=["path", "status"],
-    ).cache()
-    print("the largest page views")
-    views.select("page", "reason", "count", "usual_count", "duration").orderBy(
-        F.desc("count")
-    ).show(5, truncate=50)
-    print("why windows closed")
-    views.groupBy("reason").agg(F.count("*").alias("rows"), F.avg("duration")).show()
-    promised = {"/projects/xdotool/": "20 seconds", "/": "20 seconds", "/robots.txt": "1 second"}
-    print("which pages keep their promises: low counts what is unknown as broken, high as kept")
-    ab.rank_services(views, promised, service="page").show(truncate=False)
-    spark.stop()
-
-
+# %% [markdown]
+# ## Requests become page views
+# One row for each view of a page by a client, when it is over.
+# %%
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
-        sys.exit(__doc__)
-    main(sys.argv[1])
+    path = sys.argv[1] if len(sys.argv) == 2 else os.environ.get("ACCESS_LOG") or sys.exit(__doc__)
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = ab.configure(builder, workers=2).getOrCreate()
+    close = ab.close.learned("60 seconds", risk=0.05)
+    events = requests(spark.read.text(path))
+    views = ab.assemble(events, key=["page", "client"], close=close, keep=["path", "status"])
+    views = views.cache()
+    views.select("page", "reason", "count", "usual_count", "duration").orderBy(
+        F.desc("count"), "page"
+    ).show(5, truncate=50)
+    why = views.groupBy("reason").agg(
+        F.count("*").alias("views"), F.avg("duration").alias("seconds")
+    )
+    why = why.orderBy(F.desc("views")).toPandas()
+    print(why.to_string(index=False))
+    # %% [markdown]
+    # ## Which pages keep their promises
+    # What is unknown counts as broken in `low`, and as kept in `high`.
+    # %%
+    ab.rank_services(views, PROMISED, service="page").show(truncate=False)
+    spark.stop()
