@@ -73,7 +73,7 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
         faults.where(rows, reason)
     t = _numbers(table, TIME, -FOREVER, n)
     k = _numbers(table, "k", nearest.k, n)
-    counts = _numbers(table, "rows", 0, n)
+    counts = _lengths(table, "rows", n)
     adds = ~cancel
     spans = _spans(table, faults, adds)
     silent = (spans == 0) & (counts == 0)
@@ -135,16 +135,18 @@ def _numbers(table: pa.Table, name: str, otherwise: int, n: int) -> np.ndarray:
     return np.array(column.to_numpy(zero_copy_only=False), np.int64)
 
 
+def _lengths(table: pa.Table, name: str, n: int) -> np.ndarray:
+    """Windows in time or rows; 0 where a query has none, -1 where it says zero, which is wrong."""
+    lengths = _numbers(table, name, 0, n)
+    if name in table.column_names:
+        lengths[(lengths == 0) & np.asarray(table[name].combine_chunks().is_valid())] = -1
+    return lengths
+
+
 def _spans(table: pa.Table, faults: Faults, adds: np.ndarray) -> np.ndarray:
     """Windows in microseconds; 0 where a query has none, -1 where it is not positive."""
     if "text" not in table.column_names:
-        spans = _numbers(table, "span", 0, len(adds))
-        # An interval of zero is not the same as no interval.
-        given = "span" in table.column_names
-        zero = (
-            np.asarray(table["span"].combine_chunks().is_valid()) & (spans == 0) if given else None
-        )
-        return spans if zero is None else np.where(zero, -1, spans)
+        return _lengths(table, "span", len(adds))
     coded = table["text"].combine_chunks().dictionary_encode()
     lengths = []
     for text in coded.dictionary.to_pylist():

@@ -30,6 +30,7 @@ class Keepers:
         self._session: Callable[[], SparkSession | None] = lambda: None
         self._keepers: dict[str, PlanKeeper] = {}
         self._running: dict[str, str] = {}  # the query of each of them that has one
+        self._queries: dict[str, Any] = {}  # by their ids, to be asked when they have ended too
 
     def attach(self, spark: SparkSession, name: str, keeper: PlanKeeper) -> None:
         """Remember a keeper; of those that wait for a query, the oldest is forgotten for it."""
@@ -41,6 +42,7 @@ class Keepers:
 
     def ended(self, event: Any) -> None:
         """Let its keepers forget it; the same DataFrame may be started again."""
+        self._queries.pop(str(event.id), None)
         for name in [name for name, query in self._running.items() if query == str(event.id)]:
             del self._running[name]
             if name in self._keepers:
@@ -64,14 +66,26 @@ class Keepers:
         seconds = seconds_of(progress)
         watermark = max((load.watermark for load in loads), default=0)
         report = Report(int(progress.batchId), seconds, watermark, loads)
-        keeper.hear(str(progress.id), report, lambda: self._newest(progress))
+        query = self._query(str(progress.id))
 
-    def _newest(self, progress: Any) -> int:
-        """The newest batch that the query has reported by now."""
+        def newest() -> int:
+            latest = None if query is None else query.lastProgress
+            return int((latest or progress).batchId)
+
+        keeper.hear(str(progress.id), report, newest)
+
+    def _query(self, ident: str) -> Any:
+        """A query, also if it has ended and reports of it are still on the way.
+
+        The session no longer knows it then, and an entry must not take effect at a micro-batch that
+        has long been routed.
+        """
         spark = self._session()
-        query = spark.streams.get(str(progress.id)) if spark is not None else None
-        latest = query.lastProgress if query is not None else None
-        return int(latest.batchId if latest is not None else progress.batchId)
+        if ident not in self._queries and spark is not None:
+            query = spark.streams.get(ident)
+            if query is not None:
+                self._queries[ident] = query
+        return self._queries.get(ident)
 
 
 def attach(spark: SparkSession, name: str, keeping: Keeping) -> None:

@@ -91,6 +91,9 @@ BAD = [
     ({"k": 2**62}, {}, "k must be at most 1,000,000"),
     ({"span": LONGEST + 1}, {}, "its window is longer than 3650000 days"),
     ({"span": None, "rows": 2**62}, {}, "rows must be at most 1,000,000,000,000,000"),
+    ({"rows": 0}, {}, "rows must be at least 1"),
+    ({"span": None, "rows": 0}, {"rows": 5}, "rows must be at least 1"),
+    ({"span": 0}, {"window": "1 second"}, "its window is not positive"),
     ({"span": None, "rows": 1}, {"method": "filtered"}, "'filtered' needs a window of at least 2"),
     ({"span": 1}, {"method": "filtered"}, "'filtered' needs a window of at least 2"),
 ]

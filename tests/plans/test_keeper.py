@@ -261,6 +261,24 @@ def test_a_query_that_has_ended_is_forgotten_and_may_be_started_again(tmp_path):
     assert log.current().plan == ab.broadcast(3)
 
 
+def test_reports_of_a_query_that_has_ended_still_come(tmp_path):
+    """The session forgets a query when it ends; an entry for a batch long routed would be wrong."""
+    session = Session()
+    query = SimpleNamespace(lastProgress=SimpleNamespace(batchId=3))
+    session.streams.get = lambda ident: query
+    log = PlanLog(str(tmp_path))
+    listening.attach(session, NAME, keeping(log.path))
+    (listener,) = session.listeners
+    listener.onQueryProgress(progress(3, NAME))
+    query.lastProgress.batchId = 9
+    session.streams.get = lambda ident: None
+    log.append(ab.broadcast(4))
+    listener.onQueryProgress(progress(4, NAME))
+    assert [entry.first for entry in log.entries()] == [0, 9 + LEAD]
+    listener.onQueryTerminated(SimpleNamespace(id="query"))
+    assert listener.hearers[listening.Keepers]._queries == {}
+
+
 def test_counting_and_keeping_listen_together(tmp_path):
     """Spark tells each listener in turn: a session has one for both."""
     session, log = Session(), PlanLog(str(tmp_path))

@@ -98,8 +98,10 @@ def run_assembly(options: argparse.Namespace) -> None:
     """Assemble the events of a feed."""
     from tests.spark.events import CALL
 
-    spark = new_session(options.folder, options.master, remote=options.remote)
-    feed = Feed(options.folder, (CALL, CALL), idle=True, hold=options.hold)
+    spark = new_session(
+        options.folder, options.master, remote=options.remote, settings=dict(options.conf)
+    )
+    feed = Feed(options.folder, (CALL, CALL), idle=True, hold=options.hold, spoil=options.spoil)
     query = feed.run(
         ab.assemble(
             feed.streams(spark),
@@ -133,14 +135,19 @@ def main() -> None:
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
     parser.add_argument("--rejects", action="store_true", help="keep bad and late rows")
     parser.add_argument("--hold", help="wait to be killed at the first result that this holds for")
+    parser.add_argument("--spoil", help="what happens to the first attempt of tasks")
+    pair = lambda text: tuple(text.split("=", 1))  # noqa: E731
+    parser.add_argument("--conf", type=pair, action="append", default=[], help="a setting of Spark")
     options = parser.parse_args()
     if options.assemble:
         return run_assembly(options)
     workers = 4 if options.changing else 2
-    spark = new_session(options.folder, options.master, workers, options.remote)
-    feed = Feed(options.folder, hold=options.hold)
+    spark = new_session(options.folder, options.master, workers, options.remote, dict(options.conf))
+    feed = Feed(options.folder, hold=options.hold, spoil=options.spoil)
     if options.nearest:
-        nearest_driver.run(options.folder, spark, options.routed, options.hold, _rejects(options))
+        nearest_driver.run(
+            options.folder, spark, options.routed, options.hold, _rejects(options), options.spoil
+        )
         return
     call = {
         "where": ab.cosine("v") >= 0.6,

@@ -62,8 +62,12 @@ def expected(
     buckets: int = 2,
     max_open: int | None = None,
     flush: bool = False,
+    idle: bool = True,
 ) -> list[dict[str, Any]]:
-    """The rows that a query must give, by one twin per bucket and Spark's own hashes."""
+    """The rows that a query must give, by one twin per bucket and Spark's own hashes.
+
+    `idle` queries end with a micro-batch without rows.
+    """
     hashes = _hashes(spark, batches, getattr(closing, "spread", 1))
     twins = [Twin(closing, max_open) for _ in range(buckets)]
     newest = 0
@@ -78,7 +82,7 @@ def expected(
             plan.append(([(side, r) for side in (0, 1) for r in batch[side]], clock, False))
             newest = max([newest, *(r["t"] for side in batch for r in side)])
             clock = max(clock, (newest // 1000 - -(-late // 1000)) * 1000)
-        plan.append(([], clock, False))
+        plan += [([], clock, False)] if idle else []
     found = []
     for rows, at, end in plan:
         shares = defaultdict(list)

@@ -97,7 +97,8 @@ class Feed:
     """Two input folders, a sink and a checkpoint under one folder.
 
     `idle` queries go on without rows once the watermark has moved, which those need in which
-    something waits for it. The first result for which `hold` holds waits to be killed.
+    something waits for it. The first result for which `hold` holds waits to be killed. `spoil` is
+    done to tasks that read and to those that write.
     """
 
     folder: Path
@@ -106,6 +107,7 @@ class Feed:
     idle: bool = False
     hold: str | None = None
     checkpoints: str | None = None  # where they are, if not under the folder
+    spoil: str | None = None
 
     def add(self, batches: Sequence[Batch]) -> Feed:
         """One more file per side for every batch; Spark takes them in order of their age."""
@@ -130,11 +132,16 @@ class Feed:
         else:
             schemas = [frame.schema for frame in self.tables(spark)]
         return tuple(
-            spark.readStream.schema(schema)
-            .option("maxFilesPerTrigger", 1)
-            .parquet(str(self.input(side)))
+            self._spoiled(
+                spark.readStream.schema(schema)
+                .option("maxFilesPerTrigger", 1)
+                .parquet(str(self.input(side)))
+            )
             for side, schema in zip(SIDES, schemas, strict=True)
         )
+
+    def _spoiled(self, frame: Any) -> Any:
+        return spoiled(frame, self.folder, self.spoil) if self.spoil else frame
 
     def tables(self, spark: Any) -> tuple[Any, Any]:
         """Both sides as tables of all files so far."""
@@ -148,6 +155,7 @@ class Feed:
 
     def start(self, result: Any, name: str = "out") -> Any:
         """A query over the files that are there now, into the sink of this name."""
+        result = self._spoiled(result)
         if self.hold:
             result = held(result, self.folder / "reached", self.hold)
         with settings(result.sparkSession, streaming__noDataMicroBatches__enabled=self.idle):
@@ -206,6 +214,34 @@ def held(result: Any, reached: Path, when: str) -> Any:
             yield batch.drop_columns(["_hold"])
 
     return result.withColumn("_hold", F.expr(when)).mapInArrow(wait, result.schema)
+
+
+def spoiled(frame: Any, folder: Path, how: str) -> Any:
+    """A frame whose tasks go wrong at their first attempt, when part of their rows are out.
+
+    They ``fail``, take long (``slow``), or fail ``once`` and never again. A file tells of each
+    second attempt.
+    """
+
+    def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        from pyspark import TaskContext
+
+        task = TaskContext.get()
+        assert task is not None
+        again = task.attemptNumber() > 0
+        if again:
+            (folder / f"again-{task.taskAttemptId()}").touch()
+        for batch in batches:
+            yield batch
+            if how == "slow" and not again:
+                time.sleep(3)
+            elif how == "fail" and not again:
+                raise RuntimeError("spoiled")
+            elif how == "once" and not (folder / "spoiled").exists():
+                (folder / "spoiled").touch()
+                raise RuntimeError("spoiled")
+
+    return frame.mapInArrow(pass_on, frame.schema)
 
 
 def happens(holds: Callable[[], Any]) -> None:

@@ -1,0 +1,280 @@
+"""``python -m scripts.reliability.chaos``: everything that can break, breaks; the answer is exact.
+
+All streaming verbs run in one driver process, while plans change every few seconds. At random
+moments something is done to it:
+
+- ``driver``    SIGKILL to the driver, its JVM and all its processes
+- ``worker``    SIGKILL to a Python worker
+- ``memory``    a Python worker that gets no more memory
+- ``disk``      no room left on the disk of the checkpoints
+- ``entry``     the newest entry of a plan log torn in two: refused until it is whole again
+- ``request``   half a request in a plan log: refused, and the query goes on
+
+A query that ends must name the cause. It is then started again, as an operator would, and at the
+end the twins say what is lost and what is double.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.reliability.gauges import processes
+from scripts.reliability.lives import LIVES, Life, committed
+from scripts.reliability.soak import RESULTS
+from tests.spark.sessions import new_session
+
+__all__ = ["main"]
+
+PATIENCE = 600
+_ROOM = "256m"  # of the disk under the checkpoints
+# What a query that ends may say, by what was done to it. Spark gives up on a task at its fourth
+# loss, and on a process that does not answer within seconds, as on a busy machine.
+_BUSY = ("failed to connect back", "CANNOT_OPEN_SOCKET", "timed out")
+_LOST = ("Python worker exited unexpectedly", "crashed", "Connection reset", "Broken pipe", "EOF")
+CAUSES = {
+    "worker": (*_LOST, *_BUSY),
+    "memory": ("MemoryError", "bad_alloc", "memory", *_LOST, *_BUSY),
+    "disk": ("No space left on device", "FSError", *_BUSY),
+    "entry": ("StateMismatch", *_BUSY),
+    "request": _BUSY,
+    "driver": _BUSY,
+}
+
+
+@dataclass
+class Chaos:
+    """One run: a driver, and what is done to it."""
+
+    folder: Path
+    log: Path  # not on the disk that is full at times
+    steps: int
+    kills: int
+    random: random.Random
+    changes: float
+    process: subprocess.Popen[bytes] | None = None
+    done: Counter[str] = field(default_factory=Counter)
+    ended: Counter[str] = field(default_factory=Counter)
+
+    def run(self) -> dict[str, Any]:
+        """Run to the end; the report."""
+        self.lives = [Life(verb, self.folder / verb) for verb in LIVES]
+        plan = self._plan()
+        began = time.monotonic()
+        try:
+            while self.done.total() < self.kills:
+                kind = plan[self.done.total() % len(plan)]
+                self._ensure()
+                self._wait_a_while()
+                getattr(self, f"_{kind}")()
+                self.done[kind] += 1
+                at = [committed(life.checkpoint) for life in self.lives]
+                print(f"{self.done.total()} {kind}: batches {at}", flush=True)
+            self._finish()
+        finally:
+            self._kill()
+        return self._report(time.monotonic() - began)
+
+    def _plan(self) -> list[str]:
+        """What is done in which order; driver and workers most often."""
+        often = ["driver"] * 4 + ["worker"] * 8 + ["memory"] * 4
+        plan = [*often, "disk", "entry", "request", "request"]
+        self.random.shuffle(plan)
+        return plan
+
+    def _ensure(self) -> None:
+        """A driver that runs."""
+        if self.process is not None and self.process.poll() is None:
+            return
+        with self.log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "scripts.reliability.driver", str(self.folder),
+                 str(self.steps), "--every", str(self.changes)],
+                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
+
+    def _wait_a_while(self) -> None:
+        """Until some query has gone on, and then any moment of a micro-batch."""
+        goal = self._progress() + self.random.randint(1, 6)
+        until = time.monotonic() + PATIENCE
+        while self._progress() < goal:
+            assert time.monotonic() < until, f"nothing happens\n{self._log()}"
+            if not self._running():
+                self._blame("driver")
+                self._ensure()
+            time.sleep(0.1)
+        time.sleep(self.random.random() * 1.5)
+
+    def _progress(self) -> int:
+        return sum(committed(life.checkpoint) for life in self.lives)
+
+    def _running(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+    def _log(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def _blame(self, kind: str) -> None:
+        """A driver that has ended: well, or for a cause that was to be expected."""
+        assert self.process is not None
+        if self.process.returncode == 0:
+            self.steps += 20  # there is more to do
+            return
+        log = self._log()
+        cause = next((cause for cause in CAUSES[kind] if cause in log), None)
+        assert cause is not None, (
+            f"after {kind} a query ended without a named cause:\n{log[-6000:]}"
+        )
+        self.ended[f"{kind}: {cause}"] += 1
+
+    def _kill(self) -> None:
+        if self._running():
+            assert self.process is not None
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+    def _workers(self) -> list[int]:
+        assert self.process is not None
+        found = processes(self.process.pid)
+        return [pid for pid, kind in found.items() if kind == "worker"]
+
+    def _settle(self, kind: str) -> None:
+        """Let the query go on, or end with a cause."""
+        goal, until = self._progress() + 3, time.monotonic() + PATIENCE
+        while self._running() and self._progress() < goal:
+            assert time.monotonic() < until, f"after {kind} nothing happens\n{self._log()}"
+            time.sleep(0.1)
+        if not self._running():
+            self._blame(kind)
+
+    def _driver(self) -> None:
+        self._kill()
+
+    def _worker(self) -> None:
+        for pid in self.random.sample(workers := self._workers(), min(1, len(workers))):
+            with suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        self._settle("worker")
+
+    def _memory(self) -> None:
+        """Let one worker have 8 MB more than nothing: what it asks for next is refused."""
+        for pid in self.random.sample(workers := self._workers(), min(1, len(workers))):
+            with suppress(OSError):
+                resource.prlimit(pid, resource.RLIMIT_AS, (8 << 20, 8 << 20))
+        self._settle("memory")
+
+    def _disk(self) -> None:
+        """Fill the disk, until every query has ended; then make room."""
+        filler = self.folder / "filler"
+        with filler.open("wb", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(1 << 16))
+        until = time.monotonic() + PATIENCE
+        while self._running():
+            assert time.monotonic() < until, f"a full disk was not noticed\n{self._log()}"
+            time.sleep(0.2)
+        filler.unlink()
+        self._blame("disk")
+
+    def _entry(self) -> None:
+        """Tear the newest entry, see it refused, and bring it back."""
+        self._kill()
+        entries = sorted((self.lives[0].control).glob("0*.json"))
+        if not entries:
+            return
+        whole = entries[-1].read_bytes()
+        entries[-1].write_bytes(whole[: len(whole) // 2])
+        self._ensure()
+        assert self.process is not None
+        self.process.wait(PATIENCE)
+        assert self.process.returncode != 0, "half an entry was taken for a whole one"
+        self._blame("entry")
+        entries[-1].write_bytes(whole)
+
+    def _request(self) -> None:
+        """Half a request: the log notes why it was refused."""
+        place = self.lives[0].control / "requests"
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"torn-{self.done.total()}.json").write_text('{"plan": {"plan": "gr')
+        self._settle("request")
+
+    def _finish(self) -> None:
+        """Let what is left run, undisturbed."""
+        self._kill()
+        self.steps = max(committed(life.checkpoint) for life in self.lives) + 3
+        for _ in range(5):
+            self._ensure()
+            assert self.process is not None
+            if self.process.wait(PATIENCE) == 0:
+                return
+            self._blame("driver")
+        raise AssertionError("five starts failed\n" + self._log())
+
+    def _report(self, seconds: float) -> dict[str, Any]:
+        spark = new_session(self.folder / "check", "local[2]", 2)
+        answers = {life.verb: life.check(spark) for life in self.lives}
+        spark.stop()
+        return {
+            "done": dict(self.done),
+            "kills": self.done.total(),
+            "plan_changes": {life.verb: life.plans_enacted() for life in self.lives},
+            "answers": answers,
+            "queries_that_ended": dict(self.ended),
+            "seconds": round(seconds),
+        }
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of little room in place of a folder; needs the right to mount one."""
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "tmpfs", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+def main() -> None:
+    """Run, and write the report; fails if anything is lost, double or without a cause."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=100, help="things that are done to it")
+    parser.add_argument("--steps", type=int, default=1000, help="micro-batches of each verb")
+    parser.add_argument("--changes", type=float, default=1.0, help="seconds between plan changes")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--report", type=Path, default=RESULTS / "chaos.json")
+    options = parser.parse_args()
+    with (
+        tempfile.TemporaryDirectory(prefix="anabranch-chaos-") as folder,
+        tempfile.NamedTemporaryFile(prefix="anabranch-chaos-") as log,
+        small_disk(Path(folder)),
+    ):
+        chaos = Chaos(
+            Path(folder),
+            Path(log.name),
+            options.steps,
+            options.kills,
+            random.Random(options.seed),
+            options.changes,
+        )
+        report = chaos.run()
+    options.report.parent.mkdir(parents=True, exist_ok=True)
+    options.report.write_text(json.dumps(report, indent=1) + "\n")
+    print(json.dumps(report, indent=1))
+
+
+if __name__ == "__main__":
+    main()

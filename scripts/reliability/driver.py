@@ -1,0 +1,59 @@
+"""A driver process to be killed: it goes on with the lives in a folder, and changes their plans.
+
+``python -m scripts.reliability.driver FOLDER STEPS`` ends well once every life has committed so
+many micro-batches, and prints why if a query ends before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from scripts.reliability.lives import LIVES, Life, committed
+from tests.spark.sessions import new_session
+
+__all__ = ["main"]
+
+# The prefix: of 4 tries of a task each may lose its process.
+MASTER = "local[2,4]"
+
+
+def run(spark: Any, lives: list[Life], steps: int, every: float) -> None:
+    """Until all lives are so far."""
+    queries = [life.start(spark, "0 seconds") for life in lives]
+    changed = time.monotonic()
+    waiting = list(zip(lives, queries, strict=True))
+    while waiting:
+        time.sleep(0.2)
+        for life, query in list(waiting):
+            if not query.isActive:
+                raise SystemExit(f"{life.verb} has ended: {query.exception()}")
+            if committed(life.checkpoint) >= steps - 1:
+                query.stop()
+                waiting.remove((life, query))
+        if time.monotonic() - changed > every:
+            changed = time.monotonic()
+            for life in lives:
+                life.change_plan()
+
+
+def main() -> None:
+    """Run to the end."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("steps", type=int)
+    parser.add_argument("--every", type=float, default=2.0, help="seconds between plan changes")
+    parser.add_argument("--master", default=MASTER)
+    options = parser.parse_args()
+    settings = {"spark.python.authenticate.socketTimeout": "120s"}
+    spark = new_session(options.folder, options.master, 2, settings=settings)
+    spark.sparkContext.setLogLevel("OFF")
+    lives = [Life(verb, options.folder / verb) for verb in LIVES]
+    run(spark, lives, options.steps, options.every)
+    spark.stop()
+
+
+if __name__ == "__main__":
+    main()

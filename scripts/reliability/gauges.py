@@ -1,0 +1,64 @@
+"""What a run takes: memory of each process, bytes on disk, seconds of a micro-batch."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["bytes_under", "live_heap", "processes", "resident"]
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+
+
+def resident(pid: int) -> int:
+    """Bytes of memory that a process holds; 0 if it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+    except (OSError, IndexError):
+        return 0
+
+
+def processes(root: int) -> dict[int, str]:
+    """The processes below this one, with what they are: ``jvm``, ``daemon`` or ``worker``."""
+    parents: dict[int, list[int]] = {}
+    commands: dict[int, str] = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                stat = (entry / "stat").read_text().rpartition(")")[2].split()
+                commands[int(entry.name)] = (entry / "cmdline").read_text(errors="replace")
+            except OSError:
+                continue  # it has ended meanwhile
+            parents.setdefault(int(stat[1]), []).append(int(entry.name))
+    found: dict[int, str] = {}
+    waiting = [(child, "") for child in parents.get(root, [])]
+    while waiting:
+        pid, parent = waiting.pop()
+        command = commands.get(pid, "")
+        kind = "jvm" if "java" in command.split("\0")[0] else ""
+        if "pyspark.daemon" in command or "anabranch.spark.quiet" in command:
+            kind = "worker" if parent in ("daemon", "worker") else "daemon"
+        found[pid] = kind
+        waiting += [(child, kind) for child in parents.get(pid, [])]
+    return {pid: kind for pid, kind in found.items() if kind}
+
+
+def live_heap(spark: Any) -> int:
+    """Bytes on the JVM's heap that are in use, after a collection of garbage."""
+    jvm = spark._jvm
+    jvm.java.lang.System.gc()
+    runtime = jvm.java.lang.Runtime.getRuntime()
+    return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def bytes_under(folder: Path) -> int:
+    """The sizes of all files under a folder, while others write there."""
+    total = 0
+    for place, _, names in os.walk(folder):
+        for name in names:
+            try:
+                total += os.lstat(os.path.join(place, name)).st_size
+            except OSError:
+                continue  # removed meanwhile
+    return total

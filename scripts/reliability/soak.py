@@ -1,0 +1,202 @@
+"""``python -m scripts.reliability.soak``: the streaming verbs at once, for hours.
+
+Rates change all the time, one side falls silent, rows come late and bad, plans change every few
+micro-batches, and in the first half the queries are stopped and started again. Memory of every
+process, seconds of a micro-batch and bytes of the checkpoints are read all the while. The second
+half shows whether anything grows while they run; what a restart takes is reported apart. The twins
+say at the end whether the answer is exact.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from scripts.reliability.gauges import bytes_under, live_heap, processes, resident
+from scripts.reliability.lives import LIVES, Life, committed
+from scripts.reliability.slopes import slope
+from tests.spark.sessions import new_session
+
+__all__ = ["main"]
+
+RESULTS = Path(__file__).parent / "results"
+_MB = 1 << 20
+_STEPS = ("driver_mb", "jvm_mb", "heap_mb", "mean_worker_mb")
+_SHOWN = ("answers", "plan_changes", "restarts", "mb_of_a_restart", "starts_that_failed")
+_SETTINGS = {
+    # A heap of one size that is there from the start: what then grows is not garbage.
+    "spark.driver.memory": "640m",
+    "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -Xms640m -XX:+AlwaysPreTouch "
+    "-XX:TieredStopAtLevel=1 -Djdk.lang.Process.launchMechanism=VFORK",
+    # Checkpoints reach their size within minutes.
+    "spark.sql.streaming.minBatchesToRetain": "10",
+    "spark.sql.streaming.stateStore.maintenanceInterval": "20s",
+    "spark.sql.streaming.numRecentProgressUpdates": "20",
+    # So does what Spark remembers for its pages.
+    "spark.sql.ui.retainedExecutions": "20",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "40",
+    "spark.ui.retainedTasks": "400",
+    "spark.sql.streaming.ui.retainedQueries": "4",
+    "spark.sql.streaming.ui.retainedProgressUpdates": "4",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.python.authenticate.socketTimeout": "120s",
+}
+
+
+@dataclass
+class Soak:
+    """One long run."""
+
+    folder: Path
+    seconds: float
+    trigger: str
+    every: float
+    readings: list[dict[str, float]] = field(default_factory=list)
+    durations: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    steps: list[dict[str, float]] = field(default_factory=list)  # what restarts have added
+    failures: list[str] = field(default_factory=list)
+
+    def run(self) -> dict[str, Any]:
+        """Run to the end; the report."""
+        self.spark = new_session(self.folder, "local[2]", 2, settings=_SETTINGS)
+        self.spark.sparkContext.setLogLevel("OFF")
+        self.lives = [Life(verb, self.folder / verb) for verb in LIVES]
+        self.began = time.monotonic()
+        queries = [self._begun(life) for life in self.lives]
+        stopped = changed = self._now()
+        while self._now() < self.seconds:
+            time.sleep(5)
+            queries = [self._going(*both) for both in zip(self.lives, queries, strict=True)]
+            self._read(queries)
+            if self._now() - changed > self.every:
+                changed = self._now()
+                for life in self.lives:
+                    life.change_plan()
+            if self._now() - stopped > self.seconds / 16 and self._now() < self.seconds / 2:
+                before = self.readings[-1]
+                for place, life in enumerate(self.lives):
+                    queries[place].stop()
+                    queries[place] = self._begun(life)
+                stopped = self._now()
+                self._read(queries)
+                self.steps.append({n: self.readings[-1][n] - before[n] for n in _STEPS})
+        for query in queries:
+            query.stop()
+        print("checking the answers ...", flush=True)
+        return self._report()
+
+    def _now(self) -> float:
+        return time.monotonic() - self.began
+
+    def _begun(self, life: Life) -> Any:
+        """The query of a life once it works: one at a time, for starts take much."""
+        before = committed(life.checkpoint)
+        query = life.start(self.spark, self.trigger)
+        while committed(life.checkpoint) == before:
+            time.sleep(0.5)
+            query = self._going(life, query)
+        return query
+
+    def _going(self, life: Life, query: Any) -> Any:
+        """The query, begun again where Spark could not start a process in time: that is no answer.
+
+        On a machine that is too busy it waits ten seconds for one, and then gives up.
+        """
+        if query.isActive:
+            return query
+        why = str(query.exception())
+        assert "failed to connect back" in why, f"{life.verb} has ended: {why}"
+        self.failures.append(f"{life.verb}: {why.splitlines()[0]}")
+        return life.start(self.spark, self.trigger)
+
+    def _read(self, queries: Sequence[Any]) -> None:
+        """One reading of all gauges."""
+        for query in queries:
+            known = self.durations.setdefault(query.name, [])
+            last = query.lastProgress
+            if last is not None and (not known or known[-1][0] < last.batchId):
+                known.append((last.batchId, last.durationMs["triggerExecution"] / 1000))
+        found = processes(os.getpid())
+        workers = sorted(resident(pid) / _MB for pid, kind in found.items() if kind == "worker")
+        reading = {
+            "seconds": self._now(),
+            "driver_mb": resident(os.getpid()) / _MB,
+            "jvm_mb": sum(resident(pid) for pid, kind in found.items() if kind == "jvm") / _MB,
+            "heap_mb": live_heap(self.spark) / _MB,
+            "workers": float(len(workers)),
+            "largest_worker_mb": workers[-1] if workers else 0.0,
+            "mean_worker_mb": sum(workers) / max(len(workers), 1),
+        }
+        for life in self.lives:
+            reading[f"{life.verb}_checkpoint_kb"] = bytes_under(life.checkpoint) / 1024
+            reading[f"{life.verb}_control_kb"] = bytes_under(life.control) / 1024
+            known = self.durations.get(life.verb, [])
+            reading[f"{life.verb}_batch_seconds"] = known[-1][1] if known else 0.0
+        self.readings.append(reading)
+        (self.folder / "readings.json").write_text(json.dumps(self.readings))
+
+    def _report(self) -> dict[str, Any]:
+        answers = {life.verb: life.check(self.spark) for life in self.lives}
+        series = {name: [r[name] for r in self.readings] for name in self.readings[0]}
+        times = series.pop("seconds")
+        slopes = {
+            name: slope(times, values).to_dict()
+            for name, values in series.items()
+            if not name.endswith("control_kb")  # which keeps every plan there ever was
+        }
+        changes = {life.verb: life.plans_enacted() for life in self.lives}
+        return {
+            "hours": round(self._now() / 3600, 3),
+            "answers": answers,
+            "plan_changes": changes,
+            "restarts": len(self.steps) * len(self.lives),
+            "mb_of_a_restart": {
+                name: round(
+                    sum(step[name] for step in self.steps) / len(LIVES) / len(self.steps), 2
+                )
+                for name in _STEPS
+            },
+            "starts_that_failed": self.failures,
+            "event_days": round(max(a["batches"] for a in answers.values()) / 144, 2),
+            "control_kb": {v: round(series[f"{v}_control_kb"][-1], 1) for v in LIVES},
+            "slopes": slopes,
+            "readings": [{k: round(v, 2) for k, v in r.items()} for r in self.readings],
+        }
+
+
+def main() -> None:
+    """Run, write the report, and fail if anything grows or an answer is wrong."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--hours", type=float, default=1.0)
+    parser.add_argument("--trigger", default="2 seconds", help="between micro-batches")
+    parser.add_argument("--every", type=float, default=20.0, help="seconds between plan changes")
+    parser.add_argument("--report", type=Path, default=RESULTS / "soak.json")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="anabranch-soak-") as folder:
+        soak = Soak(Path(folder), options.hours * 3600, options.trigger, options.every)
+        report = soak.run()
+        soak.spark.stop()
+    options.report.parent.mkdir(parents=True, exist_ok=True)
+    options.report.write_text(json.dumps(report, indent=1) + "\n")
+    growing = []
+    for name, found in report["slopes"].items():
+        rise, low, high = (100 * found[part] for part in ("per_hour", "low", "high"))
+        print(f"{name:28} {found['mean']:10.1f} {rise:+8.2f} % per hour [{low:+.2f}, {high:+.2f}]",
+              found["verdict"])  # fmt: skip
+        growing += [name] if found["verdict"] == "grows" else []
+    print(json.dumps({name: report[name] for name in _SHOWN}))
+    if growing:
+        sys.exit(f"these grow: {', '.join(growing)}")
+
+
+if __name__ == "__main__":
+    main()

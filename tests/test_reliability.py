@@ -1,0 +1,92 @@
+"""The programs behind docs/reliability.md: a few cases of each, and that they notice faults."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from scripts.reliability import fuzz_correlate
+from scripts.reliability.chaos import CAUSES, Chaos
+from scripts.reliability.fuzz import MIX, VERBS
+from scripts.reliability.lives import LIVES, Life
+from scripts.reliability.slopes import slope
+from scripts.reliability.streams import NUMBERS, STEP, batches, rows_of
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_random_cases(verb: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        outcomes = {VERBS[verb](seed) for seed in range(200 if verb == "calls" else 15)}
+    assert outcomes & {"exact", "taken"} and len(outcomes) > 1
+    assert sum(MIX.values()) == pytest.approx(1)
+
+
+def test_a_lost_a_double_and_a_rejected_row_are_noticed() -> None:
+    for seed in range(200):
+        case = fuzz_correlate.draw(seed)
+        if case.drop and case.how == "inner":
+            got, rejected = fuzz_correlate.run_in_process(case)
+            if len(got) > 3:
+                break
+    fuzz_correlate.compare(case, got, rejected)
+    with pytest.raises(AssertionError, match="rows rejected"):
+        fuzz_correlate.compare(case, got, rejected + 1)
+    pair = next(iter(got))
+    with pytest.raises(AssertionError, match="should not be"):
+        fuzz_correlate.compare(case, got + type(got)([pair]), rejected)
+    sure = [pair for pair in got if _raises(case, got - type(got)([pair]), rejected)]
+    assert sure, "no pair would be missed"
+
+
+def _raises(case: fuzz_correlate.Case, got: object, rejected: int) -> bool:
+    try:
+        fuzz_correlate.compare(case, got, rejected)  # type: ignore[arg-type]
+    except AssertionError as error:
+        return "lost" in str(error)
+    return False
+
+
+def test_growth_is_told_from_noise() -> None:
+    t, random = np.arange(0, 7200, 10.0), np.random.default_rng(2)
+    noise = random.normal(0, 2, len(t))
+    assert slope(t, 300 + noise * 0.01).verdict == "flat"
+    assert slope(t, 300 + noise + t / 3600 * 30).verdict == "grows"
+    assert slope(t, 300 + noise * 40).verdict == "too short to tell"
+    # What happened in the first half does not count.
+    assert slope(t, np.where(t < 3000, t, 3000.0)).verdict == "flat"
+    with pytest.raises(ValueError, match="too few"):
+        slope([0, 1, 2], [1, 1, 1])
+
+
+def test_rows_are_functions_of_their_numbers() -> None:
+    first = rows_of(np.arange(5 * NUMBERS), 0)
+    again = rows_of(np.arange(3 * NUMBERS, 5 * NUMBERS), 0)
+    last = first.slice(len(first) - len(again))
+    assert last.drop_columns(["v"]).equals(again.drop_columns(["v"]))  # some v are NaN
+    assert repr(last["v"].to_pylist()) == repr(again["v"].to_pylist())
+    silent = [len(right) for _, right in batches(40)][32:]
+    assert silent == [0] * 8 and STEP > 0
+
+
+def test_what_is_done_has_causes_and_a_method() -> None:
+    assert all(hasattr(Chaos, f"_{kind}") for kind in CAUSES)
+
+
+def test_a_life_counts_committed_micro_batches_alone(tmp_path: Path) -> None:
+    life = Life(LIVES[0], tmp_path)
+    (life.checkpoint / "commits").mkdir(parents=True)
+    (life.checkpoint / "commits" / "0").touch()
+    life.sink.mkdir()
+    with pytest.raises(AssertionError, match="0 results of 1 batches"):
+        life.results()
+
+
+def test_the_reports_that_the_page_shows_are_there() -> None:
+    results = Path(__file__).parent.parent / "scripts" / "reliability" / "results"
+    for path in results.glob("*.json"):
+        assert json.loads(path.read_text())
