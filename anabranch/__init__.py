@@ -7,6 +7,7 @@ Verbs, predicates and plans are here; what goes with them is in namespaces:
 `ab.assembly`     ``ServiceStats``, ``WindowFit``, ``StateEstimate``
 `ab.placement`    ``Placement, CoreNetwork, Switcher, template, feed``
 `ab.plans`        ``PlanLog``
+`ab.video`        films as rows: frames, features, shots
 `ab.sinks`        exactly once into Delta, Iceberg, PostgreSQL, Kafka and Parquet
 `ab.errors`       ``AnabranchError, InvalidCall, BadRow, StateMismatch``
 ================  ==================================================================
@@ -21,7 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch import assembly, errors, placement, plans
+    from anabranch import assembly, errors, placement, plans, video
     from anabranch.assembly import close
     from anabranch.assembly.fitting import WindowFit as WindowFit
     from anabranch.assembly.predicting import StateEstimate as StateEstimate
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from anabranch.placement import CoreNetwork as CoreNetwork
     from anabranch.placement import Placement as Placement
     from anabranch.placement import Switcher as Switcher
-    from anabranch.placement import feed as feed
+    from anabranch.placement import feed
     from anabranch.placement import template as template
     from anabranch.plans.controller import adaptive
     from anabranch.plans.hashed import broadcast, grid, keyed, ssp
@@ -64,16 +65,19 @@ if TYPE_CHECKING:
     from anabranch.spark.dedupe import dedupe
     from anabranch.spark.figures import metrics
     from anabranch.spark.fitting import fit_windows
+    from anabranch.spark.follow import follow
     from anabranch.spark.groups import groups
     from anabranch.spark.knowledge import ServiceStats as ServiceStats
     from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place, place_pairs
+    from anabranch.spark.placement_log import PlacementLog
     from anabranch.spark.rejects import rejects
     from anabranch.spark.rescale import rescale
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
     from anabranch.spark.spans import spans_of
     from anabranch.spark.top import top
+    from anabranch.spark.views import view
     from anabranch.spark.watch import watch
 
 __version__ = "0.2.0"
@@ -123,6 +127,11 @@ __all__ = [
     # where views run, between edge devices and the cloud
     "place",
     "place_pairs",
+    # ... and the system that runs them
+    "feed",
+    "view",
+    "follow",
+    "PlacementLog",
     # window sizes from data, and what they will cost
     "fit_windows",
     "estimate_state",
@@ -139,6 +148,7 @@ __all__ = [
     "placement",
     "plans",
     "sinks",
+    "video",
     "errors",
 ]
 
@@ -165,18 +175,29 @@ _HOME = {
     "anabranch.spark.dashboard.board": "dashboard",
     "anabranch.spark.dedupe": "dedupe",
     "anabranch.spark.fitting": "fit_windows",
+    "anabranch.spark.follow": "follow",
     "anabranch.spark.groups": "groups",
     "anabranch.spark.knowledge": "ServiceStats",
     "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest",
     "anabranch.spark.place": "place place_pairs",
+    "anabranch.spark.placement_log": "PlacementLog",
     "anabranch.spark.rejects": "rejects",
     "anabranch.spark.rescale": "rescale",
     "anabranch.spark.settings": "configure",
     "anabranch.spark.sla": "rank_services sla",
     "anabranch.spark.spans": "spans_of",
     "anabranch.spark.top": "top",
+    "anabranch.spark.views": "view",
     "anabranch.spark.watch": "watch",
+    # Those with a dot are found in their namespace alone.
+    "anabranch.spark.video.reading": "video.frames video.table",
+    "anabranch.spark.video.describing": "video.describe",
+    "anabranch.spark.video.topics": "video.topics",
+    "anabranch.video.captions": "video.ocr",
+    "anabranch.video.network": "video.lite0 video.onnx",
+    "anabranch.spark.video.keyframes": "video.shots",
+    "anabranch.video.calibration": "video.calibrate",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
 # Public names that are modules themselves.
@@ -187,6 +208,7 @@ _NAMESPACES = {
     "plans": "anabranch.plans",
     "errors": "anabranch.errors",
     "sinks": "anabranch.spark.sinks",
+    "video": "anabranch.video",
 }
 # What former names are called now.
 _FORMER = {
@@ -211,7 +233,7 @@ def __getattr__(name: str) -> Any:
     if name in _NAMESPACES:
         found: Any = import_module(_NAMESPACES[name])
     elif name in _MODULE:
-        found = getattr(import_module(_MODULE[name]), name)
+        found = getattr(import_module(_MODULE[name]), name.rpartition(".")[2])
     elif name in _FORMER:
         now = _FORMER[name]
         raise AttributeError(f"ab.{name} is {'now called ' if now.startswith('ab.') else ''}{now}")

@@ -235,8 +235,11 @@ class Check:
         has, it = ("have", "they have") if label.endswith("s") else ("has", "it has")
         found = columns.named(name)
         if not found:
-            known = ", ".join(columns)
-            self.say(f"{label} {has} no column {name!r} (needed by {use}); {it} {known}")
+            # Fields that are named elsewhere in the call were made columns beside their struct.
+            known = ", ".join(c for c in columns if not columns.named(c.rpartition(".")[0]))
+            struct = name.rpartition(".")[0]
+            also = f"; {struct} is {columns[struct]}" if columns.named(struct) else ""
+            self.say(f"{label} {has} no column {name!r} (needed by {use}); {it} {known}{also}")
             return ""
         if len(found) > 1:
             self.say(

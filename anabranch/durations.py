@@ -14,6 +14,7 @@ _UNITS: dict[str, int | Decimal] = {
     "ns": Decimal("0.001"),
     "nanosecond": Decimal("0.001"),
     "us": 1,
+    "µs": 1,
     "microsecond": 1,
     "ms": 1_000,
     "millisecond": 1_000,
@@ -31,11 +32,12 @@ _UNITS: dict[str, int | Decimal] = {
     "w": 604_800_000_000,
     "week": 604_800_000_000,
 }
-_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-z]+)\s*", re.IGNORECASE)
+_PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", re.IGNORECASE)
 _INTERVAL = re.compile(r"interval\s+(.*)", re.IGNORECASE)
-# SQL's literals, '10' SECONDS and '1 02:03:04.5' DAY TO SECOND.
+# SQL's literals, '10' SECONDS and '1 02:03' DAY TO MINUTE.
 _QUOTED = re.compile(r"'([^']*)'\s*(.*)")
-_CLOCK = re.compile(r"(?:(\d+) )?(\d+):(\d+):(\d+(?:\.\d+)?)")
+_CLOCK = re.compile(r"(?:\d+ )?\d+(?::\d+)*(?:\.\d+)?")
+_FIELDS = ("day", "hour", "minute", "second")
 
 
 def microseconds(duration: Duration) -> int:
@@ -85,11 +87,13 @@ def _plain(duration: str) -> str:
     found = _INTERVAL.fullmatch(duration.strip())
     text = found[1] if found else duration
     if found and (quoted := _QUOTED.fullmatch(text)):
-        inside, unit = quoted[1].strip(), quoted[2].strip().lower()
-        if clock := _CLOCK.fullmatch(inside):
-            days, hours, minutes, seconds = clock.groups(default="0")
-            if unit in ("day to second", "hour to second", ""):
-                return f"{days} d {hours} h {minutes} m {seconds} s"
+        inside, unit = quoted[1].strip(), " ".join(quoted[2].lower().split())
+        first, _, last = unit.partition(" to ")
+        if _CLOCK.fullmatch(inside) and first in _FIELDS and last in _FIELDS:
+            parts = re.split("[ :]", inside)
+            fields = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
+            if len(parts) == len(fields):
+                return " ".join(map(" ".join, zip(parts, fields, strict=True)))
         return f"{inside} {unit}"
     return text
 

@@ -152,6 +152,8 @@ names the other side
         inside = function.__module__.rpartition(".")[2]
         if inside in ("close", "sinks"):  # the namespaces of the package
             verb = f"{inside}.{verb}"
+        elif "video" in function.__module__.split("."):
+            verb = f"video.{verb}"
 
         @wraps(function)
         def checked(*args: _P.args, **kwargs: _P.kwargs) -> _R:

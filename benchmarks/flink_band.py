@@ -18,8 +18,6 @@ import sys
 import time
 from pathlib import Path
 
-from pyflink.table import EnvironmentSettings, TableEnvironment
-
 _SOURCE = """
 CREATE TEMPORARY TABLE {name} (
     id BIGINT, t BIGINT, x DOUBLE, y DOUBLE,
@@ -54,6 +52,8 @@ def _query(band: float, seconds: int, by_cells: bool) -> str:
 
 def main() -> None:
     """Run the join twice."""
+    from pyflink.table import EnvironmentSettings, TableEnvironment  # of its own environment
+
     folder, band, seconds, way = sys.argv[1:]
     tables = TableEnvironment.create(EnvironmentSettings.in_streaming_mode())
     # Two cores; and the count is told now and then, not for every pair.

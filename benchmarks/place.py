@@ -42,9 +42,11 @@ from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import maximum_flow
 
 import anabranch as ab
+from anabranch.flow.pictures import plain_number, pyplot
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import ViewGraph, pair_graph
 from papers.race import social
+from papers.style import PAGE, line_of
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLED = "80% never meet, else log-uniform"
@@ -248,12 +250,7 @@ def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(11, 4.2))
+    figure, axes = pyplot().subplots(1, 2, figsize=(PAGE, 4.0), layout="constrained")
     for method, kind, label in (
         ("planner", "zipf", "planner, Zipf friends"),
         ("one cut", "zipf", "one cut (SciPy)"),
@@ -265,8 +262,9 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         if not mine:
             continue
         x = [r["edges"] for r in mine]
-        axes[0].plot(x, [r.get("extrapolated", r["seconds"]) for r in mine], "o-", label=label)
-        axes[1].plot(x, [max(r["memory_mb"], 0.1) for r in mine], "o-", label=label)
+        seconds = [r.get("extrapolated", r["seconds"]) for r in mine]
+        axes[0].plot(x, seconds, label=label, **line_of(label))
+        axes[1].plot(x, [max(r["memory_mb"], 0.1) for r in mine], **line_of(label))
     curve = sorted(
         (r for r in rows if r and r["method"] == "planner" and r["workload"] == "sampled"),
         key=lambda r: r["edges"],
@@ -278,10 +276,12 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axes[0].plot(edges, y, "k:", label="n log n")
     for axis, title in zip(axes, ("CPU seconds", "memory beyond the input, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="demand edges", title=title)
-        axis.grid(alpha=0.3)
-    axes[0].legend(fontsize=8)
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
+        for labels in (axis.xaxis, axis.yaxis):
+            labels.set_major_formatter(lambda value, _: plain_number(value))
+        axis.grid(alpha=0.25)
+    lines = axes[0].get_legend_handles_labels()
+    figure.legend(*lines, loc="outside lower center", ncols=3, fontsize=9)
+    figure.savefig(path, dpi=100)
 
 
 def main() -> None:

@@ -20,9 +20,11 @@ from typing import Any
 
 from matplotlib.patches import FancyBboxPatch, Rectangle
 
-from anabranch.flow.pictures import COLOURS, Paper, paper
+from anabranch.flow.pictures import COLOURS, INKS, Paper, paper
+from anabranch.flow.sketch import INK
 from anabranch.placement.call import place
 from anabranch.plans.drawing import draw_story
+from anabranch.predicates import cosine, differs, within
 
 ROOT = Path(__file__).resolve().parent.parent
 IMAGES = ROOT / "docs" / "images"
@@ -92,8 +94,8 @@ def plans(page: Paper) -> None:
     cases = [
         ("broadcast", "broadcast(4)", [1], [0, 1, 2, 3], "left: one worker\nright: all workers"),
         ("grid", "grid(2, 2)", [0, 1], [1, 3], "left: a grid row\nright: a grid column"),
-        ("segments", "segments(4)", [1], [1, 2], "left: by time segment\nright: those in reach"),
-        ("ranges", "ranges(4)", [2], [1, 2], "left: by histogram key\nright: those in reach"),
+        ("segments", "segments(4)", [1], [1, 2], "left: by its time\nright: those in reach"),
+        ("ranges", "ranges(4)", [2], [1, 2], "left: by its key\nright: those in reach"),
         ("keyed", "keyed(4)", [3], [3], "both: by the key\n"),
         ("triangle", "triangle(3)", [0, 1, 2], [1, 3, 4], "one stream: to each\npair of its group"),
     ]
@@ -329,6 +331,10 @@ def draw(name: str, path: Path, dark: bool) -> None:
     """One picture for light or for dark pages."""
     if name == "place":
         shops().draw(path, dark=dark)
+    elif name == "notebook":
+        where = (cosine("v") >= 0.9) & (within("price", 2) | differs("shop"))
+        # In a notebook its ink is that of the text around it.
+        path.write_text(where._repr_html_().replace(INK, INKS[dark][0]))
     elif name == "story":
         entries = json.loads((IMAGES / "story.json").read_text())
         draw_story([SimpleNamespace(**entry) for entry in entries], path, dark=dark)
@@ -341,7 +347,7 @@ def draw(name: str, path: Path, dark: bool) -> None:
 
 def main(names: Sequence[str]) -> None:
     """Draw the pictures of these names, or all."""
-    every = [*DRAWN, "place", "story"]
+    every = [*DRAWN, "place", "story", "notebook"]
     if unknown := set(names) - set(every):
         sys.exit(f"no picture {', '.join(sorted(unknown))}; there are {', '.join(every)}")
     IMAGES.mkdir(exist_ok=True)

@@ -5,8 +5,9 @@
     python scripts/sentences.py [--longest N] [PAGE ...]
 
 prints the number of sentences of each page, their mean length in words, and how many are longer
-than 30; then the words of CONTRIBUTING's list that a page uses. It ends with 1 if a page has more
-than 20 words a sentence on average. Code, tables, headings and links' targets do not count.
+than 30; then the words of CONTRIBUTING's list that a page uses. It ends with 1 if there is such a
+word, or if a page has more than 20 words a sentence on average. Code, tables, headings and links'
+targets do not count.
 """
 
 from __future__ import annotations
@@ -55,6 +56,11 @@ def sentences(text: str) -> list[str]:
     return found
 
 
+def avoided(text: str) -> list[str]:
+    """The words to avoid that a page uses."""
+    return sorted({m.lower() for m in re.findall(rf"\b(?:{AVOID})\b", " ".join(prose(text)), re.I)})
+
+
 def words(sentence: str) -> int:
     """The number of words, not counting signs."""
     return len([word for word in sentence.split() if re.search(r"\w", word)])
@@ -76,10 +82,8 @@ def main() -> int:
             continue
         mean = sum(map(words, found)) / len(found)
         long = sum(words(one) > 30 for one in found)
-        odd = sorted(
-            {m.lower() for m in re.findall(rf"\b(?:{AVOID})\b", " ".join(prose(text)), re.I)}
-        )
-        wrong = wrong or mean > MOST
+        odd = avoided(text)
+        wrong = wrong or mean > MOST or bool(odd)
         figures = f"{mean:5.1f} words, {len(found):4} sentences, {long:3} over 30"
         print(f"{figures}  {page}  {', '.join(odd)}")
         for one in found[::-1][: given.longest]:

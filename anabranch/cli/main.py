@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Annotated
@@ -9,7 +10,7 @@ from typing import Annotated
 import typer
 
 from anabranch import __version__
-from anabranch.cli import doctor, place, warm
+from anabranch.cli import doctor, edge, news, place, warm
 from anabranch.errors import AnabranchError
 
 __all__ = ["main"]
@@ -107,10 +108,18 @@ def tell_story(
         str | None, typer.Option(help="Draw the plans over time here (.svg, .png or .pdf).")
     ] = None,
 ) -> None:
-    """Print the history of a plan log: what changed, when, and because of which figures."""
+    """Print the history of a log of plans or placements: what changed, when, and why."""
+    from anabranch.flow.folders import Folder
     from anabranch.plans.log import PlanLog
     from anabranch.plans.story import story
 
+    first = Folder(path).read("00000000.json")
+    if first is not None and "moves" in json.loads(first):
+        from anabranch.spark.placement_log import PlacementLog
+
+        for line in PlacementLog(path).story():
+            typer.echo(line)
+        return
     log = PlanLog(path)
     entries, refused = log.entries(), log.refused()
     if not entries and not refused:
@@ -128,9 +137,11 @@ def tell_story(
             raise typer.Exit(2) from None
 
 
+news.register(app)
 place.register(app)
 doctor.register(app)
 warm.register(app)
+edge.register(app)
 
 
 def main() -> None:

@@ -16,21 +16,35 @@ import typer
 from rich.console import Console
 from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from typer.core import TyperCommand
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.pictures import SUFFIXES
 
 if TYPE_CHECKING:
     from anabranch.placement import Placement
 
 __all__ = ["place", "register"]
 
-_RATIOS = (0.05, 0.1, 0.2, 0.3, 0.5, 0.7, 1.0, 1.4, 2.0)
 _WRITERS = (".parquet", ".csv", ".json")
+_NAMING = ("name yours with columns=", "name yours with --column, such as --column rate=mbit")
+# What former options are called now.
+_FORMER = {"--homes": "--sources", "--up": "--upload-cost", "--down": "--download-cost"}
+
+
+class _Command(TyperCommand):
+    """A command that refuses former options with their new names."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        for option in (text.partition("=")[0] for text in args):
+            if option in _FORMER:
+                ctx.fail(f"{option} is now called {_FORMER[option]}")
+        return super().parse_args(ctx, args)
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to an application."""
-    app.command("place")(place)
+    app.command("place", cls=_Command)(place)
 
 
 def place(
@@ -68,6 +82,9 @@ def place(
         typer.Option(help="Who reads a view: board=cloud, or with a rate board=S1=0.5."),
     ] = None,
     pin: Annotated[list[str] | None, typer.Option(help="Where a view stays: board=cloud.")] = None,
+    shared: Annotated[
+        bool, typer.Option(help="Whether several views may use what one of them was sent.")
+    ] = True,
     core: Annotated[
         Path | None,
         typer.Option(help="Sites behind the cloud, as JSON: links, attached, sites."),
@@ -79,7 +96,7 @@ def place(
         Path | None, typer.Option(help="Write the plan here: .parquet, .csv or .json.")
     ] = None,
     plot: Annotated[
-        Path | None, typer.Option(help="Draw cost against download/upload here (.png or .svg).")
+        Path | None, typer.Option(help="Draw the plan as a map here (.svg, .png or .pdf).")
     ] = None,
     explain: Annotated[list[str] | None, typer.Option(help="Say why this view is there.")] = None,
     time_limit: Annotated[float, typer.Option(help="Seconds for each hard conflict.")] = 30.0,
@@ -99,7 +116,8 @@ def place(
         _check_paths(out, plot)
         with _progress(console) as progress:
             task = progress.add_task("reading", total=None)
-            call = _Call.read(views, sources, column, named, core, time_limit)
+            options = {"shared": shared, "time_limit": time_limit}
+            call = _Call.read(views, sources, column, named, core, options)
             progress.update(task, description="planning")
             began = time.perf_counter()
             plan = call.plan()
@@ -110,14 +128,9 @@ def place(
             if out is not None:
                 progress.update(task, description=f"writing {out}")
                 _write(plan, out)
-            curve = []
-            for number, ratio in enumerate(_RATIOS if plot is not None else (), 1):
-                progress.update(
-                    task, description=f"download/upload {ratio:g} ({number} of {len(_RATIOS)})"
-                )
-                curve.append((ratio, *call.at_ratio(ratio)))
             if plot is not None:
-                _draw(curve, call.price("upload_cost"), call.ratio, plot)
+                progress.update(task, description=f"drawing {plot}")
+                plan.draw(plot)
         _summarise(console, plan, seconds, out, plot)
         for reason in reasons:
             console.print(reason, highlight=False, markup=False)
@@ -143,7 +156,7 @@ class _Call:
         column: list[str] | None,
         named: dict[str, list[str] | None],
         core: Path | None,
-        time_limit: float,
+        options: dict[str, Any],
     ) -> _Call:
         """Tables and options; every problem is said."""
         from anabranch.placement.call import read_tables
@@ -156,7 +169,8 @@ class _Call:
                 "device of its own name"
             )
         inputs, houses = read_tables(views, sources, columns, problems)
-        call = cls(inputs, houses, columns, {"time_limit": time_limit})
+        problems = [text.replace(*_NAMING) for text in problems]
+        call = cls(inputs, houses, columns, options)
         for name in ("upload_cost", "download_cost", "capacity", "load"):
             if given := named[name]:
                 call.options[name] = call._numbers(name, given, problems)
@@ -171,12 +185,12 @@ class _Call:
             raise InvalidCall("place", problems)
         return call
 
-    def plan(self, **changed: Any) -> Placement:
+    def plan(self) -> Placement:
         from anabranch.placement import place as planned
         from anabranch.placement.tables import named_as_given
 
         try:
-            return planned(self.inputs, self.sources, **{**self.options, **changed})
+            return planned(self.inputs, self.sources, **self.options)
         except InvalidCall as error:
             raise InvalidCall("place", named_as_given(error.problems, self.columns)) from None
 
@@ -187,7 +201,7 @@ class _Call:
         problems: list[str] = []
         found, _ = read_tables(path, "own", self.columns, problems, name)
         if problems:
-            raise InvalidCall("place", problems)
+            raise InvalidCall("place", [text.replace(*_NAMING) for text in problems])
         textual = self.inputs["view"].map(type).eq(str).any()
         for id_column in ("view", "input") if textual else ():
             found[id_column] = found[id_column].astype(str)
@@ -238,22 +252,6 @@ class _Call:
             found.setdefault(self.name(view), {})[self.name(place)] = amount
         return found
 
-    def price(self, name: str) -> float:
-        """The cost that holds for devices that have none of their own."""
-        usual = 1.0 if name == "upload_cost" else 0.5
-        given = self.options.get(name, usual)
-        return float(given.get(None, usual) if isinstance(given, dict) else given)
-
-    @property
-    def ratio(self) -> float | None:
-        up = self.price("upload_cost")
-        return self.price("download_cost") / up if up > 0 else None
-
-    def at_ratio(self, ratio: float) -> tuple[float, float]:
-        """Cost and baseline with downloads at this share of an upload's cost."""
-        plan = self.plan(download_cost=self.price("upload_cost") * ratio)
-        return plan.cost, plan.baseline_cost
-
 
 def _pair(option: str, text: str, problems: list[str]) -> tuple[str, str]:
     name, sign, value = text.partition("=")
@@ -290,8 +288,8 @@ def _check_paths(out: Path | None, plot: Path | None) -> None:
             problems.append(f"{path} is a folder: name a file to write")
     if out is not None and out.suffix not in _WRITERS:
         problems.append(f"--out must end in {', '.join(_WRITERS)}, got {out}")
-    if plot is not None and plot.suffix not in (".png", ".svg"):
-        problems.append(f"--plot must end in .png or .svg, got {plot}")
+    if plot is not None and plot.suffix not in SUFFIXES:
+        problems.append(f"--plot must end in {', '.join(SUFFIXES)}, got {plot}")
     if plot is not None:
         try:
             import matplotlib  # noqa: F401
@@ -315,31 +313,6 @@ def _write(plan: Placement, out: Path) -> None:
         rows.to_csv(out, index=False)
     else:
         out.write_text(json.dumps(table.to_pylist(), indent=1, default=str) + "\n")
-
-
-def _draw(
-    curve: list[tuple[float, float, float]], up: float, chosen: float | None, path: Path
-) -> None:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axis = plt.subplots(figsize=(6, 4))
-    x = [ratio for ratio, _, _ in curve]
-    axis.plot(x, [cost for _, cost, _ in curve], "o-", label="planned")
-    axis.plot(x, [whole for _, _, whole in curve], "k--", label="all uploaded")
-    if chosen is not None:
-        axis.axvline(chosen, color="grey", lw=0.8, label="as given")
-    axis.set(
-        xscale="log", xlabel="download cost / upload cost", ylabel=f"cost (upload cost {up:g})"
-    )
-    axis.set_ylim(bottom=0)
-    axis.grid(alpha=0.3)
-    axis.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=120)
-    plt.close(figure)
 
 
 def _summarise(

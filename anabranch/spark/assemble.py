@@ -76,7 +76,8 @@ def assemble(
     Parameters
     ----------
     inputs
-        One or several streaming (or batch) DataFrames of the same columns; they are united.
+        One or several streaming (or batch) DataFrames of the same columns; they are united. With
+        tables the call runs a job, which finds their newest time.
     key
         The columns that together name an instance, such as ``["page", "client"]``. Rows in which
         one of them, or the time, is null belong to no instance: see `bad_rows`.
@@ -255,6 +256,7 @@ def _marker_problems(call: Assembly, frame: DataFrame) -> list[str]:
 
 def _newest(call: Assembly, frames: Sequence[DataFrame]) -> int:
     """The newest time of all tables, at which windows that are still open are flushed."""
+    _LOG.info("assemble runs a job over its tables, to find their newest time")
     newest, rejected = None, 0
     bad = reduce(Column.__or__, (by_name(name).isNull() for name in (call.time, *call.key)))
     bad = bad | F.coalesce(~F.unix_micros(by_name(call.time)).between(-FAR, FAR), F.lit(False))

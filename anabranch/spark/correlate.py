@@ -89,8 +89,8 @@ def correlate(
         if both inputs have a watermark on their time column, as the output of an aggregate must.
     plan
         How the work is split; by default chosen from the number of shuffle partitions and, in
-        batch, from row counts and times (one pass over the inputs). ``ab.adaptive(...)`` changes
-        it while the query runs.
+        batch, from row counts and times, which runs a job over the inputs. ``ab.adaptive(...)``
+        changes it while the query runs.
     control
         Streaming: a directory for the plan log, which lets plans change while the query runs, by
         ``ab.adaptive`` or by hand (``ab.plans.PlanLog(control).append(...)``). It belongs to one

@@ -196,8 +196,8 @@ class _Opening:
         raise InvalidCall(
             "a column",
             [
-                f"{column} has the name of another column of the call, and which is which could "
-                "not be told after a restart: give it a name with .alias('name')"
+                f"{column} has the name of another column of the call, and which is which would "
+                "be unknown after a restart: give it a name with .alias('name')"
             ],
         )
 

@@ -78,7 +78,7 @@ def lateness_problems(
             for column, names in missing.items()
         )
         return [
-            "streaming needs a bound on lateness, or state would grow for ever: add "
+            "streaming needs a bound on lateness, or state would grow without end: add "
             f"watermark='10 seconds' to the call (or {hints})"
         ]
     return _upstream_problems(frames) if watermark is not None else []
@@ -105,7 +105,7 @@ def _upstream_problems(frames: Mapping[str, DataFrame]) -> list[str]:
     """
     return [
         f"{name} comes out of {found[0]} with a watermark, which emits rows once that has passed "
-        "them; with watermark= it would wait for ever, or all its rows would be late: leave "
+        "them; with watermark= it would emit nothing, or all its rows would be late: leave "
         "watermark= out and take as time the column that carries the watermark (of an aggregate "
         "by windows, F.window_time('window').alias('ts'))"
         for name, frame in frames.items()

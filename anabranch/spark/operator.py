@@ -13,6 +13,7 @@ Kernels know no Spark, and this knows no verb.
 from __future__ import annotations
 
 import secrets
+import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -37,6 +38,7 @@ from anabranch.flow.rejects import Rejecting, accepted
 from anabranch.flow.slices import BEGINNING, Slice, Slices
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
+from anabranch.spark.job_progress import show_jobs
 from anabranch.spark.quiet import hush_server, hush_trial
 from anabranch.spark.settings import has_large_types, partitions
 from anabranch.spark.tasks import gpus, local_property, place
@@ -192,7 +194,12 @@ class Processor(StatefulProcessor):
         if head is None:
             slices.notes.settings = self._settings
         else:
-            check_settings(slices.notes.settings, self._settings)
+            try:
+                check_settings(slices.notes.settings, self._settings)
+            except StateMismatch as error:
+                # Before Spark prints the same as the end of traces, once for each layer of its own.
+                print(f"StateMismatch: {error}", file=sys.stderr, flush=True)
+                raise
         return slices
 
     def _kernel(self, slices: Slices[Any], task: Task) -> Kernel:
@@ -300,16 +307,19 @@ def over_stream(
     *,
     carries: bool = True,
     by_clock: bool = False,
+    timed: bool = True,
     rejecting: Rejecting | None = None,
 ) -> DataFrame:
     """The results of a job over packed streams, with load rows in the metrics of this name.
 
-    `carries` says that results are no older than the watermark, which may go on through them.
+    `carries` says that results are no older than the watermark, which may go on through them. One
+    that is not `timed` needs no watermark: its kernels do nothing but for rows.
     """
     follow(blocks.sparkSession)
     hush_server(blocks.sparkSession)
-    timing: dict[str, Any] = {"timeMode": "ProcessingTime" if by_clock else "EventTime"}
-    if carries and not by_clock:
+    mode = "ProcessingTime" if by_clock else "EventTime" if timed else "None"
+    timing: dict[str, Any] = {"timeMode": mode}
+    if carries and mode == "EventTime":
         timing["eventTimeColumnName"] = "t"
     # Without a timestamp among its inputs Spark drops no late cells; kernels drop rows.
     cells = (
@@ -348,6 +358,7 @@ def over_batch(
         "batches": Iterator[pa.RecordBatch],
         "return": Iterator[pa.RecordBatch],
     }
+    show_jobs(blocks.sparkSession)
     # A number given by hand keeps adaptive execution from merging the few, heavy tasks.
     tasks = partitions(blocks.sparkSession)
     return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, fields)

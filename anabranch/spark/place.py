@@ -5,23 +5,28 @@ Spark is not needed to plan: nothing here imports it before a Spark DataFrame is
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidCall, renamed
+from anabranch.flow.progress import step, working
 from anabranch.placement import call
 from anabranch.placement.corenet import CoreNetwork
 from anabranch.placement.placement import Placement
 from anabranch.placement.tables import COLUMNS, SOURCES, column_problems, listed
-from anabranch.spark.frames import by_name, is_frame, kind_of
+from anabranch.spark.frames import by_name, is_frame, kind_of, opened
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 __all__ = ["place", "place_pairs"]
 
+_LOG = logging.getLogger("anabranch")
+
 
 @renamed(homes="sources", up="upload_cost", down="download_cost")
+@working("place")
 def place(
     inputs: Any,
     sources: Any = None,
@@ -144,6 +149,7 @@ def place(
 
 
 @renamed(homes="sources", up="upload_cost", down="download_cost")
+@working("place_pairs")
 def place_pairs(
     pairs: DataFrame,
     sources: Mapping[Any, str] | None = None,
@@ -198,6 +204,7 @@ def place_pairs(
         raise InvalidCall("place_pairs", problems)
     from anabranch.spark.demand_pairs import plan_pairs  # with all of pyspark
 
+    _LOG.info("place_pairs runs jobs over its pairs, to check them and to settle conflicts")
     costs = (upload_cost, download_cost)
     return plan_pairs(pairs, sources, costs, columns, time_limit)
 
@@ -216,7 +223,7 @@ def _on_driver(
     """A Spark table as an Arrow table; anything else as it is."""
     if not is_frame(table):
         return table
-    theirs = [own.get(name, name) for name in names]
+    (table,), theirs = opened([table], [own.get(name, name) for name in names])
     lacking = [name for name in theirs if name not in table.columns]
     if lacking:
         also = "; for pairs of streams there is ab.place_pairs" if "rate_a" in table.columns else ""
@@ -225,4 +232,6 @@ def _on_driver(
             f"with columns={also}"
         )
         return table
+    step(f"brings {what} to the driver")
+    _LOG.info("place runs a job, which brings %s to the driver", what)
     return table.select(*map(by_name, theirs)).toArrow()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,8 @@ from anabranch.spark.verdicts import (
 )
 
 __all__ = ["rank_services", "sla"]
+
+_LOG = logging.getLogger("anabranch")
 
 
 @renamed()
@@ -46,7 +49,8 @@ def sla(
     instances
         The result of ``ab.assemble``, streaming or batch. Of a batch, the last revision of each
         instance counts, for which the key's columns, `seq` and `opened` must be there, unless
-        nothing is revised; of a stream, the first row does, and `revised` counts later ones.
+        nothing is revised, which a job then finds out; of a stream, the first row does, and
+        `revised` counts later ones.
     promises
         One promise for all services, a duration, or a number in the unit of the metric;
         ``{service: promised}``; or a static DataFrame with one row of each service (checking it
@@ -135,13 +139,14 @@ def rank_services(
         As in `sla`. A streaming result can only be written in ``complete`` mode.
     prefer
         A user's preference for services, 0 to 1; services not named have 0. One without a promise
-        is an error, or, where one promise is for all, one that no instance of a table has.
+        is an error, or, where one promise is for all, one that no instance of a table has; the
+        check runs a job.
     weight
         How much preference counts against compliance, 0 to 1.
     half_life
         Instances count ``0.5 ** (age / half_life)``, by how much earlier than the newest of all
-        they closed. For tables; what a stream has to say fades in ``ServiceStats.get(service,
-        half_life=)``, by the same rule.
+        they closed, which a job finds. For tables; what a stream has to say fades in
+        ``ServiceStats.get(service, half_life=)``, by the same rule.
     top
         Only so many.
 
@@ -260,5 +265,6 @@ def _wilson(met: Column, total: Column) -> Column:
 
 def _newest(instances: DataFrame) -> int:
     """When the newest instance of a table closed, in microseconds."""
+    _LOG.info("rank_services runs a job, which finds the newest instance")
     found = instances.agg(F.max(F.unix_micros("closed"))).first()
     return 0 if found is None or found[0] is None else int(found[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from decimal import Decimal
@@ -38,6 +39,7 @@ __all__ = [
 
 Promises = Mapping[Any, Any] | DataFrame | Duration | float
 PROMISE_COLUMNS = ("service", "promised")
+_LOG = logging.getLogger("anabranch")
 _NAMED = 5  # services that a message names
 _EVIDENCE = ("reason", "count", "usual_count")
 
@@ -97,6 +99,7 @@ def revision_problems(instances: DataFrame) -> list[str]:
     lacking = _identity(instances)[1]
     if not lacking or "revision" not in instances.columns:
         return []
+    _LOG.info("a job looks for revisions, since a part of the instances' key is not there")
     if not instances.filter(F.col("revision") > 0).limit(1).count():
         return []
     return [
@@ -283,6 +286,7 @@ def _table_problems(promises: DataFrame, service: str, promised: str) -> list[st
 
 def _row_problems(promises: DataFrame, service: str, promised: str) -> list[str]:
     """A service that promised twice counts twice; what is at most nothing is always kept."""
+    _LOG.info("a job checks the table of promises")
     value = by_name(promised).cast("double")
     faulty = F.coalesce(F.isnan(value) | (F.abs(value) == float("inf")), F.lit(True))
     found = (
@@ -349,6 +353,7 @@ def preference_problems(
     else:
         return []
     named = _services(instances, service, [(name, 0.0) for name in prefer])
+    _LOG.info("a job looks for the services that prefer= names")
     strange = named.join(known, named["service"] == known["_service"], "left_anti")
     wrong = sorted((row["service"] for row in strange.limit(_NAMED).collect()), key=repr)
     return [f"prefer names {name!r}, which {what}; leave it out or correct it" for name in wrong]

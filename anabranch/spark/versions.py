@@ -6,8 +6,10 @@ looked for there: vendors take changes from later versions into earlier ones.
 
 from __future__ import annotations
 
+from contextlib import suppress
+from importlib import import_module
 from inspect import signature
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark import __version__
@@ -18,9 +20,14 @@ from pyspark.sql.types import DataType, StructType
 
 __all__ = [
     "MINIMUM",
+    "AvailableNow",
+    "Limits",
     "arrow_schema",
     "arrow_type",
+    "limit_problems",
+    "limits_of",
     "newest_of",
+    "read_limit",
     "repartition_problems",
     "repartition_state",
     "version_problems",
@@ -121,3 +128,59 @@ a newer Spark, which must then run the query too"]
 def repartition_state(spark: SparkSession, checkpoint: str, partitions: int) -> None:
     """Spread the state in a checkpoint over so many partitions, as one more micro-batch."""
     getattr(spark, _MANAGER).repartition(checkpoint, partitions)
+
+
+# Spark 4.2 brought limits of a micro-batch to data sources in Python, and "available now".
+_streaming: Any = None
+with suppress(ImportError):
+    _streaming = import_module("pyspark.sql.streaming.datasource")
+AvailableNow: Any = getattr(_streaming, "SupportsTriggerAvailableNow", object)
+"""What a source inherits from that knows the trigger "available now"."""
+
+
+def limit_problems(found: str = __version__, limits: bool = _streaming is not None) -> list[str]:
+    """What to say of a Spark whose data sources in Python know no limits of a micro-batch.
+
+    Examples
+    --------
+    >>> limit_problems("4.1.4", False)
+    ['Spark is 4.1.4, and only 4.2 or newer tells a source where it stands: leave max_files=, \
+max_bytes= and keep= out']
+    """
+    if limits:
+        return []
+    return [
+        f"Spark is {found}, and only 4.2 or newer tells a source where it stands: leave "
+        "max_files=, max_bytes= and keep= out"
+    ]
+
+
+class Limits(NamedTuple):
+    """The most that a micro-batch should read, of what Spark counts."""
+
+    files: int | None = None
+    bytes: int | None = None
+    rows: int | None = None
+
+
+def read_limit(limits: Limits) -> Any:
+    """What a source says that a micro-batch should read at most."""
+    if limits.files is not None:
+        return _streaming.ReadMaxFiles(limits.files)
+    if limits.bytes is not None:
+        return _streaming.ReadMaxBytes(limits.bytes)
+    if limits.rows is not None:
+        return _streaming.ReadMaxRows(limits.rows)
+    return _streaming.ReadAllAvailable()
+
+
+def limits_of(limit: Any) -> Limits:
+    """The limit that Spark gives to a source.
+
+    Examples
+    --------
+    >>> limits_of(None)
+    Limits(files=None, bytes=None, rows=None)
+    """
+    names = ("max_files", "max_bytes", "max_rows")
+    return Limits(*(getattr(limit, name, None) for name in names))

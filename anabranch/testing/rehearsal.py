@@ -44,6 +44,10 @@ from anabranch.predicates.sets import jaccard
 from anabranch.predicates.texts import edit, jaro_winkler
 from anabranch.testing.correlating import InProcess
 from anabranch.testing.workers import Workers
+from anabranch.video.cutting import Cutter
+from anabranch.video.layout import features, phash
+from anabranch.video.planes import area, from_rgb
+from anabranch.video.signature import distance, signature
 
 __all__ = ["rehearse"]
 
@@ -327,6 +331,23 @@ def _place() -> None:
         )
 
 
+def _video() -> None:
+    """Features and shots of made-up pictures: no decoder is needed."""
+    for bits, kind in ((8, np.uint8), (10, np.uint16)):
+        area(np.zeros((36, 64), kind), 8, 8, bits)
+    frames = [from_rgb(np.full((72, 128, 3), n % 200, np.uint8)) for n in range(0, 1200, 40)]
+    features(frames[0])
+    phash(frames[0])
+    sigs = [signature(frame) for frame in frames]
+    distance(sigs[0], sigs[1])
+    matrix = np.frombuffer(b"".join(sigs), np.uint8).reshape(len(sigs), -1)
+    cutter = Cutter(_SECOND)
+    for begin in (0, 15):
+        part = slice(begin, begin + 15)
+        times = _START + 40_000 * np.arange(30)[part]
+        cutter.take(matrix[part], times, np.zeros(15, np.int64), np.ones(15, bool))
+
+
 _PARTS: dict[str, Any] = {
     "correlate, float": partial(_correlate, pa.float32()),
     "correlate, double": partial(_correlate, pa.float64()),
@@ -334,4 +355,5 @@ _PARTS: dict[str, Any] = {
     "nearest, double": partial(_nearest, pa.float64()),
     "assemble": _assemble,
     "place": _place,
+    "video": _video,
 }

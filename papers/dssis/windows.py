@@ -21,11 +21,13 @@ import numpy as np
 import anabranch as ab
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.table import Column
+from anabranch.flow.pictures import pyplot
 from benchmarks.measuring import machine
 from papers.dssis.arrays import Assembled, assemble_arrays
 from papers.dssis.tracing.accesslog import AccessLog, read_access_log
 from papers.dssis.tracing.generator import Trace, generate_trace
 from papers.dssis.tracing.scoring import Score, rows_of_sliding, rows_of_windows, score
+from papers.style import PAGE, line_of
 
 ROOT = Path(__file__).parent
 LOG = ROOT.parents[2] / "shared" / "data" / "apache_access.log.gz"
@@ -301,23 +303,18 @@ def access_log(path: Path, picture: Path | None) -> dict[str, Any]:
 
 def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     """Completeness against delay."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(7, 4.5))
+    plot = pyplot()
+    figure, axes = plot.subplots(figsize=(PAGE, 4.5), layout="constrained")
     for (name, points), mark in zip(curves.items(), "s^vo", strict=True):
         x, y = [p["delay s"] for p in points], [p["precise"] for p in points]
-        axes.plot(x, y, marker=mark, label=name, linewidth=2 if "learned" in name else 1)
+        axes.plot(x, y, label=name, **(line_of(name) | {"marker": mark}))
     axes.set_xlabel("mean delay from an instance's first event to its row, s")
     axes.set_ylabel("instances complete in their first row, %")
     axes.set_title("Closing policies on a real access log")
     axes.grid(alpha=0.3)
-    axes.legend()
-    figure.tight_layout()
-    figure.savefig(path, dpi=110)
-    pyplot.close(figure)
+    axes.legend(loc="lower right")
+    figure.savefig(path, dpi=100)
+    plot.close(figure)
 
 
 def markdown(found: dict[str, Any]) -> str:

@@ -60,6 +60,41 @@ def test_columns_of_ones_own_are_named_in_errors_and_csv_says_what_crosses_links
     assert json.loads(row["uploads"]) == json.loads(row["downloads"]) == crossing
 
 
+def test_former_options_say_the_present_ones(app: typer.Typer, views: Path) -> None:
+    for option, now in (("--homes", "--sources"), ("--up=2", "--upload-cost"), ("--down", "--do")):
+        run = CliRunner().invoke(app, ["place", str(views), option, "1"])
+        assert run.exit_code == 2
+        assert f"{option.partition('=')[0]} is now called {now}" in run.output
+
+
+def test_a_column_that_is_not_there_is_named_by_an_option(app: typer.Typer, tmp_path: Path) -> None:
+    table = tmp_path / "views.csv"
+    table.write_text("view,input,mbit\na,s1,3\n")
+    run = CliRunner().invoke(app, ["place", str(table), "--sources", "own"])
+    assert run.exit_code == 2 and "columns=" not in run.output
+    assert "it has 'view', 'input', 'mbit'" in run.output and "--column rate=mbit" in run.output
+
+
+def test_every_argument_of_the_call_has_an_option(app: typer.Typer) -> None:
+    import inspect
+
+    import anabranch as ab
+
+    options = {"inputs": "views", "columns": "column", "readers": "reader"}
+    taken = {options.get(name, name) for name in inspect.signature(ab.place).parameters}
+    assert taken - {"former"} <= set(inspect.signature(placing_cli.place).parameters)
+
+
+def test_what_is_sent_for_each_view_alone_is_not_shared(app: typer.Typer, tmp_path: Path) -> None:
+    table = tmp_path / "views.csv"
+    table.write_text("view,input,rate\na,p,10\na,q,2\nb,p,10\nb,q,2\n")
+    costs = []
+    for option in ("--shared", "--no-shared"):
+        run = CliRunner().invoke(app, ["place", str(table), "--sources", "own", option])
+        costs += [float(line.split()[1]) for line in run.output.splitlines() if " cost " in line]
+    assert costs == [3.0, 6.0]
+
+
 def test_sources_come_from_a_table(app: typer.Typer, views: Path, tmp_path: Path) -> None:
     sources = tmp_path / "sources.csv"
     sources.write_text("source,device\nann,cloud\nbob,phone\ncy,phone\n")
@@ -145,7 +180,7 @@ def test_problems_are_told_and_nothing_is_written(app: typer.Typer, tmp_path: Pa
     assert "view 'w' for input 'p' ('-3')" in run.output
     assert not out.exists()
     run = CliRunner().invoke(app, ["place", str(tmp_path / "none.csv"), "--plot", "cost.txt"])
-    assert run.exit_code == 2 and "--plot must end in .png or .svg" in run.output
+    assert run.exit_code == 2 and "--plot must end in .svg, .png, .pdf" in run.output
 
 
 def test_wrong_options_are_refused_in_a_sentence(

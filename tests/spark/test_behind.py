@@ -39,7 +39,8 @@ def as_it_is(frame: Any) -> Any:
     return frame.select(F.col("id").cast("string"), "ts", F.col("x").cast("double").alias("m"))
 
 
-@pytest.mark.parametrize("sides", ["both", pytest.param("one", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("sides", ["both", "one"])
 def test_aggregates_are_correlated_as_in_batch_across_a_restart(
     spark: Any, tmp_path: Path, sides: str
 ) -> None:

@@ -100,3 +100,13 @@ def test_a_stopped_query_goes_on_once_the_length_is_named() -> None:
     want = {pair for pair in within(1, [0, 1], [0, 1]) if pair[0] != 1000}
     assert run.pairs.keys() == want
     run.restarted(where=where(), bad_rows="fail").run([batch(2)])  # and without, again
+
+
+def test_a_changed_setting_is_one_line_before_any_trace(capsys: Any) -> None:
+    call = {"where": ab.emd("h") <= 1, "plan": ab.broadcast(2), **CALL}
+    run = Correlating((ROW, ROW), **call).run([batch(0)])
+    with pytest.raises(StateMismatch):
+        run.restarted(window="1 h").run([batch(1)])
+    (line,) = set(capsys.readouterr().err.splitlines())
+    assert line.startswith("StateMismatch: this checkpoint was begun with window=")
+    assert "and the call now says window='1 hour': put it back" in line

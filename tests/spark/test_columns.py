@@ -20,6 +20,7 @@ ROWS = """SELECT named_struct('nr', id, 'v', array(float(id), 1F), 'x', id % 4) 
           timestamp_seconds(1700000000 + id) AS at, id FROM range(12)"""
 
 
+@pytest.mark.slow
 def test_nested_names_and_columns_in_every_verb(spark: Any) -> None:
     rows = spark.sql(ROWS)
     flat = rows.selectExpr("payload.nr AS nr", "payload.v AS v", "payload.x AS x", "at AS ts", "id")
@@ -210,3 +211,42 @@ def test_configure_takes_a_builder_and_says_what_it_set(spark: Any, caplog: Any)
     with pytest.raises(InvalidCall, match=r"SparkSession\.builder, got int"):
         ab.configure(5)
     builder._options.clear()
+
+
+@pytest.mark.slow
+def test_calls_that_run_a_job_say_so_and_no_others(spark: Any, caplog: Any) -> None:
+    rows = spark.sql("SELECT id, timestamp_seconds(id) AS ts, array(1D, id) AS v FROM range(1, 9)")
+    pairs = {"where": ab.euclidean("v") <= 2, "window": "5 s"}
+    wanted = rows.selectExpr("id AS query_id", "v")
+    seen = spark.sql(
+        "SELECT 'a' AS kind, 0 AS seq, 0 AS revision, timestamp_seconds(5) AS opened, "
+        "timestamp_seconds(9) AS closed, 1D AS duration FROM range(9)"
+    )
+    promises = spark.sql("SELECT 'a' AS service, 1D AS promised")
+    views = spark.sql("SELECT 'w' AS view, concat('s', id) AS input, 1D AS rate FROM range(3)")
+    streams = spark.sql("SELECT 'p' AS a, 'q' AS b, 1D AS rate_a, 2D AS rate_b")
+    complete = {"complete": True}
+    calls: dict[str, tuple[bool, Any]] = {
+        "correlate": (True, lambda: ab.correlate(rows, rows, **pairs)),
+        "correlate, plan": (False, lambda: ab.correlate(rows, rows, plan=ab.grid(1, 1), **pairs)),
+        "nearest": (True, lambda: ab.nearest(rows, wanted, by="v", k=1, window="5 s")),
+        "assemble": (True, lambda: ab.assemble(rows, key="id", close=ab.close.gap("1 s"))),
+        "fit_windows": (True, lambda: ab.fit_windows(rows, key="v", time="ts")),
+        "place": (True, lambda: ab.place(views, "own")),
+        "place_pairs": (True, lambda: ab.place_pairs(streams)),
+        "sla": (False, lambda: ab.sla(seen, "1 s", **complete)),
+        "sla, table": (True, lambda: ab.sla(seen, promises, **complete)),
+        "rank": (False, lambda: ab.rank_services(seen, "1 s", **complete)),
+        "rank, age": (True, lambda: ab.rank_services(seen, "1 s", half_life="1 d", **complete)),
+        "rank, likes": (True, lambda: ab.rank_services(seen, "1 s", prefer={"a": 1}, **complete)),
+    }  # fmt: skip
+    context = spark.sparkContext
+    for name, (runs, call) in calls.items():
+        caplog.clear()
+        context.setJobGroup(name, name)
+        with caplog.at_level(logging.INFO, "anabranch"):
+            call()
+        said = [r.getMessage() for r in caplog.records if " job" in r.getMessage()]
+        ran = context.statusTracker().getJobIdsForGroup(name)
+        assert (bool(said), bool(ran)) == (runs, runs), (name, said, ran)
+    context._jsc.clearJobGroup()

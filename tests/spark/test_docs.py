@@ -44,6 +44,7 @@ def rows(printed: str) -> list[list[str]]:
         ("assemble.md", ["Compliance"]),
         ("traces.md", ["Quick start"]),
         ("rejects.md", ["Quick start"]),
+        ("follow.md", ["Quick start"]),
     ],
 )
 def test_examples_print_what_their_page_shows(spark, page: str, headings: list[str]) -> None:
@@ -55,3 +56,21 @@ def test_examples_print_what_their_page_shows(spark, page: str, headings: list[s
         with contextlib.redirect_stdout(said):
             exec(example, names)
         assert rows(said.getvalue()) == rows(output) != []
+
+
+def test_calls_that_replace_spark_code_are_calls(spark) -> None:
+    """All of the first table that are whole; those with ``...`` only name their verb."""
+    table = (DOCS / "from-spark.md").read_text().partition("\n## ")[0]
+    last = [line.split("|")[-2] for line in table.splitlines() if line.startswith("|")]
+    calls = [code for cell in last for code in re.findall(r"`(ab\.[^`]*\))`", cell)]
+    calls = [code for code in calls if "..." not in code and "fit_windows" not in code]
+    columns = ("value AS id", "timestamp AS ts", "array(1D, 2D) AS v")
+    table = spark.sql("SELECT 1L AS value, current_timestamp() AS timestamp").selectExpr(*columns)
+    stream = spark.readStream.format("rate").load().selectExpr(*columns)
+    names = {"ab": ab, "queries": spark.sql("SELECT 'q' AS query_id, array(1D, 2D) AS v")}
+    kinds = table.selectExpr("id AS kind", "ts")
+    names["groups"] = ab.assemble(kinds, key="kind", close=ab.close.after("1m"))
+    for code in calls:
+        rows = stream if "watermark=" in code else table
+        assert eval(code, dict.fromkeys(("a", "b", "s", "objects"), rows) | names) is not None
+    assert len(calls) >= 6

@@ -68,6 +68,7 @@ def test_a_stopped_stream_goes_on_once_the_length_is_named(spark: Any, tmp_path:
     assert got(feed.output(spark)) == want(objects, [asked(good)])
 
 
+@pytest.mark.slow
 def test_a_restart_takes_the_same_queries_in_any_order(spark: Any, tmp_path: Path) -> None:
     feed = feed_of(tmp_path, OBJECTS)
     queries = fixed_queries()

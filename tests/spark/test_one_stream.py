@@ -34,6 +34,7 @@ def test_in_batch(spark: Any, tmp_path: Path) -> None:
     assert result.filter("left_ts > right_ts OR left_room = right_room").count() == 0
 
 
+@pytest.mark.slow
 def test_in_a_stream_that_is_restarted_under_other_plans(spark: Any, tmp_path: Path) -> None:
     feed, control = Feed(tmp_path), str(tmp_path / "control")
     with settings(spark, shuffle__partitions=4):

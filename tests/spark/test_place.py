@@ -65,6 +65,11 @@ def test_tables_are_planned_locally(spark: Any) -> None:
         columns={"view": "board", "input": "feed", "rate": "mbit"},
     )
     assert named.location == plan.location
+    nested = spark.createDataFrame(
+        [((*row,),) for row in rows], "p struct<v:string,i:string,r:double>"
+    )
+    own = {"view": "p.v", "input": "p.i", "rate": "p.r"}
+    assert ab.place(nested, {"p": "P", "q": "cloud"}, columns=own).location == plan.location
 
 
 PAIRS = "a string, b string, rate_a double, rate_b double"

@@ -129,6 +129,7 @@ def test_two_alike_calls_of_a_query_do_not_share_a_log(spark: Any, tmp_path: Pat
         feed.run(one.union(other))
 
 
+@pytest.mark.slow
 def test_a_log_that_skips_a_plan_still_in_state_is_refused(spark: Any, tmp_path: Path) -> None:
     batches = scripted(5, rows=(6, 6))
     feed, folder = Feed(tmp_path).add(batches[:3]), tmp_path / "control"

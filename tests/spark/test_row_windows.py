@@ -34,6 +34,7 @@ def check(frame: Any, expected: twin.Pairs) -> None:
     assert all(row.ts == max(row.left_ts, row.right_ts) for row in rows)
 
 
+@pytest.mark.slow
 def test_a_stream_that_is_restarted_under_another_plan(spark: Any, tmp_path: Path) -> None:
     feed, control = Feed(tmp_path, idle=True), str(tmp_path / "control")
     with settings(spark, shuffle__partitions=2):

@@ -49,6 +49,7 @@ BATCHES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_stream_of_messages_becomes_traces(spark: Any, tmp_path: Path) -> None:
     for number, values in enumerate(BATCHES):
         (tmp_path / "in").mkdir(exist_ok=True)

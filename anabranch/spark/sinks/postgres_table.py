@@ -112,7 +112,7 @@ class PostgresTable(Target):
         if problem or self.jdbc:
             return problem
         if self.url is None:
-            return "no JDBC address can be told from dsn: it has no host; give jdbc="
+            return "no JDBC address follows from dsn: it has no host; give jdbc="
         if not hasattr(spark, "_jvm"):
             return "give jdbc=, the address that Spark is to use"
         loader = spark._jvm.java.lang.Thread.currentThread().getContextClassLoader()

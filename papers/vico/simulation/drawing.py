@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.flow.pictures import pyplot
+from anabranch.flow.pictures import plain_number, pyplot
 from papers.screen import save
+from papers.style import PAGE, line_of
 from papers.vico.simulation.figures import Figure
 
 __all__ = ["draw"]
@@ -16,14 +17,18 @@ __all__ = ["draw"]
 
 def draw(figure: Figure, path: Path) -> Path:
     """Write the picture of a figure as PNG."""
-    drawing, axes = pyplot().subplots(1, 2, figsize=(11, 4.2))
+    drawing, axes = pyplot().subplots(1, 2, figsize=(PAGE, 4.0), layout="constrained")
     if figure.series:
         _over_time(figure, axes[0])
-        _bars(figure, axes[1])
+        _means(figure, axes[1])
     else:
         _over_hosts(figure, axes)
-    drawing.suptitle(f"ViCo, {_headline(figure)}")
-    return save(drawing, path, dpi=110)
+    for axis in axes:
+        axis.grid(alpha=0.25)
+    lines = axes[0].get_legend_handles_labels()
+    drawing.legend(*lines, loc="outside lower center", ncols=5, fontsize=9)
+    drawing.suptitle(f"ViCo, {_headline(figure)}", fontsize=11)
+    return save(drawing, path, dpi=100)
 
 
 def _headline(figure: Figure) -> str:
@@ -41,30 +46,29 @@ def _over_hosts(figure: Figure, axes: Any) -> None:
         hosts = [point.hosts for point in points]
         spreads = [point.spread for point in points]
         means = [point.mean for point in points]
-        axes[0].errorbar(hosts, means, spreads, marker="o", capsize=2, label=method)
-        axes[1].plot(hosts, [np.mean(point.recall) for point in points], marker="o")
+        done = [100 * float(np.mean(point.recall)) for point in points]
+        axes[0].errorbar(hosts, means, spreads, capsize=2, label=method, **line_of(method))
+        axes[1].plot(hosts, done, **line_of(method))
     axes[0].set(xlabel="hosts", ylabel="comparisons per second")
-    axes[1].set(xlabel="hosts", ylabel="recall (pairs done / due)")
-    if growth:
-        for axis in axes:
+    axes[1].set(xlabel="hosts", ylabel="pairs done of pairs due, %")
+    for axis in axes:
+        if growth:
             axis.set(xscale="log", yscale="log")
-    axes[0].legend()
+            axis.xaxis.set_major_formatter(lambda value, _: plain_number(value))
+        axis.yaxis.set_major_formatter(lambda value, _: plain_number(value))
 
 
 def _over_time(figure: Figure, axis: Any) -> None:
     for method in figure.recipe.methods:
-        rows = np.array(figure.series[method])
-        at = (np.arange(rows.shape[1]) + 0.5) * figure.recipe.sample
-        mean, spread = rows.mean(axis=0), rows.std(axis=0)
-        (line,) = axis.plot(at, mean, label=method)
-        axis.fill_between(at, mean - spread, mean + spread, color=line.get_color(), alpha=0.15)
+        mean = np.array(figure.series[method]).mean(axis=0)
+        at = (np.arange(len(mean)) + 0.5) * figure.recipe.sample
+        axis.plot(at, mean, label=method, **(line_of(method) | {"marker": ""}))
     axis.set(xlabel="seconds", ylabel="comparisons per second", ylim=(0, None))
-    axis.legend(fontsize="small")
 
 
-def _bars(figure: Figure, axis: Any) -> None:
-    names = [point.method for point in figure.points]
-    means = [point.mean for point in figure.points]
-    axis.barh(names, means, xerr=[point.spread for point in figure.points], capsize=3)
-    axis.invert_yaxis()
-    axis.set(xlabel="comparisons per second, mean after warm-up")
+def _means(figure: Figure, axis: Any) -> None:
+    for place, point in enumerate(figure.points):
+        axis.errorbar(point.mean, place, xerr=point.spread, capsize=3, **line_of(point.method))
+    axis.set_yticks(range(len(figure.points)), [point.method for point in figure.points])
+    axis.set(xlabel="comparisons per second, mean", ylim=(len(figure.points) - 0.5, -0.5))
+    axis.set_xlim(left=0)
