@@ -6,22 +6,27 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow services laws compat wheel docs scale bench pictures cast words clean
+.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench pictures notebooks cast words clean
 
 help:
 	@echo "make demo    set up and watch two streams being correlated"
+	@echo "make news    the same with three channels of real video, and their topics"
 	@echo "make test    set up and run the tests"
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
 	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
 	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, a real cluster, killed at each step; the page in a browser"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
+	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=)"
+	@echo "make soak    all streaming verbs for an hour (HOURS=): flat memory, exact answers"
+	@echo "make chaos   plans change and things break (KILLS=): nothing lost, nothing double; needs root"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
 	@echo "make scale   simulate 4 to 1,000 workers with costs measured here; writes docs/internals/scale.md"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
 	@echo "make pictures  the pictures of the documentation; make cast: that of the demo"
+	@echo "make notebooks  the examples of the gallery: packages with their data, every notebook run, the pictures"
 	@echo "make words   length of sentences and words to avoid in the documentation"
 	@echo "make clean   remove what the above have made"
 
@@ -45,6 +50,10 @@ demo: setup
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
+# Fetches real clips once, and records three channels out of them.
+news: setup
+	@$(BIN)/anabranch news
+
 test: setup
 	$(PYTEST) -m "not slow and not services"
 
@@ -66,6 +75,16 @@ services: setup
 
 laws: setup
 	ANABRANCH_PROFILE=laws $(PYTEST) -m "hypothesis and not slow and not services"
+
+# What came out of these three is in docs/reliability.md.
+fuzz: setup
+	$(BIN)/python -m scripts.reliability.fuzz --cases $(or $(CASES),100000) --spark $(or $(SPARK_CASES),200)
+
+soak: setup
+	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1)
+
+chaos: setup
+	$(BIN)/python -m scripts.reliability.chaos --kills $(or $(KILLS),100)
 
 compat: setup
 	$(BIN)/python scripts/compat.py $(SPARK)
@@ -101,6 +120,12 @@ bench: setup
 pictures: setup
 	$(BIN)/python scripts/pictures.py
 	$(BIN)/python -m scripts.board_picture
+
+# ACCESS_LOG and EDGE_LIST name the two files that no package brings.
+notebooks: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[examples,notebooks]"
+	$(BIN)/python scripts/notebooks.py
+	$(BIN)/python scripts/gallery.py
 
 cast: setup
 	$(BIN)/python scripts/cast.py

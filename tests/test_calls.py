@@ -191,6 +191,14 @@ def test_where_spark_tells_cases_apart_so_do_calls() -> None:
     assert right.startswith("right has no column 'KEY'")
 
 
+def test_a_field_that_is_not_there_is_answered_with_those_of_its_struct() -> None:
+    check = Check(left={"id": "int", "p": "struct<v:int,at:timestamp>", "p.at": "timestamp"})
+    assert check.column("left", "p.w", "keep") == ""
+    assert check.problems == [
+        "left has no column 'p.w' (needed by keep); it has id, p; p is struct<v:int,at:timestamp>"
+    ]
+
+
 @pytest.mark.parametrize("twin", ["v", "V"])
 def test_a_name_of_several_columns_is_named(twin: str) -> None:
     types = Columns([*TYPES.items(), (twin, "array<double>")])

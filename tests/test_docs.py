@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 
@@ -23,7 +24,7 @@ PAGES = [
 def test_every_name_in_the_docs_exists() -> None:
     wrong = []
     for page in PAGES:
-        for name in set(re.findall(r"\bab\.([A-Za-z_]+(?:\.[A-Za-z_]+)?)", page.read_text())):
+        for name in set(re.findall(r"\bab\.([A-Za-z_]+(?:\.[A-Za-z_0-9]+)?)", page.read_text())):
             first, _, second = name.partition(".")
             # What is in a namespace is written with it.
             there = first in ab.__all__ or first.startswith("_")
@@ -57,21 +58,31 @@ def taken(function: object) -> set[str]:
         ("nearest", "nearest.md", "## Parameters"),
         ("assemble", "assemble.md", "## Parameters"),
         ("place", "place.md", "## Parameters"),
+        ("follow", "follow.md", "## Parameters"),
+        ("feed", "follow.md", "### `ab.feed`"),
+        ("view", "follow.md", "### `ab.view`"),
         ("spans_of", "traces.md", "## Parameters"),
         ("fit_windows", "fitting.md", "## Parameters"),
         ("estimate_state", "fitting.md", "## Estimate the state"),
         ("adaptive", "adaptation.md", "## Parameters"),
         ("dashboard", "dashboard.md", "## Parameters"),
         ("rescale", "operate.md", "## Rescale"),
+        ("video.frames", "video.md", "## Parameters"),
+        ("video.shots", "video.md", "## Shots: `ab.video.shots`"),
+        ("video.describe", "video.md", "## Describe: `ab.video.describe`"),
+        ("video.topics", "video.md", "## Topics: `ab.video.topics`"),
     ],
 )
 def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading: str) -> None:
-    assert parameters(page, heading) == taken(getattr(ab, verb))
+    assert parameters(page, heading) == taken(attrgetter(verb)(ab))
 
 
 @pytest.mark.parametrize(
     "page",
-    ["correlate.md", "emd.md", "nearest.md", "assemble.md", "traces.md", "place.md", "fitting.md"],
+    [
+        *("correlate.md", "emd.md", "nearest.md", "assemble.md", "traces.md", "place.md"),
+        *("fitting.md", "video.md", "follow.md"),
+    ],
 )
 def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
     text = (ROOT / "docs" / page).read_text().partition("\n## Parameters\n")[2]
@@ -81,6 +92,16 @@ def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
     assert rows[0] == ["name", "type", "default", "streaming / batch", "meaning"]
     words = {row[3].partition(";")[0] for row in rows[2:]}
     assert words <= {"both", "streaming", "batch", "neither"}
+
+
+@pytest.mark.parametrize(
+    "page", ["correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"]
+)
+def test_a_verb_is_shown_then_listed_then_explained(page: str) -> None:
+    headings = re.findall(r"^## (.*)$", (ROOT / "docs" / page).read_text(), re.M)
+    assert headings[:2] == ["Quick start", "Parameters"]
+    last = ["Quick start", "Parameters", "Semantics", "Limits", "Cost"]
+    assert [heading for heading in headings if heading in last] == last
 
 
 def test_the_policy_that_learns_has_a_table_of_its_own() -> None:

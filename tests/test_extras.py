@@ -57,6 +57,12 @@ MISSING = {
         "from anabranch.correlation.gpu.choice import open_device; open_device('gpu', (), 0)",
         "gpu",
     ),
+    "av": ("from anabranch.video.decoding import probe; probe('film.ts')", "video"),
+    "msgpack": ("import anabranch as ab; ab.view", "edge"),
+    "nats": (
+        "import asyncio, anabranch.spark.broker as b; asyncio.run(b.Broker('').connect())",
+        "edge",
+    ),
     "matplotlib": ("from anabranch.flow.pictures import pyplot; pyplot()", "plots"),
 }
 

@@ -13,6 +13,7 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "anabranch"
 VERBS = {"correlation", "neighbours", "assembly", "placement"}
+SYSTEMS = {"edge", "video"}
 BASE = {"flow", "calls", "errors"}
 
 # What each entry of the package may import from the others.
@@ -24,9 +25,11 @@ ALLOWED = {
     "plans": BASE,
     "predicates": BASE | {"plans"},
     **{verb: BASE | {"plans", "predicates"} for verb in VERBS},
-    "testing": BASE | VERBS | {"plans", "predicates"},
-    "spark": BASE | VERBS | {"plans", "predicates"},
-    "cli": BASE | VERBS | {"plans", "predicates", "spark", "testing"},
+    "edge": {"durations", "errors", "calls", "predicates"},  # nothing that a device cannot carry
+    "video": BASE | {"correlation"},  # topics are groups of pairs
+    "testing": BASE | VERBS | SYSTEMS | {"plans", "predicates"},
+    "spark": BASE | VERBS | SYSTEMS | {"plans", "predicates"},
+    "cli": BASE | VERBS | SYSTEMS | {"plans", "predicates", "spark", "testing"},
     "__init__": set(),  # loads public names from one table, when they are asked for
 }
 
@@ -144,6 +147,18 @@ def test_a_pure_module_brings_no_compiler_along(name: str) -> None:
     assert run.stdout.split() == []
 
 
+def test_a_device_carries_no_more_than_it_must() -> None:
+    names = ", ".join(f"anabranch.{name}" for name in MODULES if room(name) == "edge")
+    heavy = "{'numba', 'scipy', 'pyarrow', 'pandas', 'pyspark'}"
+    code = f"""import sys, {names}
+with open("/proc/self/status") as status:
+    resident = next(line for line in status if line.startswith("VmRSS"))
+print(int(resident.split()[1]) // 1024, *({heavy} & sys.modules.keys()))"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    megabytes, *found = run.stdout.split()
+    assert found == [] and int(megabytes) <= 45
+
+
 def test_importing_anabranch_does_not_import_spark() -> None:
     code = "import sys, anabranch.testing, anabranch.cli.main; assert 'pyspark' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -160,7 +175,7 @@ def test_every_public_name_exists() -> None:
 
 def test_the_top_level_is_seen_at_a_glance() -> None:
     entries = {path.name for path in PACKAGE.iterdir()} - {"__pycache__", "py.typed"}
-    assert len(entries) <= 14
+    assert len(entries) <= 16
     assert {room(name) for name in MODULES} == ALLOWED.keys()
 
 
@@ -208,7 +223,9 @@ def test_functions_take_few_parameters() -> None:
     def public(name: str, node: ast.FunctionDef) -> bool:
         """Whether it is a verb or a command, whose options are its user's and given by name."""
         command = any("command" in ast.unparse(it) for it in node.decorator_list)
-        of_a_namespace = name.startswith("assembly.close.")
+        of_a_namespace = name.startswith("assembly.close.") or (
+            ".video." in name and name.rpartition(".")[2] in ab.video.__all__
+        )
         return command or of_a_namespace or name.rpartition(".")[2] in ab.__all__
 
     many = {

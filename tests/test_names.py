@@ -17,11 +17,23 @@ NAMESPACES = {
     "placement": ("CoreNetwork", "Placement", "Switcher", "feed", "template"),
     "plans": ("PlanLog",),
     "sinks": ("delta", "iceberg", "kafka", "parquet", "postgres"),
+    "video": (
+        "calibrate",
+        "describe",
+        "frames",
+        "lite0",
+        "ocr",
+        "onnx",
+        "shots",
+        "table",
+        "topics",
+    ),
 }
 VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
     *("dedupe", "groups", "spans_of", "place_pairs", "fit_windows", "estimate_state"),
-    *("metrics", "watch", "dashboard", "rejects", "rescale"),
+    *("metrics", "watch", "dashboard", "rejects", "rescale", "feed", "view", "follow"),
+    "PlacementLog",
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),
@@ -46,7 +58,7 @@ def test_what_a_namespace_holds_is_what_the_flat_name_means(space: str) -> None:
     assert home is import_module("anabranch.assembly.close" if space == "close" else home.__name__)
     for name in NAMESPACES[space]:
         assert name in home.__all__
-        assert space in ("close", "sinks") or getattr(home, name) is getattr(ab, name)
+        assert space in ("close", "sinks", "video") or getattr(home, name) is getattr(ab, name)
     with pytest.raises(AttributeError, match="'nothing'"):
         home.nothing  # noqa: B018
 

@@ -15,7 +15,7 @@ import pictures  # noqa: E402
 import sentences  # noqa: E402
 
 
-@pytest.mark.parametrize("name", [*pictures.DRAWN, "place", "story"])
+@pytest.mark.parametrize("name", [*pictures.DRAWN, "place", "story", "notebook"])
 def test_a_picture_is_drawn_for_light_and_dark_pages(tmp_path: Path, name: str) -> None:
     for dark in (False, True):
         pictures.draw(name, tmp_path / f"{dark}.svg", dark)
@@ -30,6 +30,12 @@ def test_pages_of_the_docs_have_short_sentences() -> None:
         if mean > sentences.MOST:
             long[page.name] = mean
     assert long == {}
+
+
+def test_pages_of_the_docs_use_the_words_of_the_field() -> None:
+    odd = {page.name: sentences.avoided(page.read_text()) for page in sentences.pages()}
+    assert {name: found for name, found in odd.items() if found} == {}
+    assert sentences.avoided("A row is told.\n\n| settled |") == ["told"]
 
 
 def test_sentences_are_told_apart_and_counted() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -40,7 +42,7 @@ def test_the_literal_trace_gives_the_papers_window():
     )
     assert found.size == 13
     assert found.timeout == pytest.approx(22, abs=0.4)
-    assert found.span_fit.shapes.tolist() == [1, 4]
+    assert found.duration_fit.shapes.tolist() == [1, 4]
     assert found.rate == pytest.approx(1000 / 9.778, rel=0.02)
 
 
@@ -221,7 +223,7 @@ def test_single_events_last_no_time():
     times = np.concatenate([rng.integers(0, 10**9, 3000), rng.integers(0, 10**9, 3000).repeat(2)])
     times[3001::2] += (rng.gamma(2, 1e6, 3000)).astype(int)
     found = ab.fit_windows(pa.table({"k": keys, "ts": times}), key="k")
-    assert found.span_fit.share == pytest.approx(0.5, abs=0.02)
+    assert found.duration_fit.share == pytest.approx(0.5, abs=0.02)
     assert found.timeout == pytest.approx(float(Erlang(2, 1.0).ppf(0.9)), rel=0.06)
     # Zeros that the fit has are no gap between it and the sample.
     assert found.table()[1]["distance"] < 0.03 and not any("poorly" in n for n in found.notes)
@@ -404,3 +406,12 @@ def test_watch_shows_an_assembly(fit):
         assert "2 batches: 200 events, 16 instances (12 by timeout)" in shown
         assert "open windows, observed 1.2k" in shown
         assert "1.2k windows open" in shown or options
+
+
+def test_the_page_prints_what_it_shows(capsys):
+    page = (Path(__file__).parents[2] / "docs" / "fitting.md").read_text()
+    example, fitted = re.findall(r"```(?:python)?\n(.*?)```", page, re.DOTALL)[:2]
+    names: dict = {}
+    exec(example, names)
+    assert capsys.readouterr().out == fitted
+    assert f"\n{ab.estimate_state(windows=names['fit'])}\n" in page

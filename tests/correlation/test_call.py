@@ -227,7 +227,19 @@ def test_a_typo_lists_what_exists():
 
 @pytest.mark.parametrize(
     ("text", "us"),
-    [("1 day", 86_400_000_000), ("1.5 s", 1_500_000), ("2 hours 3 min", 7_380_000_000), ("7us", 7)],
+    [
+        ("1 day", 86_400_000_000),
+        ("1.5 s", 1_500_000),
+        ("2 hours 3 min", 7_380_000_000),
+        ("7us", 7),
+        ("7 µs", 7),
+        ("INTERVAL '1 02' DAY TO HOUR", 93_600_000_000),
+        ("interval '1 02:03' day to  minute", 93_780_000_000),
+        ("INTERVAL '1 02:03:04.5' DAY TO SECOND", 93_784_500_000),
+        ("INTERVAL '02:03' HOUR TO MINUTE", 7_380_000_000),
+        ("INTERVAL '02:03:04' HOUR TO SECOND", 7_384_000_000),
+        ("INTERVAL '03:04' MINUTE TO SECOND", 184_000_000),
+    ],
 )
 def test_durations(text, us):
     assert microseconds(text) == us
@@ -235,7 +247,12 @@ def test_durations(text, us):
 
 
 @pytest.mark.parametrize(
-    "text", ["", "5", "five seconds", "1.5 us", "1 fortnight", "seconds", None]
+    "text",
+    [
+        *("", "5", "five seconds", "1.5 us", "1 fortnight", "seconds", None),
+        *("INTERVAL '5'", "INTERVAL '02:03' DAY TO SECOND", "INTERVAL '1 02' HOUR TO DAY"),
+        *("INTERVAL '-1 02' DAY TO HOUR", "INTERVAL '02:03' HOUR"),
+    ],
 )
 def test_bad_durations(text):
     with pytest.raises(ValueError, match="is not a duration"):
