@@ -123,9 +123,10 @@ class _Demo:
             book = self._cloud.relay.state.book
             edge = sum(book.place(k) != CLOUD for k in range(len(book.views)))
             up, down = ((b - a) / (now - at) for a, b in zip(before, there, strict=True))
+            whole = self._everything()  # known once devices have reported their rates
+            beside = f" (all in the cloud: {whole:.0f})" if whole else ""
             self._say(
-                f"{up + down:6.0f} bytes/s, {up:.0f} up and {down:.0f} down "
-                f"(all in the cloud: {self._everything():.0f}); "
+                f"{up + down:6.0f} bytes/s, {up:.0f} up and {down:.0f} down{beside}; "
                 f"{edge} of {len(book.views)} views on devices"
             )
             before, at = there, now
