@@ -128,9 +128,11 @@ class PairConditions:
         vector = isinstance(term, Compared)
         where = term.measure if vector else term
         named = ((where.left, left), (where.right, right))
-        lacking = [name for name, columns in named if name not in columns]
+        lacking = {name: columns for name, columns in named if name not in columns}
+        for name, columns in lacking.items():
+            known = ", ".join(columns) or "nothing"
+            check.say(f"{term!r}: there is no column {name!r}; the feed has {known}")
         if lacking:
-            check.say(f"{term!r}: there is no column {', '.join(map(repr, lacking))}")
             return
         types = left[where.left], right[where.right]
         got = f"left is {types[0]}, right is {types[1]}"

@@ -56,6 +56,12 @@ class View(Template):
                 f"share of {k}": _shares(part, every, table, problems)
                 for k, ((part, _), every) in enumerate(zip(self.inputs, self.every, strict=True))
             }
+            keys = dict.fromkeys(key for part in self.feeds for key in part.by)
+            if lacking := [key for key in keys if key not in table.columns]:
+                problems.append(
+                    f"the reference table has no column {listed(lacking)}; it has "
+                    f"{listed(list(table.columns))}"
+                )
             if problems:
                 raise InvalidCall(f"view {self.name!r}", problems)
             table = table.assign(**shares)

@@ -112,7 +112,7 @@ def test_what_cannot_be_shipped_is_rejected(where: Any) -> None:
     [
         (["eval", "x"], "is no condition; there are euclidean"),
         (["within", "x"], "is no condition"),
-        (["same", "x", "nothing"], "there is no column 'nothing'"),
+        (["same", "x", "nothing"], "there is no column 'nothing'; the feed has v, f, x"),
         (["euclidean", "x", "v", None, "<=", 3], "compares array<float> or array<double>"),
         (["euclidean", "v", "v", None, "<=", -3], "never negative"),
         (["within", "s", "s", 3], "compares numbers"),

@@ -152,6 +152,10 @@ def view(**changed: Any) -> Any:
             lambda: view(inputs={FEED: "every", OTHER: None}).over(TABLE.assign(every=None)),
             "has no duration in 1 rows",
         ),
+        (
+            lambda: view().over(TABLE.drop(columns="friend")),
+            "view 'v' cannot start: the reference table has no column 'friend'; it has 'user'",
+        ),
         (lambda: view().over(TABLE.assign(friend="ann")), "would compare a stream with itself"),
         (lambda: ab.follow(None, 3, feeds={}), "views must be what ab.view"),
         (lambda: ab.follow(None, [view().over(TABLE)] * 2, feeds={}), "views of one name"),

@@ -96,6 +96,10 @@ def test_the_source_is_a_format_of_spark(spark: Any, channels: Path) -> None:
     assert table.schema["features"].metadata == {"anabranch.layout": "v1"}
 
 
+def test_a_folder_without_films_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
+    assert ab.video.table(spark, str(tmp_path)).count() == 0
+
+
 def test_wrong_calls(spark: Any) -> None:
     for message, call in {
         "path must name a film": {"path": ""},
@@ -111,6 +115,8 @@ def test_wrong_calls(spark: Any) -> None:
         with pytest.raises(InvalidCall) as error:
             ab.video.frames(spark, **{"path": "channels", **call})
         assert message in str(error.value)
+    with pytest.raises(InvalidCall, match="path: there is no 'nowhere' here"):
+        ab.video.table(spark, "nowhere")
     with pytest.raises(InvalidCall, match="frames have no column 'sig'"):
         ab.video.shots(spark.range(1))
     with pytest.raises(InvalidCall, match="frames must be a Spark DataFrame"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -116,7 +117,7 @@ def table(
 
     Examples
     --------
-    >>> table(spark, "channels", every="soon")
+    >>> table(spark, ".", every="soon")
     Traceback (most recent call last):
         ...
     anabranch.errors.InvalidCall: video.table cannot start: every: 'soon' is not a duration; \
@@ -127,7 +128,8 @@ ns and their names (weeks, days, hours, minutes, seconds, ...)
         **{"path": path, "start": start, "every": every, "anchors": anchors, "picture": picture},
         **{"bad": bad, "timestamps": timestamps},
     }
-    texts = _texts("video.table", options, [])
+    found = not isinstance(path, str) or Path(path.removeprefix("file://")).exists()
+    texts = _texts("video.table", options, [] if found else [f"path: there is no {path!r} here"])
     spark.dataSource.register(VideoSource)
     return _rows(spark.read.format("video").options(**texts).load())
 

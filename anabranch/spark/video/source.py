@@ -130,7 +130,9 @@ class _Batch(DataSourceReader):
         return [_Task(planned) for planned in found]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        return _read(partition, self.reading, self.columns)
+        # Spark makes up a partition where there is none, as in an empty folder.
+        planned = isinstance(partition, _Task)
+        return _read(partition, self.reading, self.columns) if planned else iter(())
 
 
 class _Stream(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
