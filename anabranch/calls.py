@@ -26,6 +26,7 @@ __all__ = [
     "INTEGRAL",
     "LONGEST",
     "MISSING",
+    "ML_VECTOR",
     "TEXT",
     "TIMES",
     "TIMESTAMP",
@@ -41,6 +42,7 @@ __all__ = [
     "is_number",
     "is_whole",
     "microseconds",
+    "unwrapped",
 ]
 
 EXACT = (Real, Decimal)
@@ -250,10 +252,18 @@ class Check:
         kind = columns[found[0]]
         if allowed and kind not in allowed:
             wanted, remedy = " or ".join(sorted(allowed)), _REMEDIES.get(frozenset(allowed))
-            self.say(
-                f"{use}: {label} column {name!r} is {kind}, not {wanted}; {remedy or 'cast it'}"
-            )
+            remedy = unwrapped(name) if kind == ML_VECTOR else remedy or "cast it"
+            self.say(f"{use}: {label} column {name!r} is {kind}, not {wanted}; {remedy}")
         return found[0]
+
+
+ML_VECTOR = "vector"
+"""What Spark calls the type of its machine learning library's vectors."""
+
+
+def unwrapped(name: str) -> str:
+    """How to make an array of a column of such vectors; no cast does."""
+    return f"pyspark.ml.functions.vector_to_array({name!r}) makes an array of it"
 
 
 def is_names(value: Any) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from anabranch.calls import COUNTS, VECTORS, Check
+from anabranch.calls import COUNTS, ML_VECTOR, VECTORS, Check, unwrapped
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.flow.sides import Slot, slot_column
 from anabranch.plans.plan import SIDES
@@ -116,6 +116,8 @@ class Slots:
         for column, type_ in ((measure.right, b), (measure.left, a)):
             if type_ not in allowed and type_.startswith("array<"):
                 hint = f"; cast it, F.col({column!r}).cast('array<double>')"
+            if type_ == ML_VECTOR:
+                hint = f"; {unwrapped(str(column))}"
         self.check.say(f"{term!r} compares {wanted}; {got}{hint}")
         return None
 

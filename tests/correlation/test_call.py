@@ -90,6 +90,10 @@ def problems(**changes):
             ["right is array<int>; cast it, F.col('counts').cast('array<double>')"],
         ),
         (
+            {"where": ab.cosine("v") >= 0.9, "left": {**SCHEMA, "v": "vector"}},
+            ["left is vector, right is array<float>; pyspark.ml.functions.vector_to_array('v')"],
+        ),
+        (
             {"where": ab.emd("key") <= 0.9},
             ["compares array<float> or array<double>, or arrays of whole numbers; left is string"],
         ),

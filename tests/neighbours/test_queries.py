@@ -132,6 +132,12 @@ def test_what_no_worker_could_do_is_refused_at_the_call(
     assert problem in str(plan_nearest(OBJECTS, columns, **given)[1])
 
 
+def test_vectors_of_spark_ml_come_with_a_remedy() -> None:
+    columns = {"query_id": "bigint", "v": "vector"}
+    (problem,) = plan_nearest(OBJECTS, columns, by="v", k=1, window="1 second")[1]
+    assert "is vector, not array<double> or array<float>; pyspark.ml.functions" in problem
+
+
 def test_long_texts_and_texts_of_cancellations() -> None:
     columns = {"query_id": "bigint", "v": "array<double>", "window": "string"}
     columns |= {"op": "string", "ts": "timestamp"}
