@@ -5,10 +5,11 @@
     python -m benchmarks.gpu [--only PART ...] [--out FOLDER]
 
 Parts: exact (pairs equal the CPU's bit for bit; what tensor cores lose against the bound), engine
-(steps of a worker with full windows, transfers and decisions included), cpu (one core of the same
-machine), uploads, and kernels (comparisons a second by tiles, window and match rate). A part that
-fails prints its traceback and the next one begins. The whole takes about six minutes and writes
-``gpu.json``; 1 is returned if a part failed.
+(steps of a worker with full windows, transfers and decisions included), areas (Manhattan distances
+and EMD on a line, beside one core), cpu (one core of the same machine), uploads, and kernels
+(comparisons a second by tiles, window and match rate). A part that fails prints its traceback and
+the next one begins. The whole takes about six minutes and writes ``gpu.json``; 1 is returned if a
+part failed.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ import numpy as np
 import anabranch as ab
 from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.correlation.gpu.choice import visible
+from anabranch.correlation.gpu.looks import ProductLook
 from anabranch.correlation.gpu.search import GpuSearch
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT, RIGHT
+from benchmarks.gpu_areas import areas
 from benchmarks.gpu_exact import exact
 from benchmarks.gpu_worlds import (
     BEGAN,
@@ -61,6 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parts: dict[str, Callable[[], Any]] = {
         "exact": exact,
         "engine": engine,
+        "areas": areas,
         "cpu": one_core,
         "uploads": uploads,
         "kernels": kernels,
@@ -186,14 +190,14 @@ def _timed(
     row = {"d": a.shape[1], "kind": kind, "tiling": list(tiling), "window": share}
     try:
         on = device(tiling)
-        looking = GpuSearch(on, "s0", kind, kind == "cosine", limit)
+        looking = GpuSearch(on, ProductLook("s0", kind, kind == "cosine", limit))
         size = max(2_000, (4 << 20) // (4 * a.shape[1]))
         left = block_of(a, 60, True, 1)
         slices = [block_of(b[top : top + size], 60, True, top) for top in range(0, len(b), size)]
         span = int(share * 60 * SECOND)
         pairs = [Pair(left, part, (span, span)) for part in slices]
         # As in a launch of the engine, but all slices at once.
-        started = on.start([looking._work(pair) for pair in pairs], kind == "euclidean")
+        started = looking._start(pairs).launch
         hits = on.finish(started)
         assert hits is not None
         spent = []
@@ -225,7 +229,7 @@ def uploads() -> dict[str, float]:
     rates = {}
     for d, n in ((64, 200_000), (64, 16_384), (576, 20_000)):
         on = device()
-        looking = GpuSearch(on, "s0", "cosine", True, 0.9)
+        looking = GpuSearch(on, ProductLook("s0", "cosine", True, 0.9))
         blocks = [block_of(directions(n, d, seed), 60) for seed in range(6)]
         looking._resident(blocks[0])
         began = time.perf_counter()

@@ -11,6 +11,7 @@ from anabranch.correlation.filters.tiles import Pair
 from anabranch.correlation.gpu import search
 from anabranch.correlation.gpu.device import UNIT
 from anabranch.correlation.matching import Matcher
+from benchmarks.gpu_areas import histograms
 from benchmarks.gpu_worlds import SECOND, block_of, call_of, device, directions, say
 
 __all__ = ["exact"]
@@ -20,11 +21,18 @@ def exact() -> dict[str, Any]:
     """Pairs and scores of the GPU against the CPU's, and what its sums lose."""
     search.WORTHWHILE = 0
     checked, wrong = 0, []
-    kinds = {"cosine": ab.cosine, "dot": ab.dot, "euclidean": ab.euclidean}
+    kinds = {
+        "cosine": ab.cosine,
+        "dot": ab.dot,
+        "euclidean": ab.euclidean,
+        "manhattan": ab.manhattan,
+        "emd": ab.emd,
+    }
     on = device()
     for d in (3, 64, 100, 200, 576):
         for kind, measure in kinds.items():
-            a, b = directions(3001, d, d), directions(4003, d, d + 1)
+            make = histograms if kind == "emd" else directions
+            a, b = make(3001, d, d), make(4003, d, d + 1)
             b[:500] = a[:500] + 0.05 * b[:500]
             pairs = [
                 Pair(block_of(a, 60, True, 1), block_of(b[part], 60, True, 2), (span, span // 2))
@@ -46,6 +54,11 @@ def exact() -> dict[str, Any]:
 def _edge(kind: str, a: np.ndarray, b: np.ndarray, upward: bool) -> float:
     """A value of the measure that some pair has exactly, or nearly, and few exceed."""
     x, y = a[:400].astype(float), b[:400].astype(float)
+    if kind in ("manhattan", "emd"):
+        if kind == "emd":
+            x, y = (np.cumsum(z / z.sum(axis=1, keepdims=True), axis=1) for z in (x, y))
+        far = np.abs(x[:, None] - y[None]).sum(axis=2)
+        return float(np.quantile(far, 0.999 if upward else 0.001, method="lower"))
     dots = x @ y.T
     squares = [(z**2).sum(axis=1) for z in (x, y)]
     if kind == "cosine":

@@ -31,6 +31,7 @@ from anabranch.correlation.filters.equality import all_alike, key_candidates, sh
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.tiles import Candidates, Pair, admitted, comparisons, tiles
 from anabranch.correlation.gpu.device import Device
+from anabranch.correlation.gpu.looks import LineLook, vector_look
 from anabranch.correlation.gpu.search import GpuSearch
 from anabranch.flow.blocks import Block, take
 from anabranch.flow.sides import BEFORE, PRESENT, slot_column
@@ -127,7 +128,7 @@ class _Conjunction:
             if isinstance(term, Within)
         ]
         self._emd: dict[str, EmdSearch] = {
-            slot: _search(slot, term, term.measure)
+            slot: EmdSearch.of(slot, term, term.measure)
             for slot, term in self._terms
             if isinstance(term, Compared) and isinstance(term.measure, EmdMeasure)
         }
@@ -154,12 +155,19 @@ class _Conjunction:
         return [*self._emd.values(), *inner]
 
     def searching(self, device: Device) -> GpuSearch | None:
-        """What a device does for these terms: products of vectors that no key keeps few."""
-        if self._vector is None or self._vector[2].kind not in _PRODUCTS or self._key is not None:
+        """What a device does for these terms: comparing vectors that no key keeps few."""
+        if self._key is not None:
             return None
-        slot, term, what = self._vector
-        threshold = what.reach(float(term.threshold), term.upward)
-        return GpuSearch(device, slot, what.kind, term.upward, threshold)
+        if self._vector is not None:
+            slot, term, what = self._vector
+            threshold = what.reach(float(term.threshold), term.upward)
+            look = vector_look(slot, what.kind, term.upward, threshold)
+            return None if look is None else GpuSearch(device, look)
+        for first in self._emd.values():
+            if self._overlap is None and first.on_a_line is not None:
+                return GpuSearch(device, LineLook(*first.on_a_line), first.looked)
+            break
+        return None
 
     def is_for_device(self, pair: Pair) -> bool:
         """Whether a device is to look at two blocks."""
@@ -387,10 +395,3 @@ def _in_order(pair: Pair, candidates: Candidates | Found) -> Candidates | Found:
         less = ids[0] < ids[1] if isinstance(ids[0], np.ndarray) else pc.less(*ids).to_numpy(False)
         later[tied[less]] = True
     return type(candidates)(*(column[later] for column in candidates))
-
-
-def _search(slot: str, term: Compared, measure: EmdMeasure) -> EmdSearch:
-    """What finds the pairs of blocks that satisfy a comparison by Earth Mover's Distance."""
-    return EmdSearch(
-        slot, measure.ground, term.op, term.threshold, measure.filters, measure.exact_scores
-    )

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.correlation.forwarding import ForwardingJob
-from anabranch.correlation.gpu.device import Device, Hits, Rows, Work
+from anabranch.correlation.gpu.device import Device, Hits, How, Rows, Work
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.flow.cache import Cache
 from anabranch.flow.kernel import Task
@@ -22,11 +22,19 @@ def rounded(matrix: np.ndarray) -> np.ndarray:
     return (bits + 0x7FFF + ((bits >> 16) & 1) & 0xFFFF0000).view(np.float32)
 
 
+def _areas(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    total = np.zeros((len(a), len(b)), np.float32)
+    for x, y in zip(a.T, b.T, strict=True):
+        total += np.abs(x[:, None] - y[None])
+    return total
+
+
 @dataclass
 class StandInRows:
     matrix: np.ndarray
     stamps: np.ndarray
     error: float
+    sums: np.ndarray | None = None
 
     @property
     def nbytes(self) -> int:
@@ -42,6 +50,7 @@ class StandIn:
     most: int = 10**9
     uploads: list[int] = field(default_factory=list)
     launches: list[int] = field(default_factory=list)
+    summed: int = 0
 
     def upload(
         self, matrix: np.ndarray, stamps: np.ndarray, norms: np.ndarray | None
@@ -53,25 +62,40 @@ class StandIn:
         lost = np.square(matrix.astype(float) - short).sum(axis=1).max()
         return StandInRows(short, stamps, float(np.sqrt(lost)) * (1 + 2.0**-30))
 
+    def upload_columns(
+        self, whole: np.ndarray, sums: np.ndarray | None, stamps: np.ndarray
+    ) -> StandInRows:
+        assert whole.dtype == np.float32 and (sums is None or sums.dtype == np.float32)
+        self.uploads.append(len(whole))
+        if sums is not None:
+            self.summed += 1
+        return StandInRows(whole, stamps, 0.0, sums)
+
     def part(self, rows: Rows, start: int, stop: int) -> StandInRows:
         assert isinstance(rows, StandInRows)
-        return StandInRows(rows.matrix[start:stop], rows.stamps[:, start:stop], rows.error)
+        sums = None if rows.sums is None else rows.sums[start:stop]
+        return StandInRows(rows.matrix[start:stop], rows.stamps[:, start:stop], rows.error, sums)
 
-    def start(self, work: Sequence[Work], norms: bool) -> list[tuple[int, int, int]]:
+    def start(self, work: Sequence[Work], how: How) -> list[tuple[int, int, int]]:
         self.launches.append(len(work))
-        return [hit for number, one in enumerate(work) for hit in self._hits(number, one, norms)]
+        return [hit for number, one in enumerate(work) for hit in self._hits(number, one, how)]
 
     def finish(self, started: list[tuple[int, int, int]]) -> Hits | None:
         if len(started) > self.most:
             return None
         return Hits(*np.array(started, np.int32).reshape(-1, 3).T)
 
-    def _hits(self, number: int, work: Work, norms: bool) -> list[tuple[int, int, int]]:
+    def _hits(self, number: int, work: Work, how: How) -> list[tuple[int, int, int]]:
         left, right, goal = work.left, work.right, work.goal
         assert isinstance(left, StandInRows) and isinstance(right, StandInRows)
         a, b = left.matrix, right.matrix
-        value = np.float32(goal.factor) * (a @ b.T)
-        if norms:
+        if how == "area":
+            value = np.float32(goal.factor) * _areas(a, b)
+            if left.sums is not None and right.sums is not None:
+                value[np.float32(goal.factor) * _areas(left.sums, right.sums) < goal.low] = np.nan
+        else:
+            value = np.float32(goal.factor) * (a @ b.T)
+        if how == "distance":
             assert goal.row is not None and goal.col is not None
             value = value + goal.row * np.square(a).sum(axis=1)[:, None]
             value = value + goal.col * np.square(b).sum(axis=1)[None]
@@ -82,6 +106,8 @@ class StandIn:
             u, other_epoch, _, other_mask = map(int, right.stamps[:, j])
             start, stop = work.spans[i // self.run]
             if t - back <= u <= t + ahead:
+                if how == "area" and not start <= j < stop:
+                    continue  # within what float32 may get wrong, and not near by their ranks
                 assert start <= j < stop, "a span leaves out what the window admits"
                 if owned(*map(np.array, (epoch, mask, other_epoch, other_mask))):
                     found.append((number, i, j))

@@ -13,12 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.correlation import jobs
 from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.correlation.gpu import choice, search
 from anabranch.correlation.matching import Matcher
@@ -32,9 +33,15 @@ from tests.correlation.stand_in import StandIn, StandInForwardingJob, StandInJob
 from tests.examples import examples
 
 TYPES = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
-MEASURES = {"cosine": ab.cosine, "dot": ab.dot, "euclidean": ab.euclidean}
+MEASURES = {
+    "cosine": ab.cosine,
+    "dot": ab.dot,
+    "euclidean": ab.euclidean,
+    "manhattan": ab.manhattan,
+    "emd": ab.emd,
+}
 
-LEAST = {"cosine": -1, "dot": -1e300, "euclidean": 0}
+LEAST = {"cosine": -1, "dot": -1e300, "euclidean": 0, "manhattan": 0, "emd": 0}
 
 
 @pytest.fixture(autouse=True)
@@ -88,6 +95,9 @@ def worlds(draw: st.DrawFn) -> tuple[Any, list[Pair]]:
     window = draw(ends), draw(ends)
     pairs = [Pair(some[0], other, window) for other in some[1:]]
     kind = draw(st.sampled_from(sorted(MEASURES)))
+    if kind == "emd":  # of masses, which are not negative
+        for block_ in some:
+            block_.columns["s0"] = np.abs(block_.columns["s0"])
     measure = MEASURES[kind]("v")
     every = matcher(measure >= LEAST[kind])
     scores = [found.score for pair in pairs for found in every.matches(pair)]
@@ -103,7 +113,11 @@ def found(where: Any, pairs: list[Pair], device: Any = None) -> list[tuple[int, 
     )
 
 
-@settings(max_examples=examples(120))
+# Thresholds come from scores, and what computes them is compiled when it is first called.
+COMPILES = [HealthCheck.too_slow]
+
+
+@settings(max_examples=examples(120), suppress_health_check=COMPILES)
 @given(worlds(), st.integers(1, 5))
 def test_a_stand_in_finds_what_a_cpu_finds(world: tuple[Any, list[Pair]], run: int):
     where, pairs = world
@@ -144,7 +158,7 @@ def _range(*ends: Any) -> range:
     return range(*(int(end.handle.data.item()) if hasattr(end, "handle") else end for end in ends))
 
 
-@settings(max_examples=examples(40))
+@settings(max_examples=examples(40), suppress_health_check=COMPILES)
 @given(worlds())
 def test_the_kernels_find_what_a_cpu_finds(torch_device: Any, world: tuple[Any, list[Pair]]):
     where, pairs = world
@@ -166,7 +180,7 @@ def test_what_lies_behind_the_last_row_is_near_to_nothing(torch_device: Any):
     rows = np.array([[1.0, 0.0, 0.0]] * 3)  # nearer to zeros than to each other's opposites
     pair = Pair(block(rows), block(-rows), (9, 9))
     assert found(ab.euclidean("v") <= 1.5, [pair], device) == []
-    started = device.start([matcher(ab.euclidean("v") <= 1.5, device)._search._work(pair)], True)
+    started = matcher(ab.euclidean("v") <= 1.5, device)._search._start([pair]).launch
     assert device.finish(started) is not None
     assert started.counts.tolist() == [0, 0]
 
@@ -262,8 +276,34 @@ def test_windows_that_count_rows_stay_on_the_cpu():
     assert device.uploads == []
 
 
-@pytest.mark.parametrize("where", [ab.manhattan("v") <= 9, (ab.dot("v") >= 0) & ab.same("id")])
-def test_what_is_no_plain_product_stays_on_the_cpu(where: Any):
+@settings(max_examples=examples(30), suppress_health_check=COMPILES)
+@given(st.integers(0, 2**32), st.sampled_from(["<=", ">="]))
+def test_histograms_of_many_bins_go_with_sums_of_their_columns(seed: int, op: str):
+    random, device = np.random.default_rng(seed), StandIn()
+    masses = random.gamma(0.2, size=(30, 90)) + 1e-9
+    left, right = block(masses), block(np.roll(masses, 1, axis=1)[::-1].copy())
+    scores = [
+        found.score for found in matcher(ab.emd("v") <= 1e9).matches(Pair(left, right, (0, 0)))
+    ]
+    threshold = float(np.sort(np.concatenate(scores))[random.integers(0, 900)])
+    where = ab.emd("v") <= threshold if op == "<=" else ab.emd("v") >= threshold
+    pairs = [Pair(left, right, (0, 0))]
+    assert found(where, pairs, device) == found(where, pairs) != []
+    assert device.launches == [1] and device.summed == (2 if op == "<=" else 0)
+
+
+def test_what_a_device_compares_is_counted_by_ranges_of_keys():
+    masses = np.random.default_rng(1).random((12, 5))
+    pair = Pair(block(masses), block(masses[:7]), (0, 0))
+    matching = matcher(ab.emd("v") <= 0.5, StandIn())
+    (one,) = matching.searches
+    one.tally = Tally(ranges=(0.0, 4.0, 3))
+    assert list(matching.over([pair]))
+    assert one.tally.work.sum() == 12 * 7
+
+
+@pytest.mark.parametrize("where", [ab.hamming("v") <= 1, (ab.dot("v") >= 0) & ab.same("id")])
+def test_what_no_device_compares_stays_on_the_cpu(where: Any):
     device = StandIn()
     columns = {"id": np.arange(4), "s0": np.ones((4, 2)), "s1": np.arange(4)}
     pair = Pair(Block.of(np.zeros(4), columns), Block.of(np.zeros(4), columns), (0, 0))

@@ -27,7 +27,7 @@ from anabranch.correlation.filters.tiles import Pair, admit, comparisons, stamp_
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
-__all__ = ["line_distances", "line_matches"]
+__all__ = ["line_columns", "line_distances", "line_matches"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -101,6 +101,16 @@ def line_matches(
     if tally.ranges is not None:
         keys = keys_of(pair.left, slot, ground)
         tally.spend(keys[a.rows], progress.work)
+
+
+def line_columns(
+    block: Block, slot: str, ground: Ground
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Cumulative histograms, sums over 32 blocks of them, both in float32, and their means."""
+    known = ground.of(block.columns[slot].shape[1])
+    whole, step = cumulated(block, slot, ground), 1 / fixed_point(known)
+    narrow = (whole * step).astype(np.float32)
+    return narrow, _block_sums(whole, _FINE, step), whole.sum(axis=1) * step
 
 
 def _rule(limit: Limit, ground: Ground, pair: Pair) -> _Rule:

@@ -12,12 +12,15 @@ from anabranch.correlation.emd.filters import GENERAL
 from anabranch.correlation.emd.ground import Ground
 from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.line import line_distances, line_matches
+from anabranch.correlation.emd.masses import keys_of
+from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.emd.potentials import Learning
 from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import CACHE
+from anabranch.predicates import Compared
 
 __all__ = ["EmdSearch", "forget"]
 
@@ -57,6 +60,12 @@ class EmdSearch:
         self._closed = ground.kind in ("line", "circle") and not set(filters) & set(GENERAL)
         self._chain: Chain | None = None
 
+    @classmethod
+    def of(cls, slot: str, term: Compared, measure: EmdMeasure) -> EmdSearch:
+        """What finds the pairs that satisfy a comparison."""
+        how = (measure.filters, measure.exact_scores)
+        return cls(slot, measure.ground, term.op, term.threshold, *how)
+
     def matches(self, pair: Pair) -> Iterator[Found]:
         """Every pair of the two blocks that joins here, with its distance."""
         if not len(pair.left) or not len(pair.right):
@@ -67,6 +76,19 @@ class EmdSearch:
             return
         search = line_matches if ground.kind == "line" else circle_matches
         yield from search(pair, self.slot, ground, limit, self._filters, self.tally)
+
+    @property
+    def on_a_line(self) -> tuple[str, Ground, str, float] | None:
+        """Slot, ground, comparison and threshold, if distances are areas between histograms."""
+        if not self._closed or self._ground.kind != "line":
+            return None
+        return self.slot, self._ground, self._op, self._threshold
+
+    def looked(self, pair: Pair) -> None:
+        """Count the work of a device that compares all rows which may meet."""
+        if self.tally.ranges is not None:
+            begin, end = pair.reach
+            self.tally.spend(keys_of(pair.left, self.slot, self._ground), end - begin)
 
     def decide(
         self, left: Block, right: Block, i: np.ndarray, j: np.ndarray

@@ -28,7 +28,7 @@ from anabranch.correlation.filters.tiles import (
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
-__all__ = ["loop_candidates", "ones"]
+__all__ = ["in_float32", "largest_of", "loop_candidates", "manhattan_bound", "ones"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 
@@ -47,9 +47,10 @@ def loop_candidates(
     limits: tuple[Any, Any] = _counts(x, upward, threshold)
     search = _hamming
     if kind == "manhattan":
-        limits = upward, _manhattan_bound(pair, slot, upward, threshold)
+        largest = max(largest_of(pair.left, slot), largest_of(pair.right, slot))
+        limits = upward, manhattan_bound(x.shape[1], largest, upward, threshold)
         search = _manhattan
-        x, y = _float32(pair.left, slot), _float32(pair.right, slot)
+        x, y = in_float32(pair.left, slot), in_float32(pair.right, slot)
     _, out = scratch()
     for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
         turned = np.ascontiguousarray(y[start:stop].T)
@@ -65,18 +66,19 @@ def _counts(vectors: np.ndarray, upward: bool, threshold: float) -> tuple[np.int
     return np.int32(0), np.int32(math.floor(np.clip(threshold, -1, every)))
 
 
-def _manhattan_bound(pair: Pair, slot: str, upward: bool, threshold: float) -> np.float32:
-    """The threshold less (or plus) what float32 may get wrong."""
-    d = pair.left.columns[slot].shape[1]
-    largest = max(_largest(pair.left, slot), _largest(pair.right, slot))
+def manhattan_bound(d: int, largest: float, upward: bool, threshold: float) -> np.float32:
+    """The threshold less (or plus) what sums of `d` differences in float32 may get wrong.
+
+    Numbers too small for float32 may be rounded, or be taken for zero.
+    """
     if max(largest, threshold) > _FLOAT32_SAFE:  # leave every pair to the exact decision
         return np.float32(-np.inf if upward else np.inf)
     # Relative error of the sum, of the threshold itself, and of numbers too small for float32.
-    margin = 4 * _EPSILON * ((d + 4) * d * largest + threshold) + d * 2.0**-148
+    margin = 4 * _EPSILON * ((d + 4) * d * largest + threshold) + d * 2.0**-124
     return np.float32(threshold - margin if upward else threshold + margin)
 
 
-def _float32(block: Block, slot: str) -> np.ndarray:
+def in_float32(block: Block, slot: str) -> np.ndarray:
     """The vectors in float32; what is beyond its range saturates and is not relied on."""
 
     def make(of: Block) -> np.ndarray:
@@ -89,7 +91,8 @@ def _float32(block: Block, slot: str) -> np.ndarray:
     return block.derive(("float32", slot), make)
 
 
-def _largest(block: Block, slot: str) -> float:
+def largest_of(block: Block, slot: str) -> float:
+    """The greatest size of an element."""
     return block.derive(
         ("largest", slot), lambda of: float(np.abs(of.columns[slot]).max(initial=0.0))
     )

@@ -3,21 +3,22 @@
 It is little, so that the search can be tried with a stand-in made of numpy: rows are
 uploaded once, and one launch looks at many pairs of blocks. A device rounds rows as it likes and
 says by how much; it must list every pair whose product of rounded rows reaches a goal, as computed
-with sums of at most `UNIT` of rounding, and that is in the window and owned.
+with sums of at most `UNIT` of rounding, and that is in the window and owned. Rows for sums of
+absolute differences stay float32, and so do the sums.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from anabranch.correlation.filters.products import Goal
 from anabranch.flow.cache import Cache
 
-__all__ = ["MOST_HITS", "UNIT", "Device", "Hits", "Rows", "Work"]
+__all__ = ["MOST_HITS", "UNIT", "Device", "Hits", "How", "Rows", "Work"]
 
 UNIT = 2.0**-22
 """The rounding unit of a device's sums, of which there is one for each element.
@@ -25,6 +26,10 @@ UNIT = 2.0**-22
 Tensor cores add in float32 but do not round to nearest: each sum may be off by two units of its
 last place, 2 * 2**-23 of the sum of the sizes.
 """
+
+How = Literal["product", "distance", "area"]
+"""What is compared with a goal: products of rows, these and the norms of rows, or areas between
+rows, which are the sums of their absolute differences."""
 
 MOST_HITS = 1 << 25
 """More candidates of one launch are left to the CPU, which looks at a tile at a time."""
@@ -35,7 +40,7 @@ class Rows(Protocol):
 
     @property
     def error(self) -> float:
-        """The greatest norm of what a row lost when it was rounded."""
+        """The greatest norm of what a row lost when it was rounded; 0 for areas."""
 
     @property
     def nbytes(self) -> int:
@@ -81,11 +86,16 @@ class Device(Protocol):
         Where there are squared norms, rows are divided by their roots before they are rounded.
         """
 
+    def upload_columns(
+        self, whole: np.ndarray, sums: np.ndarray | None, stamps: np.ndarray
+    ) -> Rows:
+        """Keep rows for areas, and sums of neighbouring elements of theirs, if these are fewer."""
+
     def part(self, rows: Rows, start: int, stop: int) -> Rows:
         """A copy of rows ``start:stop``."""
 
-    def start(self, work: Sequence[Work], norms: bool) -> Any:
-        """Begin to look at pairs, `norms` if their goals are of norms too."""
+    def start(self, work: Sequence[Work], how: How) -> Any:
+        """Begin to look at pairs."""
 
     def finish(self, started: Any) -> Hits | None:
         """What was found, once it is; None if that are more than `MOST_HITS`."""

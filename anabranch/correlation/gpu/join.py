@@ -23,8 +23,8 @@ __all__ = ["FIELDS", "report", "scan"]
 FIELDS = (
     "left_matrix",  # addresses in the memory of the device
     "right_matrix",
-    "left_norms",
-    "right_norms",
+    "left_more",  # norms of the rows, or all columns of rows whose matrix holds sums of them
+    "right_more",
     "left_times",
     "right_times",
     "left_epochs",
@@ -39,6 +39,8 @@ FIELDS = (
     "ahead",
     "endless_back",
     "endless_ahead",
+    "left_step",  # of matrices that are stored by columns: from one column to the next
+    "right_step",
 )
 """The columns of the table; the kernels know them by their numbers."""
 

@@ -11,16 +11,14 @@ import secrets
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from anabranch.correlation.filters.exact import directed
-from anabranch.correlation.filters.products import Scale, goal_of, make_operand, unit_scale
 from anabranch.correlation.filters.tiles import Candidates, Pair
-from anabranch.correlation.gpu.device import UNIT, Device, Rows, Work
+from anabranch.correlation.gpu.device import Device, Work
+from anabranch.correlation.gpu.looks import Look, Resident
 from anabranch.flow.blocks import Block
-from anabranch.plans.routing import OTHER
 
 __all__ = ["GpuSearch"]
 
@@ -34,28 +32,19 @@ WORTHWHILE = 2_000_000
 _AT_ONCE = 1 << 20
 
 
-@dataclass(frozen=True)
-class _Resident:
-    """A block's rows on the device, and what bounds need to know of them."""
-
-    scale: Scale
-    rows: Rows
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return self.rows.nbytes
+class _Started(NamedTuple):
+    pairs: Sequence[Pair]
+    rows: Sequence[tuple[Resident, Resident]]
+    launch: Any
 
 
 @dataclass(frozen=True)
 class GpuSearch:
-    """Proposes pairs for one comparison of vectors by products on a device."""
+    """Proposes pairs for one comparison on a device; `looked` is called with what it looks at."""
 
     device: Device
-    slot: str
-    kind: str
-    upward: bool
-    threshold: float
+    look: Look
+    looked: Callable[[Pair], None] | None = None
 
     def over(
         self, pairs: Iterable[Pair], suits: Callable[[Pair], bool]
@@ -74,81 +63,75 @@ class GpuSearch:
                 before, started = started, self._start(group)
                 group, work = [], 0
                 if before is not None:
-                    yield from self._finish(*before)
+                    yield from self._finish(before)
         last = self._start(group) if group and work >= WORTHWHILE else None
         if started is not None:
-            yield from self._finish(*started)
+            yield from self._finish(started)
         if last is not None:
-            yield from self._finish(*last)
+            yield from self._finish(last)
         else:
             yield from ((pair, None) for pair in group)
 
     def inherit(self, block: Block, start: int, part: Block) -> None:
         """Keep what the device has of ``block[start:]`` for a part that begins there."""
-        found = self.device.memory.get(self._token(block))
-        if found is not None and part is not block:
+        found: Resident | None = self.device.memory.get(self._token(block))
+        if found is not None and found.order is None and part is not block:
             rows = self.device.part(found.rows, start, start + len(part))
-            self._keep(part, _Resident(found.scale, rows))
+            self._keep(part, Resident(found.scale, rows))
 
-    def _start(self, group: Sequence[Pair]) -> tuple[Sequence[Pair], Any]:
-        return group, self.device.start([self._work(pair) for pair in group], self._norms)
+    def _start(self, group: Sequence[Pair]) -> _Started:
+        if self.looked is not None:
+            for pair in group:
+                self.looked(pair)
+        rows = [(self._resident(pair.left), self._resident(pair.right)) for pair in group]
+        work = [self._work(pair, *both) for pair, both in zip(group, rows, strict=True)]
+        return _Started(group, rows, self.device.start(work, self.look.how))
 
-    def _finish(self, group: Sequence[Pair], started: Any) -> Iterator[tuple[Pair, Any]]:
-        hits = self.device.finish(started)
+    def _finish(self, started: _Started) -> Iterator[tuple[Pair, Candidates | None]]:
+        hits = self.device.finish(started.launch)
         if hits is None:
-            yield from ((pair, None) for pair in group)
+            yield from ((pair, None) for pair in started.pairs)
             return
-        ends = np.searchsorted(hits.pair, np.arange(len(group) + 1))
-        for pair, first, last in zip(group, ends[:-1], ends[1:], strict=True):
-            for begin in range(first, last, _AT_ONCE):
-                some = slice(begin, min(begin + _AT_ONCE, last))
-                yield pair, Candidates(hits.left[some], hits.right[some])
+        ends = np.searchsorted(hits.pair, np.arange(len(started.pairs) + 1))
+        for number, (pair, rows) in enumerate(zip(started.pairs, started.rows, strict=True)):
+            for begin in range(ends[number], ends[number + 1], _AT_ONCE):
+                some = slice(begin, min(begin + _AT_ONCE, ends[number + 1]))
+                sides = zip((hits.left[some], hits.right[some]), rows, strict=True)
+                yield pair, Candidates(*(i if of.order is None else of.order[i] for i, of in sides))
 
-    @property
-    def _norms(self) -> bool:
-        return self.kind == "euclidean"
+    def _work(self, pair: Pair, left: Resident, right: Resident) -> Work:
+        goal = self.look.goal(left.scale, right.scale)
+        spans = self._spans(pair, left, right)
+        return Work(left.rows, right.rows, goal, pair.window, spans)
 
-    def _work(self, pair: Pair) -> Work:
-        left, right = self._resident(pair.left), self._resident(pair.right)
-        goal = goal_of(self.kind, left.scale, right.scale, self.upward, self.threshold, UNIT)
-        return Work(left.rows, right.rows, goal, pair.window, self._spans(pair))
-
-    def _spans(self, pair: Pair) -> np.ndarray:
+    def _spans(self, pair: Pair, left: Resident, right: Resident) -> np.ndarray:
         """Which right rows each run of left rows may meet."""
         tops = np.arange(0, len(pair.left), self.device.run)
         spans = np.empty((len(tops), 2), np.int64)
+        last = np.minimum(tops + self.device.run, len(pair.left)) - 1
+        if left.ranks is not None and right.ranks is not None:
+            apart = self.look.apart(left.scale)
+            spans[:, 0] = np.searchsorted(right.ranks, left.ranks[tops] - apart, "left")
+            spans[:, 1] = np.searchsorted(right.ranks, left.ranks[last] + apart, "right")
+            return spans
         if pair.whole:
             spans[:] = 0, len(pair.right)
             return spans
-        last = np.minimum(tops + self.device.run, len(pair.left)) - 1
         t, times = pair.left.t, pair.right.t
         spans[:, 0] = np.searchsorted(times, pair.meets(t[tops])[0], "left")
         spans[:, 1] = np.searchsorted(times, pair.meets(t[last])[1], "right")
         return spans
 
-    def _resident(self, block: Block) -> _Resident:
-        found: _Resident | None = self.device.memory.get(self._token(block))
-        if found is None:
-            norms = None
-            if self.kind == "cosine":
-                matrix, norms = directed(block, self.slot)
-                scale = unit_scale(1, matrix.shape[1])
-            else:
-                matrix, scale = make_operand(block, self.slot, self.kind)
-            other = block.columns.get(OTHER, block.mask)
-            stamps = np.stack([block.t, block.epoch, block.mask, other])
-            rows = self.device.upload(matrix, stamps, norms)
-            # The device has the norms; of one row of norm 1 a goal has their shares.
-            scale = scale._replace(norms=np.ones(1), error=rows.error)
-            found = self._keep(block, _Resident(scale, rows))
-        return found
+    def _resident(self, block: Block) -> Resident:
+        found: Resident | None = self.device.memory.get(self._token(block))
+        return self._keep(block, self.look.upload(self.device, block)) if found is None else found
 
-    def _keep(self, block: Block, resident: _Resident) -> _Resident:
+    def _keep(self, block: Block, resident: Resident) -> Resident:
         memory, token = self.device.memory, self._token(block)
         memory.put(token, resident, owner="")
         weakref.finalize(block, memory.forget, token).atexit = False
         return resident
 
     def _token(self, block: Block) -> str:
-        key = ("device", id(self.device.memory), self.slot, self.kind == "cosine")
+        key = ("device", id(self.device.memory), self.look.key)
         return block.derive(key, lambda _: secrets.token_hex(8))
