@@ -180,7 +180,37 @@ def demo(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     with _told():
+        from rich.console import Console
+
         from anabranch.cli.steered import Steered
         from anabranch.spark.demo.edge import run_edge_demo
 
-        raise typer.Exit(run_edge_demo(devices, seconds, Steered(), typer.echo))
+        raise typer.Exit(run_edge_demo(devices, seconds, Steered(), Console()))
+
+
+@edge.command()
+def lab(
+    devices: Annotated[int, typer.Option(min=4, help="How many there are.")] = 100,
+    workload: Annotated[
+        str, typer.Option(help="friends: of the RACE paper; sampled: shares of rows that differ.")
+    ] = "friends",
+    flush: Annotated[str, typer.Option(help="How long a row may wait for others.")] = "1 second",
+    round_trip: Annotated[
+        float, typer.Option(min=0, help="Milliseconds to the broker and back.")
+    ] = 80.0,
+    seconds: Annotated[float, typer.Option(min=5, help="Of each of two phases.")] = 20.0,
+    slower: Annotated[float, typer.Option(min=0, help="Times as long between rows.")] = 1.0,
+    processes: Annotated[int, typer.Option(min=1, help="That run the devices.")] = 1,
+    out: Annotated[Path | None, typer.Option(help="Write all that was counted here.")] = None,
+) -> None:
+    """Measure a hub and its devices on this machine: bytes, latency, adoption, CPU.
+
+    Between devices and broker is a line with a delay; no root is needed. Every number has its goal
+    beside it. Exit code: 0 if all are met, 1 if not.
+    """
+    with _told():
+        from anabranch.testing.lab.report import measure
+
+        asked = {"devices": devices, "workload": workload, "flush": flush, "seconds": seconds}
+        more = {"round_trip": round_trip / 1e3, "slower": slower, "processes": processes}
+        raise typer.Exit(asyncio.run(measure({**asked, **more}, out, typer.echo)))

@@ -6,6 +6,7 @@ knows no planner, `Steering` knows no frames.
 
 from __future__ import annotations
 
+import math
 import time
 
 from anabranch.edge.ownership import NOWHERE
@@ -52,7 +53,7 @@ class Steered:
             if stream not in homes:
                 continue
             sent = cloud.relay.rows[homes[stream]]
-            size = cloud.relay.bytes["up", homes[stream]] / sent if sent else _ROW
+            size = cloud.relay.carried[homes[stream]] / sent if sent else _ROW
             self._steering.report(stream, {1.0: rate * size})
         away = [home for home in homes.values() if now - cloud.relay.heard[home] > _AWAY]
         numbers = {view.name: number for number, view in enumerate(book.views)}
@@ -78,7 +79,9 @@ class Steered:
             if place == NOWHERE:
                 continue
             if place is not None and self._since.get(view.name, ("",))[0] != place:
-                self._since[view.name] = place, now
+                # Where it began, or was before this process did, nobody has chosen lately.
+                moved = view.name in self._since
+                self._since[view.name] = place, now if moved else -math.inf
             found.append(
                 Running(
                     view.name,
@@ -86,7 +89,7 @@ class Steered:
                     view.shares,
                     windows[view.definition],
                     place,
-                    self._since.get(view.name, ("", now))[1],
+                    self._since.get(view.name, ("", -math.inf))[1],
                     number is None or book.settled(number),
                 )
             )

@@ -14,7 +14,7 @@ import time as clock
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from nats.aio.client import Client
@@ -35,34 +35,13 @@ from anabranch.errors import AnabranchError, InvalidCall, StateMismatch
 __all__ = ["Agent"]
 
 _GROUP = 0.1  # seconds of puts that share a commit
+_BEAT = 1.0  # seconds between flushes of an agent that flushes with every row
 _PRUNE = 10.0
 _SETTLE = 1200.0  # ten of the longest sync intervals, the two minutes of nats-server 2.9
-_REPORT = 10.0  # seconds between statistics
 _SILENCE = 180.0  # seconds without a word from the cloud after which it is asked
 _BACKOFF = (1.0, 60.0)
+_SKEW = 1.0  # seconds that this clock may be off without a word
 _LOOK = 0.25  # seconds between looks at the connection
-
-
-class _Device(AgentState):
-    """The state, with what its shell looks at."""
-
-    @property
-    def waiting(self) -> bool:
-        """Whether the cloud has not acknowledged all that it asked for."""
-        return bool(self._frames) or (self.epoch >= 0 and bool(self._pending))
-
-    def done(self) -> dict[str, int]:
-        """Up to which row each stream's are in frames, or never will be."""
-        return {name: own.framed for name, own in self._own.items()}
-
-    def newest(self, stream: str) -> int:
-        """The time of a stream's newest row."""
-        return self._stream(stream).newest
-
-    def tick(self, stream: str) -> int:
-        """The tick of a stream; 0 if it has none, or none is known yet."""
-        declared = self._stream(stream).declared
-        return 0 if declared is None else declared.tick
 
 
 class Agent:
@@ -126,6 +105,8 @@ class Agent:
         self._error: Exception | None = None
         self._client: Client | None = None
         self._heard = clock.monotonic()
+        self._asked = 0  # when it last said hello, by its own clock
+        self.clock_offset: float | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     # ------------------------------------------------------------ what an application uses
@@ -156,12 +137,21 @@ class Agent:
                 )
             self.dropped[stream] = self.dropped.get(stream, 0) + 1
             return
-        await self._enqueue(self._state.put(stream, t, values))
+        kept = self._enqueue(self._state.put(stream, t, values))
+        if not self._flush:  # in the same commit, so that it leaves right after it
+            kept = self._enqueue(self._state.flush(_now()))
+        await kept
 
     @property
     def connected(self) -> bool:
         """Whether there is a connection now."""
         return self._client is not None and self._client.is_connected
+
+    async def leave(self) -> None:
+        """Leave for good: the cloud has all rows when this returns; views over them end."""
+        await self.drained()
+        await self._enqueue(self._state.leave())
+        await self.drained()
 
     async def drained(self) -> None:
         """Wait until the cloud has all rows that were put and that it asked for."""
@@ -174,8 +164,7 @@ class Agent:
     async def __aenter__(self) -> Agent:
         self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, settle=_SETTLE)
         state, rows, frames = self._box.load()
-        found = _Device.restore(self.device, self._box.incarnation, state, rows, frames)
-        self._state = cast(_Device, found)
+        self._state = AgentState.restore(self.device, self._box.incarnation, state, rows, frames)
         loops = (self._committing, self._flushing, self._linked, self._pruning)
         self._tasks = [asyncio.create_task(self._guarded(loop)) for loop in loops]
         return self
@@ -258,16 +247,13 @@ class Agent:
     # ------------------------------------------------------------ clocks and connections
 
     async def _flushing(self) -> None:
-        told = clock.monotonic()
         while True:
-            await asyncio.sleep(max(self._flush, _GROUP))
+            await asyncio.sleep(max(self._flush, _GROUP) if self._flush else _BEAT)
             now = clock.monotonic()
-            due = now - told >= _REPORT
-            told = now if due else told
-            await self._enqueue(self._state.flush(_now(), stats=due))
+            await self._enqueue(self._state.flush(_now()))
             if self._state.waiting and now - self._heard >= _SILENCE:
                 self._heard = now
-                await self._enqueue(self._state.connect())
+                await self._enqueue(self._hello())
 
     async def _pruning(self) -> None:
         while True:
@@ -294,16 +280,26 @@ class Agent:
             await client.subscribe(f"d.{self.device}", cb=self._receive)
             await client.flush()
             self._client = client
-            await self._enqueue(self._state.connect())
+            await self._enqueue(self._hello())
         except BaseException:
             await client.close()
             raise
         return client
 
+    def _hello(self) -> Effects:
+        self._asked = _now()
+        return self._state.connect(self._asked)
+
     async def _receive(self, message: Msg) -> None:
         self._heard = clock.monotonic()
         try:
-            self._enqueue(self._state.receive(decode_down(message.data)))
+            down = decode_down(message.data)
+            said, at = down.extras.get("clock", (None, 0))
+            if said is not None and said == self._asked:  # not one of a hello before, sent again
+                before, self.clock_offset = self.clock_offset, ((said + _now()) / 2 - at) / 1e6
+                if max(abs(before or 0.0), abs(self.clock_offset)) > _SKEW:
+                    self._state.clock = round(self.clock_offset, 3)
+            self._enqueue(self._state.receive(down))
         except Exception as error:  # nats-py would go on with the next message
             self._fail(error)
 

@@ -19,19 +19,15 @@ from anabranch.edge.frames import (
     encode_output,
     encode_up,
 )
-from anabranch.edge.own_stream import OwnStream, Row
+from anabranch.edge.meter import Meter
+from anabranch.edge.own_stream import OwnStream, Row, row_size
 from anabranch.edge.ownership import NEVER
 from anabranch.edge.sections import Results, Section
 from anabranch.errors import StateMismatch
 
 __all__ = ["AgentState", "Effects"]
 
-_VERSION = 1
-
-
-def _no_counts() -> dict[str, dict[int, int]]:
-    """What has been counted since the last report: rows by stream, results by view."""
-    return {"rows": {}, "results": {}}
+_VERSION = 2
 
 
 @dataclass
@@ -65,6 +61,8 @@ class AgentState:
         How often streams without rows are heard of.
     window
         Bytes that may be under way without acknowledgement.
+    portion
+        Bytes of rows that share a frame at most.
     """
 
     def __init__(
@@ -75,24 +73,27 @@ class AgentState:
         slack: int = 1_000_000,
         beat: int = 30_000_000,
         window: int = 262_144,
+        portion: int = 100_000,
     ) -> None:
         self.device = device
         self.incarnation = incarnation
         self.epoch = -1
         self.evaluator = Evaluator(device)
-        self._slack, self._beat, self._window = slack, beat, window
+        self._slack, self._beat = slack, beat
+        self._window, self._portion = window, portion
         self._begun = False
         self._seen = -1
         self._next = 0
         self._acked = -1
         self._sent = -1
-        self._asked = -1  # the mailbox frame that a hello asked for
+        self._asked: int | None = None  # after which mailbox frame a hello asked for more
         self._own: dict[str, OwnStream] = {}
         self._uploads: tuple[tuple[int, float, int], ...] = ()
         self._pending: list[Row] = []
         self._frames: dict[int, bytes] = {}
         self._outgoing: list[Results] = []
-        self._counts = _no_counts()
+        self._meters: dict[str, Meter] = {}
+        self.clock: float | None = None  # seconds that it is ahead of the broker's, to be reported
         self._stopped = ""
 
     @classmethod
@@ -118,10 +119,45 @@ class AgentState:
         agent._sent = agent._next - 1  # until it is connected
         return agent
 
+    # ------------------------------------------------------------ what can be seen of it
+
     @property
     def backlog(self) -> int:
         """Frames without acknowledgement."""
         return len(self._frames)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the cloud has not acknowledged all that it asked for."""
+        return bool(self._frames) or (self.epoch >= 0 and bool(self._pending))
+
+    @property
+    def following(self) -> int:
+        """The number of the next frame."""
+        return self._next
+
+    @property
+    def seen(self) -> int:
+        """The number of the newest mailbox frame that was processed."""
+        return self._seen
+
+    def done(self) -> dict[str, int]:
+        """Up to which row each stream's are in frames, or never will be."""
+        return {name: own.framed for name, own in self._own.items()}
+
+    def newest(self, stream: str) -> int:
+        """The time of a stream's newest row."""
+        return self._stream(stream).newest
+
+    def earliest(self, stream: str) -> int:
+        """The earliest time that a stream's next row may have."""
+        own = self._stream(stream)
+        return max(own.newest, own.watermark + 1)
+
+    def tick(self, stream: str) -> int:
+        """The tick of a stream; 0 if it has none, or none is known yet."""
+        declared = self._stream(stream).declared
+        return 0 if declared is None else declared.tick
 
     # ------------------------------------------------------------ what happens
 
@@ -132,14 +168,16 @@ class AgentState:
         self._pending.append(row)
         return Effects(rows=[row])
 
-    def flush(self, now: int, stats: bool = False) -> Effects:
+    def flush(self, now: int) -> Effects:
         """Evaluate and send what has been put; `now`, less the slack, is a watermark."""
         effects = Effects()
         for own in self._own.values():
             own.watermark = max(own.watermark, own.newest - 1, now - self._slack)
-        extras = {}
-        if stats:
-            extras, self._counts = {"stats": self._counts}, _no_counts()
+        extras: dict[str, Any] = {}
+        if rates := self._rates(now):
+            extras["rates"] = rates
+        if self.clock is not None:
+            extras["clock"], self.clock = self.clock, None
         self._frame(effects, extras)
         return self._done(effects)
 
@@ -148,7 +186,7 @@ class AgentState:
         effects = Effects(stopped=self._stopped)
         if not self._is_next(down, effects):
             return effects
-        self._seen, self._asked = down.number, -1
+        self._seen, self._asked = down.number, None
         if down.acked > self._acked:
             self._acked = effects.freed = down.acked
             self._frames = {n: frame for n, frame in self._frames.items() if n > down.acked}
@@ -163,10 +201,19 @@ class AgentState:
             self._rewind(int(down.extras["rewind"]), effects)
         return self._done(effects)
 
-    def connect(self) -> Effects:
-        """After every connection, and if no acknowledgement comes: say hello, send again."""
-        self._sent, self._asked = self._acked, -1
-        effects = Effects(send=[self._hello()], stopped=self._stopped)
+    def leave(self) -> Effects:
+        """Leave for good: what was put goes out, and views over this device's streams end."""
+        effects = Effects()
+        self._frame(effects, {"bye": True})
+        return self._done(effects)
+
+    def connect(self, now: int | None = None) -> Effects:
+        """After every connection, and if no acknowledgement comes: say hello, send again.
+
+        The answer says what the broker's clock showed; `now` is what this one shows.
+        """
+        self._sent, self._asked = self._acked, None
+        effects = Effects(send=[self._hello(now)], stopped=self._stopped)
         self._send(effects)
         return effects
 
@@ -209,30 +256,53 @@ class AgentState:
             self._emit(effects, [], {"adopted": [[self.epoch, newest]]})
 
     def _frame(self, effects: Effects, extras: dict[str, Any] | None = None) -> None:
-        """Evaluate the rows that were put, and make a frame of what others need of them."""
-        sections: list[Section] = []
+        """Evaluate the rows that were put, and make frames of what others need of them."""
+        rows: list[Row] = []
         if self.epoch >= 0:
             rows, self._pending = self._pending, []
-            for own in self._own.values():
-                sections += self._sections(own, [r for r in rows if r.stream == own.name], effects)
-        if sections or extras or self._outgoing:
-            self._emit(effects, sections, extras or {})
+        while True:
+            count = _portion(rows, self._portion)
+            now, rows = rows[:count], rows[count:]
+            sections: list[Section] = []
+            for own in self._own.values() if self.epoch >= 0 else ():
+                # What is promised holds for rows that wait for the next frame as well.
+                ahead = next((row.t - 1 for row in rows if row.stream == own.name), own.watermark)
+                mine = [row for row in now if row.stream == own.name]
+                sections += self._sections(own, mine, min(ahead, own.watermark), effects)
+            if sections or self._outgoing or (extras and not rows):
+                self._emit(effects, sections, {} if rows else extras or {})
+            if not rows:
+                return
 
-    def _sections(self, own: OwnStream, rows: list[Row], effects: Effects) -> list[Section]:
+    def _rates(self, now: int) -> dict[int, float]:
+        """Rows per second of own streams, sent or not, where that is to be reported."""
+        found = {}
+        for own in self._own.values():
+            if own.declared is not None:
+                meter = self._meters.setdefault(own.name, Meter())
+                meter.count(now, own.counted)
+                own.counted = 0
+                rate = meter.due(now)
+                if rate is not None:
+                    found[own.number] = rate
+        return found
+
+    def _sections(
+        self, own: OwnStream, rows: list[Row], watermark: int, effects: Effects
+    ) -> list[Section]:
         """Evaluate rows of a stream; what others need of them."""
         if own.declared is None:  # no view that is to come asks for rows stamped before it
             own.framed = rows[-1].n if rows else own.framed
             return []
-        sampled = own.sections(rows)
-        alone = Section(own.number, self.epoch, NOTHING, NOTHING, (), own.watermark)
+        sampled = own.sections(rows, watermark)
+        alone = Section(own.number, self.epoch, NOTHING, NOTHING, (), watermark)
         self._found(self.evaluator.step([*sampled, alone]), effects)
-        count = sum(len(section.n) for section in sampled)
-        self._counts["rows"][own.number] = self._counts["rows"].get(own.number, 0) + count
+        own.counted += sum(len(section.n) for section in sampled)
         found = [part for section in sampled for part in own.uploads(section, self._uploads)]
         asked = any(stream == own.number for stream, _, _ in self._uploads)
-        if not found and asked and own.watermark - own.told >= self._beat:
+        if not found and asked and watermark - own.told >= self._beat:
             found = [alone]
-        own.told = own.watermark if found else own.told
+        own.told = watermark if found else own.told
         return found
 
     def _found(self, found: list[Results], effects: Effects) -> None:
@@ -240,7 +310,6 @@ class AgentState:
         effects.results += found
         for one in found:
             view = self.evaluator.known[one.view]
-            self._counts["results"][one.view] = self._counts["results"].get(one.view, 0) + 1
             homes = {self.evaluator.streams[stream].home for stream in view.inputs}
             deliver = self.evaluator.definitions[view.definition].deliver
             if "cloud" in deliver or ("inputs" in deliver and homes != {self.device}):
@@ -255,8 +324,8 @@ class AgentState:
         self._frames[self._next] = content
         self._next += 1
 
-    def _hello(self) -> bytes:
-        extras = {"hello": self._next}
+    def _hello(self, now: int | None = None) -> bytes:
+        extras = {"hello": self._next} | ({} if now is None else {"at": now})
         return encode_up(Up(self.incarnation, -1, self.epoch, self._seen, extras=extras))
 
     def _rewind(self, expected: int, effects: Effects) -> None:
@@ -298,7 +367,7 @@ class AgentState:
         own = [one.to_form() for one in self._own.values()]
         head = [self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped]
         outgoing = encode_output(Output(0, tuple(self._outgoing)))
-        rest = [self._uploads, own, self._counts, outgoing, self.evaluator.snapshot()]
+        rest = [self._uploads, own, outgoing, self.evaluator.snapshot()]
         blob: bytes = msgpack.packb([_VERSION, *head, *rest])
         return blob
 
@@ -310,8 +379,18 @@ class AgentState:
                 f"{_VERSION}: go on with the version that wrote it, or begin a new outbox"
             )
         self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped = form[:6]
-        uploads, own, self._counts, outgoing, evaluator = form[6:]
+        uploads, own, outgoing, evaluator = form[6:]
         self._uploads = tuple((stream, share, until) for stream, share, until in uploads)
         self._own = {one.name: one for one in map(OwnStream.from_form, own)}
         self._outgoing = list(decode_output(outgoing).results)
         self.evaluator = Evaluator.restore(evaluator)
+
+
+def _portion(rows: list[Row], most: int) -> int:
+    """How many rows share a frame: the broker takes no message of any size."""
+    size = 0
+    for count, row in enumerate(rows):
+        size += row_size(row.values)
+        if size > most and count:
+            return count
+    return len(rows)

@@ -35,7 +35,9 @@ def deltas(values: np.ndarray) -> list[int]:
 
 def read_deltas(form: Any) -> np.ndarray:
     """The numbers of `deltas`."""
-    return np.cumsum(np.array(form, np.int64), dtype=np.int64)
+    if len(form) == 1:  # as most are: a frame has a row of a stream, and numpy is slow to start
+        return np.array(form, np.int64)
+    return np.array(form, np.int64).cumsum()
 
 
 def write_column(values: np.ndarray) -> Any:

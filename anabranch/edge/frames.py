@@ -11,6 +11,7 @@ import numpy as np
 
 from anabranch.edge.codec import deltas, read_column, read_deltas, write_column
 from anabranch.edge.directives import Directive, read_directive, write_directive
+from anabranch.edge.ownership import NEVER
 from anabranch.edge.sections import Results, Section
 from anabranch.errors import AnabranchError
 
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 VERSION = 1
+_MOST = 1 << 62
 _T = TypeVar("_T")
 
 
@@ -47,7 +49,8 @@ class Up:
     sections: tuple[Section, ...] = ()
     results: tuple[Results, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
-    # hello: next frame number; adopted: [[epoch, newest t stamped below it], ...]; stats; bye
+    # hello: next frame number; adopted: [[epoch, newest t stamped below it], ...];
+    # rates: {stream: rows a second}; bye; clock: seconds ahead; at: when a hello was said
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,9 @@ class Down:
     results: tuple[Results, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
     # rewind: the frame that is expected next; stop: [incarnation, why];
-    # begin: [incarnation, where its mailbox begins, None for this frame]
+    # begin: [incarnation, where its mailbox begins, None for this frame];
+    # clock: [when a hello was said, when it came];
+    # places: of results, for buckets: which device computed each
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,15 @@ extra data.)
     def read(form: list[Any]) -> Up:
         incarnation, number, epoch, seen, sections, results, extras = form
         _demand_whole(incarnation, number, epoch, seen)
+        _demand_within(0, incarnation, 1 << 31)
+        for one in (number, epoch, seen):
+            _demand_within(-1, one, _MOST)
         for report in extras.get("adopted", ()):
             adopted, newest = report
             _demand_whole(adopted, newest)
+            _demand_within(NEVER, newest, _MOST)
         base = incarnation << 32
-        rows = tuple(_read_section(section, base) for section in sections)
+        rows = tuple(_pass_on(section, base) for section in sections)
         found = tuple(map(_read_results, results))
         return Up(incarnation, number, epoch, seen, rows, found, dict(extras))
 
@@ -115,13 +124,11 @@ extra data.)
 
 
 def encode_down(down: Down) -> bytes:
-    """A frame as bytes."""
-    steps = [
-        _write_section(step, 0) if isinstance(step, Section) else {0: write_directive(step)}
-        for step in down.steps
-    ]
-    results = [_write_results(found) for found in down.results]
-    return _pack([VERSION, down.number, down.position, down.acked, steps, results, down.extras])
+    """A frame as bytes: sections and results that came in a frame are passed on as they came."""
+    head = [_pack(one) for one in (VERSION, down.number, down.position, down.acked)]
+    steps, results = list(map(_packed_step, down.steps)), list(map(_packed_results, down.results))
+    parts = [_array(len(head) + 3), *head, _array(len(steps)), *steps, _array(len(results))]
+    return b"".join([*parts, *results, _pack(down.extras)])
 
 
 def decode_down(content: bytes) -> Down:
@@ -141,7 +148,9 @@ def decode_down(content: bytes) -> Down:
 
 def encode_output(output: Output) -> bytes:
     """Results for devices as bytes."""
-    return _pack([VERSION, output.batch, [_write_results(found) for found in output.results]])
+    results = list(map(_packed_results, output.results))
+    head = [_array(3), _pack(VERSION), _pack(output.batch), _array(len(results))]
+    return b"".join([*head, *results])
 
 
 def decode_output(content: bytes) -> Output:
@@ -152,6 +161,22 @@ def decode_output(content: bytes) -> Output:
 def _pack(form: Any) -> bytes:
     packed: bytes = msgpack.packb(form)
     return packed
+
+
+def _array(length: int) -> bytes:
+    """How a list of so many begins."""
+    begin: bytes = msgpack.Packer().pack_array_header(length)
+    return begin
+
+
+def _packed_step(step: Section | Directive) -> bytes:
+    if isinstance(step, Directive):
+        return _pack({0: write_directive(step)})
+    return _pack(_write_section(step, 0)) if step.packed is None else step.packed
+
+
+def _packed_results(found: Results) -> bytes:
+    return _pack(_write_results(found)) if found.packed is None else found.packed
 
 
 def _decoded(content: bytes, read: Callable[[list[Any]], _T]) -> _T:
@@ -174,6 +199,11 @@ def _demand_whole(*values: Any) -> None:
         raise ValueError(f"whole numbers are expected, got {values!r}")
 
 
+def _demand_within(least: int, value: int, end: int) -> None:
+    if not least <= value < end:
+        raise ValueError(f"a number from {least} to below {end} is expected, got {value}")
+
+
 def _write_section(section: Section, base: int) -> list[Any]:
     columns = [write_column(column) for column in section.columns]
     # A band begins at 0 nearly always, which is one byte as a whole number.
@@ -182,14 +212,23 @@ def _write_section(section: Section, base: int) -> list[Any]:
     return [section.stream, section.stamp, numbers, times, section.watermark, band, *columns]
 
 
-def _read_section(form: list[Any], base: int) -> Section:
+def _read_section(form: list[Any], base: int, packed: bytes | None = None) -> Section:
     stream, stamp, numbers, times, watermark, band, *columns = form
     _demand_whole(stream, stamp, watermark)
     n, t = read_deltas(numbers), read_deltas(times)
     if len(n) != len(t):
         raise ValueError(f"{len(n)} numbers and {len(t)} times")
     read = tuple(read_column(column, len(n)) for column in columns)
-    return Section(stream, stamp, n + base, t, read, watermark, float(band))
+    return Section(stream, stamp, n + base if base else n, t, read, watermark, float(band), packed)
+
+
+def _pass_on(form: list[Any], base: int) -> Section:
+    """A section of a device, with the bytes that it is passed on as."""
+    numbers = form[2]
+    if numbers:
+        numbers[0] += base
+        _demand_whole(numbers[0])
+    return _read_section(form, 0, _pack(form))
 
 
 def _write_results(found: Results) -> list[Any]:
@@ -204,9 +243,8 @@ def _read_results(form: list[Any]) -> Results:
     read = [read_deltas(side) for side in sides]
     half, rows = len(read) // 2, len(read[0])
     score, *kept = (read_column(column, rows) for column in columns)
-    return Results(
-        view, tuple(read[:half]), tuple(read[half:]), read_deltas(stamp), score, tuple(kept)
-    )
+    n, t = tuple(read[:half]), tuple(read[half:])
+    return Results(view, n, t, read_deltas(stamp), score, tuple(kept), _pack(form))
 
 
 NOTHING = np.empty(0, np.int64)

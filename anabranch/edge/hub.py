@@ -24,6 +24,7 @@ __all__ = ["Hub", "device_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 CLOUD = "cloud"
+_PAYLOAD = 8 << 20  # bytes of a message: an entry may hold many thousand views
 
 
 def device_name(name: Any) -> str:
@@ -132,6 +133,7 @@ class Hub:
         path.write_text(
             f"listen: {json.dumps(listen)}\n"
             f"pid_file: {inside['broker.pid']}\n"
+            f"max_payload: {_PAYLOAD}\n"
             f"tls {{ cert_file: {server['cert']}, key_file: {server['key']}, "
             f"ca_file: {server['ca']}, verify_and_map: true, timeout: 5, {least} }}\n"
             f"jetstream {{ store_dir: {inside['store']}, {sync} }}\n"

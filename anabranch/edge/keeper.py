@@ -17,6 +17,8 @@ from anabranch.edge.relay_state import RelayState
 
 __all__ = ["Keeper"]
 
+_LOOK = 1_000_000  # microseconds between looks at who is silent
+
 
 class Keeper:
     """Beside one relay, whose state says what has been published.
@@ -35,6 +37,7 @@ class Keeper:
         self._js, self._relay = client.jetstream(), relay
         # Microseconds that a silent stream is waited for; its rows that come later are late.
         self.watermark = 600_000_000
+        self._looked = 0
         self._since: dict[int, int] = {}  # when a stream was first waited for
         self.log = PlacementLog(control)
         self.state = KeeperState(relay.book)
@@ -56,7 +59,9 @@ class Keeper:
 
     def _presume(self, now: int) -> None:
         """Silence is decided once, in the log, so that everybody decides alike."""
-        book = self._relay.book
+        if now < self._looked + _LOOK:
+            return
+        self._looked, book = now, self._relay.book
         for stream in book.by_stream:
             heard = max(book.watermark(stream), self._since.setdefault(stream, now))
             # Twice as long: not an entry for every moment that a device is away.

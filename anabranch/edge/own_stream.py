@@ -15,7 +15,9 @@ from anabranch.edge.sampling import bands
 from anabranch.edge.sections import Section
 from anabranch.errors import InvalidCall
 
-__all__ = ["OwnStream", "Row"]
+__all__ = ["OwnStream", "Row", "row_size"]
+
+_MOST = 500_000  # bytes of a row: the broker takes messages of a megabyte
 
 
 @dataclass(frozen=True)
@@ -44,10 +46,13 @@ class OwnStream:
     cell: int | None = None  # the tick of that row
     lengths: dict[str, int] = field(default_factory=dict)  # of vectors, as the first row has them
     unfit: int = 0  # rows that came before the stream was declared, and are of other columns
+    counted: int = 0  # rows that could be sampled, since they were last counted
 
     def row(self, t: int, values: Mapping[str, Any], stamp: int | None) -> Row:
         """The next row, numbered; raises `InvalidCall` if it cannot be."""
         problems = self._time_problems(t)
+        if (size := row_size(values)) > _MOST:
+            problems.append(f"the row has about {size:,} bytes, and {_MOST:,} can be sent")
         if self.declared is not None:
             problems += self._value_problems(values, self.declared)
         if problems:
@@ -109,8 +114,8 @@ class OwnStream:
         name, following, number, declared, *rest = form
         return cls(name, following, number, declared and Stream(*declared), *rest)
 
-    def sections(self, rows: Sequence[Row]) -> list[Section]:
-        """The rows that can be sampled, as sections by stamp, with the present watermark.
+    def sections(self, rows: Sequence[Row], watermark: int) -> list[Section]:
+        """The rows that can be sampled, as sections by stamp, with a watermark.
 
         Rows that came before the stream was declared and do not fit are left out and counted.
         """
@@ -136,7 +141,7 @@ class OwnStream:
                 _column([fitting[k].values[name] for k in mine], type_)
                 for name, type_ in self.declared.columns.items()
             )
-            found.append(Section(self.number, stamp or 0, n, t[mine], columns, self.watermark))
+            found.append(Section(self.number, stamp or 0, n, t[mine], columns, watermark))
         return found
 
     def uploads(self, section: Section, asked: Sequence[tuple[int, float, int]]) -> list[Section]:
@@ -154,6 +159,23 @@ class OwnStream:
                     Section(self.number, section.stamp, n, t, columns, section.watermark, low)
                 )
         return found
+
+
+def row_size(values: Mapping[str, Any]) -> int:
+    """About how many bytes a row has.
+
+    Examples
+    --------
+    >>> row_size({"xy": [1.0, 2.0], "name": "ann"})
+    37
+    """
+    size = 16
+    for value in values.values():
+        if isinstance(value, str):
+            size += len(value.encode(errors="replace")) + 2
+        else:
+            size += 8 * len(value) if hasattr(value, "__len__") else 9
+    return size
 
 
 def _is_vector(value: Any) -> bool:

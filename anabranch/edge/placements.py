@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -13,6 +11,8 @@ from typing import Any
 
 from anabranch.edge.definitions import Definition, Stream, View, listed, read_definition, read_view
 from anabranch.errors import StateMismatch
+from anabranch.flow.folders import Folder
+from anabranch.flow.numbered import Numbered, entry_name
 
 __all__ = ["Entry", "PlacementLog"]
 
@@ -82,61 +82,23 @@ another keeper writes it, so this one must stop
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.path = Path(path)
-        self._known: list[Entry] = []
+        folder = Folder(path)
+        self.path = Path(folder.path)
+        self._entries = Numbered(folder, Entry.from_dict, "placement log", _REMEDY)
 
     def entries(self) -> list[Entry]:
         """Every entry so far, oldest first."""
-        while (file := self.path / _name(len(self._known))).exists():
-            try:
-                entry = Entry.from_dict(json.loads(file.read_bytes()))
-                if entry.number != len(self._known):
-                    raise ValueError(f"it says that it is entry {entry.number}")
-            except (ValueError, KeyError, TypeError, AttributeError) as error:
-                raise StateMismatch(
-                    f"entry {file.name} of the placement log in {self.path} cannot be read "
-                    f"({type(error).__name__}: {error}): bring the directory back as it was"
-                ) from error
-            self._known.append(entry)
-        later = [other.name for other in self.path.glob("[0-9]*.json") if other.name > file.name]
-        if later:
-            raise StateMismatch(
-                f"entry {file.name} of the placement log in {self.path} is missing, though later "
-                "ones are there: bring the directory back as it was"
-            )
-        return list(self._known)
+        return self._entries.read(again=True)
 
     def write(self, entry: Entry) -> Entry:
         """Add an entry, durably; raises if somebody else has written that number."""
-        self.path.mkdir(parents=True, exist_ok=True)
         entry = replace(entry, written=datetime.now(UTC).isoformat(timespec="milliseconds"))
-        target = self.path / _name(entry.number)
-        draft = self.path / f"_{uuid.uuid4().hex}.draft"
-        with open(draft, "wb") as file:
-            file.write(json.dumps(entry.to_dict(), indent=1).encode())
-            file.flush()
-            os.fsync(file.fileno())
-        try:
-            os.link(draft, target)  # which fails if the name exists, whole otherwise
-        except FileExistsError as error:
+        if not self._entries.create(entry.number, entry.to_dict()):
             raise StateMismatch(
-                f"entry {target.name} of the placement log is there already: another keeper writes "
-                "it, so this one must stop"
-            ) from error
-        finally:
-            draft.unlink()
-        _sync(self.path)
+                f"entry {entry_name(entry.number)} of the placement log is there already: another "
+                "keeper writes it, so this one must stop"
+            )
         return entry
 
 
-def _name(number: int) -> str:
-    return f"{number:08d}.json"
-
-
-def _sync(folder: Path) -> None:
-    """Make a new name in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+_REMEDY = "bring the directory back as it was"

@@ -16,17 +16,19 @@ import msgpack
 import numpy as np
 
 from anabranch.edge.book import Book
+from anabranch.edge.checking import results_problem, section_problem
 from anabranch.edge.definitions import listed
 from anabranch.edge.directives import Directive
 from anabranch.edge.frames import NOTHING, Down, Up
 from anabranch.edge.ownership import CLOUD, NEVER, NOWHERE, reach
 from anabranch.edge.placements import Entry
-from anabranch.edge.sections import Results, Section, shape_of
+from anabranch.edge.sections import Results, Section, thinned
 from anabranch.errors import StateMismatch
 
 __all__ = ["Covered", "Message", "RelayState"]
 
 _VERSION = 1
+_AHEAD = "the broker has lost a part of its mailbox: begin with an empty folder"
 _UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
 
 
@@ -54,6 +56,7 @@ class _Device:
     latest: int = NEVER  # time of the newest row
     asked: int = -1  # the frame for which a rewind was asked
     unacked: int = 0
+    left: bool = False  # whether it said that it leaves for good
 
 
 @dataclass
@@ -70,6 +73,7 @@ class RelayState:
         self.buckets = buckets
         self.book = Book()
         self.position = -1
+        self.passed = 0  # rows to devices, since the start
         self.counts: Counter[str] = Counter()  # late rows, frames that were dropped, and why
         self._covered = dict(covered or {})
         self._devices: dict[str, _Device] = {}
@@ -83,8 +87,8 @@ class RelayState:
 
     # ------------------------------------------------------------ what happens
 
-    def frame(self, position: int, device: str, up: Up) -> None:
-        """A frame of a device, at a position of UP."""
+    def frame(self, position: int, device: str, up: Up, at: int | None = None) -> None:
+        """A frame of a device, at a position of UP; `at` is the broker's time, in microseconds."""
         self.position = position
         known = self._devices.setdefault(device, _Device())
         if up.incarnation < known.incarnation:
@@ -95,8 +99,13 @@ class RelayState:
             return
         if up.incarnation > known.incarnation:
             self._begin(device, known, up.incarnation)
+        elif up.seen > self._covered.get(f"m.{device}", Covered()).number:
+            # It would take new frames for those that it has had.
+            self.counts["frames of a device ahead of its mailbox"] += 1
+            self._extra(device, stop=[up.incarnation, _AHEAD])
+            return
         if up.number < 0:
-            self._hello(device, known, up)
+            self._hello(device, known, up, at)
         elif up.number < known.next:
             self.counts["frames that were there"] += 1
         elif up.number > known.next:
@@ -125,9 +134,15 @@ class RelayState:
         if batch > self._batches.get(bucket, -1):
             self._batches[bucket] = batch
             for found in results:
-                self._deliver(found, CLOUD)
+                if self._may_deliver(found, CLOUD):
+                    self._deliver(found, CLOUD)
 
     # ------------------------------------------------------------ what follows
+
+    @property
+    def pending(self) -> bool:
+        """Whether there is something to flush."""
+        return bool(self._pending)
 
     def flush(self) -> list[Message]:
         """All that is pending, one frame per subject."""
@@ -139,14 +154,8 @@ class RelayState:
             acked = -1
             if device is not None:
                 acked, device.unacked = device.next - 1, 0
-            frame = Down(
-                number,
-                self.position,
-                acked,
-                tuple(pending.steps),
-                tuple(pending.results),
-                pending.extras,
-            )
+            steps, results = tuple(pending.steps), tuple(pending.results)
+            frame = Down(number, self.position, acked, steps, results, pending.extras)
             messages.append(Message(subject, frame))
         self._pending.clear()
         return messages
@@ -160,6 +169,11 @@ class RelayState:
         """What devices said of themselves since the last call."""
         found, self._reports = self._reports, []
         return found
+
+    @property
+    def left(self) -> list[str]:
+        """Devices that have left for good."""
+        return [name for name, known in self._devices.items() if known.left]
 
     def acknowledge(self, device: str) -> None:
         """Tell a device what has come, if there is nothing else to tell it."""
@@ -206,7 +220,7 @@ class RelayState:
     def _begin(self, device: str, known: _Device, incarnation: int) -> None:
         """A device has lost what it had: tell the new incarnation all there is to know."""
         former = known.incarnation
-        known.incarnation, known.next, known.asked = incarnation, 0, -1
+        known.incarnation, known.next, known.asked, known.left = incarnation, 0, -1, False
         if former < 0:  # its mailbox holds all there is to know, from the beginning
             self._extra(device, begin=[incarnation, 0])
             return
@@ -223,27 +237,29 @@ class RelayState:
             streams = {stream for hosted in directive.hosted for stream in hosted.view.inputs}
             pending.steps += [self._watermark_of(stream) for stream in sorted(streams)]
 
-    def _hello(self, device: str, known: _Device, up: Up) -> None:
+    def _hello(self, device: str, known: _Device, up: Up, at: int | None) -> None:
         self._hellos[device] = up.seen
-        self._extra(device, rewind=known.next)
+        said = up.extras.get("at")
+        clock = {"clock": [said, at]} if type(said) is int and at is not None else {}
+        self._extra(device, rewind=known.next, **clock)
 
     def _take(self, device: str, known: _Device, up: Up) -> None:
+        # All of it is looked at before anything changes.
+        sections = [one for one in up.sections if self._is_good(one, device, up.incarnation)]
+        results = [one for one in up.results if self._may_deliver(one, device)]
+        adopted = up.extras.get("adopted", ())
+        adopted = [(epoch, newest) for epoch, newest in adopted if 0 <= epoch <= self.book.epoch]
         known.next, known.asked, known.unacked = known.next + 1, -1, known.unacked + 1
-        before = {section.stream: self.book.watermark(section.stream) for section in up.sections}
-        for section in up.sections:
-            if (problem := self._problem(section, device)) is not None:
-                self.counts[problem] += 1
-                continue
+        before = {section.stream: self.book.watermark(section.stream) for section in sections}
+        for section in sections:
             section = self._punctual(section, before[section.stream])
             if len(section.t):
                 known.latest = max(known.latest, int(section.t[-1]))
             self._forward(section, before[section.stream])
             self.book.promised(section.stream, section.watermark)
-        for found in up.results:
+        for found in results:
             self._deliver(found, device)
-        for epoch, newest in up.extras.get("adopted", ()):
-            if not 0 <= epoch <= self.book.epoch:
-                continue
+        for epoch, newest in adopted:
             retired = self.book.adopted(device, epoch, max(newest, known.newest))
             self._routes.clear()
             self._direct(retired)
@@ -251,21 +267,21 @@ class RelayState:
                 self._forward(self._watermark_of(stream), NEVER)
         if up.extras:
             self._reports.append((device, up.extras))
+            known.left = known.left or up.extras.get("bye") is True
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
 
-    def _problem(self, section: Section, device: str) -> str | None:
-        """What is wrong with a section, so that no place needs to fear it; None if nothing is."""
-        streams = self.book.streams
-        if not 0 <= section.stream < len(streams) or streams[section.stream].home != device:
-            return "sections of a foreign stream"
-        if not 0 <= section.stamp <= self.book.epoch:
-            return "sections with a stamp that nobody gave"
-        if len(section.n):
-            shape = shape_of(section, streams[section.stream])
-            if shape is None or self._shapes.setdefault(section.stream, shape) != shape:
-                return "sections of other columns"
-        return None
+    def _is_good(self, section: Section, device: str, incarnation: int) -> bool:
+        return self._passes(section_problem(section, device, incarnation, self.book, self._shapes))
+
+    def _may_deliver(self, found: Results, origin: str) -> bool:
+        return self._passes(results_problem(found, origin, self.book))
+
+    def _passes(self, problem: str | None) -> bool:
+        """Whether there is no problem; one is counted."""
+        if problem is not None:
+            self.counts[problem] += 1
+        return problem is None
 
     def _punctual(self, section: Section, promised: int) -> Section:
         """The section without rows that nobody waits for any more; they are counted."""
@@ -277,22 +293,34 @@ class RelayState:
         rows = [[section.stream, n] for n in section.n[:late].tolist()]
         self._reports.append((home, {"late": rows}))
         columns = tuple(column[late:] for column in section.columns)
-        return replace(section, n=section.n[late:], t=section.t[late:], columns=columns)
+        n, t = section.n[late:], section.t[late:]
+        return replace(section, n=n, t=t, columns=columns, packed=None)
 
     # ------------------------------------------------------------ where to
 
     def _forward(self, section: Section, before: int) -> None:
-        """Send a section wherever its rows may meet others; `before` it the watermark was this."""
-        sent = set()
+        """Send a section wherever its rows may meet others; `before` it the watermark was this.
+
+        Who asks for a part of the rows gets that part: a link carries what the planner charges.
+        """
+        wanted: dict[str, float] = {}
+        last = set()  # who needs no row after this section, and must learn that
         for subject, share, until in self._route(section.stream, section.stamp):
-            if before >= until or subject in sent:
-                continue
-            if section.band < share:
-                sent.add(subject)
-                if pending := self._pend(subject):
-                    pending.steps.append(section)
-            elif section.watermark >= until and (pending := self._pend(subject)):
-                pending.steps.append(self._watermark_of(section.stream, section.watermark))
+            if before < until:
+                wanted[subject] = max(share, wanted.get(subject, 0.0))
+                if section.watermark >= until:
+                    last.add(subject)
+        parts: dict[float, Section | None] = {}
+        tick = self.book.streams[section.stream].tick
+        for subject, share in wanted.items():
+            if share not in parts:
+                parts[share] = thinned(section, share, tick)
+            part = parts[share]
+            if part is None and subject in last:
+                part = self._watermark_of(section.stream, section.watermark)
+            if part is not None and (pending := self._pend(subject)):
+                pending.steps.append(part)
+                self.passed += len(part.n) if subject.startswith("m.") else 0
 
     def _route(self, stream: int, stamp: int) -> list[tuple[str, float, int]]:
         """Who may need rows of a stream with a stamp: subject, share and last time."""
@@ -320,12 +348,6 @@ class RelayState:
 
     def _deliver(self, found: Results, origin: str) -> None:
         """Send results to whoever asked for them besides their place."""
-        if not 0 <= found.view < len(self.book.views):
-            self.counts["results of an unknown view"] += 1
-            return
-        if origin != CLOUD and origin not in self.book.hosts[found.view]:
-            self.counts["results of a foreign view"] += 1
-            return
         view = self.book.views[found.view]
         deliver = self.book.definitions[view.definition].deliver
         subjects = set()
@@ -337,6 +359,8 @@ class RelayState:
         for subject in sorted(subjects):
             if pending := self._pend(subject):
                 pending.results.append(found)
+                if subject.startswith("in."):
+                    pending.extras.setdefault("places", []).append(origin)
 
     def _direct(self, views: Iterable[int]) -> None:
         """Tell all places and sources of some views what has changed for them."""

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from anabranch.edge.definitions import COLUMN_TYPES, Stream
 from anabranch.edge.ownership import NEVER
+from anabranch.edge.sampling import sampled
 
-__all__ = ["Results", "Section", "shape_of"]
+__all__ = ["Results", "Section", "is_column", "shape_of", "thinned"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,6 +28,7 @@ class Section:
     columns: tuple[np.ndarray, ...] = ()  # as the stream declares them; vectors (rows, length)
     watermark: int = NEVER
     band: float = 0.0
+    packed: bytes | None = None  # as a mailbox has it: a relay passes on what it does not change
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,6 +41,7 @@ class Results:
     stamp: np.ndarray  # of each result: the largest of its rows'
     score: np.ndarray  # float64; NaN where `where` has no value
     columns: tuple[np.ndarray, ...] = ()  # those kept of the left side, then of the right
+    packed: bytes | None = None  # as every frame has it
 
 
 def shape_of(section: Section, stream: Stream) -> list[int] | None:
@@ -54,11 +57,38 @@ def shape_of(section: Section, stream: Stream) -> list[int] | None:
     """
     if len(section.columns) != len(stream.columns):
         return None
-    shape = []
-    for column, type_ in zip(section.columns, stream.columns.values(), strict=True):
-        vector = type_.startswith("array<")
-        wanted = COLUMN_TYPES[type_[6:-1] if vector else type_]
-        if column.dtype != wanted or column.ndim != 1 + vector:
-            return None
-        shape.append(column.shape[1] if vector else 0)
-    return shape
+    if not all(map(is_column, section.columns, stream.columns.values())):
+        return None
+    return [column.shape[1] if column.ndim == 2 else 0 for column in section.columns]
+
+
+def is_column(column: np.ndarray, type_: str) -> bool:
+    """Whether an array is a column of a declared type."""
+    vector = type_.startswith("array<")
+    wanted = COLUMN_TYPES[type_[6:-1] if vector else type_]
+    if column.dtype != wanted or column.ndim != 1 + vector:
+        return False
+    return wanted is not object or all(isinstance(one, str) for one in column)
+
+
+def thinned(section: Section, share: float, tick: int) -> Section | None:
+    """The rows of a section that a share takes; None if it takes none of them.
+
+    Examples
+    --------
+    >>> rows = Section(0, 0, np.arange(4), np.arange(4))
+    >>> thinned(rows, 0.5, 1).n.tolist(), thinned(rows, 1.0, 1) is rows
+    ([0, 2], True)
+    """
+    if section.band >= share:
+        return None
+    if not len(section.n) or not tick or share >= 1.0:
+        return section
+    taken = sampled(section.t, tick, share)
+    if taken.all():
+        return section
+    if not taken.any():
+        return None
+    columns = tuple(column[taken] for column in section.columns)
+    n, t = section.n[taken], section.t[taken]
+    return replace(section, n=n, t=t, columns=columns, packed=None)

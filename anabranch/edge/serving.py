@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from typing import Any
 
 from nats.errors import Error as BrokerError
 
 from anabranch.calls import is_number
 from anabranch.edge.hub import Hub
 from anabranch.edge.keeper import Keeper
+from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.relay import Relay
 from anabranch.edge.streams import connect
 
 __all__ = ["Cloud"]
 
+_SKEW = 1.0  # seconds that a clock may be off without a word
 _AGAIN = 0.5  # seconds until the broker is tried again
 
 
@@ -51,8 +54,8 @@ class Cloud:
         self.relay: Relay
         self.keeper: Keeper
         self.ready = asyncio.Event()
+        self.clocks: dict[str, float] = {}  # seconds that a device's is ahead, if over one
         self.rates: dict[str, float] = {}  # rows per second that a stream has, sent or not
-        self._reported: dict[str, float] = {}  # when a device last reported
 
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
@@ -67,35 +70,46 @@ class Cloud:
         try:
             self.relay = Relay(client, self.hub.folder, self.buckets, ack_after=self._ack_after)
             await self.relay.open()
-            while await self.relay.turn():
-                pass  # the keeper must know all that was published
+            while self.relay.behind:  # the keeper must know all that was published
+                await self.relay.turn()
             self.keeper = Keeper(client, self.relay.state, self.hub.control)
             await self.keeper.open()
             self.ready.set()
             while True:
                 await self.relay.turn()
-                self._take_reports(time.monotonic())
+                self._take_reports()
+                self._end_views()
                 if self._decide is not None:
                     self._decide(self)
                 await self.keeper.turn(time.time_ns() // 1000)
         finally:
             await client.close()
 
-    def _take_reports(self, now: float) -> None:
+    def _take_reports(self) -> None:
         """Rows per second of streams, by what their own devices say."""
-        book = self.relay.state.book
+        streams = self.relay.state.book.streams
         for device, extras in self.relay.state.reports():
-            rows = extras.get("stats", {})
-            rows = rows.get("rows", {}) if isinstance(rows, dict) else {}
-            if not isinstance(rows, dict) or not rows:
-                continue
-            before = self._reported.get(device, now)
-            self._reported[device] = now
-            own = {k: one.name for k, one in enumerate(book.streams) if one.home == device}
-            for stream, count in rows.items():
+            rates = extras.get("rates")
+            for number, rate in rates.items() if isinstance(rates, dict) else ():
                 # Anybody who is enrolled may send anything.
-                if stream in own and is_number(count) and now > before:
-                    self.rates[own[stream]] = max(count, 0) / (now - before)
+                known = type(number) is int and 0 <= number < len(streams)
+                if known and streams[number].home == device and is_number(rate):
+                    self.rates[streams[number].name] = max(float(rate), 0.0)
+            ahead: Any = extras.get("clock")
+            if is_number(ahead) and abs(ahead) > _SKEW:
+                self.clocks[device] = float(ahead)
+                self.keeper.state.because({"clocks": dict(self.clocks)})
+            elif is_number(ahead):
+                self.clocks.pop(device, None)
+
+    def _end_views(self) -> None:
+        """End the views over streams of devices that have left for good."""
+        book = self.relay.state.book
+        for device in self.relay.state.left:
+            mine = [k for k, stream in enumerate(book.streams) if stream.home == device]
+            for view in {view for stream in mine for view in book.by_stream.get(stream, ())}:
+                if book.place(view) != NOWHERE and self.keeper.state.remove(view):
+                    self.keeper.state.because({"rule": "bye"})
 
 
 async def _ignored(error: Exception) -> None:

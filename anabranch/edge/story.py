@@ -40,6 +40,9 @@ costs 2.8 k.
         clock = f" ({_moment(entry.written)})" if entry.written else ""
         lines.append(f"entry {entry.number}{clock}: {'; '.join(_parts(entry, book))}.")
         lines += _moved(entry, book, old)
+        for device, ahead in entry.cause.get("clocks", {}).items():
+            way = "ahead" if ahead > 0 else "behind"
+            lines.append(f"  The clock of {device} is {abs(ahead):,.0f} s {way}.")
     return lines
 
 

@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import json
 import os
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,8 @@ from anabranch.edge.definitions import Definition, Stream, View, listed, read_de
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import NOWHERE
 from anabranch.errors import StateMismatch
+from anabranch.flow.folders import Folder, last_name
+from anabranch.flow.numbered import UNREADABLE, described
 
 __all__ = ["Requests", "Wishes"]
 
@@ -103,28 +103,26 @@ class Requests:
     """
 
     def __init__(self, control: str | os.PathLike[str]) -> None:
-        self.folder = Path(control) / "requests"
+        self._folder = Folder(Path(control) / "requests")
 
     def write(self, wishes: Wishes) -> bool:
         """Ask for something; False if that is what was asked for last."""
         if self.newest() == wishes:
             return False
-        self.folder.mkdir(parents=True, exist_ok=True)
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        draft = self.folder / f"_{uuid.uuid4().hex}.draft"
-        draft.write_text(json.dumps(wishes.to_dict(), indent=1))
-        draft.rename(self.folder / f"{stamp}-{uuid.uuid4().hex[:8]}.json")
+        name = last_name(self._folder.names("", ".json"), ".json")
+        self._folder.write(name, json.dumps(wishes.to_dict(), indent=1).encode())
         return True
 
     def newest(self) -> Wishes | None:
         """What was asked for last; None if nothing ever was."""
-        names = sorted(self.folder.glob("*.json"))
-        if not names:
+        names = self._folder.names("", ".json")
+        content = self._folder.read(names[-1]) if names else None
+        if content is None:
             return None
         try:
-            return Wishes.from_dict(json.loads(names[-1].read_text()))
-        except (ValueError, KeyError, TypeError) as error:
+            return Wishes.from_dict(json.loads(content))
+        except UNREADABLE as error:
             raise StateMismatch(
-                f"the request {names[-1]} cannot be read ({type(error).__name__}: {error}): remove "
-                "it, and ask again"
+                f"the request {self._folder.path}/{names[-1]} cannot be read ({described(error)}): "
+                "remove it, and ask again"
             ) from error

@@ -10,6 +10,9 @@ edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.
 `feeds`         what devices put out
 `templates`     logical views, materialised over reference data
 `switching`     when rates change: which views to move, and when
+`steering`      ... of a running system: which views move by what devices report
+`views`         logical views that are executed
+`log`           the log of placements, as people use it
 `corenet`       several sites behind the cloud
 `graph`         the view graph as arrays
 `orders`        ... in which order they are walked
@@ -22,6 +25,8 @@ edge devices", 2013), with its errors corrected: F1 to F8 in papers/race/README.
 ==============  =============================================================================
 """
 
+from typing import TYPE_CHECKING, Any
+
 from anabranch.placement.call import place
 from anabranch.placement.corenet import CoreNetwork
 from anabranch.placement.feeds import feed
@@ -29,4 +34,27 @@ from anabranch.placement.placement import Placement, plan_graph
 from anabranch.placement.switching import Switcher
 from anabranch.placement.templates import template
 
-__all__ = ["CoreNetwork", "Placement", "Switcher", "feed", "place", "plan_graph", "template"]
+if TYPE_CHECKING:
+    from anabranch.placement.log import PlacementLog
+
+__all__ = [
+    "CoreNetwork",
+    "Placement",
+    "PlacementLog",
+    "Switcher",
+    "feed",
+    "place",
+    "plan_graph",
+    "template",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "PlacementLog":
+        have = ", ".join(__all__)
+        raise AttributeError(
+            f"module 'anabranch.placement' has no attribute {name!r}; it has {have}"
+        )
+    from anabranch.placement.log import PlacementLog  # which knows the running system
+
+    return PlacementLog

@@ -6,6 +6,7 @@ times the cost of a byte on a link; what a move costs is computed from what it w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,13 +25,14 @@ _ADOPTION = 2.0
 """Seconds until all sources have adopted an entry, as a rule."""
 _REST = 30.0
 _CHANGED = 0.2
+_TOLD = 20  # moves of a moment of which the saving is told: each costs a look at all links
 
 
 @dataclass(frozen=True)
 class Running:
     """A view as it runs.
 
-    `window` is in seconds; `since` is when it came to its place, by the clock of `decide`;
+    `window` is in seconds; `since` is when it moved to its place, by the clock of `decide`;
     `settled` says that no earlier place of it is needed any more.
     """
 
@@ -39,7 +41,7 @@ class Running:
     shares: tuple[float, ...]
     window: float
     place: str | None = None  # None: it is new
-    since: float = 0.0
+    since: float = -math.inf
     settled: bool = True
 
 
@@ -47,8 +49,9 @@ class Running:
 class Decision:
     """A view to move or, if it has no origin, to begin; and why.
 
-    The cause of a move holds ``why`` in words, the ``account`` and the ``price`` of this move, and
-    what all costs in a second: ``cost`` before the moves of now, ``predicted`` after them.
+    The cause of a move holds ``why`` in words, the ``account`` and the ``price`` of this move, what
+    it ``saves`` in a second (told of the first few), and what all costs in a second: ``cost``
+    before the moves of now, ``predicted`` after them.
     """
 
     view: str
@@ -60,9 +63,10 @@ class Decision:
 class Steering:
     """Follows the rates that devices report.
 
-    A view moves if staying has cost twice what moving would, if that saves over 5 % of what the
-    links concerned cost, if it has been at its place for its window and 30 seconds, if no earlier
-    place of it is needed any more, and if all devices of its sources are there.
+    A view begins where that costs least, or in the cloud if a stream of it was never reported. It
+    moves if staying has cost twice what moving would, if that saves over 5 % of what the links
+    concerned cost, if its last move was its window and 30 seconds ago, if no earlier place of it is
+    needed any more, and if all devices of its sources are there and have reported.
 
     Parameters
     ----------
@@ -84,7 +88,7 @@ class Steering:
     >>> steering.report("gps[bob]", {1.0: 20.0})
     >>> moved = [d for now in (31.0, 40.0, 60.0) for d in steering.decide(now, [there], homes)]
     >>> print(moved[0].cause["why"])
-    staying on bob has cost 6.4 k, moving to ann costs 2.8 k
+    staying on bob has cost 4.96 k, moving to ann costs 880; saves 160 a second
     """
 
     def __init__(
@@ -147,17 +151,39 @@ class Steering:
         hold = [name for name, view in self._views.items() if self._held(view, now, offline)]
         places = self._switcher.places
         moves = self._switcher.observe(changes if same else [], elapsed, hold=hold)
+        graph = self._switcher.best.graph
         saved = {
-            "cost": float(link_costs(self._switcher.best.graph, places).sum()),
+            "cost": float(link_costs(graph, places).sum()),
             "predicted": self._switcher.cost,
         }
-        begun = [
-            Decision(name, None, str(where), {"why": "it begins where that costs least"})
-            for name, where in self._switcher.location.items()
-            if name not in at
-        ]
-        moved = [self._explained(move, saved) for move in (*forced, *moves)]
-        return begun + [decision for decision in moved if decision.view not in hold]
+        number = {name: v for v, name in enumerate(self._switcher.location)}
+        moved: list[Decision] = []
+        for move in (*forced, *moves):
+            saves = None
+            if len(moved) < _TOLD:
+                back = self._switcher.places.copy()
+                back[number[move.view]] = places[number[move.view]]
+                saves = float(link_costs(graph, back).sum()) - saved["predicted"]
+            moved.append(self._explained(move, saved, saves))
+        return self._begun(at) + [decision for decision in moved if decision.view not in hold]
+
+    def _begun(self, at: Mapping[str, str]) -> list[Decision]:
+        """Where views begin that are nowhere yet."""
+        assert self._switcher is not None
+        found = []
+        for name, where in self._switcher.location.items():
+            if name in at:
+                continue
+            if self._is_reported(self._views[name]):
+                why = {"why": "it begins where that costs least"}
+                found.append(Decision(name, None, str(where), why))
+            else:
+                why = {"why": "it begins in the cloud, for rates are not known yet"}
+                found.append(Decision(name, None, self._pin.get(name, CLOUD_NAME), why))
+        return found
+
+    def _is_reported(self, view: Running) -> bool:
+        return all(stream in self._reported for stream in view.inputs)
 
     def _rate(self, stream: str, share: float) -> float:
         """Bytes per second of a share; before a first report every stream has one in a second."""
@@ -206,20 +232,24 @@ class Steering:
         if view.place is None:
             return False
         early = now - view.since < max(view.window, _REST)
-        return early or not view.settled or any(self._homes[s] in offline for s in view.inputs)
+        away = any(self._homes[stream] in offline for stream in view.inputs)
+        return early or away or not view.settled or not self._is_reported(view)
 
     def _price(self, name: str, origin: str, target: str) -> float:
-        """What a move sends: definitions, and rows for the old place while the two overlap."""
+        """What a move sends more than staying would, while the old place is served as before.
+
+        That is definitions, and the rows for the new place until the two no longer overlap.
+        """
         view = self._views[name]
-        twice = 0.0
+        more = 0.0
         for stream in view.inputs:
             home, rate = self._homes[stream], self._used[name, stream]
-            if home != origin:
-                # Up for the old place alone if its device is the new one, else for both.
-                twice += rate * (self._cost(0, home) if home == target else 0.0)
-                twice += rate * self._cost(1, origin)
+            if home != target:
+                # For any other old place it is sent up already.
+                more += rate * (self._cost(0, home) if home == origin else 0.0)
+                more += rate * self._cost(1, target)
         definition = _DEFINITION * (self._cost(1, target) or self._cost(0, origin))
-        return max(definition + twice * (view.window + _ADOPTION), 1.0)
+        return max(definition + more * (view.window + _ADOPTION), 1.0)
 
     def _cost(self, direction: int, device: str) -> float:
         if device == CLOUD_NAME:
@@ -229,15 +259,17 @@ class Steering:
             return float(value.get(device, value.get(None, (1.0, 0.5)[direction])))
         return float(value)
 
-    def _explained(self, move: Move, saved: Mapping[str, float]) -> Decision:
+    def _explained(self, move: Move, saved: Mapping[str, float], saves: float | None) -> Decision:
         price = self._price(move.view, move.origin, move.target)
         why = (
             f"staying {_at(move.origin)} has cost {_bytes(move.account)}, moving to "
             f"{'the cloud' if move.target == CLOUD_NAME else move.target} costs {_bytes(price)}"
         )
+        if saves is not None and saves > 0:
+            why += f"; saves {_bytes(saves)} a second"
         if not move.account:
             why = f"it can no longer be {_at(move.origin)}"
-        cause = {"why": why, "account": move.account, "price": price, **saved}
+        cause = {"why": why, "account": move.account, "price": price, "saves": saves, **saved}
         return Decision(move.view, move.origin, move.target, cause)
 
 

@@ -14,14 +14,14 @@ from __future__ import annotations
 import functools
 import json
 import os
-import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from anabranch.errors import StateMismatch, renamed
-from anabranch.flow.folders import Folder, path_problems
+from anabranch.flow.folders import Folder, last_name, path_problems
+from anabranch.flow.numbered import UNREADABLE, Numbered, described
 from anabranch.plans.arguments import refuse
 from anabranch.plans.drawing import draw_story, story_html
 from anabranch.plans.plan import Plan, plan_from_dict, read_back
@@ -40,7 +40,9 @@ __all__ = [
 ]
 
 _READERS = 16  # of logs that one process remembers
-_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+_REMEDY = (
+    "bring the directory back as it was, or begin a new checkpoint with a new control directory"
+)
 
 
 @dataclass(frozen=True)
@@ -161,19 +163,11 @@ class PlanLog:
         refuse("PlanLog", path_problems("path", path))
         self._folder = Folder(path)
         self.path = self._folder.path
-        self._known: list[Entry] = []
-        self._whole = False  # whether no entry is known to be missing
+        self._entries = Numbered(self._folder, Entry.from_dict, "plan log", _REMEDY)
 
     def entries(self) -> list[Entry]:
         """Every entry so far, oldest first."""
-        while True:
-            name = _entry_name(len(self._known))
-            content = self._folder.read(name)
-            if content is not None:
-                self._known.append(self._entry(name, content))
-            elif self._whole or not self._later(name):
-                self._whole = True
-                return list(self._known)
+        return self._entries.read()
 
     def current(self) -> Entry | None:
         """The newest entry, which may hold only from a later micro-batch on."""
@@ -197,9 +191,8 @@ class PlanLog:
         if not isinstance(cause, str):
             raise TypeError(f"cause must be a text, got {cause!r}")
         refuse_unloggable(plan)
-        stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-        form = {"plan": plan.to_dict(), "cause": cause}
-        self._write(f"requests/{stamp}-{uuid.uuid4().hex[:8]}.json", form)
+        name = last_name(self._folder.names("requests", ".json"), ".json")
+        self._write(f"requests/{name}", {"plan": plan.to_dict(), "cause": cause})
 
     def requests(self) -> list[Request]:
         """Plans asked for and not yet enacted, oldest first."""
@@ -222,10 +215,10 @@ class PlanLog:
 
     def write(self, entry: Entry) -> Entry:
         """Add an entry."""
-        self._whole = False  # look again, lest one be written into a gap
-        entry = replace(entry, number=len(self.entries()), written=_now())
-        self._write(_entry_name(entry.number), entry.to_dict())
-        self._known.append(entry)
+        # Look again, lest one be written into a gap.
+        number = len(self._entries.read(again=True))
+        entry = replace(entry, number=number, written=_now())
+        self._entries.write(number, entry.to_dict())
         return entry
 
     def remove(self, request: Request) -> None:
@@ -299,30 +292,8 @@ class PlanLog:
             try:
                 form = json.loads(content)
                 yield name, Request(name, plan_from_dict(form["plan"]), str(form["cause"]))
-            except _UNREADABLE as error:
-                yield name, f"it cannot be read ({_words(error)})"
-
-    def _later(self, name: str) -> bool:
-        """Whether an entry is there by now that was not; raises if only later ones are."""
-        later = [other for other in self._folder.names("", ".json") if other[:8].isdigit()]
-        if name not in later and later and max(later) > name:
-            raise StateMismatch(
-                f"entry {name} of the plan log in {self.path} is missing, though later ones are "
-                f"there: {_REMEDY}"
-            )
-        return name in later
-
-    def _entry(self, name: str, content: bytes) -> Entry:
-        try:
-            entry = Entry.from_dict(json.loads(content))
-            if _entry_name(entry.number) != name:
-                raise ValueError(f"it says that it is entry {entry.number}")
-            return entry
-        except _UNREADABLE as error:
-            raise StateMismatch(
-                f"entry {name} of the plan log in {self.path} cannot be read ({_words(error)}): "
-                f"{_REMEDY}"
-            ) from error
+            except UNREADABLE as error:
+                yield name, f"it cannot be read ({described(error)})"
 
     def _read(self, name: str) -> Any:
         content = self._folder.read(name)
@@ -330,16 +301,11 @@ class PlanLog:
             return None if content is None else json.loads(content)
         except ValueError as error:
             raise StateMismatch(
-                f"{name} in {self.path} cannot be read ({_words(error)}): {_REMEDY}"
+                f"{name} in {self.path} cannot be read ({described(error)}): {_REMEDY}"
             ) from error
 
     def _write(self, name: str, form: Mapping[str, Any]) -> None:
         self._folder.write(name, json.dumps(form, indent=1).encode())
-
-
-_REMEDY = (
-    "bring the directory back as it was, or begin a new checkpoint with a new control directory"
-)
 
 
 class PlanReader:
@@ -385,13 +351,5 @@ def refuse_unloggable(plan: Plan) -> None:
         )
 
 
-def _entry_name(number: int) -> str:
-    return f"{number:08d}.json"
-
-
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="milliseconds")
-
-
-def _words(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"

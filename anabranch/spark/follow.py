@@ -8,11 +8,12 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.calls import Check, Duration
-from anabranch.edge.wishes import Requests
 from anabranch.errors import InvalidCall, renamed
-from anabranch.flow.folders import path_problems
+from anabranch.flow.folders import absolute, path_problems
 from anabranch.placement.tables import is_cost
+from anabranch.placement.views import Views, as_list, wishes_of
 from anabranch.spark.broker import Broker
+from anabranch.spark.follow_source import Followed, asking
 from anabranch.spark.follow_stream import follow_frames
 from anabranch.spark.follow_tables import (
     follow_tables,
@@ -20,9 +21,7 @@ from anabranch.spark.follow_tables import (
     result_columns,
     table_problems,
 )
-from anabranch.spark.jetstream import JetStream
 from anabranch.spark.settings import setting_problems
-from anabranch.spark.views import Views, as_list, wishes_of
 
 __all__ = ["follow"]
 
@@ -43,8 +42,9 @@ def follow(
 ) -> DataFrame:
     """Every result of views over the streams of devices, wherever it is computed.
 
-    With `broker` and `control` it is a stream: the keeper is asked for the views, devices and the
-    cloud compute them, and each result comes once. With `feeds` it is the same answer from tables.
+    With `broker` and `control` it is a stream: when a query starts, the keeper is asked for the
+    views, devices and the cloud compute them, and each result comes once. With `feeds` it is the
+    same answer from tables.
 
     Parameters
     ----------
@@ -120,8 +120,8 @@ def follow(
         watermark=late,
         cause="ab.follow",
     )
-    Requests(control).write(wishes)
-    return _frames(spark, given, control, Broker(broker, credentials), most)
+    options = {"max_rows": str(most), **asking(absolute(control), wishes)}
+    return _frames(spark, given, control, Broker(broker, credentials), options)
 
 
 def _running_problems(broker: Any, control: Any, credentials: Any) -> list[str]:
@@ -139,12 +139,17 @@ def _running_problems(broker: Any, control: Any, credentials: Any) -> list[str]:
 
 
 def _frames(
-    spark: SparkSession, views: Sequence[Views], control: str, broker: Broker, most: int
+    spark: SparkSession,
+    views: Sequence[Views],
+    control: str,
+    broker: Broker,
+    options: Mapping[str, str],
 ) -> DataFrame:
     """The stream of results."""
-    spark.dataSource.register(JetStream)
-    options = {"url": broker.url, "stream": "IN", "max_rows": str(most)}
+    spark.dataSource.register(Followed)
+    where = {"url": broker.url, "stream": "IN"}
     if broker.credentials is not None:
-        options["credentials"] = broker.credentials
-    frames = spark.readStream.format(JetStream.name()).options(**options).load()
+        where["credentials"] = broker.credentials
+    source = spark.readStream.format(Followed.name())
+    frames = source.options(**where, **options).load()
     return follow_frames(frames, result_columns(views), control, broker)

@@ -161,10 +161,10 @@ class _Described:
     keys: Sequence[str]
 
 
-def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str | None]]:
+def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str]]:
     """What a frame brings: results found here, and those that devices found, with their places."""
-    found: list[tuple[Results, str | None]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
-    places = frame.extras.get("places") or [None] * len(frame.results)
+    found: list[tuple[Results, str]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
+    places = frame.extras.get("places", [])
     return found + list(zip(frame.results, places, strict=True))
 
 

@@ -12,10 +12,10 @@ from pyspark.sql.window import Window
 
 from anabranch.calls import Check, describe
 from anabranch.placement.feeds import Feed
+from anabranch.placement.views import Views
 from anabranch.predicates import same
 from anabranch.spark.correlate import correlate
 from anabranch.spark.frames import is_frame
-from anabranch.spark.views import Views
 
 __all__ = ["SIDES", "follow_tables", "result_columns", "table_problems"]
 

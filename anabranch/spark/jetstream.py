@@ -22,7 +22,7 @@ from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.spark.broker import Broker
 from anabranch.spark.versions import AvailableNow, Limits, limits_of, read_limit
 
-__all__ = ["JetStream"]
+__all__ = ["JetStream", "JetStreamReader", "Offset"]
 
 _AT_ONCE = 2_000  # messages asked for in one request
 _PER_TASK = 5_000
@@ -50,7 +50,7 @@ class JetStream(DataSource):
         return "seq long, subject string, data binary"
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _Reader(_Options.read(self.options))
+        return JetStreamReader(self.options)
 
 
 @dataclass(frozen=True)
@@ -98,9 +98,11 @@ class _Held:
     last: int
 
 
-class _Reader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
-    def __init__(self, options: _Options) -> None:
-        self.options = options
+class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
+    """Reads one stream; the options are those of `JetStream`."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self.options = _Options.read(options)
         self.end: int | None = None  # for a query that ends with what there is when it begins
 
     @cached_property

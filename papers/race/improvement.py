@@ -22,7 +22,7 @@ from anabranch.flow.pictures import pyplot
 from anabranch.placement import Placement, plan_graph
 from anabranch.placement.graph import pair_graph
 from papers.race import social
-from papers.style import PAGE
+from papers.style import PAGE, in_style, line_of, written
 
 HERE = Path(__file__).parent
 RATIOS = (0.2, 0.4, 0.6, 0.8, 1.0, 1.2, 1.4, 1.6, 1.8, 2.0)
@@ -64,6 +64,7 @@ _NAMES = {  # as long as a legend allows; the page says what each model is
 }
 
 
+@in_style
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     """The saving by ratio of costs, a panel for each network."""
     plt = pyplot()
@@ -76,16 +77,14 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
             mine = [r for r in rows if r["network"] == network and r["rates"] == model]
             x = [r["ratio"] for r in mine]
             name = _NAMES.get(model, model)
-            axis.plot(x, [r["improvement"] for r in mine], "o-", label=name, ms=3)
+            axis.plot(x, [r["improvement"] for r in mine], label=name, **line_of(model))
         axis.axhspan(3.5, 7.3, color="grey", alpha=0.15, label="range in the paper")
         axis.set(title=network, xlabel="download cost / upload cost")
         axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.3)
     axes[0][0].set_ylabel("times less traffic than uploading all")
     lines = axes[0][0].get_legend_handles_labels()
-    figure.legend(*lines, loc="outside lower center", ncols=2, fontsize=9)
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    figure.legend(*lines, loc="outside lower center", ncols=2)
+    written(figure, path)
 
 
 def main() -> None:
@@ -110,8 +109,6 @@ def main() -> None:
     name = "place-improvement" + ("-quick" if options.quick else "")
     (HERE / "results").mkdir(exist_ok=True)
     (HERE / "results" / f"{name}.json").write_text(json.dumps(rows, indent=1) + "\n")
-    image = HERE / "images" / "place-improvement.png"
-    plot(rows, HERE / "results" / f"{name}.png" if options.quick else image)
     lines = ["| network | rates | " + " | ".join(f"{r:g}" for r in RATIOS) + " |"]
     lines += ["|---|---|" + "---|" * len(RATIOS)]
     for network in dict.fromkeys(r["network"] for r in rows):

@@ -24,6 +24,7 @@ XY = {"xy": "array<double>", "name": "string"}
 STREAMS = [Stream("gps[ann]", "ann", XY), Stream("gps[bob]", "bob", XY)]
 NEAR = Definition("near", "pairs", (30, 30), ["euclidean", "xy", "xy", None, "<=", 5])
 VIEW = View("near(ann,bob)", "near", (0, 1))
+BASE = 1 << 32  # numbers of the first incarnation
 FIRST = Entry(0, tuple(STREAMS), (NEAR,), ((VIEW, "cloud"),), cause={"rule": "start"})
 
 
@@ -203,20 +204,20 @@ def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
     relay.flush()
     columns = np.array([[0.0, 0.0]]), np.array(["x"], object)
     rows = tuple(
-        Section(stream, 0, np.array([n]), np.array([t]), columns)
+        Section(stream, 0, np.array([BASE + n]), np.array([t]), columns)
         for stream, n, t in ((0, 1, 100), (0, 2, 101), (1, 9, 500))
     )
-    upcoming = agent._next
+    upcoming = agent.following
     relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows))
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
-    assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [2])]  # type: ignore[union-attr]
+    assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [BASE + 2])]  # type: ignore[union-attr]
     assert relay.counts["late rows"] == 1 and relay.counts["sections of a foreign stream"] == 1
-    assert ("ann", {"late": [[0, 1]]}) in relay.reports()
+    assert ("ann", {"late": [[0, BASE + 1]]}) in relay.reports()
 
 
 def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
     agent, relay = started()
-    n, t, xy, name = np.array([1]), np.array([5]), np.zeros((1, 2)), np.array(["x"], object)
+    n, t, xy, name = np.array([BASE + 1]), np.array([5]), np.zeros((1, 2)), np.array(["x"], object)
     results = Results(0, (n, n), (t, t), n, np.zeros(1))
     bad = [
         Section(0, 7, n, t, (xy, name)),
@@ -224,17 +225,23 @@ def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
         Section(0, 0, n, t, (xy, xy)),
         Section(0, 0, n, t, (xy.astype(np.float32), name)),
         Section(0, 0, n, t, (np.zeros((1, 3)), name)),
+        Section(0, 0, n, t, (xy, np.array([3], object))),
+        Section(0, 0, n - BASE, t, (xy, name)),
+        Section(0, 0, n, -t, (xy, name)),
+        Section(0, 0, n, t + (1 << 62), (xy, name)),
+        Section(0, 0, *(np.repeat(one, 2, axis=0) for one in (n, t)), (xy, name)),
     ]
     good = Section(0, 0, n, t, (xy, name))
     report = {"adopted": [[99, 5]]}
     relay.flush()
     relay.frame(
-        relay.position + 1, "ann", Up(1, agent._next, 0, 0, (good, *bad), (results,), report)
+        relay.position + 1, "ann", Up(1, agent.following, 0, 0, (good, *bad), (results,), report)
     )
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert len(message.frame.steps) == 1 and not message.frame.results
     assert relay.counts["sections with a stamp that nobody gave"] == 1
-    assert relay.counts["sections of other columns"] == 4
+    assert relay.counts["sections of other columns"] == 5
+    assert relay.counts["sections with numbers or times that cannot be"] == 4
     assert relay.counts["results of a foreign view"] == 1
 
 
@@ -257,3 +264,12 @@ def test_a_broker_that_lost_messages_is_noticed() -> None:
         relay.position += 1
         relay.acknowledge("ann")
         relay.snapshot()
+
+
+def test_a_device_that_is_ahead_of_its_mailbox_stops() -> None:
+    """The broker has lost what the device had: new frames would have the numbers of those."""
+    agent, relay = started()
+    relay.frame(relay.position + 1, "ann", Up(1, agent.following, 0, agent.seen + 1))
+    [message] = [m for m in relay.flush() if m.subject == "m.ann"]
+    assert relay.counts["frames of a device ahead of its mailbox"] == 1
+    assert "has lost a part of its mailbox" in agent.receive(message.frame).stopped

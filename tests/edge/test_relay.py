@@ -123,6 +123,31 @@ def test_a_stream_that_went_back_is_refused(broker: Broker, tmp_path: Path) -> N
     told(broker, story)
 
 
+def test_a_stream_that_was_filled_again_is_refused(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Power is lost, and devices are faster than the relay: numbers are there, of others."""
+    monkeypatch.setattr("anabranch.edge.relay._SLACK", 0.0)
+
+    async def story(client: Client) -> None:
+        js = client.jetstream()
+        relay = Relay(client, tmp_path, 1)
+        await relay.open()
+        for _ in range(3):
+            await js.publish("u.alice", HELLO)
+        await drained(relay)
+        await js.delete_stream("UP")
+        await Streams.of(0).make(js)
+        with pytest.raises(StateMismatch, match="went back: it ends at 0, and 3 was processed"):
+            await Relay(client, tmp_path, 1).open()
+        for _ in range(5):
+            await js.publish("u.alice", HELLO)
+        with pytest.raises(StateMismatch, match="its message 3 is newer than what follows"):
+            await Relay(client, tmp_path, 1).open()
+
+    told(broker, story)
+
+
 def test_an_entry_that_was_written_but_not_published_is_published(
     broker: Broker, tmp_path: Path
 ) -> None:

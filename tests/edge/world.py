@@ -196,6 +196,7 @@ class World:
                 slack=self.rng.choice([0, 20]),
                 beat=self.rng.choice([1, 50]),
                 window=self.rng.choice([300, 10_000]),
+                portion=self.rng.choice([30, 100_000]),
             )
         return device.process
 
@@ -233,8 +234,7 @@ class World:
 
     def _put(self, device: Device) -> None:
         agent, name = self._agent(device), self.rng.choice(device.streams)
-        own = agent._stream(name)
-        t = max(self.now + device.skew, own.newest, own.watermark + 1)
+        t = max(self.now + device.skew, agent.earliest(name))
         self._do(device, agent.put(name, t, {"x": self.rng.randint(0, 9)}))
 
     def _flush(self, device: Device) -> None:
@@ -405,8 +405,9 @@ class World:
         return (
             self._running_relay().book.epoch == len(self.log) - 1
             and self._running_relay().position == len(self.up) - 1
+            and not self._running_relay().pending
             and not any(agent.backlog for agent in agents)
-            and all(agent._seen == stored.get(f"m.{agent.device}", -1) for agent in agents)
+            and all(agent.seen == stored.get(f"m.{agent.device}", -1) for agent in agents)
             and all(one.seen == stored.get(f"in.{k}", -1) for k, one in self.buckets.items())
             and not any(bucket.output for bucket in self.buckets.values())
         )

@@ -22,7 +22,7 @@ SOURCES = {"p": "P", "q": "Q", "r": "cloud"}
 
 
 def refused(*args: Any, **more: Any) -> str:
-    with pytest.raises(ab.InvalidCall) as error:
+    with pytest.raises(ab.errors.InvalidCall) as error:
         ab.place(*args, **more)
     return str(error.value)
 
@@ -81,7 +81,7 @@ def test_explain_reads_as_sentences_and_names_what_exists() -> None:
     plan = ab.place(ROWS, SOURCES)
     text = str(plan.explain("w"))
     assert "w runs on P" in text and "with x moving to the cloud" in text
-    with pytest.raises(ab.InvalidCall, match="no view 'y'; the plan has 'w', 'x'"):
+    with pytest.raises(ab.errors.InvalidCall, match="no view 'y'; the plan has 'w', 'x'"):
         plan.explain("y")
     assert "proved optimal" in plan.summary()
 
@@ -128,9 +128,11 @@ def test_tables_hold_ids_of_every_kind(views: Any, sources: Any) -> None:
 
 def test_lists_of_names_are_told_apart_from_names() -> None:
     plan = ab.place(ROWS, SOURCES)
-    with pytest.raises(ab.InvalidCall, match=r"unknown devices \['P'\].*name each by itself"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"unknown devices \['P'\].*name each by itself"
+    ):
         plan.without(["P"])
-    with pytest.raises(ab.InvalidCall, match=r"no view \['w'\]; the plan has 'w'"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"no view \['w'\]; the plan has 'w'"):
         plan.explain(["w"])
 
 
@@ -148,13 +150,13 @@ def test_ids_of_another_type_in_sources_are_named() -> None:
 
 def test_switchers_take_any_number_and_refuse_what_is_no_time() -> None:
     plan = ab.place(ROWS[:2], {s: SOURCES[s] for s in "pq"}, download_cost=1.0)
-    follower = ab.Switcher(plan, move_cost=np.int64(5))  # type: ignore[arg-type]
+    follower = ab.placement.Switcher(plan, move_cost=np.int64(5))  # type: ignore[arg-type]
     for duration in (-1, float("nan"), "1"):
-        with pytest.raises(ab.InvalidCall, match="duration must be a time of at least 0"):
+        with pytest.raises(ab.errors.InvalidCall, match="duration must be a time of at least 0"):
             follower.observe([("w", "p", 1.0)], duration=duration)  # type: ignore[arg-type]
     assert follower.best is plan
-    with pytest.raises(ab.InvalidCall, match="move_cost must be above 0"):
-        ab.Switcher(plan, move_cost=np.int64(0))  # type: ignore[arg-type]
+    with pytest.raises(ab.errors.InvalidCall, match="move_cost must be above 0"):
+        ab.placement.Switcher(plan, move_cost=np.int64(0))  # type: ignore[arg-type]
 
 
 def test_all_problems_come_at_once_with_ids() -> None:
@@ -203,15 +205,15 @@ def test_many_offenders_are_counted_not_listed() -> None:
 
 def test_core_networks_that_are_no_tree_are_refused() -> None:
     ring = [("a", "b", 1.0), ("b", "c", 1.0), ("c", "a", 1.0)]
-    with pytest.raises(ab.InvalidCall, match="not a tree"):
-        ab.CoreNetwork(ring, {})
-    core = ab.CoreNetwork([("a", "b", 1.0)], {"P": "a"})
+    with pytest.raises(ab.errors.InvalidCall, match="not a tree"):
+        ab.placement.CoreNetwork(ring, {})
+    core = ab.placement.CoreNetwork([("a", "b", 1.0)], {"P": "a"})
     text = refused(ROWS, SOURCES, core=core)
     assert "no site for devices 'Q'" in text and "sources in the cloud 'r'" in text
 
 
 def test_traffic_adds_up_with_a_core_network_too() -> None:
-    core = ab.CoreNetwork([("e", "m", 3.0), ("m", "w", 2.0)], {"P": "e", "Q": "w"})
+    core = ab.placement.CoreNetwork([("e", "m", 3.0), ("m", "w", 2.0)], {"P": "e", "Q": "w"})
     plan = ab.place([("v", "p", 10.0), ("v", "q", 2.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
     rows = plan.traffic().to_pylist()
     assert plan.cost == 14.0 == sum(row["cost"] for row in rows)
@@ -226,28 +228,28 @@ def test_traffic_adds_up_with_a_core_network_too() -> None:
 
 def test_core_networks_with_costs_that_are_none_are_refused() -> None:
     for link in (("e", "w", "3"), ("e", "w", float("nan")), ("e", "w", None), 5):
-        with pytest.raises(ab.InvalidCall, match=r"must be \(site, site, cost"):
-            ab.CoreNetwork([link], {})  # type: ignore[list-item]
+        with pytest.raises(ab.errors.InvalidCall, match=r"must be \(site, site, cost"):
+            ab.placement.CoreNetwork([link], {})  # type: ignore[list-item]
 
 
 def test_core_network_says_where_cloud_views_run() -> None:
-    core = ab.CoreNetwork([("x", "y", 1.0)], {"P": "x", "Q": "y"})
+    core = ab.placement.CoreNetwork([("x", "y", 1.0)], {"P": "x", "Q": "y"})
     plan = ab.place([("w", "p", 5.0), ("w", "q", 5.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
     assert plan.location == {"w": "cloud"}
     assert plan.cost == 15.0 and plan.optimal
     assert plan.site["w"] in ("x", "y")
     assert plan.table().column("site").to_pylist() == [plan.site["w"]]
-    with pytest.raises(ab.InvalidCall, match="core network"):
+    with pytest.raises(ab.errors.InvalidCall, match="core network"):
         plan.replan([("w", "p", 1.0)])
 
 
 def test_replan_and_failure_refuse_what_does_not_exist() -> None:
     plan = ab.place(ROWS, SOURCES)
-    with pytest.raises(ab.InvalidCall, match="no such row: 'w' <- 'r'"):
+    with pytest.raises(ab.errors.InvalidCall, match="no such row: 'w' <- 'r'"):
         plan.replan([("w", "r", 1.0)])
-    with pytest.raises(ab.InvalidCall, match="changed twice"):
+    with pytest.raises(ab.errors.InvalidCall, match="changed twice"):
         plan.replan([("w", "p", 1.0), ("w", "p", 2.0)])
-    with pytest.raises(ab.InvalidCall, match="unknown devices 'Z'"):
+    with pytest.raises(ab.errors.InvalidCall, match="unknown devices 'Z'"):
         plan.without("Z")
     assert plan.without("P").location == {}
 
@@ -319,7 +321,7 @@ def test_a_core_network_may_be_a_long_chain() -> None:
     sites = 3_000
     links = [(k, k + 1, 1.0) for k in range(sites - 1)]
     links = [links[k] for k in np.random.default_rng(1).permutation(len(links))]
-    core = ab.CoreNetwork(links, {"P": 0, "Q": sites - 1})
+    core = ab.placement.CoreNetwork(links, {"P": 0, "Q": sites - 1})
     plan = ab.place([("w", "p", 5.0), ("w", "q", 2.0)], {"p": "P", "q": "Q"}, 1.0, 1.0, core=core)
     assert plan.location == {"w": "P"} and plan.optimal
     assert plan.cost == 2 + 2 * (sites - 1) + 2
@@ -365,7 +367,7 @@ def test_what_is_pinned_stays() -> None:
 
 
 def test_readers_and_pins_may_name_a_site() -> None:
-    core = ab.CoreNetwork(
+    core = ab.placement.CoreNetwork(
         [("east", "west", 3.0)], {"S1": "east", "S2": "west"}, {"loyalty": "east"}
     )
     near = ab.place(SHOPS, TILLS, core=core, pin={"hq_board": "west"})
@@ -394,7 +396,7 @@ def test_unknown_names_are_errors_everywhere() -> None:
         ({"dwn": 1.0}, "there is no dwn="),
         (
             {
-                "core": ab.CoreNetwork(
+                "core": ab.placement.CoreNetwork(
                     [("e", "w", 1.0)], {"S1": "e", "S2": "w", "S9": "e"}, {"loyalty": "e"}
                 )
             },
@@ -430,11 +432,11 @@ def test_columns_and_files_have_names_of_their_own(tmp_path: Path) -> None:
 
 def test_a_switcher_explains_its_account() -> None:
     plan = ab.place([("w", "p", 10), ("w", "q", 2)], {"p": "P", "q": "Q"}, download_cost=1.0)
-    follower = ab.Switcher(plan, move_cost=5)
+    follower = ab.placement.Switcher(plan, move_cost=5)
     assert follower.explain() == "every view is where it is best: nothing would move"
     assert follower.observe([("w", "p", 1)]) == []
     assert "staying has cost 2 of the 20 at which they do" in follower.explain()
-    with pytest.raises(ab.InvalidCall, match="price= is now called move_cost="):
-        ab.Switcher(plan, price=5)  # type: ignore[call-arg]
-    with pytest.raises(ab.InvalidCall, match="move_cost names unknown devices 'X'"):
-        ab.Switcher(plan, move_cost={"P": 1.0, "Q": 1.0, "X": 1.0})
+    with pytest.raises(ab.errors.InvalidCall, match="price= is now called move_cost="):
+        ab.placement.Switcher(plan, price=5)  # type: ignore[call-arg]
+    with pytest.raises(ab.errors.InvalidCall, match="move_cost names unknown devices 'X'"):
+        ab.placement.Switcher(plan, move_cost={"P": 1.0, "Q": 1.0, "X": 1.0})

@@ -20,7 +20,7 @@ PLACES = {"till": "shop", "stock": "store", "roads": "cloud"}
 
 
 @pytest.fixture
-def plan() -> ab.Placement:
+def plan() -> ab.placement.Placement:
     return ab.place(INPUTS, PLACES, 1.0, 0.5)
 
 
@@ -28,7 +28,9 @@ def texts(figure: Any) -> str:
     return "\n".join(text.get_text() for text in figure.axes[0].texts)
 
 
-def test_the_map_says_what_runs_where_and_what_crosses_each_link(plan: ab.Placement) -> None:
+def test_the_map_says_what_runs_where_and_what_crosses_each_link(
+    plan: ab.placement.Placement,
+) -> None:
     found = texts(plan.draw())
     assert plan.location == {"board": "shop", "jam": "cloud"}
     assert "runs board" in found and "runs jam" in found and "sources stock" in found
@@ -47,7 +49,9 @@ def test_many_devices_are_counted_not_drawn() -> None:
     assert "and 55 more devices" in found
 
 
-def test_it_is_written_as_a_file_the_same_each_time(plan: ab.Placement, tmp_path: Path) -> None:
+def test_it_is_written_as_a_file_the_same_each_time(
+    plan: ab.placement.Placement, tmp_path: Path
+) -> None:
     for name in ("one.svg", "two.svg"):
         plan.draw(tmp_path / name, dark=name == "one.svg")
     plan.draw(tmp_path / "three.svg", dark=True)
@@ -64,15 +68,15 @@ def test_it_is_written_as_a_file_the_same_each_time(plan: ab.Placement, tmp_path
         ({"most": 0}, "most must be a whole number of at least 1, got 0"),
     ],
 )
-def test_wrong_calls_say_what_to_do(plan: ab.Placement, options: Any, said: str) -> None:
-    with pytest.raises(ab.InvalidCall, match="draw cannot start") as refused:
+def test_wrong_calls_say_what_to_do(plan: ab.placement.Placement, options: Any, said: str) -> None:
+    with pytest.raises(ab.errors.InvalidCall, match="draw cannot start") as refused:
         plan.draw(**options)
     assert said in str(refused.value)
 
 
 def test_without_matplotlib_it_says_how_to_get_it(
-    plan: ab.Placement, monkeypatch: pytest.MonkeyPatch
+    plan: ab.placement.Placement, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ab.AnabranchError, match=r"pip install 'anabranch\[plots\]'"):
+    with pytest.raises(ab.errors.AnabranchError, match=r"pip install 'anabranch\[plots\]'"):
         plan.draw()

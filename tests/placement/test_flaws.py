@@ -82,7 +82,7 @@ def test_f6_shared_uploads_are_no_knapsack() -> None:
 
 
 def test_f8_two_steps_are_not_optimal_with_cheap_downloads_and_say_so() -> None:
-    core = ab.CoreNetwork([("x", "y", 3.0)], {"P": "x"}, {"C": "y"})
+    core = ab.placement.CoreNetwork([("x", "y", 3.0)], {"P": "x"}, {"C": "y"})
     plan = plan_of("w(P:3,C:4)", up=2.0, core=core)
     assert plan.cost == 16  # the optimum is 15, with w in the cloud at y
     assert not plan.optimal
@@ -100,7 +100,7 @@ def _adversary(units: int, price: float, steps: int, seed: int) -> tuple[float, 
         inputs += [(f"w{k}", f"p{k}", 5.0), (f"w{k}", f"q{k}", 1.0)]
         sources |= {f"p{k}": f"P{k}", f"q{k}": f"Q{k}"}
     plan = ab.place(inputs, sources, upload_cost=1.0, download_cost=1.0)
-    follower = ab.Switcher(plan, move_cost=price)
+    follower = ab.placement.Switcher(plan, move_cost=price)
     rng = random.Random(seed)
     paid = 0.0
     history: list[list[tuple[float, float]]] = [[] for _ in range(units)]
@@ -150,7 +150,7 @@ def test_f7_units_do_not_share_an_account() -> None:
         inputs += [(f"w{k}", f"p{k}", 5.0), (f"w{k}", f"q{k}", 1.0)]
         sources |= {f"p{k}": f"P{k}", f"q{k}": f"Q{k}"}
     plan = ab.place(inputs, sources, upload_cost=1.0, download_cost=1.0)
-    follower = ab.Switcher(plan, move_cost=1.0)
+    follower = ab.placement.Switcher(plan, move_cost=1.0)
     wrong = [(f"w{k}", f"p{k}", 0.5) for k in range(10)]
     assert follower.observe(wrong, duration=1.0) == []  # each lost 0.5, all together 5 > 2 * 1
     moved = [len(follower.observe([])) for _ in range(4)]

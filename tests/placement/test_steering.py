@@ -53,11 +53,11 @@ def test_a_view_moves_when_staying_has_cost_twice_the_price() -> None:
     (begun,) = world.decide(0.0)
     assert (begun.origin, begun.place) == (None, "bob")
     assert world.decide(600.0) == []  # nothing changed, so nothing moves, however long
-    reported(world, bob=20.0)  # staying costs 160 a second, moving 2 * 2800
+    reported(world, bob=20.0)  # staying costs 160 a second, moving 2 * (400 + 12 * 40)
     moved = [world.decide(1.0) for _ in range(40)]
-    assert [k for k, found in enumerate(moved) if found] == [34]
-    (decision,) = moved[34]
-    assert decision.place == "ann"
+    assert [k for k, found in enumerate(moved) if found] == [10]
+    (decision,) = moved[10]
+    assert decision.place == "ann" and decision.cause["saves"] == 160.0
     assert decision.cause["account"] >= 2 * decision.cause["price"]
     assert (decision.cause["cost"], decision.cause["predicted"]) == (200.0, 40.0)
 
@@ -68,13 +68,22 @@ def test_a_view_moves_when_staying_has_cost_twice_the_price() -> None:
     ids=["unsettled", "offline", "early"],
 )
 def test_a_view_that_cannot_move_stays(held: dict[str, Any], offline: tuple[str, ...]) -> None:
-    world = World([pair("ann", "bob", place="bob", **held)], download_cost=1.0)
+    world = World([pair("ann", "bob", place="bob", since=0.0, **held)], download_cost=1.0)
     reported(world, ann=100.0, bob=20.0)
     assert [world.decide(60.0, offline) for _ in range(20)] == [[]] * 20
     world.views = {
         name: replace(view, settled=True, window=1.0) for name, view in world.views.items()
     }
     assert [d.place for _ in range(20) for d in world.decide(60.0)] == ["ann"]
+
+
+def test_a_view_of_which_little_is_known_begins_in_the_cloud_and_stays() -> None:
+    world = World([pair("ann", "bob")], download_cost=1.0)
+    reported(world, bob=900.0)
+    assert [d.place for d in world.decide(0.0)] == ["cloud"]
+    assert [world.decide(60.0) for _ in range(5)] == [[]] * 5
+    reported(world, ann=10.0)
+    assert [d.place for _ in range(5) for d in world.decide(60.0)] == ["bob"]
 
 
 def test_a_small_change_and_a_small_saving_change_nothing() -> None:

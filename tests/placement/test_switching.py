@@ -70,7 +70,7 @@ def test_pins_are_kept_when_devices_fail(case: Case, data: st.DataObject) -> Non
 def test_held_views_stay_and_the_others_reach_the_best_plan_around_them(
     case: Case, data: st.DataObject
 ) -> None:
-    follower = ab.Switcher(ab.place(**case), move_cost=1.0)
+    follower = ab.placement.Switcher(ab.place(**case), move_cost=1.0)
     at = follower.location
     hold = data.draw(st.lists(st.sampled_from(sorted(at)), unique=True))
     case = drawn_rates(case, data)
@@ -89,7 +89,7 @@ def test_adopting_keeps_what_can_stay_and_ends_at_the_best_plan(
     before: Case, case: Case, data: st.DataObject
 ) -> None:
     """From one world into another that shares names of views and devices with it."""
-    follower = ab.Switcher(ab.place(**before), move_cost=lambda view, origin, target: 1.0)
+    follower = ab.placement.Switcher(ab.place(**before), move_cost=lambda view, origin, target: 1.0)
     follower.observe(drawn_rates(before, data)["inputs"], 1.0)
     old, accounts = follower.location, dict(zip(_devices(follower), follower.account, strict=True))
     plan = ab.place(**case)
@@ -113,7 +113,7 @@ def test_adopting_keeps_what_can_stay_and_ends_at_the_best_plan(
 @given(cases(stays=True), st.data())
 def test_adopting_the_same_views_is_observing(case: Case, data: st.DataObject) -> None:
     """Whether rates come as changes or as a plan, the same moves are made at the same time."""
-    one, other = (ab.Switcher(ab.place(**case), move_cost=2.0) for _ in range(2))
+    one, other = (ab.placement.Switcher(ab.place(**case), move_cost=2.0) for _ in range(2))
     for _ in range(3):
         case = drawn_rates(case, data)
         found = one.observe(case["inputs"])
@@ -125,7 +125,7 @@ def test_adopting_the_same_views_is_observing(case: Case, data: st.DataObject) -
 
 def test_what_cannot_stay_moves_at_once() -> None:
     rows = [("w", "p", 10.0), ("w", "q", 2.0)]
-    follower = ab.Switcher(ab.place(rows, {"p": "P", "q": "Q"}), move_cost=5)
+    follower = ab.placement.Switcher(ab.place(rows, {"p": "P", "q": "Q"}), move_cost=5)
     pinned = ab.place(rows, {"p": "P", "q": "Q"}, pin={"w": "cloud"})
     assert [(m.origin, m.target) for m in follower.adopt(pinned)] == [("P", "cloud")]
     assert follower.observe([], LONG) == []
@@ -141,7 +141,7 @@ def test_each_move_has_its_price() -> None:
         asked.append((view, origin, target))
         return 1.0 if view == "w0" else 3.0
 
-    follower = ab.Switcher(plan, move_cost=price)
+    follower = ab.placement.Switcher(plan, move_cost=price)
     wrong = [("w0", "p0", 0.5), ("w1", "p1", 0.5)]
     moved = [[m.view for m in follower.observe(wrong)] for _ in range(12)]
     assert moved.index(["w0"]) == 1 and moved.index(["w1"]) == 5  # one unit lost a time
@@ -151,7 +151,7 @@ def test_each_move_has_its_price() -> None:
 def test_a_small_saving_is_not_worth_a_move() -> None:
     rows = [("w", "p", 5.0), ("w", "q", 1.0), ("big", "p", 90.0), ("big", "q", 90.0)]
     plan = ab.place(rows, "own", download_cost=1.0, pin={"big": "cloud"})
-    small, eager = (ab.Switcher(plan, 1.0, min_saving=share) for share in (0.6, 0.0))
+    small, eager = (ab.placement.Switcher(plan, 1.0, min_saving=share) for share in (0.6, 0.0))
     changes = [("w", "q", 200.0)]  # saves 105 of the 200 on the link of q
     assert eager.observe(changes, LONG) and not small.observe(changes, LONG)
 
@@ -173,16 +173,19 @@ def _devices(follower: Any) -> list[str]:
             lambda f: f.observe([], hold="w"),
             r"hold must be a list of views of the plan, .* has 'w'",
         ),
-        (lambda f: ab.Switcher(f.best, 1.0, min_saving=-1.0), r"min_saving must be a share"),
+        (
+            lambda f: ab.placement.Switcher(f.best, 1.0, min_saving=-1.0),
+            r"min_saving must be a share",
+        ),
         (lambda f: f.best.replan(pin={"x": "cloud"}), r"pin names unknown views 'x'"),
         (lambda f: f.best.replan(pin={"w": "R"}), r"pin names unknown places 'R'"),
         (lambda f: f.best.replan(pin=["w"]), r"pin must be a dict"),
         (
-            lambda f: ab.Switcher(f.best, lambda *move: 0.0).observe([("w", "q", 50.0)]),
+            lambda f: ab.placement.Switcher(f.best, lambda *move: 0.0).observe([("w", "q", 50.0)]),
             r"move_cost must be above 0; for 'w' it gave 0\.0",
         ),
         (
-            lambda f: ab.Switcher(f.best, {"P": 1.0, "Q": 1.0}).adopt(
+            lambda f: ab.placement.Switcher(f.best, {"P": 1.0, "Q": 1.0}).adopt(
                 ab.place([("w", "p", 1.0)], "own")
             ),
             r"move_cost must be above 0 for every device; it is not for 'p'",
@@ -190,6 +193,8 @@ def _devices(follower: Any) -> list[str]:
     ],
 )
 def test_wrong_calls(call: Any, words: str) -> None:
-    follower = ab.Switcher(ab.place([("w", "p", 9), ("w", "q", 2)], {"p": "P", "q": "Q"}), 5)
-    with pytest.raises(ab.InvalidCall, match=words):
+    follower = ab.placement.Switcher(
+        ab.place([("w", "p", 9), ("w", "q", 2)], {"p": "P", "q": "Q"}), 5
+    )
+    with pytest.raises(ab.errors.InvalidCall, match=words):
         call(follower)

@@ -54,14 +54,14 @@ OTHERS = {
 
 
 @functools.cache
-def plan() -> ab.Placement:
-    found: ab.Placement = ab.place(ROWS, SOURCES)
+def plan() -> ab.placement.Placement:
+    found: ab.placement.Placement = ab.place(ROWS, SOURCES)
     return found
 
 
 def core(links: Any = LINKS, attached: Any = None, sites: Any = None) -> Any:
     attached = {"P": "e", "Q": "f"} if attached is None else attached
-    network = ab.CoreNetwork(links, attached, {"r": "e"} if sites is None else sites)
+    network = ab.placement.CoreNetwork(links, attached, {"r": "e"} if sites is None else sites)
     return ab.place(ROWS, SOURCES, core=network)
 
 
@@ -80,8 +80,8 @@ IDS: dict[str, Callable[[Any], Any]] = {
     "changed input": lambda v: plan().replan([("w", v, 1.0)]),
     "explained view": lambda v: plan().explain(v),
     "failed device": lambda v: plan().without(v),
-    "key": lambda v: ab.template("t", {GPS: 1.0}).over(column("user", v)),
-    "site": lambda v: ab.CoreNetwork([(v, "f", 1.0)], {}),
+    "key": lambda v: ab.placement.template("t", {GPS: 1.0}).over(column("user", v)),
+    "site": lambda v: ab.placement.CoreNetwork([(v, "f", 1.0)], {}),
     "site of a device": lambda v: core(attached={"P": v, "Q": "e"}),
 }
 
@@ -103,23 +103,25 @@ OTHER: dict[str, Callable[[Any], Any]] = {
     "feed": lambda v: ab.feed(v if not isinstance(v, str) else "", by="user"),
     "by": lambda v: ab.feed("gps", by=v if not isinstance(v, str) else ""),
     "home": lambda v: ab.feed("gps", by="user", home=v if v is not None else 1),
-    "template": lambda v: ab.template(v if not isinstance(v, str) else "", {GPS: 1.0}),
-    "template inputs": lambda v: ab.template("t", v),
-    "template rate": lambda v: ab.template("t", {GPS: v}).over(PEOPLE),
-    "where": lambda v: ab.template("t", {GPS: 1.0}, where=v if not isinstance(v, str) else 1),
-    "symmetric": lambda v: ab.template("t", {GPS: 1.0}, symmetric=v),
-    "reference": lambda v: ab.template("t", {GPS: 1.0}).over(v),
-    "reference rate": lambda v: ab.template("t", {GPS: "rate"}).over(column("rate", v)),
-    "links": lambda v: ab.CoreNetwork(v, {}),
-    "link": lambda v: ab.CoreNetwork([v], {}),
-    "link cost": lambda v: ab.CoreNetwork([("e", "f", v)], {}),
+    "template": lambda v: ab.placement.template(v if not isinstance(v, str) else "", {GPS: 1.0}),
+    "template inputs": lambda v: ab.placement.template("t", v),
+    "template rate": lambda v: ab.placement.template("t", {GPS: v}).over(PEOPLE),
+    "where": lambda v: ab.placement.template(
+        "t", {GPS: 1.0}, where=v if not isinstance(v, str) else 1
+    ),
+    "symmetric": lambda v: ab.placement.template("t", {GPS: 1.0}, symmetric=v),
+    "reference": lambda v: ab.placement.template("t", {GPS: 1.0}).over(v),
+    "reference rate": lambda v: ab.placement.template("t", {GPS: "rate"}).over(column("rate", v)),
+    "links": lambda v: ab.placement.CoreNetwork(v, {}),
+    "link": lambda v: ab.placement.CoreNetwork([v], {}),
+    "link cost": lambda v: ab.placement.CoreNetwork([("e", "f", v)], {}),
     "attached": lambda v: core(attached=v if v is not None else 1),
     "sites": lambda v: core(sites=v if v is not None else 1),
-    "plan": lambda v: ab.Switcher(v, 1.0),
-    "price": lambda v: ab.Switcher(plan(), v),
-    "price of a device": lambda v: ab.Switcher(plan(), {"P": v, "Q": 1.0}),
-    "observed": lambda v: ab.Switcher(plan(), 1.0).observe(v),
-    "duration": lambda v: ab.Switcher(plan(), 1.0).observe([("w", "p", 1.0)], v),
+    "plan": lambda v: ab.placement.Switcher(v, 1.0),
+    "price": lambda v: ab.placement.Switcher(plan(), v),
+    "price of a device": lambda v: ab.placement.Switcher(plan(), {"P": v, "Q": 1.0}),
+    "observed": lambda v: ab.placement.Switcher(plan(), 1.0).observe(v),
+    "duration": lambda v: ab.placement.Switcher(plan(), 1.0).observe([("w", "p", 1.0)], v),
 }
 
 
@@ -128,7 +130,7 @@ def accepted(call: Callable[[Any], Any], values: dict[str, Any]) -> list[str]:
     for name, value in values.items():
         try:
             call(value)
-        except ab.InvalidCall:
+        except ab.errors.InvalidCall:
             continue
         found.append(name)
     return found
@@ -146,7 +148,7 @@ def test_what_is_no_value_is_refused(call: str) -> None:
 
 def test_empty_tables_and_calls() -> None:
     for wrong in (lambda: ab.place([], SOURCES), lambda: ab.place(pd.DataFrame(), SOURCES)):
-        with pytest.raises(ab.InvalidCall, match=r"inputs (is empty|has no column)"):
+        with pytest.raises(ab.errors.InvalidCall, match=r"inputs (is empty|has no column)"):
             wrong()
     same_plan = plan().replan([])
     assert same_plan.location == plan().without().location == plan().location
@@ -154,7 +156,7 @@ def test_empty_tables_and_calls() -> None:
     assert nothing.location == {} and nothing.cost == 0 and nothing.optimal
     assert nothing.table().num_rows == nothing.traffic().num_rows == 0
     assert "0 views" in nothing.summary()
-    assert ab.Switcher(nothing, 1.0).observe([]) == []
+    assert ab.placement.Switcher(nothing, 1.0).observe([]) == []
 
 
 def test_messages_say_what_was_got_and_what_is_allowed() -> None:
@@ -166,16 +168,16 @@ def test_messages_say_what_was_got_and_what_is_allowed() -> None:
         (lambda: ab.place(ROWS, [(None, "P")]), "1 rows of sources name no source"),
         (lambda: ab.place(ROWS, SOURCES, time_limit=None), "seconds above 0, got None"),  # type: ignore[arg-type]
         (lambda: ab.feed("gps", by=None), "or a list of columns, got None"),  # type: ignore[arg-type]
-        (lambda: ab.template("t", {GPS: 1.0}, where=3), "filter as text, got 3"),  # type: ignore[arg-type]
-        (lambda: ab.CoreNetwork(None, {}), r"a list of \(site, site, cost\), got None"),  # type: ignore[arg-type]
-        (lambda: ab.CoreNetwork(LINKS, 3), "attached must be a dict to sites, got 3"),  # type: ignore[arg-type]
-        (lambda: ab.Switcher(3, 1.0), r"plan must come from ab\.place, got int"),  # type: ignore[arg-type]
+        (lambda: ab.placement.template("t", {GPS: 1.0}, where=3), "filter as text, got 3"),  # type: ignore[arg-type]
+        (lambda: ab.placement.CoreNetwork(None, {}), r"a list of \(site, site, cost\), got None"),  # type: ignore[arg-type]
+        (lambda: ab.placement.CoreNetwork(LINKS, 3), "attached must be a dict to sites, got 3"),  # type: ignore[arg-type]
+        (lambda: ab.placement.Switcher(3, 1.0), r"plan must come from ab\.place, got int"),  # type: ignore[arg-type]
     ):
-        with pytest.raises(ab.InvalidCall, match=text):
+        with pytest.raises(ab.errors.InvalidCall, match=text):
             call()
 
 
 def test_times_are_no_rates() -> None:
     frame = pd.DataFrame({"view": ["w"], "input": ["p"], "rate": [pd.Timestamp("2024-01-01")]})
-    with pytest.raises(ab.InvalidCall, match="rate must be a number of at least 0"):
+    with pytest.raises(ab.errors.InvalidCall, match="rate must be a number of at least 0"):
         ab.place(frame, SOURCES)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from anabranch.spark.views import Views
+from anabranch.placement.views import Views
 
 Row = dict[str, Any]  # key, n, t in microseconds, and the columns
 

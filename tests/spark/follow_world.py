@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 import anabranch as ab
-from anabranch.spark.views import Views
+from anabranch.placement.views import Views
 from tests.spark.follow_twin import Row, results
 
 PEOPLE = ("ann", "bob", "cy", "dee")

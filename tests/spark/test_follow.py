@@ -12,10 +12,12 @@ import pytest
 
 import anabranch as ab
 from anabranch.edge.definitions import View
-from anabranch.edge.wishes import Wishes
+from anabranch.edge.wishes import Requests, Wishes
+from anabranch.placement.views import wishes_of
+from anabranch.spark.follow_source import Followed, asking
 from anabranch.spark.follow_stream import follow_frames
 from anabranch.spark.follow_tables import result_columns
-from anabranch.spark.views import wishes_of
+from anabranch.spark.jetstream import JetStreamReader
 from tests.spark import follow_world as world
 from tests.spark.follow_frames import recorded
 
@@ -76,7 +78,7 @@ def test_the_stream_equals_the_batch_answer_across_moves_and_a_restart(
         assert query.awaitTermination(120)
         assert query.exception() is None
     assert world.identities(found) == sorted(world.truth(rows))
-    assert {row.place for row in found} == {"cloud", None}
+    assert {row.place for row in found} == {"cloud", "ann", "bob", "cy"}
     assert {row.epoch for row in found} == {0, 1, 2, 3}
     by = {(row["key"], row["n"]): row for row in rows}
     for row in found:
@@ -85,6 +87,20 @@ def test_the_stream_equals_the_batch_answer_across_moves_and_a_restart(
         if row.view.startswith("nearby"):
             assert right is not None and row.right_xy == right["xy"]
             assert row.score == pytest.approx(math.dist(left["xy"], right["xy"]), rel=1e-12)
+
+
+def test_only_a_query_that_starts_asks_for_views(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frame = ab.follow(spark, world.views(), broker="tls://hub:4222", control=str(tmp_path))
+    assert frame.isStreaming and list(tmp_path.iterdir()) == []
+    wishes = wishes_of(world.views())
+    options = {"url": "tls://hub:4222", **asking(str(tmp_path), wishes)}
+    reader: Any = Followed(options).streamReader(None)  # type: ignore[arg-type]
+    assert Requests(tmp_path).newest() is None
+    monkeypatch.setattr(JetStreamReader, "initialOffset", lambda self: {"seq": 0})
+    assert reader.initialOffset() == {"seq": 0}
+    assert Requests(tmp_path).newest() == wishes
 
 
 def test_equal_demands_are_one_view() -> None:
@@ -164,14 +180,14 @@ def view(**changed: Any) -> Any:
     ],
 )
 def test_wrong_calls(call: Any, words: str) -> None:
-    with pytest.raises(ab.InvalidCall) as error:
+    with pytest.raises(ab.errors.InvalidCall) as error:
         call()
     assert words in str(error.value)
 
 
 def test_wrong_tables(spark: Any) -> None:
     table = spark.sql("SELECT 'a' AS key, 1.5 AS n, date'2020-01-01' AS time")
-    with pytest.raises(ab.InvalidCall) as error:
+    with pytest.raises(ab.errors.InvalidCall) as error:
         ab.follow(spark, view().over(TABLE), feeds={"gps": table})
     for words in ("column 'n' is decimal(2,1)", "column 'time' is date", "no column 'x'"):
         assert words in str(error.value)

@@ -117,7 +117,7 @@ def test_follow_finds_each_result_once_though_its_driver_is_killed(
     from anabranch.edge.frames import decode_output
     from anabranch.edge.streams import Streams
     from anabranch.edge.wishes import Requests
-    from anabranch.spark.views import wishes_of
+    from anabranch.placement.views import wishes_of
     from tests.spark import follow_world as world
     from tests.spark.follow_frames import recorded
 

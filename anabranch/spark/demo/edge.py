@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import msgpack
 import numpy as np
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
+from rich.console import Console
 
 from anabranch.edge.broker import running
 from anabranch.edge.hub import Hub
@@ -28,31 +30,35 @@ from anabranch.edge.serving import Cloud
 from anabranch.edge.story import story
 from anabranch.edge.wanderers import name_of
 from anabranch.placement.feeds import feed
+from anabranch.placement.views import view
 from anabranch.predicates import euclidean
+from anabranch.spark.demo.stage import DemoFailed, session, waiting
 from anabranch.spark.follow import follow
-from anabranch.spark.settings import configure
-from anabranch.spark.views import view
+from anabranch.spark.watch import Interrupt
 
 __all__ = ["run_edge_demo"]
 
 _EVERY = 5.0  # seconds between lines
+_LAST = 20.0  # seconds of which the traffic is compared
+_CORES = 2  # for Spark
 _PATIENCE = 120.0  # seconds that the query may need for the rest
 _IDENTITY = ["view", "left_key", "left_n", "right_key", "right_n"]
 
 
 def run_edge_demo(
-    devices: int, seconds: float, decide: Callable[[Cloud], None], say: Callable[[str], Any]
+    devices: int, seconds: float, decide: Callable[[Cloud], None], console: Console
 ) -> int:
     """Run it; the exit code."""
     folder = Path(tempfile.mkdtemp(prefix="anabranch-edge-"))
     try:
-        say(f"enrolling {devices} devices ...")
-        hub = Hub.create(folder / "hub", ["localhost", "127.0.0.1"])
-        hub.enrol(*map(name_of, range(devices)))
-        with running(hub) as broker:
+        with waiting(console, f"enrolling {devices} devices"):
+            hub = Hub.create(folder / "hub", ["localhost", "127.0.0.1"])
+            hub.enrol(*map(name_of, range(devices)))
+        with running(hub) as broker, Interrupt() as interrupt:
             cloud = Cloud(hub, broker.address, decide=decide, ack_after=5.0)
-            with _serving(cloud), _session(folder) as spark:
-                return _Demo(cloud, spark, devices, say).run(seconds)
+            log = folder / "spark.log"
+            with _serving(cloud), session(_CORES, folder, log, console, interrupt) as spark:
+                return _Demo(cloud, spark, devices, console, interrupt).run(seconds)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -61,9 +67,15 @@ class _Demo:
     """One run: the query, what is said while it runs, and the check of its results."""
 
     def __init__(
-        self, cloud: Cloud, spark: SparkSession, devices: int, say: Callable[[str], Any]
+        self,
+        cloud: Cloud,
+        spark: SparkSession,
+        devices: int,
+        console: Console,
+        interrupt: Interrupt,
     ) -> None:
-        self._cloud, self._spark, self._devices, self._say = cloud, spark, devices, say
+        self._cloud, self._spark, self._devices = cloud, spark, devices
+        self._console, self._interrupt = console, interrupt
         me = feed("gps", by="user", columns="xy array<double>")
         them = feed("gps", by="friend", columns="xy array<double>")
         near = view(
@@ -75,6 +87,8 @@ class _Demo:
         )
         self._views = near.over(_friends(devices))
         self._told = 0
+        self._traffic: list[tuple[float, float, int]] = []  # when, bytes/s, views on devices
+        self._changed = 0.0
 
     def run(self, seconds: float) -> int:
         """Start devices and query; change the rates half-way; compare."""
@@ -96,10 +110,13 @@ class _Demo:
         )
         with subprocess.Popen([*command, str(self._devices)]) as wanderers:
             try:
+                self._begin(query)
                 self._watch(seconds / 2)
                 (hub / "changed").touch()
+                self._changed = time.time()
                 self._say("busy devices become quiet, quiet ones busy")
                 self._watch(seconds / 2)
+                self._sum_up()
                 (hub / "stop").touch()
                 self._say("devices send what they still have ...")
                 wanderers.wait(_PATIENCE)
@@ -110,11 +127,26 @@ class _Demo:
         finally:
             query.stop()
 
+    def _begin(self, query: Any) -> None:
+        """Wait until the query has asked for its views and the keeper has begun them."""
+        deadline = time.monotonic() + _PATIENCE
+        with waiting(self._console, "starting the query"):
+            while not (self._cloud.ready.is_set() and self._cloud.relay.state.book.views):
+                self._interrupt.asked.wait(0.2)
+                self._interrupt.check()
+                if not query.isActive or time.monotonic() > deadline:
+                    why = query.exception() or f"no views within {_PATIENCE:.0f} seconds"
+                    raise DemoFailed(f"the query did not start: {str(why)[:500]}")
+
+    def _say(self, line: str) -> None:
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
     def _watch(self, seconds: float) -> None:
         """Traffic every few seconds, and every entry of the log."""
         until, before, at = time.monotonic() + seconds, self._sent(), time.monotonic()
         while time.monotonic() < until:
-            time.sleep(_EVERY)
+            self._interrupt.asked.wait(_EVERY)
+            self._interrupt.check()
             now, there = time.monotonic(), self._sent()
             entries = self._cloud.keeper.log.entries()
             for line in story(entries)[self._told :]:
@@ -123,20 +155,39 @@ class _Demo:
             book = self._cloud.relay.state.book
             edge = sum(book.place(k) != CLOUD for k in range(len(book.views)))
             up, down = ((b - a) / (now - at) for a, b in zip(before, there, strict=True))
-            whole = self._everything()  # known once devices have reported their rates
-            beside = f" (all in the cloud: {whole:.0f})" if whole else ""
+            self._traffic.append((time.time(), up + down, edge))
             self._say(
-                f"{up + down:6.0f} bytes/s, {up:.0f} up and {down:.0f} down{beside}; "
+                f"{up + down:6.0f} bytes/s, {up:.0f} up and {down:.0f} down; "
                 f"{edge} of {len(book.views)} views on devices"
             )
             before, at = there, now
 
-    def _everything(self) -> float:
-        """Bytes per second if every device sent all its rows, at what a row takes now."""
-        relay = self._cloud.relay
-        rows = sum(relay.rows.values())
-        size = sum(n for (way, _), n in list(relay.bytes.items()) if way == "up") / max(rows, 1)
-        return float(size * sum(list(self._cloud.rates.values())))
+    def _sum_up(self) -> None:
+        """How soon views moved after the change, and traffic against all views in the cloud.
+
+        All begin in the cloud, so what that costs was measured; as many devices are busy as then.
+        """
+        entries = self._cloud.keeper.log.entries()
+        moved = [
+            (datetime.fromisoformat(entry.written).timestamp() - self._changed, len(entry.moves))
+            for entry in entries
+            if entry.moves
+        ]
+        after = [(delay, count) for delay, count in moved if delay > 0]
+        if after:
+            self._say(
+                f"{sum(count for _, count in after)} views moved by themselves, the first "
+                f"{after[0][0]:.0f} s after the change, the last {after[-1][0]:.0f} s"
+            )
+        whole = next((rate for _, rate, edge in reversed(self._traffic) if not edge), None)
+        last = [rate for when, rate, _ in self._traffic if when > time.time() - _LAST]
+        if whole and last:
+            rate = sum(last) / len(last)
+            less = f"{1 - rate / whole:.0%}".replace("%", " %")
+            self._say(
+                f"all views in the cloud took {whole:.0f} bytes/s; the last {_LAST:.0f} s took "
+                f"{rate:.0f}, {less} less"
+            )
 
     def _sent(self) -> tuple[int, int]:
         sums = Counter[str]()
@@ -205,26 +256,3 @@ def _serving(cloud: Cloud) -> Iterator[None]:
     finally:
         loop.call_soon_threadsafe(task.cancel)
         thread.join()
-
-
-@contextmanager
-def _session(folder: Path) -> Iterator[SparkSession]:
-    builder: Any = SparkSession.builder
-    builder = builder.master("local[2]").appName("anabranch edge demo")
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.sql.session.timeZone": "UTC",
-        "spark.sql.warehouse.dir": str(folder / "warehouse"),
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-    }
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    spark.sparkContext.setLogLevel("ERROR")
-    configure(spark, workers=4)
-    try:
-        yield spark
-    finally:
-        spark.stop()

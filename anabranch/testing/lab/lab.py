@@ -1,0 +1,288 @@
+"""Broker, relay, keeper and devices as processes of this machine, with a long line between.
+
+Relay and keeper run in the process that uses it, so its own CPU time is theirs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from asyncio.subprocess import PIPE, Process
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from anabranch.calls import Check
+from anabranch.edge.broker import Broker
+from anabranch.edge.hub import Hub
+from anabranch.edge.serving import Cloud
+from anabranch.errors import AnabranchError
+from anabranch.testing.lab.devices import name_of
+from anabranch.testing.lab.line import HEADERS
+from anabranch.testing.lab.workload import Workload
+
+__all__ = ["Lab", "Reading"]
+
+_LINE = 1 << 24  # bytes that an answer of a process may have
+_PATIENCE = 300.0
+_SHARED_MEMORY = Path("/dev/shm")  # not the disk: 500 devices have one each, and this is one
+
+
+@dataclass(frozen=True)
+class Reading:
+    """Counters at one moment, or the difference of two."""
+
+    seconds: float
+    up: int  # bytes that sockets of devices carried, TLS included
+    down: int
+    up_packets: int
+    down_packets: int
+    up_payload: int  # bytes of frames
+    down_payload: int
+    up_frames: int
+    down_frames: int
+    sections: int  # both ways
+    up_rows: int
+    down_rows: int
+    broker_cpu: float  # seconds
+    cloud_cpu: float
+    broker_memory: int  # bytes resident
+    cloud_memory: int
+    open: int  # connections of devices
+
+    def since(self, other: Reading) -> Reading:
+        """What has happened since another reading; memory and connections are of now."""
+        if other.open != self.open:
+            raise AnabranchError(
+                f"{other.open - self.open} connections ended while they were counted: the machine "
+                "is too busy, so try again, or fewer devices"
+            )
+        mine, before = vars(self), vars(other)
+        now = ("broker_memory", "cloud_memory", "open")
+        return Reading(**{k: v if k in now else v - before[k] for k, v in mine.items()})
+
+    @property
+    def wire(self) -> int:
+        """Bytes on the wire, both ways: what sockets carried, and the headers of packets."""
+        packets = self.up_packets + self.down_packets
+        return self.up + self.down + HEADERS * packets
+
+
+class Lab:
+    """A hub with connected devices, for the length of a block.
+
+    Parameters
+    ----------
+    devices
+        How many.
+    round_trip
+        Seconds to the broker and back.
+    flush
+        Of all agents.
+    processes
+        That run them.
+    decide
+        Given to `Cloud`.
+    """
+
+    def __init__(
+        self,
+        devices: int,
+        *,
+        round_trip: float = 0.08,
+        flush: str = "1 second",
+        processes: int = 1,
+        decide: Any = None,
+    ) -> None:
+        self.devices, self._round_trip, self._flush = devices, round_trip, flush
+        self.flush_seconds = Check().duration("flush", flush) / 1e6
+        self._processes, self._decide = processes, decide
+        self._running: list[Process] = []
+
+    async def __aenter__(self) -> Lab:
+        shared = _SHARED_MEMORY if os.access(_SHARED_MEMORY, os.W_OK) else None
+        self._folder = Path(tempfile.mkdtemp(prefix="anabranch-lab-", dir=shared))
+        try:
+            await self._start()
+        except BaseException:
+            await self._stop()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._stop()
+
+    async def _start(self) -> None:
+        hub = Hub.create(self._folder / "hub", ["localhost", "127.0.0.1"])
+        hub.enrol(*map(name_of, range(self.devices)))
+        self._broker = Broker(hub, "127.0.0.1:0")
+        self._broker.start()
+        self.cloud = Cloud(hub, self._broker.address, decide=self._decide)
+        self._serving = asyncio.create_task(self.cloud.run())
+        await asyncio.wait_for(self.cloud.ready.wait(), _PATIENCE)
+        words = [self._broker.port, self._round_trip / 2]
+        self._line = await self._spawn("line", *words)
+        assert self._line.stdout is not None
+        port = int(await self._line.stdout.readline())
+        edges = np.linspace(0, self.devices, self._processes + 1).astype(int).tolist()
+        address = f"tls://127.0.0.1:{port}"
+        self._fleets = [
+            await self._spawn("devices", hub.folder, address, self._flush, first, last)
+            for first, last in pairwise(edges)
+        ]
+        await self._order(do="connect")
+
+    async def _spawn(self, module: str, *words: Any) -> Process:
+        name = f"anabranch.testing.lab.{module}"
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", name, *map(str, words), stdin=PIPE, stdout=PIPE, limit=_LINE
+        )
+        self._running.append(process)
+        return process
+
+    async def _stop(self) -> None:
+        if hasattr(self, "_serving"):
+            self._serving.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._serving
+        for process in self._running:
+            with suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+        if hasattr(self, "_broker"):
+            self._broker.stop()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def _ask(self, process: Process, text: str) -> Any:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(text.encode() + b"\n")
+        await process.stdin.drain()
+        answer = await asyncio.wait_for(process.stdout.readline(), _PATIENCE)
+        if not answer:
+            raise AnabranchError("a process of the lab has ended: see what it wrote above")
+        return json.loads(answer)
+
+    async def _order(self, **order: Any) -> list[Any]:
+        if self._serving.done():
+            self._serving.result()
+        return await asyncio.gather(*(self._ask(one, json.dumps(order)) for one in self._fleets))
+
+    # ------------------------------------------------------------ what can be done
+
+    async def deploy(self, workload: Workload, location: dict[str, str]) -> int:
+        """Have views run, each at its place: the number of the entry, once it is written."""
+        self.cloud.keeper.state.add(*workload.wishes(location))
+        return await self._written()
+
+    async def move(self, location: dict[str, str]) -> int:
+        """Have views move to other places: the number of the entry, once it is written."""
+        for number, view in enumerate(self.cloud.relay.state.book.views):
+            self.cloud.keeper.state.move(number, location.get(view.name, ""))
+        return await self._written()
+
+    async def _written(self) -> int:
+        before = self.cloud.relay.state.book.epoch
+        while self.cloud.relay.state.book.epoch == before:
+            await asyncio.sleep(0.01)
+            if self._serving.done():
+                self._serving.result()
+        return self.cloud.relay.state.book.epoch
+
+    async def adoption(self, epoch: int, patience: float = 60.0) -> np.ndarray:
+        """Seconds from the writing of an entry to its adoption, by device, in order of time."""
+        written = self.cloud.keeper.log.entries()[epoch].written
+        begun = np.datetime64(written.partition("+")[0]).astype("datetime64[us]").astype(int) / 1e6
+        book, until = self.cloud.relay.state.book, time.monotonic() + patience
+        while True:
+            found = [when for one in await self._order(do="tell") for when in _of(one, epoch)]
+            concerned = len({home for home in _concerned(book, epoch)})
+            if len(found) >= concerned or time.monotonic() > until:
+                return np.sort(np.array(found) - begun)
+            await asyncio.sleep(0.1)
+
+    async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
+        """Rows of all devices for so many seconds; the times of each device's."""
+        periods = {str(number): period for number, period in enumerate(workload.periods.tolist())}
+        answers = await self._order(do="put", periods=periods, seconds=seconds)
+        rows: dict[str, list[int]] = {}
+        for answer in answers:
+            rows |= answer["rows"]
+        return rows
+
+    async def delays(self) -> np.ndarray:
+        """Seconds from a row of another device to each result on a device since the last call."""
+        answers = await self._order(do="tell")
+        return np.sort(np.array([delay for answer in answers for delay in answer["delays"]]))
+
+    async def read(self) -> Reading:
+        """The counters of now."""
+        counts = await self._ask(self._line, "")
+        relay, state = self.cloud.relay, self.cloud.relay.state
+        payload = {way: sum(n for (w, _), n in relay.bytes.items() if w == way) for way in _WAYS}
+        frames = {way: sum(n for (w, _), n in relay.frames.items() if w == way) for way in _WAYS}
+        assert self._broker.process is not None
+        broker_cpu, broker_memory = _used(self._broker.process.pid)
+        own_cpu, own_memory = _used(os.getpid())
+        return Reading(
+            time.monotonic(),
+            counts.get("up", 0),
+            counts.get("down", 0),
+            counts.get("up_packets", 0),
+            counts.get("down_packets", 0),
+            payload["up"],
+            payload["down"],
+            frames["up"],
+            frames["down"],
+            relay.sections.total(),
+            sum(relay.rows.values()),
+            state.passed,
+            broker_cpu,
+            own_cpu,
+            broker_memory,
+            own_memory,
+            counts["open"],
+        )
+
+
+_WAYS = ("up", "down")
+
+
+def _of(answer: dict[str, Any], epoch: int) -> list[float]:
+    """When each device adopted an entry, or a later one in its place."""
+    first: dict[str, float] = {}
+    for number, found in answer["adopted"].items():
+        for device, when in found.items():
+            if int(number) >= epoch:
+                first[device] = min(when, first.get(device, when))
+    return list(first.values())
+
+
+def _concerned(book: Any, epoch: int) -> set[str]:
+    """Devices that an entry concerns: sources and places of the views that it changed."""
+    found = set()
+    for view, bounds in zip(book.views, book.bounds, strict=True):
+        if bounds[-1].epoch == epoch:
+            found |= {book.streams[stream].home for stream in view.inputs}
+    return found
+
+
+def _used(pid: int) -> tuple[float, int]:
+    """Seconds of CPU and bytes resident of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK"), int(fields[21]) * os.sysconf("SC_PAGE_SIZE")

@@ -1,0 +1,207 @@
+"""What is measured in the lab, each with its goal beside it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from anabranch.edge.frames import Down, Up, encode_down, encode_up
+from anabranch.edge.sections import Section
+from anabranch.testing.lab.lab import Lab, Reading
+from anabranch.testing.lab.workload import Workload
+
+__all__ = ["Goal", "fleet", "goals", "latency", "latency_goals"]
+
+_REST = 1.5  # seconds after which all that was put has been sent, on top of the flush
+
+
+@dataclass(frozen=True)
+class Goal:
+    """A number that was measured, and the most that it may be; None if there is no goal."""
+
+    what: str
+    measured: float
+    most: float | None
+    unit: str = ""
+
+    @property
+    def met(self) -> bool:
+        """Whether it is."""
+        return self.most is None or self.measured <= self.most
+
+    def line(self) -> str:
+        """For people.
+
+        Examples
+        --------
+        >>> print(Goal("wire a row", 98.25, 110, "bytes").line())
+        wire a row                                  98.2 bytes   goal 110     met
+        """
+        goal = "" if self.most is None else f"goal {self.most:g}"
+        verdict = "" if self.most is None else ("met" if self.met else "MISSED")
+        return (
+            f"{self.what:42} {_plain(self.measured):>5} {self.unit:7} {goal:12} {verdict}".rstrip()
+        )
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}" if value >= 0.01 else f"{value:.2f}"
+
+
+async def fleet(
+    workload: Workload,
+    flush: str = "1 second",
+    seconds: float = 20.0,
+    processes: int = 1,
+    round_trip: float = 0.08,
+) -> dict[str, Any]:
+    """Deploy views, then put rows twice: what adoption, bytes, CPU and memory come to.
+
+    Bytes of a row and of a frame are calibrated by the first half, in which devices have rows half
+    as often, and predict the second from `plan.traffic()` at the rates of its rows.
+    """
+    plan = workload.plan()
+    slow = replace(workload, periods=2 * workload.periods)
+    async with Lab(
+        workload.devices, round_trip=round_trip, flush=flush, processes=processes
+    ) as lab:
+        before = await lab.read()
+        epoch = await lab.deploy(workload, dict(plan.location))
+        adopted = await lab.adoption(epoch)
+        await asyncio.sleep(_REST)
+        deployed = (await lab.read()).since(before)
+        one, _ = await _rows(lab, slow, seconds)
+        two, rows = await _rows(lab, workload, seconds)
+        counts = dict(lab.cloud.relay.state.counts)
+    due = _due(workload, dict(plan.location), workload.counted(rows, two.seconds))
+    return {
+        "devices": workload.devices,
+        "views": len(workload.pairs),
+        "on_devices": sum(place != "cloud" for place in plan.location.values()),
+        "flush": flush,
+        "adoption": np.round(adopted, 3).tolist(),
+        "deployment": {"wire": deployed.wire, "bytes": deployed.up + deployed.down},
+        "rows_put": sum(map(len, rows.values())) / two.seconds,
+        "rows_due": due * two.seconds,
+        "first": vars(one),
+        "second": vars(two),
+        "predicted": _predicted(one, two, due * two.seconds),
+        "counts": counts,
+    }
+
+
+async def _rows(
+    lab: Lab, workload: Workload, seconds: float
+) -> tuple[Reading, dict[str, list[int]]]:
+    before = await lab.read()
+    rows = await lab.put(workload, seconds)
+    await asyncio.sleep(lab.flush_seconds + _REST)
+    return (await lab.read()).since(before), rows
+
+
+def _due(workload: Workload, location: Mapping[str, str], rates: np.ndarray) -> float:
+    """Rows per second over all links, by `plan.traffic()` of these places at these rates."""
+    plan = workload.plan(rates, pin=location)
+    return float(np.sum(plan.traffic()["rate"].to_numpy()))
+
+
+def _predicted(one: Reading, two: Reading, rows: float) -> dict[str, float]:
+    """Payload and wire of the second half.
+
+    How payload depends on frames, sections and rows is what the codec says; its size, and what is
+    around a frame on the wire, are calibrated by the first half.
+    """
+    up, down, section, row = _sizes()
+
+    def model(of: Reading, rows: float) -> float:
+        frames = of.up_frames * up + of.down_frames * down
+        return frames + of.sections * section + (rows - of.sections) * row
+
+    before = one.up_payload + one.down_payload
+    scale = before / model(one, one.up_rows + one.down_rows)
+    around = (one.wire - before) / (one.up_frames + one.down_frames)
+    payload = scale * model(two, rows)
+    wire = payload + around * (two.up_frames + two.down_frames)
+    return {"scale": scale, "around": around, "payload": payload, "wire": wire}
+
+
+def _sizes() -> tuple[float, float, float, float]:
+    """Bytes of an empty frame up and down, of a section with a row, and of each further row."""
+    moment, number, rng = 1_794_837_900, 1000, np.random.default_rng(1)
+    many = 50
+
+    def frame(rows: int, sections: int) -> int:
+        n = (moment << 32) + number + np.arange(rows)
+        t = moment * 10**6 + np.cumsum(rng.integers(100_000, 1_000_000, rows))
+        xy = np.round(rng.uniform(0, 1000, (rows, 2)), 1)
+        some = (Section(number, 1, n, t, (xy,), int(t[-1])),) * sections
+        return len(encode_up(Up(moment, number, 1, number, some)))
+
+    up, down = frame(1, 0), len(encode_down(Down(number, 100 * number, number)))
+    one = float(np.mean([frame(1, 1) - up for _ in range(20)]))
+    return up, down, one, (frame(many, 1) - up - one) / (many - 1)
+
+
+def goals(found: dict[str, Any]) -> list[Goal]:
+    """What `fleet` found, with the goals."""
+    two, predicted = found["second"], found["predicted"]
+    sent = two["up_rows"] + two["down_rows"]
+    payload = two["up_payload"] + two["down_payload"]
+    wire = Reading(**two).wire
+    many, most = found["devices"] >= 100, {"1 second": 110.0, "5 seconds": 35.0}.get(found["flush"])
+    adopted = np.array(found["adoption"])
+    in_time = 1.0 if found["devices"] <= 100 else 2.0
+    cpu = 100 * (two["broker_cpu"] + two["cloud_cpu"]) / two["seconds"]
+    memory = (two["broker_memory"] + two["cloud_memory"]) / 1e6
+    return [
+        Goal(
+            "95 % have adopted a placement after", float(np.quantile(adopted, 0.95)), in_time, "s"
+        ),
+        Goal("deployment", found["deployment"]["wire"] / 1e6, 0.5 if many else None, "MB"),
+        Goal("rows sent, off plan.traffic() by", _off(sent, found["rows_due"]), 2.0, "%"),
+        Goal("payload, off what is predicted by", _off(payload, predicted["payload"]), 2.0, "%"),
+        Goal("wire, off what is predicted by", _off(wire, predicted["wire"]), 5.0, "%"),
+        Goal("a row on sockets", (two["up"] + two["down"]) / sent, most, "bytes"),
+        Goal("a row with headers and acks of packets", wire / sent, most, "bytes"),
+        Goal("broker, relay and keeper", cpu, 25.0, "% CPU"),
+        Goal("their memory", memory, 350.0, "MB"),
+    ]
+
+
+def _off(measured: float, predicted: float) -> float:
+    return 100 * abs(measured / predicted - 1)
+
+
+async def latency(
+    devices: int = 20, seconds: float = 30.0, round_trip: float = 0.08
+) -> dict[str, Any]:
+    """Results on devices, from rows of others: how long after the row, with a flush of 0."""
+    workload = replace(Workload.sampled(devices, friends=1.0), near=1e9, window=2_000_000, tick=0)
+    names = [workload.name(view) for view in range(len(workload.pairs))]
+    first = [f"d{pair[0]:05d}" for pair in workload.pairs.tolist()]
+    async with Lab(devices, round_trip=round_trip, flush="0 seconds") as lab:
+        epoch = await lab.deploy(workload, dict(zip(names, first, strict=True)))
+        await lab.adoption(epoch)
+        await lab.put(workload, 3.0)  # as a warm-up
+        await asyncio.sleep(1)
+        await lab.delays()
+        await lab.put(workload, seconds)
+        await asyncio.sleep(1)
+        found = await lab.delays()
+    return {
+        "devices": devices,
+        "results": len(found),
+        **{f"p{q}": float(np.quantile(found, q / 100)) for q in (50, 90, 99)},
+    }
+
+
+def latency_goals(found: dict[str, Any]) -> list[Goal]:
+    """What `latency` found, with the goals."""
+    return [
+        Goal("a view on a device: half of its results after", 1e3 * found["p50"], 150.0, "ms"),
+        Goal("99 % of them after", 1e3 * found["p99"], 400.0, "ms"),
+    ]

@@ -1,0 +1,39 @@
+"""``anabranch edge lab``: measures, and says which goals are met."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from anabranch.calls import Check
+from anabranch.testing.lab.measures import fleet, goals, latency, latency_goals
+from anabranch.testing.lab.workload import Workload
+
+__all__ = ["measure"]
+
+_SOME = 20  # devices whose latency is measured: their own work must not be what is measured
+
+
+async def measure(asked: dict[str, Any], out: Path | None, say: Callable[[str], Any]) -> int:
+    """Measure, say and write; the exit code."""
+    check, devices = Check(), asked["devices"]
+    check.choice("workload", asked["workload"], ["friends", "sampled"])
+    check.duration("flush", asked["flush"])
+    check.refuse("edge lab")
+    workload = getattr(Workload, asked["workload"])(devices)
+    workload = replace(workload, periods=asked["slower"] * workload.periods)
+    line = asked["round_trip"]
+    say(f"{devices} devices, {len(workload.pairs)} views, flush {asked['flush']} ...")
+    found = await fleet(workload, asked["flush"], asked["seconds"], asked["processes"], line)
+    fast = await latency(min(devices, _SOME), asked["seconds"], line)
+    results = [*goals(found), *latency_goals(fast)]
+    for goal in results:
+        say(goal.line())
+    if out is not None:
+        lines = [{**vars(goal), "met": goal.met} for goal in results]
+        written = {"asked": asked, "goals": lines, "fleet": found, "latency": fast}
+        out.write_text(json.dumps(written, indent=1) + "\n")
+    return 0 if all(goal.met for goal in results) else 1

@@ -1,0 +1,144 @@
+"""The running system by number of devices: figures 14, 16, 17 and 18.
+
+    python -m papers.race.running 14           # traffic: runs 100 to 500 devices, then draws
+    python -m papers.race.running all          # 14, 16, 17 and 18 from one run each
+    python -m papers.race.running 14 --drawn   # draws what the last run has left
+
+Broker, relay, keeper and devices are processes of this machine, with a line of 80 ms there and back
+between them. Friends and rates are drawn as in the paper. Minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anabranch.testing.lab.measures import fleet, goals
+from anabranch.testing.lab.workload import Workload
+from papers.race.drawing import COLOURS, draw
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results" / "running.json"
+DEVICES = (100, 200, 300, 400, 500)
+UP, DOWN, WHOLE, THEIRS = (COLOURS[name] for name in ("in", "out", "both", "theirs"))
+
+
+def measured(devices: int) -> dict[str, Any]:
+    """One run."""
+    found = asyncio.run(fleet(Workload.friends(devices), seconds=15.0))
+    for goal in goals(found):
+        print(f"  {devices}: {goal.line()}", flush=True)
+    return found
+
+
+def rate(found: dict[str, Any], *names: str) -> float:
+    """Thousands a second, of the second phase."""
+    two = found["second"]
+    return float(sum(two[name] for name in names) / two["seconds"]) / 1e3
+
+
+def traffic(axes: Any, runs: list[dict[str, Any]]) -> None:
+    """Figure 14: what crosses the data plane."""
+    x = [run["devices"] for run in runs]
+    axes.plot(x, [rate(run, "up") for run in runs], "o-", color=UP, label="in, on sockets")
+    axes.plot(x, [rate(run, "down") for run in runs], "o-", color=DOWN, label="out, on sockets")
+    payload = [rate(run, "up_payload", "down_payload") for run in runs]
+    axes.plot(x, payload, "o--", color=WHOLE, label="payload, both")
+    axes.plot([500], [140], "v", color=THEIRS, ms=9, label="theirs: below this")
+    axes.set(xlabel="devices", ylabel="kB a second")
+
+
+def processor(axes: Any, runs: list[dict[str, Any]]) -> None:
+    """Figure 16: CPU of the server."""
+    x = [run["devices"] for run in runs]
+    both = [100 * rate(run, "broker_cpu", "cloud_cpu") * 1e3 for run in runs]
+    broker = [100 * rate(run, "broker_cpu") * 1e3 for run in runs]
+    axes.plot(x, both, "o-", color=WHOLE, label="broker, relay and keeper")
+    axes.plot(x, broker, "o--", color=DOWN, label="the broker alone")
+    axes.plot([500], [42], "v", color=THEIRS, ms=9, label="theirs, with the views: below this")
+    axes.set(xlabel="devices", ylabel="% of one core")
+
+
+def adoption(axes: Any, runs: list[dict[str, Any]]) -> None:
+    """Figure 17: how long a deployment takes."""
+    for run, colour in zip((runs[0], runs[-1]), (WHOLE, DOWN), strict=True):
+        after = np.sort(run["adoption"])
+        share = 100 * np.arange(1, len(after) + 1) / len(after)
+        name = f"{run['devices']} devices, {run['views']:,} views"
+        axes.step(after, share, where="post", color=colour, label=name)
+    theirs = [2.0, 5.5]
+    axes.plot(theirs, [95, 95], "v", color=THEIRS, ms=9, label="theirs: 100 and 500 devices")
+    axes.set(xlabel="seconds since the entry was written", ylabel="% of devices have adopted it")
+    axes.set_xlim(left=0)
+
+
+def deployment(axes: Any, runs: list[dict[str, Any]]) -> None:
+    """Figure 18: what a deployment sends."""
+    x = [run["devices"] for run in runs]
+    wire = [run["deployment"]["wire"] / 1e6 for run in runs]
+    sockets = [run["deployment"]["bytes"] / 1e6 for run in runs]
+    axes.plot(x, wire, "o-", color=WHOLE, label="with headers of packets")
+    axes.plot(x, sockets, "o--", color=DOWN, label="on sockets")
+    axes.plot([500], [5.5], "v", color=THEIRS, ms=9, label="theirs")
+    axes.set(xlabel="devices", ylabel="MB")
+
+
+FIGURES: dict[int, Callable[..., None]] = {
+    14: traffic,
+    16: processor,
+    17: adoption,
+    18: deployment,
+}
+
+
+def table(runs: list[dict[str, Any]]) -> str:
+    """All figures in numbers."""
+    lines = [
+        "| devices | views | rows/s | kB/s in | kB/s out | % CPU | MB | 95 % adopted | MB sent |"
+    ]
+    lines.append("|---|---|---|---|---|---|---|---|---|")
+    for run in runs:
+        two = run["second"]
+        memory = (two["broker_memory"] + two["cloud_memory"]) / 1e6
+        cells = [
+            f"{run['devices']}",
+            f"{run['views']:,}",
+            f"{1e3 * rate(run, 'up_rows', 'down_rows'):.0f}",
+            f"{rate(run, 'up'):.1f}",
+            f"{rate(run, 'down'):.1f}",
+            f"{1e5 * rate(run, 'broker_cpu', 'cloud_cpu'):.1f}",
+            f"{memory:.0f}",
+            f"{np.quantile(run['adoption'], 0.95):.2f} s",
+            f"{run['deployment']['wire'] / 1e6:.2f}",
+        ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("figure", choices=[*map(str, FIGURES), "all"])
+    parser.add_argument("--drawn", action="store_true", help="draw the results that are there")
+    parser.add_argument(
+        "--devices", type=int, nargs="+", default=list(DEVICES), help="runs in place of former ones"
+    )
+    options = parser.parse_args()
+    runs = json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+    for devices in () if options.drawn else options.devices:
+        others = [run for run in runs if run["devices"] != devices]
+        runs = sorted([*others, measured(devices)], key=lambda run: int(run["devices"]))
+        RESULTS.write_text(json.dumps(runs) + "\n")
+    for figure in FIGURES if options.figure == "all" else [int(options.figure)]:
+        draw(figure, partial(FIGURES[figure], runs=runs))
+    print(table(runs))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,176 @@
+"""What anybody who is enrolled may send, and what applications may put: refused and counted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgpack
+import numpy as np
+import pytest
+
+from anabranch.edge.agent_state import AgentState, Effects
+from anabranch.edge.definitions import Definition, Stream, View
+from anabranch.edge.frames import Down, FrameError, Up, decode_up
+from anabranch.edge.placements import Entry
+from anabranch.edge.relay_state import Covered, RelayState
+from anabranch.edge.sections import Results
+
+BASE = 1 << 32
+STREAMS = Stream("gps[ann]", "ann", {"x": "double"}), Stream("gps[bob]", "bob", {"x": "double"})
+NEAR = Definition("near", "pairs", (9, 9), None, (("x",), ()))
+FIRST = Entry(0, STREAMS, (NEAR,), ((View("near(ann,bob)", "near", (0, 1)), "ann"),))
+
+
+def hub() -> RelayState:
+    relay = RelayState(1)
+    relay.entry(1, FIRST)
+    relay.frame(2, "ann", Up(1, -1, -1, -1, extras={"hello": 0}))
+    relay.flush()
+    return relay
+
+
+def results(**changed: Any) -> Results:
+    one = np.array([BASE])
+    good = Results(0, (one, one), (one, one), np.zeros(1, int), np.zeros(1), (np.zeros(1),))
+    return replace(good, **changed)
+
+
+def test_results_that_are_whole_are_delivered() -> None:
+    relay = hub()
+    relay.frame(3, "ann", Up(1, 0, 0, -1, results=(results(),)))
+    [message] = relay.flush()
+    assert message.subject == "in.0" and len(message.frame.results) == 1
+    assert message.frame.extras["places"] == ["ann"]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n": (np.array([BASE]),)},
+        {"n": (np.array([BASE]), np.array([1, 2]))},
+        {"stamp": np.array([7])},
+        {"stamp": np.array([-1])},
+        {"stamp": np.array([0, 0])},
+        {"score": np.zeros(2)},
+        {"columns": ()},
+        {"columns": (np.zeros((1, 2)),)},
+        {"columns": (np.array(["x"], object),)},
+    ],
+)
+def test_results_of_another_form_are_counted(changed: dict[str, Any]) -> None:
+    relay = hub()
+    relay.frame(3, "ann", Up(1, 0, 0, -1, results=(results(**changed),)))
+    assert relay.counts["results of another form"] == 1
+    assert not any(message.frame.results for message in relay.flush())
+
+
+def test_a_frame_that_is_partly_bad_changes_nothing_but_what_is_good() -> None:
+    """A report of an entry that nobody wrote, beside results of somebody else's view."""
+    relay = hub()
+    before = relay.book.to_form()
+    extras = {"adopted": [[5, 0]], "rates": {"x": "many"}}
+    relay.frame(3, "bob", Up(1, 0, 0, -1, results=(results(),), extras=extras))
+    assert relay.counts["results of a foreign view"] == 1
+    assert relay.book.to_form() == before
+
+
+@pytest.mark.parametrize(
+    ("at", "value"),
+    [(1, -1), (1, 1 << 31), (2, -2), (3, 1 << 62), (4, -5), (7, {"adopted": [[0, 1 << 62]]})],
+)
+def test_numbers_that_cannot_be_are_damage(at: int, value: Any) -> None:
+    form: list[Any] = [1, 1, 0, 0, 0, [], [], {}]
+    assert decode_up(msgpack.packb(form)).number == 0
+    form[at] = value
+    with pytest.raises(FrameError, match="is expected, got"):
+        decode_up(msgpack.packb(form))
+
+
+class Talk:
+    """Two agents and a relay that hear each other at once; the view is in the cloud."""
+
+    def __init__(self, **options: int) -> None:
+        self.relay, self.position = RelayState(1), 1
+        self.agents = {name: AgentState(name, 1, slack=0, **options) for name in ("ann", "bob")}
+        self.mail: dict[str, list[Down]] = {name: [] for name in self.agents}
+        self.sizes: list[int] = []
+
+    def begin(self) -> None:
+        self.relay.entry(1, replace(FIRST, views=((FIRST.views[0][0], "cloud"),)))
+        for name, agent in self.agents.items():
+            self.sent(name, agent.connect())
+
+    def sent(self, name: str, effects: Effects) -> None:
+        assert not effects.stopped
+        for content in effects.send:
+            self.position += 1
+            self.sizes.append(len(content))
+            self.relay.frame(self.position, name, decode_up(content))
+        due: list[tuple[str, Down]] = []
+        for message in self.relay.flush():
+            if message.subject.startswith("m."):
+                self.mail[message.subject[2:]].append(message.frame)
+                due.append((message.subject[2:], message.frame))
+        for device, first in self.relay.replays():
+            due += [(device, frame) for frame in self.mail[device][first:]]
+        for device, frame in due:
+            self.sent(device, self.agents[device].receive(frame))
+
+
+def test_a_clock_that_is_a_day_off_harms_its_own_stream_alone() -> None:
+    """Ann's clock is a day ahead: her rows and watermarks are, and bob's are taken as ever."""
+    talk, day = Talk(), 86_400_000_000
+    talk.begin()
+    for t in range(10, 100, 10):
+        for name, ahead in (("ann", day), ("bob", 0)):
+            agent = talk.agents[name]
+            agent.put(f"gps[{name}]", t + ahead, {"x": 1.0})
+            talk.sent(name, agent.flush(t + ahead))
+    assert set(talk.relay.counts) <= {"frames that were there"}
+    assert talk.relay.book.watermark(0) > day > talk.relay.book.watermark(1) >= 90
+
+
+def test_rows_that_waited_for_long_go_in_many_frames_and_none_is_late() -> None:
+    talk = Talk(portion=5_000)
+    ann = talk.agents["ann"]
+    for t in range(10, 1_010):
+        ann.put("gps[ann]", t, {"x": 0.5})
+        if t % 100 == 0:
+            ann.flush(t)  # nobody has asked for anything
+    talk.begin()
+    talk.sent("ann", ann.flush(2_000))
+    talk.relay.acknowledge("ann")
+    talk.sent("ann", ann.flush(2_001))
+    assert sum(size > 500 for size in talk.sizes) >= 4 and max(talk.sizes) < 10_000
+    assert not ann.waiting and set(talk.relay.counts) <= {"frames that were there"}
+
+
+def test_a_hello_is_answered_with_the_brokers_clock_and_a_report_of_it_reaches_the_cloud() -> None:
+    talk = Talk()
+    talk.begin()
+    ann = talk.agents["ann"]
+    hello = decode_up(ann.connect(now=1_000).send[0])
+    talk.relay.frame(100, "ann", hello, at=5_000)
+    [message] = [m for m in talk.relay.flush() if m.subject == "m.ann"]
+    assert message.frame.extras["clock"] == [1_000, 5_000]
+    talk.relay.reports()
+    ann.clock = -2.5
+    [(_, content)] = ann.flush(10_000).frames
+    assert decode_up(content).extras["clock"] == -2.5 and ann.clock is None
+
+
+def test_a_device_that_leaves_says_so_until_it_comes_back() -> None:
+    talk = Talk()
+    talk.begin()
+    ann = talk.agents["ann"]
+    ann.put("gps[ann]", 50, {"x": 1.0})
+    talk.sent("ann", ann.leave())
+    assert talk.relay.left == ["ann"] and talk.relay.book.watermark(0) < 50
+    again = RelayState.restore(
+        talk.relay.snapshot(),
+        {"m.ann": Covered(9, 99), "m.bob": Covered(9, 99), "in.0": Covered(9, 99)},
+    )
+    assert again.left == ["ann"]
+    again.frame(200, "ann", Up(2, -1, -1, -1, extras={"hello": 0}))
+    assert again.left == []

@@ -1,0 +1,101 @@
+"""The lab: its line counts what sockets carry, and devices send what the plan says, row for row."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
+
+from anabranch.testing.lab.line import Line
+from anabranch.testing.lab.measures import Goal, _due
+from anabranch.testing.lab.workload import Workload
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+def test_a_line_delays_and_counts_both_ways() -> None:
+    async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1000):
+            writer.write(2 * data)
+        writer.close()
+
+    async def story() -> None:
+        server = await asyncio.start_server(echo, "127.0.0.1", 0)
+        line = Line(server.sockets[0].getsockname()[:2], 0.02)
+        reader, writer = await asyncio.open_connection("127.0.0.1", await line.serve())
+        begun = asyncio.get_running_loop().time()
+        for size in (100, 7):
+            writer.write(bytes(size))
+            assert await reader.readexactly(2 * size) == bytes(2 * size)
+        assert asyncio.get_running_loop().time() - begun >= 0.08  # twice there and back
+        counts = line.counts()
+        assert counts["up"] == 107 and counts["connections"] == counts["open"] == 1
+        assert counts["up_packets"] >= 2 and counts["down_packets"] >= 2
+        line.close()
+        assert await reader.read() == b""  # the end of the connection
+        writer.close()
+        await writer.wait_closed()
+        server.close()
+        await server.wait_closed()
+
+    asyncio.run(story())
+
+
+def test_rows_that_are_due_are_those_of_each_view_and_link() -> None:
+    pairs, shares = np.array([[0, 1], [0, 2]]), np.array([[1.0, 0.25], [0.5, 1.0]])
+    workload = Workload(pairs, shares, np.ones(3))
+    rows = {str(device): (np.arange(32) * 1_000_000).tolist() for device in range(3)}
+    counted = workload.counted(rows, 32.0)
+    assert counted.tolist() == shares.tolist()
+    # The first view at device 1 and the second in the cloud: device 0 sends all of its rows, of
+    # which device 1 gets all, and device 2 sends all.
+    places = {workload.name(0): "d00001", workload.name(1): "cloud"}
+    assert _due(workload, places, counted) == pytest.approx(1.0 + 1.0 + 1.0)
+
+
+@pytest.mark.parametrize("kind", ["friends", "sampled"])
+def test_workloads_have_each_pair_once_and_nobody_with_himself(kind: str) -> None:
+    workload: Workload = getattr(Workload, kind)(50)
+    assert (workload.pairs[:, 0] < workload.pairs[:, 1]).all()
+    assert len(np.unique(workload.pairs, axis=0)) == len(workload.pairs) >= 50
+    assert len(workload.plan().location) == len(workload.pairs)
+
+
+def test_a_goal_that_is_missed_says_so() -> None:
+    assert "MISSED" in Goal("bytes", 171.0, 110.0).line() and not Goal("bytes", 171.0, 110.0).met
+    assert "goal" not in Goal("bytes", 171.0, None).line()
+
+
+@pytest.mark.services
+def test_devices_send_the_rows_that_the_plan_says(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from anabranch.testing.lab.lab import Lab
+    from scripts.services.nats import server
+    from tests.sinks.stories import needed
+
+    monkeypatch.setenv("PATH", str(Path(needed(server)).parent), prepend=":")
+    workload = replace(Workload.sampled(8, friends=2.0), periods=np.full(8, 0.5))
+    location = dict(workload.plan().location)
+
+    async def story() -> None:
+        async with Lab(8, round_trip=0.02) as lab:
+            epoch = await lab.deploy(workload, location)
+            assert len(await lab.adoption(epoch)) == 8
+            before = await lab.read()
+            rows = await lab.put(workload, 6.0)
+            await asyncio.sleep(3)
+            found = (await lab.read()).since(before)
+        due = _due(workload, location, workload.counted(rows, 1.0))
+        assert found.up_rows + found.down_rows == round(due)
+        assert found.up > found.up_payload > 0 and found.wire > found.up + found.down
+
+    asyncio.run(story())
