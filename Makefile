@@ -9,7 +9,7 @@ export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 .PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench pictures notebooks cast words clean
 
 help:
-	@echo "make demo    set up and watch two streams being correlated"
+	@echo "make demo    set up and watch live channels being correlated: real video if it can be fetched in 30 s, else made up"
 	@echo "make news    the same with three channels of real video, and their topics"
 	@echo "make test    set up and run the tests"
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
@@ -19,7 +19,7 @@ help:
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=)"
 	@echo "make soak    all streaming verbs for an hour (HOURS=): flat memory, exact answers"
-	@echo "make chaos   plans change and things break (KILLS=): nothing lost, nothing double; needs root"
+	@echo "make chaos   plans change and things break (KILLS=, PLANS=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
@@ -43,7 +43,7 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 demo: setup
-	@$(BIN)/anabranch demo
+	@$(BIN)/anabranch news --within 30 --speed 2
 
 # Two processes, each with a Spark session of its own where it needs one. They take the tests file by
 # file, so that neither core waits for the other.
@@ -84,7 +84,7 @@ soak: setup
 	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1)
 
 chaos: setup
-	$(BIN)/python -m scripts.reliability.chaos --kills $(or $(KILLS),100)
+	$(BIN)/python -m scripts.reliability.chaos --scene $(or $(SCENE),local) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000)
 
 compat: setup
 	$(BIN)/python scripts/compat.py $(SPARK)
@@ -109,6 +109,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.place
 	$(BIN)/python -m benchmarks.nearest
 	$(BIN)/python -m benchmarks.text
+	$(BIN)/python -m benchmarks.asks
 	$(BIN)/python -m papers.vico.on_spark
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.emd
@@ -119,9 +120,10 @@ bench: setup
 
 pictures: setup
 	$(BIN)/python scripts/pictures.py
+	$(BIN)/python -m papers.pictures
 	$(BIN)/python -m scripts.board_picture
 
-# ACCESS_LOG and EDGE_LIST name the two files that no package brings.
+# ACCESS_LOG names a file that no package brings.
 notebooks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[examples,notebooks]"
 	$(BIN)/python scripts/notebooks.py

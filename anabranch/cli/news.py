@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 from typing import Annotated
 
@@ -32,6 +34,12 @@ def news(
     check: Annotated[
         bool, typer.Option("--check", help="Without a page, and as fast as fits into 40 seconds.")
     ] = False,
+    within: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="Run `anabranch demo` instead if this takes longer to set up, in seconds."
+        ),
+    ] = None,
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Leave tables, checkpoints and Spark's log behind.")
     ] = False,
@@ -48,6 +56,13 @@ def news(
     # Spark would otherwise start its workers with the system's python3.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    if within is not None:
+        problem = _not_ready(seconds, seed, within)
+        if problem:
+            typer.echo(f"Made-up channels in place of real video: {problem}.")
+            demo = [sys.executable, "-m", "anabranch.cli.main", "demo"]
+            raise typer.Exit(subprocess.run(demo).returncode)
+        typer.echo("Three channels of real video; `anabranch demo` has two that are made up.")
     # Here, not above: Spark takes a second to import, and --help does without.
     from anabranch.spark.demo.news import NewsSettings, run_news
 
@@ -58,3 +73,29 @@ def news(
         typer.echo(str(error), err=True)
         code = 2
     raise typer.Exit(code)
+
+
+def _not_ready(seconds: float, seed: int, within: float) -> str:
+    """Fetch clips and record channels in so many seconds; what was in the way, if something was.
+
+    In a process of its own: what has not come after that time can be ended, with its pip.
+    """
+    code = (
+        "from anabranch.video.channels import programme; "
+        "from anabranch.video.studio import recorded; "
+        f"recorded(programme({seed}, {seconds}))"
+    )
+    work = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        _, said = work.communicate(timeout=within)
+    except subprocess.TimeoutExpired:
+        os.killpg(work.pid, signal.SIGINT)
+        work.communicate()
+        return f"it could not be set up in {within:g} s; `anabranch news` takes the time it needs"
+    return said.strip().splitlines()[-1].rstrip(".") if work.returncode else ""

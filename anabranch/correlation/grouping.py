@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import heapq
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -20,7 +21,7 @@ import pyarrow as pa
 
 from anabranch.calls import describe
 from anabranch.errors import AnabranchError
-from anabranch.flow.blocks import Block
+from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.intake import Faults, time_faults, whole_of
 from anabranch.flow.kernel import Packed, Task
@@ -39,7 +40,8 @@ Pair = tuple[int, Any, Any]  # time, left id, right id
 class Grouping:
     """A checked call of `groups`: the gap in microseconds, and whether both ids are of one stream.
 
-    `delay` is the lateness that the call allows, None if the input has a watermark of its own.
+    `delay` is the lateness that the call allows, None if the input has a watermark of its own. With
+    `live`, what waiting pairs would change is emitted too, marked as provisional.
     """
 
     gap: int
@@ -47,6 +49,7 @@ class Grouping:
     delay: int | None = None
     most_pairs: int = 100_000
     types: tuple[str, str] = ("bigint", "bigint")
+    live: bool = False
 
 
 @dataclass
@@ -85,6 +88,7 @@ class Groups:
     of: dict[Vertex, str] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     pairs: int = 0  # of all open groups
+    dropped: Counter[str] = field(default_factory=Counter)  # pairs that connect nothing, by why
     _deadlines: list[tuple[int, Pair, str]] = field(default_factory=list)
 
     def take_in(self, pair: tuple[Any, ...]) -> None:
@@ -197,6 +201,8 @@ class GroupsJob:
     small: ClassVar[bool] = False
     order: ClassVar[tuple[str, ...]] = ("left", "right")  # of pairs of one time
     facts: ClassVar[tuple[str, ...]] = ()  # further columns of a pair
+    named: ClassVar[str] = "group"  # the fact that tells groups apart
+    best: ClassVar[str] = ""  # of equal pairs only the one counts that has most of this fact
 
     def groups(self) -> Groups:
         """What pairs are dealt to, before the first one."""
@@ -264,8 +270,11 @@ class GroupsKernel:
                 )
         self.groups.close(limit)
         events, self.groups.events = self.groups.events, []
+        self.load.pruned, self.groups.dropped = dict(self.groups.dropped), Counter()
         self._changed = self._changed or bool(events)
         self.load.pairs += len(events)
+        if self.job.grouping.live and arrivals and not last:
+            events += self._provisional(arrivals)
         self.slices.merge_small()
         self.slices.notes.reached = max(self.slices.notes.reached, now)
         self.load.state_rows = self.slices.rows + len(self.groups.of)
@@ -303,17 +312,50 @@ class GroupsKernel:
         self.load.late += int((~in_time).sum())
         self.slices.append(0, block.take(np.flatnonzero(in_time)).in_time_order())
 
+    def _provisional(self, arrivals: Sequence[Block]) -> list[dict[str, Any]]:
+        """How groups would be now if nothing else came: those of new pairs that still wait."""
+        waiting = [*self.slices.reach(0, -_ENDLESS, _ENDLESS)]
+        if not waiting:
+            return []
+        trial = self.job.groups()
+        trial.take_up(self.groups.form())
+        for pair in self._in_order(concat(waiting)):
+            trial.take_in(pair)
+        new: set[tuple[Any, ...]] = set()
+        for block in arrivals:
+            ids = (pa.array(block.columns[end]).to_pylist() for end in ("left", "right"))
+            new |= set(zip(*ids, strict=True))
+        named = self.job.named
+        latest = {e[named]: e for e in trial.events if e["event"] in ("opened", "grew")}
+        gone = {e[named] for e in trial.events if e["event"] in ("merged", "closed")}
+        touched = {e[named] for e in trial.events if (e["left_id"], e["right_id"]) in new}
+        return [
+            {**event, "provisional": True}
+            for name, event in latest.items()
+            if name in touched and name not in gone
+        ]
+
     def _due(self, limit: int) -> list[tuple[Any, ...]]:
         """Waiting pairs up to a limit, in their order: times, then columns."""
         whole = self.slices.take_until(0, limit)
-        if whole is None:
-            return []
+        return [] if whole is None else self._in_order(whole)
+
+    def _in_order(self, whole: Block) -> list[tuple[Any, ...]]:
         names = self.job.order + self.job.facts
         columns = (pa.array(whole.columns[name]).to_pylist() for name in names)
         decisive = 1 + len(self.job.order)
-        return sorted(
+        pairs = sorted(
             zip(whole.t.tolist(), *columns, strict=True), key=lambda pair: pair[:decisive]
         )
+        if not self.job.best:
+            return pairs
+        # Equal pairs have one time, so they are due together.
+        at = 1 + names.index(self.job.best)
+        kept: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        for pair in pairs:
+            if pair[at] >= kept.get(pair[:decisive], pair)[at]:
+                kept[pair[:decisive]] = pair
+        return list(kept.values())
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,17 +34,25 @@ class Calibration:
 
 
 @renamed()
-def calibrate(vectors: Any, clips: Any, copies: Mapping[str, Any] | None = None) -> Calibration:
+def calibrate(
+    vectors: Any,
+    clips: Any,
+    copies: Mapping[str, Any] | None = None,
+    apart: Collection[str] = (),
+) -> Calibration:
     """The threshold of precision 1.0 for these frames, and what share of copies it finds.
 
     Parameters
     ----------
     vectors
-        One row per key frame: `features`, or any other vectors that are compared by cosine.
+        One row per key frame: `features`, or any other vectors that are compared by cosine; or of
+        each several ``views``, an array (n, views, numbers), of which the two most alike count.
     clips
         Of which clip each is. Frames of one clip are not judged against each other.
     copies
         By name, vectors of the same frames after they were cropped, captioned, encoded again.
+    apart
+        Names of copies that do not count for the threshold, only what it finds of them.
 
     Examples
     --------
@@ -60,7 +68,8 @@ def calibrate(vectors: Any, clips: Any, copies: Mapping[str, Any] | None = None)
     if labels.shape != (len(kept),):
         problems.append(f"clips must name the clip of each of {len(kept)} vectors, got {clips!r}")
     problems += [
-        f"copies[{name!r}] must have the shape of vectors, {kept.shape}, got {each.shape}"
+        f"copies[{name!r}] must have the shape of vectors, {np.shape(vectors)}, "
+        f"got {np.shape((copies or {})[name])}"
         for name, each in made.items()
         if each.shape != kept.shape
     ]
@@ -69,17 +78,28 @@ def calibrate(vectors: Any, clips: Any, copies: Mapping[str, Any] | None = None)
     if problems:
         raise InvalidCall("video.calibrate", problems)
     different = labels[:, None] != labels[None, :]
-    everything = [kept, *made.values()]
-    threshold = max(float((kept @ other.T)[different].max()) for other in everything)
-    recall = {name: float(((kept * each).sum(1) > threshold).mean()) for name, each in made.items()}
+    alike = {name: _best(kept, each) for name, each in made.items()}
+    judged = [_best(kept, kept), *(of for name, of in alike.items() if name not in apart)]
+    threshold = max(float(of[different].max()) for of in judged)
+    recall = {name: float((np.diag(of) > threshold).mean()) for name, of in alike.items()}
     return Calibration(threshold, recall, len(kept))
+
+
+def _best(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """The cosine of any two frames: that of their most similar views."""
+    pairs = (
+        ones[:, v] @ others[:, w].T for v in range(ones.shape[1]) for w in range(others.shape[1])
+    )
+    found: np.ndarray = np.max([*pairs], axis=0)
+    return found
 
 
 def _unit(name: str, rows: Any) -> np.ndarray:
     found = np.asarray(rows, np.float64)
-    if found.ndim != 2 or not len(found):
-        problem = f"{name} must be rows of vectors, got an array of shape {found.shape}"
+    if found.ndim not in (2, 3) or not found.size:
+        problem = f"{name} must be rows of vectors or of views, got an array of shape {found.shape}"
         raise InvalidCall("video.calibrate", [problem])
-    lengths = np.sqrt((found * found).sum(1, keepdims=True))
+    found = found.reshape(len(found), -1, found.shape[-1])
+    lengths = np.sqrt((found * found).sum(2, keepdims=True))
     unit: np.ndarray = np.divide(found, lengths, out=np.zeros_like(found), where=lengths > 0)
     return unit

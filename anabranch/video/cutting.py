@@ -81,7 +81,7 @@ def _is_gradual(sigs: np.ndarray, steps: np.ndarray, t: int, last: int) -> bool:
         total += steps[k]
     before = _mean(steps, max(last + 1, begin - _BEFORE), begin + 1)
     after = _mean(steps, t, min(t + _AHEAD + 1, len(steps)))
-    usual = 1.65 * max(before, after) + 0.55 * min(before, after)
+    usual = 1.6 * max(before, after) + 0.55 * min(before, after)
     stands_out = total / (_TWIN - 1) > usual
     return bool(stands_out and 2 * moving > _TWIN - 1 and total < 2.5 * far)
 

@@ -25,12 +25,14 @@ from __future__ import annotations
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.video.planes import COLUMNS, ROWS, Planes, area_sums
+from anabranch.video.planes import COLUMNS, ROWS, Planes, area_sums, from_rgb
 
-__all__ = ["SIZE", "VERSION", "features", "grey", "grey_centred", "phash"]
+__all__ = ["INNER", "SIZE", "VERSION", "features", "grey", "grey_centred", "inner", "phash"]
 
 VERSION = "v1"
 SIZE = 576
+INNER = (84, 70)
+"""Per cent of a picture's sides that its inner views have."""
 
 # Weights in twentieths: 1, 0.35 and 0.6 of means, 1, 0.4 and 0.7 of edges.
 _MEANS = np.full((8, 8), 20)
@@ -68,6 +70,24 @@ def features(planes: Planes) -> np.ndarray:
         found[at : at + 128] = _edges(plane, _EDGES)
         at += 128
     return found.astype(np.float32)
+
+
+def inner(picture: np.ndarray) -> list[np.ndarray]:
+    """The layouts of the inner views of a picture, for copies that are cropped or have borders.
+
+    Examples
+    --------
+    >>> picture = np.add.outer(np.arange(90), np.arange(160)).astype(np.uint8)
+    >>> [found.shape for found in inner(np.stack([picture] * 3, 2))]
+    [(576,), (576,)]
+    """
+    high, wide = picture.shape[:2]
+    found = []
+    for share in INNER:
+        y, x = ((side * (100 - share) + 100) // 200 for side in (high, wide))
+        part = np.ascontiguousarray(picture[y : high - y, x : wide - x])
+        found.append(features(from_rgb(part)))
+    return found
 
 
 @njit(nogil=True)

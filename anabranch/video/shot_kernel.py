@@ -25,11 +25,11 @@ from anabranch.video.cutting import Chosen, Cutter
 from anabranch.video.layout import VERSION
 from anabranch.video.signature import BYTES
 
-__all__ = ["CARRIED", "FramePacking", "ShotKernel", "ShotsJob"]
+__all__ = ["CARRIED", "FramePacking", "ShotKernel", "ShotsJob", "by_channel"]
 
 CARRIED = ("id", "segment", "pts", "features", "grey", "grey_centred", "phash", "picture")
 """Columns of a frame that its key frame has too, beside channel and time."""
-_RULES = "1"  # those of `cutting`; others would go on differently from what is stored
+_RULES = "2"  # those of `cutting`; others would go on differently from what is stored
 _ARRAYS = ("sigs", "steps", "times", "anchors")
 _FIGURES = ("run", "last", "black", "how", "waits", "latest")
 
@@ -42,9 +42,6 @@ class FramePacking:
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """The cells of one batch of ``t, channel, run, anchor, sig`` and what is carried."""
-        channels = batch.column("channel").dictionary_encode()
-        of = [zlib.crc32(name.encode()) % self.workers for name in channels.dictionary.to_pylist()]
-        worker = np.array(of)[channels.indices.to_numpy()]
         t = batch.column("t").to_numpy()
         whole = Block.of(
             t,
@@ -56,11 +53,18 @@ class FramePacking:
                 **{name: batch.column(name) for name in CARRIED},
             },
         )
-        cells = {
-            int(number): whole.take(np.flatnonzero(worker == number)).encode()
-            for number in np.unique(worker)
-        }
-        return Packed(cells, int(t.max()))
+        return Packed(by_channel(whole, self.workers), int(t.max()))
+
+
+def by_channel(rows: Block, workers: int) -> dict[int, bytes]:
+    """The cells of rows: all of a channel go to one of the workers."""
+    channels = rows.columns["channel"].dictionary_encode()
+    of = [zlib.crc32(name.encode()) % workers for name in channels.dictionary.to_pylist()]
+    worker = np.array(of)[channels.indices.to_numpy()]
+    return {
+        int(number): rows.take(np.flatnonzero(worker == number)).encode()
+        for number in np.unique(worker)
+    }
 
 
 def _matrix(sigs: pa.Array) -> np.ndarray:

@@ -2,8 +2,8 @@
 
 Two pairs belong together if they share a key frame, or if they are of the same two channels and
 both their times are near: a story has several shots. A topic is what is connected so. A key frame
-that its own channel repeats, such as an ident or a studio, connects nothing. Topics are groups of
-pairs with one more kind of link, so they stand on the kernel of `groups`.
+that its own channel repeats, as an ident, a studio or part of an advert, connects nothing. Topics
+are groups of pairs with one more kind of link, so they stand on the kernel of `groups`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Any, ClassVar
 
 from anabranch.calls import describe
 from anabranch.correlation.grouping import Group, Grouping, Groups, GroupsJob, Vertex
+from anabranch.video.repetition import Repetitions
 
-__all__ = ["REPEATS", "TopicCall", "Topics", "TopicsJob", "agree", "heat"]
+__all__ = ["TopicCall", "Topics", "TopicsJob", "agree", "grams", "heat", "overlap"]
 
-REPEATS = 3
-"""A key frame like more others of its own channel than this is furniture."""
 _AGREE = 0.5  # share of 3-grams that two captions have in common
 
 
@@ -29,12 +28,15 @@ class TopicCall(Grouping):
     """A checked call of `topics`; times are microseconds.
 
     `alone` is the score at which one pair is a topic, None if it never is. `repeating` is how long
-    a repetition of a key frame counts.
+    a repetition of a key frame counts; an advert is at most `span` long, and what is `equal` in it
+    differs by at most that.
     """
 
     near: int = 0
     longest: int = 0
     repeating: int = 0
+    equal: int = 0
+    span: int = 0
     channels: int = 2
     alone: float | None = None
 
@@ -48,12 +50,14 @@ class _Facts:
     words: Counter[str] = field(default_factory=Counter)
     agreed: bool = False
     told: bool = False
+    repeated: set[Any] = field(default_factory=set)  # shots that their channel has shown again
 
     def add(self, other: _Facts) -> None:
         self.channels |= other.channels
         self.best = max(self.best, other.best, key=lambda best: best[0])
         self.words += other.words
         self.agreed = self.agreed or other.agreed
+        self.repeated |= other.repeated
 
 
 @dataclass
@@ -71,58 +75,56 @@ class Topics(Groups):
 
     call: TopicCall = field(kw_only=True)
     facts: dict[str, _Facts] = field(default_factory=dict)
-    furniture: int = 0
     # Of the same two channels: time, times on either, and the left row of each pair not too old.
     _recent: dict[tuple[str, str], deque[tuple[int, int, int, Any]]] = field(default_factory=dict)
-    _repeats: deque[tuple[int, Any]] = field(default_factory=deque)
-    _repeated: Counter[Any] = field(default_factory=Counter)
     _pair: _Facts = field(default_factory=_Facts)
+
+    def __post_init__(self) -> None:
+        call = self.call
+        self.repetitions = Repetitions(call.repeating, call.equal, call.span)
 
     def take_in(self, pair: tuple[Any, ...]) -> None:
         """Take in the next pair, or the next repetition of a key frame on its own channel."""
         t, counts, left, right = pair[:4]
-        self._forget_repeats(t)
+        self.close(t - 1)  # first: the rows of a topic that closes now are beside nothing
         if not counts:
-            for row in (left, right):
-                self._repeats.append((t, row))
-                self._repeated[row] += 1
+            for row in self.repetitions.take_in(left, right, pair[4], *pair[6:8]):
+                if (0, row) in self.of:
+                    self.facts[self.of[0, row]].repeated.add(row)
             return
-        if self._repeated[left] > REPEATS or self._repeated[right] > REPEATS:
-            self.furniture += 1
+        self.repetitions.forget(t)
+        kinds = {self.repetitions.kind(left), self.repetitions.kind(right)} - {""}
+        if kinds:
+            self.dropped[max(kinds)] += 1
             return
         channels, times, score, words = pair[4:6], pair[6:8], pair[8], pair[9:11]
         self._pair = _Facts(set(channels), (score, left, right), Counter(filter(None, words)))
         self._pair.agreed = agree(*words)
-        self.close(t - 1)  # first: the rows of a topic that closes now are beside nothing
         self.deal(t, left, right, [*self._beside(t, left, channels, times)])
 
     def form(self) -> dict[str, Any]:
         """Open topics in the types of JSON."""
         facts = [
-            [name, sorted(of.channels), of.best, dict(of.words), of.agreed, of.told]
+            [
+                *(name, sorted(of.channels), of.best, dict(of.words), of.agreed, of.told),
+                sorted(of.repeated),
+            ]
             for name, of in self.facts.items()
         ]
         recent = [[*of, *pair] for of, pairs in self._recent.items() for pair in pairs]
-        repeats = [list(one) for one in self._repeats]
+        repeats = self.repetitions.form()
         return {**super().form(), "facts": facts, "recent": recent, "repeats": repeats}
 
     def take_up(self, form: Mapping[str, Any]) -> None:
         """Continue with the topics of `form`."""
         super().take_up(form)
-        for name, channels, best, words, agreed, told in form["facts"]:
-            self.facts[name] = _Facts(set(channels), tuple(best), Counter(words), agreed, told)
+        for name, channels, best, words, agreed, told, repeated in form["facts"]:
+            self.facts[name] = _Facts(
+                set(channels), tuple(best), Counter(words), agreed, told, set(repeated)
+            )
         for one, other, *pair in form["recent"]:
             self._recent.setdefault((one, other), deque()).append(tuple(pair))
-        for t, row in form["repeats"]:
-            self._repeats.append((t, row))
-            self._repeated[row] += 1
-
-    def _forget_repeats(self, t: int) -> None:
-        while self._repeats and self._repeats[0][0] < t - self.call.repeating:
-            _, row = self._repeats.popleft()
-            self._repeated[row] -= 1
-            if not self._repeated[row]:
-                del self._repeated[row]
+        self.repetitions.take_up(form["repeats"])
 
     def _beside(
         self, t: int, left: Any, channels: tuple[str, str], times: tuple[int, int]
@@ -182,6 +184,7 @@ class Topics(Groups):
             "channels": sorted(facts.channels),
             "shots": shots,
             "pairs": group.pairs,
+            "repeated": len(facts.repeated),
             "best_left_id": best[0],
             "best_right_id": best[1],
             "score": score,
@@ -190,6 +193,7 @@ class Topics(Groups):
             "left_id": left,
             "right_id": right,
             "members": sorted(row for _, row in group.rows) if event == "closed" else None,
+            "provisional": False,
         }
 
 
@@ -205,6 +209,8 @@ class TopicsJob(GroupsJob):
         *("left_channel", "right_channel", "left_t", "right_t"),
         *("score", "left_words", "right_words"),
     )
+    named: ClassVar[str] = "topic"
+    best: ClassVar[str] = "score"  # several views of two key frames may match
 
     def groups(self) -> Topics:
         """What pairs are dealt to, before the first one."""
@@ -216,6 +222,7 @@ class TopicsJob(GroupsJob):
         """What must stay the same for open topics to keep their meaning."""
         call = self.grouping
         durations = {"near": call.near, "longest": call.longest, "repeating": call.repeating}
+        durations |= {"equal": call.equal, "span": call.span}
         told = {"channels": str(call.channels), "alone": str(call.alone)}
         return {**super().settings, **{k: describe(us) for k, us in durations.items()}, **told}
 
@@ -239,10 +246,15 @@ def agree(one: str, other: str) -> bool:
     >>> agree("BRIDGE SHUT IN RIGA", "Bridge shutin Riga"), agree("Flood in Ghent", "Mill fire")
     (True, False)
     """
-    first, second = (_grams(text) for text in (one, other))
+    return overlap(grams(one), grams(other))
+
+
+def overlap(first: frozenset[str], second: frozenset[str]) -> bool:
+    """Whether two captions agree, by their 3-grams."""
     return bool(first and second) and len(first & second) >= _AGREE * len(first | second)
 
 
-def _grams(text: str) -> set[str]:
+def grams(text: str) -> frozenset[str]:
+    """The 3-grams of a caption, without case and spaces, which readers lose."""
     plain = "".join(text.lower().split())
-    return {plain[at : at + 3] for at in range(len(plain) - 2)}
+    return frozenset(plain[at : at + 3] for at in range(len(plain) - 2))

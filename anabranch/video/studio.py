@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import random
+import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
@@ -12,10 +16,13 @@ from typing import Any
 import numpy as np
 
 from anabranch.errors import extra
+from anabranch.video import channels
+from anabranch.video import lettering as letters
 from anabranch.video.channels import SCENES, SECOND, SEGMENT, STYLES, Programme, Shot, Style
+from anabranch.video.clips import cache_folder, fetch
 from anabranch.video.lettering import lettering
 
-__all__ = ["record", "segment_begin", "segment_name"]
+__all__ = ["record", "recorded", "segment_begin", "segment_name"]
 
 _WIDE, _HIGH = 480, 270  # of footage while it is edited
 _FADE = 8  # frames
@@ -44,6 +51,25 @@ def segment_begin(name: str) -> int:
     1736143204000000
     """
     return int(dt.datetime.strptime(name, _NAME).replace(tzinfo=dt.UTC).timestamp()) * SECOND
+
+
+def recorded(programme: Programme) -> dict[str, list[Path]]:
+    """The segments of a programme by channel, recorded now or earlier; clips are fetched."""
+    sources = (channels.__file__, letters.__file__, __file__)
+    made = "".join(Path(source).read_text() for source in sources)
+    name = hashlib.sha256(f"{programme!r}{made}".encode()).hexdigest()[:16]
+    final = cache_folder() / "news" / name
+    if not final.exists():
+        clips = fetch(sorted({scene.clip for scene in SCENES.values()}))
+        final.parent.mkdir(parents=True, exist_ok=True)
+        hidden = Path(tempfile.mkdtemp(prefix=".", dir=final.parent))
+        try:
+            record(programme, clips, hidden)
+            with suppress(OSError):  # somebody else has recorded it meanwhile
+                hidden.rename(final)
+        finally:
+            shutil.rmtree(hidden, ignore_errors=True)
+    return {place.name: sorted(place.glob("*.ts")) for place in sorted(final.iterdir())}
 
 
 def record(programme: Programme, clips: Mapping[str, Path], folder: Path) -> dict[str, list[Path]]:

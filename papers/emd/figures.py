@@ -1,9 +1,11 @@
 """Figures 4 and 6 to 14 of the EMD-DDSJ paper, ours beside ShuffleJ, Head-SJ and EMD-DDSJ.
 
-    python -m papers.emd.figures [--quick] [--rate R] [--fresh] [--again METHOD] [--tables]
+    python -m papers.emd.figures [--quick] [--decoded] [--rate R] [--fresh] [--again METHOD]
+    python -m papers.emd.figures [--decoded] --tables
 
-Workers are simulated (see `papers.emd.cluster`); films are made up (see `papers.emd.streams`),
-S with SS, its darkened copy, and S with M, another film. Thresholds are given as the share
+Workers are simulated (see `papers.emd.cluster`); films are made up (see `papers.emd.streams`), or
+with ``--decoded`` of real clips (see `papers.emd.decoded`; results of their own, and fewer rows a
+second): S with SS, its darkened copy, and S with M, another film. Thresholds are given as the share
 of pairs in the window that they let match, since the paper's 0.1 to 0.9 have no stated scale. Every
 point is written to ``emd-figures.json`` as soon as it is known, and one that is there is not run
 again: what was interrupted goes on where it was. ``--fresh`` starts over, ``--again`` only one
@@ -40,7 +42,7 @@ PERIODS = (0.5, 1.0, 1.5, 2.5, 4.0, 5.0)
 COUNTS = (17, 34, 68, 136, 272)
 STREAMS = {"grey-256": grey, "8x8": colour_position, "lab-64": lab}
 
-RATE, PAPER_RATE = 150, 1000
+RATE, PAPER_RATE, DECODED_RATE = 150, 1000, 25
 BEGINS, MEASURED = 27.0, 10.0
 
 
@@ -59,10 +61,10 @@ class Point:
     ranges: int = 68
 
 
-def points(rate: int, quick: bool) -> Iterator[Point]:
+def points(rate: int, quick: bool, decoded: bool = False) -> Iterator[Point]:
     """Everything that the figures show; many figures share the paper's default point."""
     every, cut = list(METHODS), ["EMD-DDSJ", "ours"]
-    step = 2 if quick else 1
+    step = 2 if quick or decoded else 1
     for join in JOINS:
         for stream in STREAMS:
             yield from (Point(join, method, rate, stream) for method in every)
@@ -78,7 +80,8 @@ def points(rate: int, quick: bool) -> Iterator[Point]:
             yield from (Point(join, method, rate, window=window) for method in every)
         # Ours alone at the paper's own rate, which the others would not finish.
         for workers in WORKERS[::step]:
-            yield Point(join, "ours", rate if quick else PAPER_RATE, workers=workers)
+            own = rate if quick or decoded else PAPER_RATE
+            yield Point(join, "ours", own, workers=workers)
 
 
 class Films:
@@ -88,16 +91,21 @@ class Films:
     second that is 4 s of a film of 25, and a feedback period sees 25 cuts.
     """
 
-    def __init__(self, rate: int) -> None:
-        self.rate = rate
+    def __init__(self, rate: int, decoded: bool = False) -> None:
+        self.rate, self.decoded = rate, decoded
         self._thresholds: dict[tuple[str, str, float], float] = {}
         self._tables: dict[tuple[str, str], Histograms] = {}
 
     @cached_property
     def _frames(self) -> dict[str, np.ndarray]:
         frames, scene = int(self.rate * (BEGINS + MEASURED)), max(self.rate // 10, 4)
-        one = film(frames, 1, scene=scene)
-        return {"S": one, "SS": darkened(one), "M": film(frames, 2, scene=scene, again=1)}
+        if self.decoded:
+            from papers.emd.decoded import decoded_film
+
+            one, other = (decoded_film(frames, name, scene) for name in ("S", "M"))
+        else:
+            one, other = film(frames, 1, scene=scene), film(frames, 2, scene=scene, again=1)
+        return {"S": one, "SS": darkened(one), "M": other}
 
     def table(self, stream: str, which: str) -> Histograms:
         """One film as histograms."""
@@ -151,7 +159,7 @@ def run(wanted: Sequence[Point], result: dict[str, Any], path: Path) -> None:
         task = progress.add_task("points", total=len(wanted))
         for point in wanted:
             if point not in done:
-                of = films.setdefault(point.rate, Films(point.rate))
+                of = films.setdefault(point.rate, Films(point.rate, result.get("decoded", False)))
                 setting = of.setting(point)
                 outcome = simulate(METHODS[point.method], setting)
                 row = {**asdict(point), "threshold": setting.threshold, **asdict(outcome)}
@@ -191,27 +199,32 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Make the figures."""
     parser = argparse.ArgumentParser(description="Figures of the EMD-DDSJ paper")
     parser.add_argument("--quick", action="store_true", help="fewer rows and points")
+    parser.add_argument("--decoded", action="store_true", help="frames of real clips")
     parser.add_argument("--rate", type=int, help=f"rows per second and side ({RATE})")
     parser.add_argument("--fresh", action="store_true", help="run points again that are known")
     parser.add_argument("--again", action="append", choices=list(METHODS), help="and these methods")
     parser.add_argument("--tables", action="store_true", help="print the file as markdown")
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     call = parser.parse_args(arguments)
-    path = call.out / f"emd-figures{'-quick' if call.quick else ''}.json"
+    kind = ("-decoded" if call.decoded else "") + ("-quick" if call.quick else "")
+    path = call.out / f"emd-figures{kind}.json"
     if call.tables:
         from papers.emd.tables import tables
 
         print(tables(json.loads(path.read_text())))
         return
-    rate = call.rate or (25 if call.quick else RATE)
-    result: dict[str, Any] = {"machine": machine(), "rate": rate, "seconds": 0, "points": []}
+    rate = call.rate or (25 if call.quick else DECODED_RATE if call.decoded else RATE)
+    result: dict[str, Any] = {
+        **{"machine": machine(), "rate": rate, "decoded": call.decoded},
+        **{"seconds": 0, "points": []},
+    }
     if path.exists() and not call.fresh:
         before = json.loads(path.read_text())
         if before.get("rate") == rate and "points" in before:
             result = before
     call.out.mkdir(parents=True, exist_ok=True)
     began = time.time()
-    wanted = list(dict.fromkeys(points(rate, call.quick)))
+    wanted = list(dict.fromkeys(points(rate, call.quick, call.decoded)))
     stale = set(call.again or ())
     result["points"] = [
         row for row in result["points"] if _point(row) in set(wanted) and row["method"] not in stale
@@ -219,16 +232,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         with threadpool_limits(1, "blas"):  # as in a Spark task: one core
             run(wanted, result, path)
-            if "clips" not in result:
+            if "clips" not in result and not call.decoded:
                 result["clips"] = real_clips()
     finally:
         result["seconds"] += round(time.time() - began)
         write(result, path)
-    from papers.emd.picture import draw
-
-    if not call.quick:
-        draw(result, call.out)
-    print(f"wrote {path.name} and its pictures")
+    print(f"wrote {path.name}; python -m papers.pictures draws it")
 
 
 if __name__ == "__main__":

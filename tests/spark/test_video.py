@@ -135,3 +135,71 @@ def test_a_driver_killed_in_mid_batch_loses_and_doubles_nothing(
         last.finish()
     table = ab.video.table(spark, str(channels), start=START, picture=None)
     assert keys(spark.read.parquet(str(tmp_path / "out"))) == keys(ab.video.shots(table))
+
+
+KILLS = {"executor": ("3", "5", "8"), "worker": ("2", "4", "6", "7")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["frames", "keys"])
+def test_each_frame_comes_once_through_kills(spark: Any, what: str, tmp_path: Path) -> None:
+    """Three of the driver, three of an executor, four of Python workers; twenty with both."""
+    frames = film([30, 40, 35, 25])
+    for name, shift in (("north", 0), ("south", 5)):
+        cuts = tuple(range(13 + shift, 125, 13))
+        segmented(tmp_path / "channels" / name, frames, cuts)
+    for batch in (0, 1, 2):
+        with driver(
+            tmp_path, "--what", what, "--hold", str(batch), script="video_driver.py"
+        ) as held:
+            held.kill_when_held()
+    lost = [part for kind, at in KILLS.items() for part in (f"--{kind}", ",".join(at))]
+    cluster = ("--master", "local-cluster[2,1,1024]")
+    with driver(tmp_path, "--what", what, *lost, *cluster, script="video_driver.py") as last:
+        last.finish()
+    killed = sorted(path.name for path in tmp_path.glob("killed-*"))
+    assert killed == [f"killed-{kind}-{n}" for kind, at in sorted(KILLS.items()) for n in at]
+    table = ab.video.table(spark, str(tmp_path / "channels"), start=START, picture=None)
+    out = spark.read.parquet(str(tmp_path / "out"))
+    if what == "keys":
+        assert keys(out) == keys(ab.video.shots(table))
+        return
+    got = sorted(map(tuple, out.select("id", "ts", "sig").collect()))
+    assert got == sorted(map(tuple, table.select("id", "ts", "sig").collect()))
+    assert len(got) == 2 * len(frames)
+
+
+@pytest.mark.slow
+def test_a_stream_is_described_as_the_table_is(spark: Any, channels: Path, tmp_path: Path) -> None:
+    """With concepts, captions, tickers left out, and views, across a restart."""
+
+    def brightness(pictures: Any) -> Any:
+        return pictures.reshape(len(pictures), -1, 3).mean(1)
+
+    def caption(pictures: Any) -> Any:
+        said = f"PICTURE OF {int(pictures.mean()) * 'X'}"
+        return [[(said, 0.9, (0, 0, 9, 9)), ("ALWAYS THE SAME LINE", 0.9, (0, 9, 9, 18))]]
+
+    brightness.names = ("red", "green", "blue")  # type: ignore[attr-defined]
+    call: dict[str, Any] = {"start": START, "picture": (64, 36), "anchors": "200 ms"}
+
+    def described(frames: Any) -> Any:
+        shots = ab.video.shots(frames, longest="200 ms")
+        return ab.video.describe(shots, concepts=brightness, text=caption, views=True)
+
+    def rows(frame: Any) -> list[tuple[str, ...]]:
+        names = ("channel", "ts", "words", "concepts", "vector", "views")
+        return sorted(tuple(map(str, row)) for row in frame.select(*names).collect())
+
+    want = rows(described(ab.video.table(spark, str(channels), **call)))
+    live = tmp_path / "live"
+    shutil.copytree(channels, live)
+    with settings(spark, shuffle__partitions=1):
+        for count in (2, 4):
+            listed(live, count)
+            run(described(ab.video.frames(spark, str(live), **call)), tmp_path)
+    out = spark.read.parquet(str(tmp_path / "out"))
+    assert rows(out) == want and len(want) > 40
+    said = [row.words for row in out.orderBy("channel", "ts").collect()]
+    assert "ALWAYS" in said[0] and "ALWAYS" not in said[12]
+    assert {len(row.views) for row in out.collect()} == {3}

@@ -1,28 +1,79 @@
-"""A driver for tests that kill it: key frames of channels into an exactly-once folder.
+"""A driver for tests that kill it: frames or key frames of channels into an exactly-once folder.
 
-Usage: ``python video_driver.py FOLDER [--hold BATCH]``. It reads ``channels``, writes ``out`` and
-keeps ``out.checkpoint``; with ``--hold`` it stops in the middle of that micro-batch, when frames
-have been decoded and nothing is written, makes the file ``reached`` and waits to be killed.
+Usage: ``python video_driver.py FOLDER [--what keys] [--hold BATCH] [--worker 1,4] [--executor 2]``.
+It reads ``channels``, writes ``out`` and keeps ``out.checkpoint``; with ``--hold`` it stops in the
+middle of that micro-batch, when frames have been decoded and nothing is written, makes the file
+``reached`` and waits to be killed. In the other batches that are named, the task that has decoded a
+segment kills the Python processes that it runs in, or its executor, with which ``--master`` must
+start executors of their own. Each is killed once, and says so with a file ``killed-...``.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import signal
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+from pyspark import TaskContext
 
 import anabranch as ab
 from tests.spark.sessions import new_session
 
 
+def killing(folder: Path, kind: str, batches: list[str]) -> Callable[[Any], Iterator[Any]]:
+    """A function of ``mapInArrow`` that kills what it runs in, once in each of these batches."""
+
+    def passed(rows: Any) -> Iterator[Any]:
+        for batch in rows:
+            task = TaskContext.get()
+            number = task.getLocalProperty("streaming.sql.batchId") if task else None
+            if batch.num_rows and number in batches:
+                try:
+                    (folder / f"killed-{kind}-{number}").touch(exist_ok=False)
+                except FileExistsError:
+                    pass
+                else:
+                    _kill(kind)
+            yield batch
+
+    return passed
+
+
+def _kill(kind: str) -> None:
+    """SIGKILL to the executor, or to the Python processes of its tasks, this one last."""
+    daemon = os.getppid()
+    if kind == "executor":
+        os.kill(_parent(daemon), signal.SIGKILL)
+        time.sleep(60)  # it ends with its executor
+    others = [int(one.name) for one in Path("/proc").iterdir() if one.name.isdigit()]
+    for pid in others:
+        if pid != os.getpid() and _parent(pid) == daemon:
+            os.kill(pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0  # it has ended meanwhile
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--what", choices=("frames", "keys"), default="keys")
     parser.add_argument("--hold", type=int, default=-1)
+    parser.add_argument("--worker", default="")
+    parser.add_argument("--executor", default="")
+    parser.add_argument("--master", default="local[2]")
     given = parser.parse_args()
-    spark = new_session(given.folder, master="local[2]")
+    spark = new_session(given.folder, master=given.master)
     spark.sparkContext.setLogLevel("OFF")
     sink = ab.sinks.parquet(str(given.folder / "out"), app="keys", via="driver")
 
@@ -36,9 +87,13 @@ def main() -> None:
 
     path, start = str(given.folder / "channels"), "2024-05-01"
     frames = ab.video.frames(spark, path, start=start, closed="all", max_files=1, picture=None)
+    decoded = frames
+    for kind, batches in (("worker", given.worker), ("executor", given.executor)):
+        once = killing(given.folder, kind, batches.split(","))
+        decoded = decoded.mapInArrow(once, frames.schema)
+    found = ab.video.shots(decoded) if given.what == "keys" else decoded.select("id", "ts", "sig")
     query = (
-        ab.video.shots(frames)
-        .writeStream.foreachBatch(write)
+        found.writeStream.foreachBatch(write)
         .option("checkpointLocation", str(given.folder / "out.checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -83,7 +83,7 @@ def is_gradual(sigs: Sequence[bytes], d: Sequence[float], t: int, last: int) -> 
     steps = d[t - 15 : t]
     moving = sum(step > 0.25 * far / 16 for step in steps)
     ends = [mean(d[max(last + 1, t - 21) : t - 15]), mean(d[t : t + 3])]
-    calm = 1.65 * max(ends) + 0.55 * min(ends)
+    calm = 1.6 * max(ends) + 0.55 * min(ends)
     return 2 * moving > 15 and in_order(steps) < 2.5 * far and in_order(steps) / 15 > calm
 
 

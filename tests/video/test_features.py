@@ -190,13 +190,39 @@ def test_calibrate_equals_a_loop_over_pairs() -> None:
     assert found.frames == 12
 
 
+def test_the_best_views_count_and_copies_apart_do_not_move_the_threshold() -> None:
+    random = np.random.default_rng(3)
+    frames, copies = random.normal(size=(2, 6, 3, 4))
+    clips = list("aabbcc")
+
+    def cosine(one: Any, other: Any) -> float:
+        pairs = ((v, w) for v in one for w in other)
+        return max(float(v @ w / np.sqrt(v @ v) / np.sqrt(w @ w)) for v, w in pairs)
+
+    def worst(*others: Any) -> float:
+        places = [(i, j) for i in range(6) for j in range(6) if clips[i] != clips[j]]
+        return max(cosine(frames[i], other[j]) for other in others for i, j in places)
+
+    found = calibrate(frames, clips, {"near": frames, "odd": copies}, apart=["odd"])
+    assert found.threshold == pytest.approx(worst(frames))
+    alike = [cosine(f, c) > found.threshold for f, c in zip(frames, copies, strict=True)]
+    assert found.recall == {"near": 1.0, "odd": sum(alike) / 6}
+    assert calibrate(frames, clips, {"odd": copies}).threshold == pytest.approx(
+        worst(frames, copies)
+    )
+
+
 def test_calibrate_says_what_is_wrong() -> None:
     rows = np.eye(3)
     for message, call in {
         "clips must name the clip of each of 3 vectors": (rows, ["a"], {}),
         "at least two different clips": (rows, ["a", "a", "a"], {}),
         "must have the shape of vectors, (3, 3), got (2, 3)": (rows, list("abc"), {"x": rows[:2]}),
-        "vectors must be rows of vectors, got an array of shape (3,)": (rows[0], list("abc"), {}),
+        "must be rows of vectors or of views, got an array of shape (3,)": (
+            rows[0],
+            list("abc"),
+            {},
+        ),
     }.items():
         with pytest.raises(InvalidCall) as error:
             calibrate(*call)

@@ -135,11 +135,12 @@ def test_rows_are_described_one_by_one() -> None:
             "picture": [jpeg(10), jpeg(200)],
         }
     )
-    (found,) = _Describer(None, Brightness(), 2, told)(iter([batch]))
+    (found,) = _Describer(None, Brightness(), 2, told, True)(iter([batch]))
     rows = found.to_pylist()
     assert np.linalg.norm(rows[0]["vector"]) == pytest.approx(1) and not any(rows[1]["vector"])
     assert rows[0]["concepts"][1] == pytest.approx(10, abs=3)
     assert rows[1]["concepts"][1] == pytest.approx(200, abs=3)
+    assert [len(view) for view in rows[0]["views"]] == [3, 576, 576]  # the features, and inner ones
     assert rows[0]["words"] == rows[0]["text"][0]["text"] == "BRIDGE SHUT"
     wrong = _Describer(None, Brightness(), 3, None)
     with pytest.raises(ValueError, match=r"shape \(1, 2\) for one picture; it must be \(1, 3\)"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +16,10 @@ from anabranch.flow.blocks import Block
 from anabranch.testing.workers import LivingWorkers, Workers
 from anabranch.video.stories import TopicCall, TopicsJob
 from tests.examples import examples
-from tests.video.topics_twin import Match, Row, twin
+from tests.video.topics_twin import Match, Row, shown_again, twin
 
 START = 1_700_000_000_000_000
-CALL = TopicCall(12, True, near=4, longest=40, repeating=30, alone=0.8)
+CALL = TopicCall(12, True, near=4, longest=40, repeating=30, equal=1, span=9, alone=0.8)
 TEXTS = ("left", "right", "left_channel", "right_channel", "left_words", "right_words")
 
 
@@ -40,7 +41,12 @@ def block(entries: list[dict[str, Any]]) -> Block:
     return Block.of(t, {n: pa.array(v) if n in TEXTS else np.array(v) for n, v in columns.items()})
 
 
-def shown(events: list[dict[str, Any]], pairs: list[Match]) -> Counter[frozenset[Match]]:
+def shown(
+    events: list[dict[str, Any]],
+    pairs: list[Match],
+    repeats: Sequence[Match] = (),
+    call: TopicCall = CALL,
+) -> Counter[frozenset[Match]]:
     """Final topics out of the events alone; pairs before a topic is told are those of its rows."""
     assert len({(e["topic"], e["revision"]) for e in events}) == len(events)
     open_now: set[str] = set()
@@ -62,6 +68,7 @@ def shown(events: list[dict[str, Any]], pairs: list[Match]) -> Counter[frozenset
             assert event["shots"] == len(rows) and event["pairs"] == len(topic)
             assert event["channels"] == sorted({row.channel for row in rows})
             assert event["score"] == max(p.score for p in topic)
+            assert event["repeated"] == len(shown_again(topic, list(repeats), call))
             closed[topic] += 1
     assert not open_now
     return closed
@@ -86,12 +93,16 @@ calls = st.builds(
     near=st.integers(0, 5),
     longest=st.integers(5, 60),
     repeating=st.integers(0, 60),
+    equal=st.integers(0, 2),
+    span=st.integers(0, 20),
     channels=st.integers(2, 3),
     alone=st.sampled_from([None, 0.8]),
 )
 
 
-def run(entries: list[dict[str, Any]], call: TopicCall) -> tuple[list[dict[str, Any]], int]:
+def run(
+    entries: list[dict[str, Any]], call: TopicCall
+) -> tuple[list[dict[str, Any]], Counter[str]]:
     job = TopicsJob(call)
     topics = job.groups()
     names = ("t", *job.order, *job.facts)
@@ -100,25 +111,49 @@ def run(entries: list[dict[str, Any]], call: TopicCall) -> tuple[list[dict[str, 
         topics.take_in(tuple(one[name] for name in names))
     topics.close(START + 10**6)
     assert not topics.open and not topics.facts and topics.pairs == 0
-    return topics.events, topics.furniture
+    return topics.events, topics.dropped
 
 
-@settings(max_examples=examples(150), deadline=None)
-@given(broadcasts(), calls)
+@st.composite
+def evenings(draw: st.DrawFn) -> tuple[list[Match], list[Match]]:
+    """Two channels with the same advert, on one of them more than once, and other pictures."""
+    shots = draw(st.lists(st.integers(1, 6), min_size=3, max_size=5))
+    rows: list[Row] = []
+    pictures: list[int] = []
+    for channel in "AB":
+        t = draw(st.integers(0, 6))
+        for show in range(draw(st.integers(1, 3))):
+            for picture, length in enumerate(shots):
+                rows.append(Row(f"{channel}{show}{picture}", channel, t))
+                pictures.append(picture)
+                t += max(0, length + draw(st.integers(-1, 1)))
+            t += draw(st.integers(0, 30))
+    both = [
+        Match(a, b, 0.9)
+        for n, a in enumerate(rows)
+        for m, b in enumerate(rows[:n])
+        if pictures[n] == pictures[m] and draw(st.integers(0, 9))
+    ]
+    inside = [pair for pair in both if pair.left.channel == pair.right.channel]
+    return [pair for pair in both if pair not in inside], inside
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(broadcasts() | evenings(), calls)
 def test_topics_are_those_of_the_twin(
     sent: tuple[list[Match], list[Match]], call: TopicCall
 ) -> None:
     pairs, repeats = sent
     entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
-    events, furniture = run(entries, call)
-    due, dropped = twin(pairs, repeats, call)
-    assert furniture == dropped
+    events, dropped = run(entries, call)
+    due, furniture = twin(pairs, repeats, call)
+    assert dropped == furniture
     plain = [p for topic in due for p in topic]
-    assert shown(events, plain) == due
+    assert shown(events, plain, repeats, call) == due
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(broadcasts(), st.data())
+@given(broadcasts() | evenings(), st.data())
 def test_batching_order_and_restarts_do_not_matter(
     sent: tuple[list[Match], list[Match]], data: st.DataObject
 ) -> None:
@@ -167,8 +202,63 @@ def test_a_studio_that_a_channel_repeats_does_not_chain_its_evening() -> None:
     pairs = [Match(one, guest, 0.9) for one in studio]
     call = replace(CALL, repeating=100, gap=100)
     entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
-    assert run(entries, call) == ([], 6)
+    assert run(entries, call) == ([], {"furniture": 6})
     assert len([e for e in run(entries[:6], call)[0] if e["event"] == "closed"]) == 1
+
+
+def test_an_advert_connects_nothing_once_it_comes_again() -> None:
+    """Four shots on both channels; channel A shows them again, all of them 50 later."""
+    times = (0, 4, 7, 13)
+    first, later = ([Row(f"a{n}{m}", "A", m + t) for n, t in enumerate(times)] for m in (0, 50))
+    other = [Row(f"b{n}", "B", 20 + t) for n, t in enumerate(times)]
+    repeats = [Match(a, b) for a, b in zip(first, later, strict=True)]
+    pairs = [Match(a, b) for side in (first, later) for a, b in zip(side, other, strict=True)]
+    call = replace(CALL, repeating=1000, gap=100, longest=1000, near=8, span=20)
+    entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
+    events, dropped = run(entries, call)
+    # The fourth shot is when it is known; what came before stays, and says what it is.
+    assert dropped == {"advert": 1}
+    closed = [e for e in events if e["event"] == "closed"]
+    assert [(e["shots"], e["repeated"]) for e in closed] == [(11, 7)]
+    assert run([e for e in entries if e["left"] != "a350"], call)[1] == {}
+
+
+def test_views_of_two_key_frames_are_one_pair() -> None:
+    pair = Match(Row("a", "A", 1), Row("b", "B", 2))
+    views = [entry(pair._replace(score=score), 1) for score in (0.5, 0.7, 0.6)]
+    for alone, told in ((None, []), (0.7, [(0.7, 1), (0.7, 1)])):
+        workers = Workers(TopicsJob(replace(CALL, alone=alone)))
+        found = [*workers.step(0, [block(views)], START + 3), *workers.step(0, [], START + 99)]
+        events = [event for batch in found for event in batch.to_pylist()]
+        assert [(e["score"], e["pairs"]) for e in events] == told
+
+
+@settings(max_examples=examples(30), deadline=None)
+@given(broadcasts() | evenings(), st.data())
+def test_live_rows_say_what_would_be_and_change_nothing(
+    sent: tuple[list[Match], list[Match]], data: st.DataObject
+) -> None:
+    """Of any two batches the last provisional rows are what all pairs so far would give."""
+    pairs, repeats = sent
+    entries = [entry(p, 1) for p in pairs] + [entry(r, 0) for r in repeats]
+    arrival = sorted(entries, key=lambda e: e["t"])
+    workers = Workers(TopicsJob(replace(CALL, live=True)))
+    final, mark = [], START
+    for count in data.draw(st.permutations([1, 2, 3, 5, 8, 13, 30])):
+        batch, arrival = arrival[:count], arrival[count:]
+        if not batch:
+            break
+        found = [e for some in workers.step(0, [block(batch)], mark) for e in some.to_pylist()]
+        final += [e for e in found if not e["provisional"]]
+        told = [e for e in entries if e not in arrival]
+        would = {e["topic"]: e for e in run(told, CALL)[0] if e["event"] in ("opened", "grew")}
+        for event in found:
+            if event["provisional"]:
+                assert {**event, "provisional": False} == would[event["topic"]]
+        mark = max(mark, batch[-1]["t"] - data.draw(st.integers(1, 10)))
+    for some in workers.step(0, [], START + 1000):
+        final += [e for e in some.to_pylist() if not e["provisional"]]
+    assert final == run([e for e in entries if e not in arrival], CALL)[0]
 
 
 def test_captions_that_agree_make_one_pair_a_topic() -> None:

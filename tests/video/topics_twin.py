@@ -9,7 +9,8 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import connected_components
 
-from anabranch.video.stories import REPEATS, TopicCall
+from anabranch.video.repetition import REPEATS, RUN
+from anabranch.video.stories import TopicCall
 
 
 class Row(NamedTuple):
@@ -47,11 +48,31 @@ def components(pairs: list[Match], near: int) -> list[frozenset[Match]]:
     ]
 
 
-def furniture(pair: Match, repeats: list[Match], repeating: int) -> bool:
-    """Whether one of its key frames has been like too many others of its channel."""
-    counted = [r for r in repeats if pair.t - repeating <= r.t <= pair.t]
-    ids = Counter(row.id for r in counted for row in (r.left, r.right))
-    return max(ids[pair.left.id], ids[pair.right.id]) > REPEATS
+def repeated(row: Row, t: int, repeats: list[Match], call: TopicCall) -> str:
+    """What a key frame is at a time by what its channel has shown again until then."""
+    counted = [r for r in repeats if t - call.repeating <= r.t <= t]
+    own = [r for r in counted if row.id in (r.left.id, r.right.id)]
+    if len(own) > REPEATS:
+        return "furniture"
+    return "advert" if any(in_run(r, counted, call) for r in own) else ""
+
+
+def in_run(one: Match, counted: list[Match], call: TopicCall) -> bool:
+    """Whether others of its channel came again near it and as long after."""
+    run = [
+        (first.id, again.id)
+        for r in counted
+        for first, again in [sorted((r.left, r.right), key=lambda row: row.t)]
+        if r.left.channel == one.left.channel
+        and abs(distance(r) - distance(one)) <= call.equal
+        and abs(r.t - one.t) <= call.span
+        and (r == one or abs(r.t - one.t) < distance(one))
+    ]
+    return all(len({pair[side] for pair in run}) >= RUN for side in (0, 1))
+
+
+def distance(r: Match) -> int:
+    return abs(r.left.t - r.right.t)
 
 
 def told(topic: frozenset[Match], call: TopicCall) -> bool:
@@ -63,17 +84,34 @@ def told(topic: frozenset[Match], call: TopicCall) -> bool:
 
 def twin(
     pairs: list[Match], repeats: list[Match], call: TopicCall
-) -> tuple[Counter[frozenset[Match]], int]:
-    """The topics that users see when all have closed, and how many pairs were furniture."""
-    plain = [p for p in pairs if not furniture(p, repeats, call.repeating)]
+) -> tuple[Counter[frozenset[Match]], Counter[str]]:
+    """The topics that users see when all have closed, and how many pairs connect nothing."""
+    kinds = {p: max(repeated(row, p.t, repeats, call) for row in (p.left, p.right)) for p in pairs}
+    plain = [p for p in pairs if not kinds[p]]
     live: list[Match] = []
     closed: list[frozenset[Match]] = []
     for pair in sorted(plain, key=lambda p: p.place):
         for topic in components(live, call.near):
-            times = [p.t for p in topic]
-            if max(times) + call.gap < pair.t or min(times) + call.longest < pair.t:
+            if end(topic, call) < pair.t:
                 closed.append(topic)
                 live = [p for p in live if p not in topic]
         live.append(pair)
     closed += components(live, call.near)
-    return Counter(topic for topic in closed if told(topic, call)), len(pairs) - len(plain)
+    dropped = Counter(kind for kind in kinds.values() if kind)
+    return Counter(topic for topic in closed if told(topic, call)), dropped
+
+
+def end(topic: frozenset[Match], call: TopicCall) -> int:
+    times = [p.t for p in topic]
+    return min(max(times) + call.gap, min(times) + call.longest)
+
+
+def shown_again(topic: frozenset[Match], repeats: list[Match], call: TopicCall) -> set[str]:
+    """The key frames of a topic that their channel showed again while it was open."""
+    rows = {row: min(p.t for p in topic if row in p[:2]) for p in topic for row in p[:2]}
+    moments = [r.t for r in repeats if r.t <= end(topic, call)]
+    return {
+        row.id
+        for row, since in rows.items()
+        if any(repeated(row, t, repeats, call) for t in moments if t >= since)
+    }

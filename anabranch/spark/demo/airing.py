@@ -43,6 +43,7 @@ class Airing(threading.Thread):
         self.folder, self.speed = folder, speed
         self.error: Exception | None = None
         self.sent = 0
+        self.began: float | None = None  # by the monotonic clock, when the clock started
         self._go, self._stop_asked = threading.Event(), threading.Event()
 
     @property
@@ -61,11 +62,17 @@ class Airing(threading.Thread):
         if self.is_alive():
             self.join()
 
+    def since_shown(self, t: int) -> float | None:
+        """Seconds since a frame was on air; None if that was before the clock started."""
+        if self.began is None or t < self._due[0][0]:
+            return None
+        return time.monotonic() - self.began - (t - self._due[0][0]) / SECOND / self.speed
+
     def run(self) -> None:
         try:
             self._send(self._due[0][0])
             self._go.wait()
-            began = time.monotonic()
+            began = self.began = time.monotonic()
             while self.sent < self.total and not self._stop_asked.wait(0.05):
                 passed = (time.monotonic() - began) * self.speed
                 self._send(self._due[0][0] + int(passed * SECOND))

@@ -7,7 +7,6 @@ of the pairs. What they find is compared with the timetable.
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tempfile
 import time
@@ -32,9 +31,9 @@ from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
 from anabranch.spark.watch import Interrupt
 from anabranch.spark.watch_batches import brief
 from anabranch.video.channels import SCENES, SECOND, Programme, programme
-from anabranch.video.clips import cache_folder, fetch, licences
+from anabranch.video.clips import fetch, licences
 from anabranch.video.scoring import Present, Seen, Tally, score_pairs, score_topics
-from anabranch.video.studio import record
+from anabranch.video.studio import recorded
 
 __all__ = ["NewsSettings", "run_news"]
 
@@ -84,11 +83,11 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
     plan = programme(settings.seed, settings.seconds)
     names = sorted({scene.clip for scene in SCENES.values()})
     with waiting(console, "fetching real clips, once"):
-        clips = fetch(names)
+        fetch(names)
     for line in licences(names):
         console.print(f"  {line}", style="dim", markup=False, soft_wrap=True)
     with waiting(console, "recording three channels, once"):
-        segments = _recorded(plan, clips)
+        segments = recorded(plan)
     console.print(
         f"{len(plan.shots)} shots on {len(segments)} channels in {settings.seconds:g} s; "
         f"{len(plan.pairs)} pairs of shots and {len(plan.topics)} topics are due."
@@ -105,26 +104,15 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
             show.follow(interrupt, console)
         pairs, topics = show.verdict()
     console.print(_sheet(pairs, topics))
+    waited = sorted(show.latencies.values())
+    if waited:
+        console.print(
+            f"A topic was there {waited[len(waited) // 2]:.1f} s after the frame that made it was "
+            f"on air, in the median of {len(waited)}; {waited[-1]:.1f} s at most."
+        )
     for line in (pairs.wrong + topics.wrong)[:20]:
         console.print(f"  {line}", markup=False)
     return 0 if pairs.good and topics.good else 1
-
-
-def _recorded(plan: Programme, clips: dict[str, Path]) -> dict[str, list[Path]]:
-    """The segments of a programme, recorded now or earlier."""
-    from anabranch.video import channels, lettering, studio
-
-    made = "".join(Path(str(of.__file__)).read_text() for of in (channels, lettering, studio))
-    name = hashlib.sha256(f"{plan!r}{made}".encode()).hexdigest()[:16]
-    final = cache_folder() / "news" / name
-    if not final.exists():
-        final.parent.mkdir(parents=True, exist_ok=True)
-        hidden = Path(tempfile.mkdtemp(prefix=".", dir=final.parent))
-        record(plan, clips, hidden)
-        with suppress(OSError):  # somebody else has recorded it meanwhile
-            hidden.rename(final)
-        shutil.rmtree(hidden, ignore_errors=True)
-    return {place.name: sorted(place.glob("*.ts")) for place in sorted(final.iterdir())}
 
 
 class _Show:
@@ -142,7 +130,9 @@ class _Show:
         self.folder, self.board = folder, board
         self.present = Present()
         self.keys: dict[str, Any] = {}
+        self.latencies: dict[str, float] = {}  # of topics, once they are there
         self._events = 0
+        self._seen: set[str] = set()  # key frames that have been on the page
         self._queries: dict[str, Any] = {}
         self._frames: dict[str, Any] = {}
         self._starts = 0
@@ -197,6 +187,7 @@ class _Show:
             near=f"{self.plan.near // SECOND} seconds",
             gap=f"{self.plan.gap // SECOND} seconds",
             alone=_THRESHOLD,  # every pair is told, so that each can be scored
+            live=True,
         )
         return topics
 
@@ -236,7 +227,9 @@ class _Show:
 
     def _look(self, console: Console) -> None:
         """Take in new events of topics, and show them."""
-        fresh = self._told()[self._events :]
+        told = self._told()
+        final = [row for row in told if not row["provisional"]]
+        fresh = final[self._events :]
         self._events += len(fresh)
         for row in fresh:
             event = row.asDict()
@@ -249,9 +242,26 @@ class _Show:
                     markup=False,
                     soft_wrap=True,
                 )
-        if fresh and self.board is not None:
-            self._fetch_keys()
-            self.board.topics(_on_page(self.present, self.keys))
+        shown = self._shown(told)
+        for name, event in shown.latest.items():
+            # What was provisional may be final under another name.
+            waited = self.airing.since_shown(round(event["ts"].timestamp() * 1e6))
+            if waited is not None and not shown.rows[name] & self._seen:
+                self.latencies[name] = waited
+            self._seen |= shown.rows[name]
+        if shown.latest and self.board is not None:
+            self._fetch_keys(shown)
+            self.board.topics(_on_page(shown, self.keys))
+
+    def _shown(self, told: list[Any]) -> Present:
+        """Final topics, and provisional ones of key frames that are in none of those."""
+        shown = Present()
+        shown.latest, shown.rows = {**self.present.latest}, {**self.present.rows}
+        known = {row for rows in self.present.rows.values() for row in rows}
+        for row in told:
+            if row["provisional"] and not {row["left_id"], row["right_id"]} & known:
+                shown.take_in(row.asDict())
+        return shown
 
     def _told(self) -> list[Any]:
         """All events so far, in their order."""
@@ -259,8 +269,8 @@ class _Show:
         rows = self.spark.read.schema(schema).parquet(str(self.folder / "topics")).collect()
         return sorted(rows, key=lambda row: (row["ts"], row["event"] == "closed", row["revision"]))
 
-    def _fetch_keys(self) -> None:
-        wanted = {row for rows in self.present.rows.values() for row in rows} - self.keys.keys()
+    def _fetch_keys(self, shown: Present) -> None:
+        wanted = {row for rows in shown.rows.values() for row in rows} - self.keys.keys()
         if wanted:
             table = self.spark.read.schema(_KEYS).parquet(str(self.folder / "keys"))
             for row in table.filter(F.col("id").isin(*wanted)).drop("features").collect():
@@ -274,7 +284,7 @@ class _Show:
         pairs = [
             (keys[row["left_id"]], keys[row["right_id"]])
             for row in self._told()
-            if row["event"] in ("opened", "grew")
+            if row["event"] in ("opened", "grew") and not row["provisional"]
         ]
         topics = score_topics(self.plan, self.present.rows.values(), keys)
         return score_pairs(self.plan, pairs), topics
@@ -296,6 +306,7 @@ def _on_page(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
                 "began": event["began"].timestamp(),
                 "last": event["last"].timestamp(),
                 "score": event["score"],
+                "repeated": 2 * event["repeated"] >= event["shots"],
                 "rows": [(row["channel"], row["ts"].timestamp(), row["picture"]) for row in rows],
             }
         )

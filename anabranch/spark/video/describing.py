@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
     FloatType,
@@ -16,12 +17,17 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.calls import Check
+from anabranch.calls import TIMESTAMP, Check, Duration
 from anabranch.errors import renamed
-from anabranch.spark.frames import column_types, refuse_others
+from anabranch.spark.frames import by_name, column_types, refuse_others
+from anabranch.spark.metrics import metrics_name
+from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
+from anabranch.spark.settings import partitions, setting_problems
 from anabranch.video.captions import joined
+from anabranch.video.layout import inner
 from anabranch.video.network import Network, lite0
 from anabranch.video.pictures import decode
+from anabranch.video.tickers import KeyPacking, TickersJob
 
 __all__ = ["NAMES", "describe"]
 
@@ -39,6 +45,8 @@ def describe(
     vector: str = "layout",
     concepts: Callable[[np.ndarray], Any] | None = None,
     text: Callable[[np.ndarray], Any] | None = None,
+    ticker: Duration | None = "10 minutes",
+    views: bool = False,
 ) -> DataFrame:
     """Key frames with more columns: a vector to compare, concepts, and the text on the screen.
 
@@ -55,12 +63,20 @@ def describe(
     text
         What captions say: ``ab.video.ocr()``, or any function from pictures to a list of lines
         (text, score, box) for each.
+    ticker
+        A line that a channel has shown on more than a fifth of its key frames in this time, and on
+        more than 10 of them, is left out of ``words``. None leaves none out; the step then has no
+        state.
+    views
+        Whether to add ``views``: the layout of the whole picture, of its inner 84 % and of its
+        inner 70 %. Crops and borders of copies then matter less.
 
     Returns
     -------
     DataFrame
         The same rows with ``vector``; with ``concepts``, whose names are in the column's metadata;
-        with ``text``, its lines, and ``words``, all of them as one text.
+        with ``text``, its lines, and ``words``, those that say something as one text; with
+        ``views``, three vectors.
 
     Raises
     ------
@@ -87,19 +103,40 @@ def describe(
     if concepts is not None and not isinstance(names, (tuple, list)):
         check.say("concepts must have names: set .names, a list of texts, on the function")
     check.column("keys", "features", "vector", frozenset({"array<float>"}))
-    if vector == "both" or concepts is not None or text is not None:
+    if vector == "both" or views or concepts is not None or text is not None:
         check.column("keys", "picture", "pictures", frozenset({"binary"}))
+    lasting = None
+    if text is not None and ticker is not None:
+        lasting = check.duration("ticker", ticker, 1)
+        check.column("keys", "channel", "ticker", frozenset({"string"}))
+        check.column("keys", "ts", "ticker", TIMESTAMP)
+        for problem in setting_problems(keys.sparkSession, keys.isStreaming):
+            check.say(problem)
     check.refuse("describe")
     network = lite0() if vector == "both" else None
-    describer = _Describer(network, concepts, len(names or ()), text)
+    describer = _Describer(network, concepts, len(names or ()), text, bool(views))
     schema = StructType([*keys.schema.fields]).add("vector", _VECTOR)
+    if views:
+        schema.add("views", ArrayType(_VECTOR))
     if concepts is not None:
         schema.add("concepts", _VECTOR)
     if text is not None:
         line = StructType().add("text", StringType()).add("score", FloatType()).add("box", _VECTOR)
         schema.add("text", ArrayType(line)).add("words", StringType())
     found = keys.mapInArrow(describer, schema)
+    if lasting is not None:
+        found = _without_tickers(found, lasting)
     return found if names is None else found.withMetadata("concepts", {NAMES: list(names)})
+
+
+def _without_tickers(found: DataFrame, lasting: int) -> DataFrame:
+    """The same rows, with lines that a channel shows all the time left out of ``words``."""
+    rows = found.select(F.unix_micros("ts").alias("t"), *(by_name(c) for c in found.columns))
+    blocks = rows.mapInArrow(Packer(KeyPacking(partitions(found.sparkSession))), PACKED)
+    job = TickersJob(lasting)
+    if found.isStreaming:
+        return over_stream(job, blocks, found.schema, metrics_name("describe"), timed=False)
+    return over_batch(job, blocks, found.schema)
 
 
 @dataclass(frozen=True)
@@ -110,12 +147,14 @@ class _Describer:
     concepts: Callable[[np.ndarray], Any] | None
     names: int
     text: Callable[[np.ndarray], Any] | None
+    views: bool = False
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             features = [_unit(row) for row in batch.column("features").to_pylist()]
             columns = {"vector": features}
-            if self.network is not None or self.concepts is not None or self.text is not None:
+            functions = (self.network, self.concepts, self.text)
+            if self.views or any(of is not None for of in functions):
                 columns = self._with_pictures(features, batch.column("picture").to_pylist())
             made = [pa.array(of, _KINDS[name]) for name, of in columns.items()]
             yield pa.RecordBatch.from_arrays(
@@ -134,6 +173,8 @@ class _Describer:
                 seen = _unit(self.network.embed(picture)[0]) if layout.any() else np.zeros(1280)
                 both = np.concatenate([layout, seen]).astype(np.float32)
             found["vector"].append(both)
+            if self.views:
+                found.setdefault("views", []).append([layout, *map(_unit, inner(picture[0]))])
             if self.concepts is not None:
                 scores = np.asarray(self.concepts(picture), np.float32)
                 if scores.shape != (1, self.names):
@@ -152,6 +193,7 @@ class _Describer:
 
 _KINDS = {
     "vector": pa.list_(pa.float32()),
+    "views": pa.list_(pa.list_(pa.float32())),
     "concepts": pa.list_(pa.float32()),
     "text": _LINES,
     "words": pa.string(),

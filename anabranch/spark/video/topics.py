@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    BooleanType,
     DataType,
     DoubleType,
     IntegerType,
@@ -36,6 +37,8 @@ from anabranch.video.stories import TopicCall, TopicsJob
 __all__ = ["topics"]
 
 _REPEATING = "10 minutes"
+_EQUAL = "1 second"  # a key frame may be the next anchor after its shot's beginning
+_ADVERT = "1 minute"
 _CHANNEL = frozenset({"string"})
 
 
@@ -49,6 +52,7 @@ def topics(
     repeats: DataFrame | None = None,
     alone: float | None = None,
     longest: Duration = "30 minutes",
+    live: bool = False,
     watermark: Duration | None = None,
 ) -> DataFrame:
     """Topics: stories that several channels tell, out of pairs of their key frames.
@@ -72,12 +76,16 @@ def topics(
     repeats
         The result of ``correlate`` of the same stream with ``ab.same("channel")``. A key frame like
         more than 3 others of its channel in the 10 minutes before a pair is furniture: an ident, a
-        studio, a weather map. It connects nothing.
+        studio, a weather map. At least 4 within a minute that come again, each as long after, are
+        an advert. Neither connects anything. Keep the channel there too.
     alone
         The score from which one pair is a topic. A topic otherwise has two pairs, or captions that
         agree.
     longest
         How long a topic may go on after its first pair.
+    live
+        Streaming: whether to emit how topics would be now as well, before the watermark has passed
+        their pairs. Such rows are ``provisional``; they depend on when rows came.
     watermark
         Streaming: how far a pair may lag behind the newest. Leave it out for results of
         `correlate`, which carry their watermark.
@@ -85,9 +93,11 @@ def topics(
     Returns
     -------
     DataFrame
-        Append-only events, unique by ``topic`` and ``revision``: ``event`` is ``opened``, ``grew``,
+        Append-only events, unique by ``topic`` and ``revision`` but for those that are
+        ``provisional``: ``event`` is ``opened``, ``grew``,
         ``merged`` (``into`` another topic) or ``closed``; ``ts``, its time; ``began`` and ``last``,
         of its first and last pair; ``channels``; how many ``shots`` (key frames) and ``pairs``;
+        how many of its shots were ``repeated`` on their channel while it was open;
         ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; its most frequent
         ``words``; its ``heat`` at ``ts``; ``left_id`` and ``right_id``, the pair that caused it;
         and of a closed one its ``members``.
@@ -135,8 +145,11 @@ def topics(
         near=durations["near"],
         longest=durations["longest"],
         repeating=microseconds(_REPEATING),
+        equal=microseconds(_EQUAL),
+        span=microseconds(_ADVERT),
         channels=least,
         alone=None if alone is None else float(alone),
+        live=bool(live) and pairs.isStreaming,
     )
     rows = _rows(pairs, kind, 1)
     if repeats is not None:
@@ -164,21 +177,17 @@ def _check_columns(check: Check, given: dict[str, DataFrame]) -> None:
         check.column(label, "ts", "time", TIMESTAMP)
         for side in ("left", "right"):
             check.column(label, f"{side}_id", "id", IDS)
-            if label == "pairs":
-                check.column(label, f"{side}_channel", "keep", _CHANNEL)
-                check.column(label, f"{side}_ts", "time", TIMESTAMP)
+            check.column(label, f"{side}_channel", "keep", _CHANNEL)
+            check.column(label, f"{side}_ts", "time", TIMESTAMP)
     check.column("pairs", "score", "score", FLOATING)
 
 
 def _rows(frame: DataFrame, kind: str, counts: int) -> DataFrame:
-    """What the kernel reads; of repetitions, which are no pairs of channels, only ids count."""
+    """What the kernel reads; `counts` is 0 for repetitions, which are no pairs of channels."""
 
     def text(name: str) -> Column:
-        known = name in frame.columns and counts
-        return F.coalesce(by_name(name).cast("string") if known else F.lit(""), F.lit(""))
-
-    def micros(name: str) -> Column:
-        return F.unix_micros(by_name(name)) if counts else F.lit(0).cast("bigint")
+        known = by_name(name).cast("string") if name in frame.columns else F.lit("")
+        return F.coalesce(known, F.lit(""))
 
     score = F.coalesce(by_name("score"), F.lit(0)) if counts else F.lit(0)
     return frame.filter("left_id IS NOT NULL AND right_id IS NOT NULL").select(
@@ -187,7 +196,7 @@ def _rows(frame: DataFrame, kind: str, counts: int) -> DataFrame:
         by_name("left_id").cast(kind).alias("left"),
         by_name("right_id").cast(kind).alias("right"),
         *(text(f"{side}_channel").alias(f"{side}_channel") for side in ("left", "right")),
-        *(micros(f"{side}_ts").alias(f"{side}_t") for side in ("left", "right")),
+        *(F.unix_micros(by_name(f"{side}_ts")).alias(f"{side}_t") for side in ("left", "right")),
         score.cast("double").alias("score"),
         *(text(f"{side}_words").alias(f"{side}_words") for side in ("left", "right")),
     )
@@ -199,11 +208,11 @@ def _fields(kind: str) -> StructType:
     fields.add("event", StringType()).add("t", LongType()).add("into", StringType())
     fields.add("began", LongType()).add("last", LongType())
     fields.add("channels", ArrayType(StringType()))
-    fields.add("shots", IntegerType()).add("pairs", IntegerType())
+    fields.add("shots", IntegerType()).add("pairs", IntegerType()).add("repeated", IntegerType())
     fields.add("best_left_id", ident).add("best_right_id", ident).add("score", DoubleType())
     fields.add("words", StringType()).add("heat", DoubleType())
     fields.add("left_id", ident).add("right_id", ident)
-    return fields.add("members", ArrayType(ident))
+    return fields.add("members", ArrayType(ident)).add("provisional", BooleanType())
 
 
 def _result(events: DataFrame, kind: DataType) -> DataFrame:

@@ -1,0 +1,183 @@
+"""Lines that a channel shows all the time, such as a ticker's: they are left out of what is told.
+
+The key frames of a channel come in the order of their times, so there is no wait for a watermark.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from anabranch.calls import describe
+from anabranch.flow.blocks import Block, concat
+from anabranch.flow.container import pack, unpack
+from anabranch.flow.kernel import Packed, Task
+from anabranch.flow.load import Load
+from anabranch.flow.slices import Notes, Slices
+from anabranch.video.shot_kernel import by_channel
+from anabranch.video.stories import grams, overlap
+
+__all__ = ["LEAST", "KeyPacking", "Shown", "TickerKernel", "TickersJob"]
+
+LEAST = 10
+"""A line is a ticker's only if so many key frames have shown it: a caption stays for some."""
+_SHARE = 0.2  # of a channel's key frames
+
+
+@dataclass
+class Shown:
+    """The lines on the key frames of a channel in the last `lasting` microseconds.
+
+    Examples
+    --------
+    >>> channel = Shown(lasting=1000)
+    >>> for t in range(12):
+    ...     said = channel.said(t, [3 * chr(65 + t) + " STORY", "WATCH US LIVE ON AIR"])
+    >>> said
+    ['LLL STORY']
+    """
+
+    lasting: int
+    frames: deque[tuple[int, list[str]]] = field(default_factory=deque)
+    _grams: deque[list[frozenset[str]]] = field(default_factory=deque)
+
+    def said(self, t: int, lines: Sequence[str]) -> list[str]:
+        """The lines of the next key frame, but for those that are shown all the time."""
+        while self.frames and self.frames[0][0] < t - self.lasting:
+            self.frames.popleft()
+            self._grams.popleft()
+        self.add(t, lines)
+        return [
+            line for line, of in zip(lines, self._grams[-1], strict=True) if not self._steady(of)
+        ]
+
+    def add(self, t: int, lines: Sequence[str]) -> None:
+        """Remember a key frame."""
+        self.frames.append((t, list(lines)))
+        self._grams.append([grams(line) for line in lines])
+
+    def _steady(self, line: frozenset[str]) -> bool:
+        found = sum(any(overlap(line, other) for other in lines) for lines in self._grams)
+        return found > max(LEAST, _SHARE * len(self._grams))
+
+
+@dataclass(frozen=True)
+class KeyPacking:
+    """Packs key frames with all their columns: those of a channel go to one of the workers."""
+
+    workers: int
+
+    def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
+        """The cells of one batch of ``t``, ``channel``, ``text`` and whatever else there is."""
+        t = batch.column("t").to_numpy()
+        carried = {name: batch.column(name) for name in batch.schema.names if name != "t"}
+        return Packed(by_channel(Block.of(t, carried), self.workers), int(t.max()))
+
+
+@dataclass(frozen=True)
+class TickersJob:
+    """For how many microseconds a line that is shown counts."""
+
+    lasting: int
+    verb: ClassVar[str] = "describe"
+    small: ClassVar[bool] = False
+
+    @property
+    def settings(self) -> Mapping[str, str]:
+        """What must stay the same for remembered lines to keep their meaning."""
+        return {"ticker": describe(self.lasting)}
+
+    @property
+    def stays(self) -> tuple[int, ...]:
+        """Nothing is stored in slices."""
+        return (0,)
+
+    @property
+    def notes(self) -> type[Notes]:
+        """What a worker remembers beside its snapshot."""
+        return Notes
+
+    def kernel(self, slices: Slices[Notes], task: Task) -> TickerKernel:
+        """One worker."""
+        return TickerKernel(self.lasting, slices, task.worker)
+
+
+@dataclass
+class TickerKernel:
+    """One worker: what its channels have shown."""
+
+    lasting: int
+    slices: Slices[Notes]
+    worker: int = 0
+    channels: dict[str, Shown] = field(default_factory=dict)
+    late_until: int | None = None
+
+    def __post_init__(self) -> None:
+        self.load = Load(self.worker)
+        self._changed = False
+
+    @property
+    def nbytes(self) -> int:
+        """About what remembered lines take."""
+        frames = (lines for of in self.channels.values() for _, lines in of.frames)
+        return sum(100 * (1 + len(lines)) for lines in frames)
+
+    def step(
+        self, arrivals: Sequence[Block], now: int, last: bool = False
+    ) -> Iterator[pa.RecordBatch]:
+        """Key frames as they came, with what their lines say but for tickers."""
+        began = time.perf_counter()
+        self.load.watermark = now
+        results = []
+        if arrivals:
+            whole = concat(arrivals).in_time_order()
+            self.load.rows_left += len(whole)
+            self._changed = True
+            words = [
+                self._words(channel, t, lines)
+                for channel, t, lines in zip(
+                    whole.columns["channel"].to_pylist(),
+                    whole.t.tolist(),
+                    whole.columns["text"].to_pylist(),
+                    strict=True,
+                )
+            ]
+            results.append(
+                pa.RecordBatch.from_pydict({**whole.columns, "words": pa.array(words, pa.string())})
+            )
+        self.load.pairs += sum(batch.num_rows for batch in results)
+        self.load.state_rows = sum(len(of.frames) for of in self.channels.values())
+        self.load.state_bytes = self.nbytes
+        self.load.busy_seconds += time.perf_counter() - began
+        yield from results
+
+    def due(self) -> int | None:
+        """Nothing happens without key frames."""
+        return None
+
+    def snapshot(self) -> bytes | None:
+        """What channels have shown, if key frames have come."""
+        if not self._changed:
+            return None
+        self._changed = False
+        return pack({}, {"channels": {name: [*of.frames] for name, of in self.channels.items()}})
+
+    def restore(self, data: Any) -> None:
+        """Take up the channels of a snapshot."""
+        for name, frames in unpack(data)[1]["channels"].items():
+            of = self.channels[name] = Shown(self.lasting)
+            for t, lines in frames:
+                of.add(t, lines)
+
+    def renew(self, fresh: TickerKernel) -> None:
+        """Take slices and load of a fresh kernel."""
+        self.slices, self.load = fresh.slices, fresh.load
+
+    def _words(self, channel: str, t: int, lines: Sequence[Mapping[str, Any]] | None) -> str | None:
+        of = self.channels.setdefault(channel, Shown(self.lasting))
+        return " ".join(of.said(t, [line["text"] for line in lines or ()])) or None

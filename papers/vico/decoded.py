@@ -1,0 +1,294 @@
+"""Figures 7 and 8 of the ViCo paper on decoded frames: two channels of real footage.
+
+    python -m papers.vico.decoded [--quick] [--out FOLDER]
+
+Workers are simulated, as in `papers.emd.cluster`: each worker's step runs for real, one after the
+other, and is timed by the processor's clock. A step lasts as long as its slowest worker.
+
+Two of the channels of ``anabranch news`` are decoded and described, frame by frame, and played in a
+loop. Three rows: the key frames of both, as the paper has them; every frame of both; and saturated,
+as many frames as of 20 channels at full speed, beside the made-up news of `papers.vico.on_spark`.
+What decoding, features and shots cost is measured apart, on one core, in seconds of its processor.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from threadpoolctl import threadpool_limits
+
+import anabranch as ab
+from anabranch.correlation.kernel import CorrelateJob
+from anabranch.flow.hashing import mix
+from anabranch.flow.pictures import PAGE, plain_number, pyplot
+from anabranch.plans.plan import Plan, Rows
+from anabranch.plans.routing import LivePlans, route
+from anabranch.testing import InProcess
+from anabranch.video.channels import programme
+from anabranch.video.cutting import Cutter
+from anabranch.video.decoding import Faults, decoded
+from anabranch.video.layout import features
+from anabranch.video.planes import planes_of
+from anabranch.video.signature import signature
+from anabranch.video.studio import recorded
+from benchmarks.measuring import Row, Screen, machine
+from papers.emd.cluster import TimedWorkers
+from papers.style import in_style, line_of, written
+from papers.vico.on_spark import news
+
+_SECOND = 1_000_000
+_START = 1_700_000_000 * _SECOND
+_WIDTH = 576
+_WINDOW = 60 * _SECOND
+CHANNELS = ("north", "south")
+PLANS: dict[str, Plan] = {
+    "centralised": ab.broadcast(1),
+    "SSP, 3 workers": ab.broadcast(3),
+    "CSP, 3 workers": ab.segments(3, "10 seconds"),
+    "grid(3, 1)": ab.grid(3, 1),
+}
+_SCHEMA = pa.schema(
+    {"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "v": pa.list_(pa.float32())}
+)
+
+
+@dataclass
+class Channel:
+    """The frames of a channel: their times from 0, features, and which are key frames."""
+
+    t: np.ndarray
+    v: np.ndarray
+    keys: np.ndarray
+    seconds: dict[str, float]
+
+    def looped(self, rows: np.ndarray, seconds: int, copies: int, seed: int) -> tuple[Any, Any]:
+        """These rows again and again for so long, `copies` of it beside each other, shifted."""
+        random = np.random.default_rng(seed)
+        length = int(self.t[-1]) + 40_000
+        times, places = [], []
+        for copy in range(copies):
+            shift = int(random.integers(length)) if copy else 0
+            for turn in range(-1, seconds * _SECOND // length + 1):
+                t = self.t[rows] + turn * length + shift
+                inside = (t >= 0) & (t < seconds * _SECOND)
+                times.append(t[inside])
+                places.append(rows[inside])
+        t, place = np.concatenate(times), np.concatenate(places)
+        order = np.argsort(t, kind="stable")
+        return _START + t[order], self.v[place[order]]
+
+
+def channel(paths: Sequence[Path]) -> Channel:
+    """Decode, describe and cut a channel; processor seconds of each stage."""
+    spent = dict.fromkeys(("decode", "planes and signature", "features", "shots"), 0.0)
+    times, sigs, found = [], [], []
+    for path in paths:
+        began = time.process_time()
+        shown = list(decoded(str(path), Faults()))
+        spent["decode"] += time.process_time() - began
+        for one in shown:
+            began = time.process_time()
+            planes = planes_of(one.frame)
+            sigs.append(signature(planes))
+            middle = time.process_time()
+            found.append(features(planes))
+            spent["planes and signature"] += middle - began
+            spent["features"] += time.process_time() - middle
+            times.append(one.at)
+    t = np.array(times, np.int64)
+    order = np.argsort(t, kind="stable")
+    t = t[order] - t.min()
+    matrix = np.frombuffer(b"".join(sigs), np.uint8).reshape(len(t), -1)[order]
+    began = time.process_time()
+    every = np.ones(len(t), bool)
+    chosen = Cutter(10 * _SECOND).take(matrix, t, np.zeros(len(t), int), every, final=True)
+    spent["shots"] = time.process_time() - began
+    v = np.stack(found)[order]
+    lively = np.asarray(v.any(axis=1))  # black frames have no direction
+    keys = np.array([one.row for one in chosen if lively[one.row]])
+    kept = np.flatnonzero(lively)
+    place = np.searchsorted(kept, keys)
+    return Channel(t[kept], v[kept], place, spent)
+
+
+@dataclass
+class Played:
+    """Two sides that are played: times and features of each, for so many seconds."""
+
+    sides: Sequence[tuple[np.ndarray, np.ndarray]]
+    seconds: int
+    steps: int
+
+    def tables(self) -> Iterator[tuple[pa.Table, pa.Table]]:
+        """Both sides, step by step."""
+        edges = _START + np.arange(self.steps + 1) * (self.seconds * _SECOND // self.steps)
+        for begin, end in pairwise(edges.tolist()):
+            yield self._part(0, begin, end), self._part(1, begin, end)
+
+    def _part(self, side: int, begin: int, end: int) -> pa.Table:
+        t, v = self.sides[side]
+        rows = slice(*np.searchsorted(t, (begin, end)))
+        cells = pa.FixedSizeListArray.from_arrays(v[rows].ravel(), _WIDTH)
+        times = pa.array(t[rows], _SCHEMA.field("ts").type)
+        ids = np.arange(rows.start, rows.stop)
+        return pa.table({"id": ids, "ts": times, "v": cells.cast(_SCHEMA.field("v").type)})
+
+
+def all_played(channels: Sequence[Channel], quick: bool) -> dict[str, Played]:
+    """Key frames and every frame of both channels, and as many as of 20 channels."""
+    live, saturated, steps = (240, 20, 4) if quick else (1200, 64, 16)
+    copies = 3 if quick else 10  # of each of two channels
+    rate = copies * round(len(channels[0].t) / (channels[0].t[-1] / _SECOND))
+    keyed = [c.looped(c.keys, live, 1, n) for n, c in enumerate(channels)]
+    every, many = (
+        [c.looped(np.arange(len(c.t)), long, count, n) for n, c in enumerate(channels)]
+        for long, count in ((live // 10, 1), (saturated, copies))
+    )
+    made = [news(seed, saturated, rate) for seed in (1, 2)]
+    return {
+        "key frames": Played(keyed, live, steps),
+        "every frame": Played(every, live // 10, steps),
+        "saturated": Played(many, saturated, steps),
+        "saturated, made up": Played(made, saturated, steps),
+    }
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Comparisons, processor seconds of all workers, and the curve of figure 7."""
+
+    comparisons: int
+    seconds: float
+    curve: list[tuple[float, float]]
+
+    @property
+    def rate(self) -> float:
+        """Comparisons per second, every worker on a core of its own."""
+        return self.comparisons / self.curve[-1][0]
+
+
+def simulate(plan: Plan, played: Played, most: int | None = None) -> Outcome:
+    """Play it, or its first steps, through the workers of a plan."""
+    cluster = InProcess(
+        _SCHEMA,
+        _SCHEMA,
+        streaming=True,
+        where=ab.cosine("v") >= 0.99,
+        window="60 seconds",
+        watermark="1 second",
+        plan=plan,
+    )
+    workers = TimedWorkers(CorrelateJob(cluster.correlation))
+    cluster.workers = workers
+    compared, passed, busy = 0, 0.0, 0.0
+    curve = []
+    for left, right in islice(played.tables(), most):
+        workers.spent = {}
+        loads = cluster.step(left, right)
+        compared += sum(load.comparisons for load in loads)
+        passed += max(workers.spent.values(), default=0.0)
+        busy += sum(workers.spent.values())
+        curve.append((passed, float(compared)))
+    return Outcome(compared, busy, curve)
+
+
+def measure(screen: Screen, quick: bool) -> dict[str, Any]:
+    """All rows under all plans."""
+    screen.step("decoding two channels")
+    segments = recorded(programme(7, 96.0))
+    channel(segments[CHANNELS[0]][:1])  # compiled kernels are loaded
+    channels = [channel(segments[name]) for name in CHANNELS]
+    frames = sum(len(of.t) for of in channels)
+    stages = {s: sum(c.seconds[s] for c in channels) for s in channels[0].seconds}
+    for stage, seconds in stages.items():
+        screen.add(Row("stages", stage, 1000 * seconds / frames, "ms a frame"))
+    played = all_played(channels, quick)
+    for of in played.values():  # compiled kernels are loaded here, too
+        simulate(ab.broadcast(1), of, 3)
+    found: dict[str, dict[str, Outcome]] = {name: {} for name in played}
+    for name, plan in PLANS.items():
+        for what, of in played.items():
+            screen.step(f"{what}: {name}")
+            outcome = found[what][name] = simulate(plan, of)
+            note = f"{of.seconds / outcome.curve[-1][0]:,.0f} x real time"
+            screen.add(Row(what, name, outcome.rate, "comparisons/s", note=note))
+    real, made = (found[what] for what in ("saturated", "saturated, made up"))
+    share = median(
+        (real[n].comparisons / real[n].seconds) / (made[n].comparisons / made[n].seconds)
+        for n in PLANS
+    )
+    what = "of the rate with made-up features, by processor time"
+    screen.add(Row("saturated", what, share, "x", 0.9))
+    routing = routing_times(screen, played["every frame"].sides)
+    return {
+        **{"stages": stages, "frames": frames, "keys": sum(len(of.keys) for of in channels)},
+        "found": {what: {n: asdict(o) for n, o in of.items()} for what, of in found.items()},
+        "routing": routing,
+    }
+
+
+def routing_times(screen: Screen, sides: Sequence[tuple[Any, Any]]) -> dict[str, float]:
+    """Figure 8: microseconds per frame in the router, on the rows of every frame."""
+    found = {}
+    rows = [Rows(t, mix(np.arange(len(t)))) for t, _ in sides]
+    count = sum(len(t) for t, _ in sides)
+    for name, plan in (("SSP", ab.broadcast(3)), ("CSP", ab.segments(3, "10 seconds"))):
+        spent = []
+        for _ in range(15):
+            began = time.perf_counter()
+            for side in (0, 1):
+                route(LivePlans({0: plan}), side, rows[side], (_WINDOW, _WINDOW))
+            spent.append((time.perf_counter() - began) / count * 1e6)
+        found[name] = median(spent)
+        screen.add(Row("figure 8", f"routing, {name}", found[name], "us/frame", 10, at_most=True))
+    return found
+
+
+@in_style
+def draw(result: dict[str, Any], path: Path) -> None:
+    """Figure 7, saturated."""
+    figure, axes = pyplot().subplots(figsize=(PAGE, 4.2), layout="constrained")
+    for name, outcome in result["details"]["found"]["saturated"].items():
+        curve = outcome["curve"]
+        x, y = [0, *(x for x, _ in curve)], [0, *(y for _, y in curve)]
+        axes.plot(x, y, label=name, **line_of(name.split(",")[0].split("(")[0]))
+    axes.set_xlabel("seconds, every worker on a core of its own")
+    axes.set_ylabel("comparisons so far")
+    axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
+    axes.set_title("ViCo, figure 7, decoded frames of 20 channels at full speed")
+    axes.legend()
+    written(figure, path)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, and write the result."""
+    parser = argparse.ArgumentParser(description="ViCo, figures 7 and 8, on decoded frames")
+    parser.add_argument("--quick", action="store_true", help="small sizes, a smoke test")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    call = parser.parse_args(arguments)
+    screen = Screen()
+    with threadpool_limits(1, "blas"):  # as in a Spark task: one core
+        details = measure(screen, call.quick)
+    stem = "vico-decoded" + ("-quick" if call.quick else "")
+    screen.table(stem)
+    rows = [row.to_dict() for row in screen.rows]
+    result = {"quick": call.quick, "machine": machine(), "rows": rows, "details": details}
+    call.out.mkdir(parents=True, exist_ok=True)
+    (call.out / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    print("python -m papers.pictures vico-decoded draws it")
+    return 0 if call.quick or all(row.met is not False for row in screen.rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

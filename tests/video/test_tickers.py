@@ -1,0 +1,92 @@
+"""Tickers: lines that a channel shows all the time are left out, however key frames come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anabranch.flow.blocks import Block
+from anabranch.testing.workers import LivingWorkers, Workers
+from anabranch.video.stories import agree
+from anabranch.video.tickers import LEAST, KeyPacking, TickersJob
+from tests.examples import examples
+
+LINES = ("WATCH US LIVE", "Watch uslive", "FLOOD IN GHENT", "MILL FIRE IN TURKU", "TALKS", "A")
+Key = tuple[int, str, list[str]]  # time, channel, lines
+
+
+def twin(keys: list[Key], lasting: int) -> dict[tuple[str, int], str | None]:
+    """What each key frame says, in lines too plain to be wrong."""
+    found = {}
+    for t, channel, lines in keys:
+        recent = [of for u, name, of in keys if name == channel and t - lasting <= u <= t]
+        kept = [
+            line
+            for line in lines
+            if not sum(any(agree(line, other) for other in of) for of in recent)
+            > max(LEAST, len(recent) / 5)
+        ]
+        found[channel, t] = " ".join(kept) or None
+    return found
+
+
+def block(keys: list[Key]) -> Block:
+    text = [[{"text": line, "score": 0.9, "box": [0.0] * 4} for line in key[2]] for key in keys]
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "t": pa.array([key[0] for key in keys]),
+            "channel": pa.array([key[1] for key in keys]),
+            "id": pa.array([f"{key[1]}{key[0]}" for key in keys]),
+            "text": pa.array(text),
+            "words": pa.array(["?"] * len(keys)),
+        }
+    )
+    (cell,) = KeyPacking(1).pack(batch, None).cells.values()
+    return Block.decode(cell)
+
+
+@st.composite
+def evenings(draw: st.DrawFn) -> list[Key]:
+    lines = st.lists(st.sampled_from(LINES), max_size=3)
+    each = [
+        [(t, channel, draw(lines)) for t in range(draw(st.integers(0, 3)), 60, 2)]
+        for channel in ("north", "south")
+    ]
+    return sorted(key for keys in each for key in keys)
+
+
+@settings(max_examples=examples(15), deadline=None)
+@given(evenings(), st.integers(1, 60), st.data())
+def test_batching_and_restarts_do_not_matter(
+    keys: list[Key], lasting: int, data: st.DataObject
+) -> None:
+    kind = data.draw(st.sampled_from([Workers, LivingWorkers]))
+    workers: Workers = kind(TickersJob(lasting))
+    said: dict[tuple[str, int], str | None] = {}
+    rest = list(keys)
+    while rest:
+        count = data.draw(st.integers(1, 30))
+        some, rest = rest[:count], rest[count:]
+        # All of a micro-batch come in any order.
+        places = data.draw(st.permutations(range(len(some))))
+        for found in workers.step(0, [block([some[n] for n in places])], 0):
+            for row in found.to_pylist():
+                assert row["id"] == f"{row['channel']}{row['id'].removeprefix(row['channel'])}"
+                said[row["channel"], int(row["id"].removeprefix(row["channel"]))] = row["words"]
+    assert said == twin(keys, lasting)
+
+
+def test_a_ticker_is_left_out_and_a_caption_that_stays_a_while_is_not() -> None:
+    keys: list[Key] = [
+        (t, "north", ["WATCH US LIVE", *(["FLOOD IN GHENT"] if 20 <= t < 30 else [])])
+        for t in range(60)
+    ]
+    rows: list[dict[str, Any]] = []
+    for found in Workers(TickersJob(600)).step(0, [block(keys)], 0):
+        rows += found.to_pylist()
+    words = np.array([row["words"] for row in rows], object)
+    assert set(words[20:30]) == {"FLOOD IN GHENT"} and set(words[30:]) == {None}
