@@ -5,7 +5,7 @@ Run it on a machine that does nothing else::
     python -m benchmarks.correlate [--quick] [--only SECTION] [--out FOLDER]
 
 Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed,
-growth, ways and rows on Spark with two. A full run takes a quarter of an hour and writes
+growth, ways, partners and rows on Spark with two. A full run takes a quarter of an hour and writes
 ``correlate.json`` and ``correlate.png``; with ``--only`` it replaces those sections there. A quick
 one is a smoke test and writes ``correlate-quick.*``.
 """
@@ -37,6 +37,7 @@ _ON_SPARK = {
     "fixed": correlate_streams.fixed,
     "growth": correlate_streams.growth,
     "ways": correlate_ways.ways,
+    "partners": correlate_ways.partners,
     "rows": correlate_ways.rows,
 }
 

@@ -15,14 +15,14 @@ import anabranch as ab
 from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, ratio
 
-__all__ = ["rows", "ways"]
+__all__ = ["partners", "rows", "ways"]
 
 _SETTLE = 3  # micro-batches beyond the window's length that are not counted
 _HALF, _ALONE, _COUNTED = 0.6, 1.2, 3.0
 
 
 def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
-    """What one stream saves against itself twice; what unmatched and rejected rows cost."""
+    """What one stream saves against itself twice; what rejected rows cost."""
     window, rows, measured, rounds = (4, 1500, 3, 1) if bench.quick else (6, 8000, 8, 3)
     feed = Feed.write(bench.room("ways"), window + _SETTLE + measured, rows)
     stream, other = feed.streams(bench.spark)
@@ -34,9 +34,6 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
     queries: dict[str, Callable[[], Any]] = {
         "one stream": lambda: ab.correlate(stream, **call),
         "the stream twice": lambda: ab.correlate(stream, stream, **call),
-        "inner": lambda: ab.correlate(stream, other, **call),
-        "left": lambda: ab.correlate(stream, other, how="left", **call),
-        "anti": lambda: ab.correlate(stream, other, how="anti", **call),
     }
     # One row of a hundred is bad, and dropped in both cases.
     spoilt = [
@@ -49,8 +46,6 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
     found = _in_turns(screen, bench, queries, rounds, window + _SETTLE)
     for one, base, target in (
         ("one stream", "the stream twice", _HALF),
-        ("left", "inner", _ALONE),
-        ("anti", "inner", _ALONE),
         ("1 % kept", "1 % dropped", None),
     ):
         seconds = ratio(found[one]["triggers"], found[base]["triggers"])
@@ -61,6 +56,35 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
         share = found["one stream"][name] / found["the stream twice"][name]
         screen.add(Row("ways", f"one stream against the stream twice: {name}", share, "times"))
     return {"window_rows": window * rows, "ways": found}
+
+
+def partners(screen: Screen, bench: Bench) -> dict[str, Any]:
+    """What rows without a partner cost beside the pairs, where few rows have one.
+
+    Without a plan log the workers that compare decide; a plan that may change, or two sides that
+    wait, need a second step.
+    """
+    window, rows, measured, rounds = (4, 1500, 3, 1) if bench.quick else (6, 8000, 5, 2)
+    feed = Feed.write(bench.room("partners"), window + _SETTLE + measured, rows)
+    streams = feed.streams(bench.spark)
+    call: dict[str, Any] = {
+        "where": ab.cosine("v") >= bench.threshold,
+        "window": f"{window} seconds",
+        "watermark": "1 second",
+    }
+    queries: dict[str, Callable[[], Any]] = {"inner": lambda: ab.correlate(*streams, **call)}
+    for how in ("left", "anti"):
+        queries[how] = lambda how=how: ab.correlate(*streams, how=how, **call)  # type: ignore[misc]
+    queries["left, plan log"] = lambda: ab.correlate(
+        *streams, how="left", control=str(bench.room("log")), **call
+    )
+    found = _in_turns(screen, bench, queries, rounds, window + _SETTLE)
+    for name in list(queries)[1:]:
+        one, base = found[name], found["inner"]
+        note = f"{one['seconds']:.2f} s a micro-batch against {base['seconds']:.2f} s"
+        what, seconds = f"{name} against inner: time", ratio(one["triggers"], base["triggers"])
+        screen.add(Row("partners", what, seconds, "times", _ALONE, at_most=True, note=note))
+    return {"window_rows": window * rows, "partners": found}
 
 
 def rows(screen: Screen, bench: Bench) -> dict[str, Any]:

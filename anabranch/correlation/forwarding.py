@@ -18,17 +18,18 @@ import pyarrow as pa
 from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matches
+from anabranch.correlation.waiting import named
 from anabranch.flow.blocks import Block, concat, take
 from anabranch.flow.kernel import Task, addressed
 from anabranch.flow.sides import HASH, ID, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT
 
-__all__ = ["HOMES", "MET", "PAIRS", "ROWS", "ForwardingJob", "ForwardingKernel", "named"]
+__all__ = ["HOMES", "MET", "PAIRS", "ROWS", "ForwardingJob", "ForwardingKernel"]
 
 # What a cell holds, in its meta data.
 ROWS, MET, PAIRS = "rows", "met", "pairs"
-HOMES = 8
+HOMES = 4
 """How many there are, whatever the session: rows must find theirs after a restart."""
 
 
@@ -115,16 +116,3 @@ class ForwardingKernel(CorrelateKernel):
             part = {name: take(column, mine) for name, column in columns.items()}
             cell = Block.of(t[mine], part).encode(what=what, side=side)
             self._cells.append((home, cell))
-
-
-def named(rows: Block) -> np.ndarray:
-    """What tells rows from each other: time and id, as values that can be sorted.
-
-    Ids of text are numbered, so that only values of one call can be compared.
-    """
-    ids = rows.columns[ID]
-    if not isinstance(ids, np.ndarray):
-        ids = ids.dictionary_encode().indices.to_numpy().astype(np.int64)
-    pairs = np.ascontiguousarray(np.stack([rows.t, ids.astype(np.int64)], axis=1))
-    names: np.ndarray = pairs.view([("t", np.int64), ("id", np.int64)]).ravel()
-    return names

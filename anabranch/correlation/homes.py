@@ -1,7 +1,7 @@
 """The second step of a correlation that also emits rows without a partner: the homes of rows.
 
-A home holds the rows that have no partner yet. A notice takes its row out: that is there already,
-since a row goes to its home in the micro-batch in which it comes. What is left is emitted once the
+A home holds rows and the notices of those that have met someone; a row is there before them, since
+it goes to its home in the micro-batch in which it comes. Rows without a notice are emitted once the
 watermark has passed every time at which a partner might be; one that comes after that is late.
 Notices of a micro-batch are taken in before its rows are decided.
 """
@@ -13,21 +13,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation
-from anabranch.correlation.forwarding import HOMES, MET, PAIRS, named
+from anabranch.correlation.forwarding import HOMES, MET, PAIRS
+from anabranch.correlation.waiting import Waiting, as_pairs
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.kernel import Task
 from anabranch.flow.load import Load
-from anabranch.flow.sides import ID, keep_column
 from anabranch.flow.slices import Notes, Slices
-from anabranch.plans.plan import SIDES
 
 __all__ = ["HomeKernel", "HomesJob"]
-
-_ENDLESS = 1 << 62
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,8 @@ class HomesJob:
 
     @property
     def stays(self) -> tuple[int, ...]:
-        """How long rows of either side wait for partners."""
-        return self.correlation.window
+        """How long rows of either side wait for partners, and notices of them."""
+        return Waiting.stays(self.correlation)
 
     @property
     def notes(self) -> type[Notes]:
@@ -68,6 +64,7 @@ class HomeKernel:
         self.correlation = job.correlation
         self.slices = slices
         self.load = Load(worker)
+        self._waiting = Waiting(job.correlation, slices)
 
     def step(
         self, arrivals: Sequence[Block], now: int, last: bool = False
@@ -82,15 +79,12 @@ class HomeKernel:
             elif block.meta["what"] == MET:
                 met.setdefault(int(block.meta["side"]), []).append(block)
             else:
-                self.slices.append(int(block.meta["side"]), block.in_time_order())
+                self._waiting.add(int(block.meta["side"]), block)
         for side, notices in met.items():
-            self._take_out(side, concat(notices))
-        for side in self.correlation.unmatched:
-            limit = _ENDLESS if last else now - self.correlation.window[side]
-            alone = self.slices.take_until(side, limit)
-            if alone is not None:
-                self.load.unmatched += len(alone)
-                yield self._as_pairs(side, alone)
+            self._waiting.met(side, concat(notices))
+        for side, alone in self._waiting.decided(now, last):
+            self.load.unmatched += len(alone)
+            yield as_pairs(self.correlation, side, alone)
         self.slices.merge_small()
         self.slices.notes.reached = now
         self.load.state_rows, self.load.state_bytes = self.slices.rows, self.slices.nbytes
@@ -98,13 +92,7 @@ class HomeKernel:
 
     def due(self) -> int | None:
         """When the first row that waits can be decided."""
-        stays = self.correlation.window
-        waiting = (
-            entry.first + stays[side]
-            for side in self.correlation.unmatched
-            for entry in self.slices.of(side)
-        )
-        return min(waiting, default=None)
+        return self._waiting.due()
 
     def snapshot(self) -> None:
         """There is nothing beside the slices."""
@@ -114,42 +102,3 @@ class HomeKernel:
 
     def renew(self, fresh: Any) -> None:
         """Nothing is kept from one batch to the next."""
-
-    def _take_out(self, side: int, met: Block) -> None:
-        """Forget the rows of which notices have come."""
-        first, last = int(met.t.min()), int(met.t.max())
-        for entry in self.slices.of(side):
-            if entry.first > last or entry.last < first:
-                continue
-            block = self.slices.read(entry.number)
-            known = _are_in(block, met)
-            if known.any():
-                self.slices.drop(entry.number)
-                self.slices.append(side, block.take(np.flatnonzero(~known)))
-
-    def _as_pairs(self, side: int, rows: Block) -> pa.RecordBatch:
-        """Rows as pairs whose other side is null."""
-        mine, nothing = SIDES[side], pa.nulls(len(rows))
-        other = SIDES[1 - side]
-        columns: dict[str, Any] = {
-            f"{mine}_id": pa.array(rows.columns[ID]),
-            f"{other}_id": nothing,
-            f"{mine}_t": pa.array(rows.t),
-            f"{other}_t": nothing,
-            "score": nothing,
-        }
-        for number, of in enumerate(self.correlation.sides):
-            for place in range(len(of.keep)):
-                name = keep_column(place)
-                here = number == side
-                column = pa.array(rows.columns[name]) if here else nothing
-                columns[f"{of.label}_{name}"] = column
-        return pa.RecordBatch.from_pydict(columns)
-
-
-def _are_in(rows: Block, others: Block) -> np.ndarray:
-    """Which rows are among others, by time and id; an id alone may come again at another time."""
-    both = concat([block.without(*(set(block.columns) - {ID})) for block in (rows, others)])
-    names = named(both)
-    found: np.ndarray = np.isin(names[: len(rows)], names[len(rows) :])
-    return found

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.emd.tally import Tally
+from anabranch.correlation.filters.ties import by_time_and_id
 from anabranch.correlation.filters.tiles import Pair, comparisons, may_meet
 from anabranch.correlation.gathering import Gathering, times_of
 from anabranch.correlation.gpu.choice import open_device
@@ -244,7 +245,7 @@ class CorrelateKernel:
                         yield block, stored
 
         for left, right in both():
-            pair = Pair(left, right, self.correlation.window)
+            pair = Pair(left, right, self.correlation.window, ordered=True)
             if may_meet(pair):
                 yield pair
 
@@ -279,7 +280,8 @@ class CorrelateKernel:
             load.rows_left, load.copies_left, load.newest_left = rows, copies, newest
         else:
             load.rows_right, load.copies_right, load.newest_right = rows, copies, newest
-        return [concat(group).in_time_order() for group in together(good)]
+        found = [concat(group).in_time_order() for group in together(good)]
+        return list(map(by_time_and_id, found)) if self.correlation.one_stream else found
 
     def _check_state(self, arrivals: Sequence[Block], limit: int) -> None:
         """Refuse to go on if state and rows were made by different calls or plans."""

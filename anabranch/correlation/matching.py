@@ -185,7 +185,7 @@ class _Conjunction:
             yield from self._propose(pair)
             return
         blocks = left.block if left else pair.left, right.block if right else pair.right
-        for found in self._propose(Pair(*blocks, pair.window)):
+        for found in self._propose(Pair(*blocks, pair.window, pair.ordered)):
             i, j = found[:2]
             yield Candidates(left.rows[i] if left else i, right.rows[j] if right else j)
 
@@ -338,7 +338,8 @@ class _Conjunction:
         least = _BIG_GROUP if with_product else np.iinfo(np.int64).max
         groups, taken = shared_groups(pair, code, least)
         for group in groups:
-            part = Pair(pair.left.take(group.left), pair.right.take(group.right), pair.window)
+            rows = pair.left.take(group.left), pair.right.take(group.right)
+            part = Pair(*rows, pair.window, pair.ordered)
             for found in self._by_vector(part):
                 yield Candidates(group.left[found.left], group.right[found.right])
         yield from key_candidates(pair, code, taken)

@@ -9,7 +9,7 @@ import numpy as np
 
 from anabranch.flow.hashing import SLOTS_PER_WORKER
 from anabranch.plans.hashed import Broadcast, Grid, Keyed
-from anabranch.plans.plan import Plan
+from anabranch.plans.plan import SIDES, Plan
 from anabranch.plans.segments import Segments
 from anabranch.plans.triangle import Triangle, groups_of
 
@@ -22,6 +22,7 @@ __all__ = [
     "predicted_seconds",
     "resized",
     "segment_shares",
+    "sent_once",
     "typical_span",
     "unevenness",
     "weighted",
@@ -142,6 +143,26 @@ def choose(
         if copies(segments, rows, window, one_stream) < copies(best, rows, window, one_stream):
             return segments
     return best
+
+
+def sent_once(
+    plan: Plan, side: int, rows: tuple[float, float] = (1, 1), window: tuple[int, int] = (0, 0)
+) -> Plan:
+    """A plan like this one that sends rows of a side to one worker, if twice the copies will do.
+
+    Examples
+    --------
+    >>> print(sent_once(Grid(2, 2), 0), sent_once(Grid(2, 2), 1), sent_once(Grid(4, 4), 0))
+    broadcast(4, side=right) broadcast(4, side=left) grid(4, 4)
+    >>> print(sent_once(Segments(4, 60_000_000, "left"), 0))
+    segments(4, length=1 minute, side=right)
+    """
+    other = SIDES[1 - side]
+    found: Plan = Broadcast(plan.workers, other)
+    if isinstance(plan, Segments):
+        found = replace(plan, side=other)
+    dearest = 2 * copies(plan, rows, window)
+    return plan if plan.once(side) or copies(found, rows, window) > dearest else found
 
 
 def best_segments(workers: int, sight: Sight) -> Segments:

@@ -60,6 +60,9 @@ class Broadcast(Slotted):
         workers = np.tile(np.arange(self.workers, dtype=np.int32), n)
         return Routes(np.arange(n + 1) * self.workers, workers)
 
+    def once(self, side: int) -> bool:
+        return self.workers == 1 or SIDES[side] != self.side
+
     def cells(self) -> Cells:
         workers = list(range(self.workers))
         if self.side == "right":
@@ -82,6 +85,9 @@ class Keyed(Slotted):
         if rows.key is None:
             raise ValueError(f"{self} routes rows by key, and these have none")
         return self.by_slot(rows.key)
+
+    def once(self, side: int) -> bool:
+        return True
 
     def may_match(self, left: Rows, right: Rows) -> np.ndarray:
         assert left.key is not None and right.key is not None
@@ -114,6 +120,9 @@ class Grid(Plan):
         else:  # the whole column
             workers = line[:, None] + np.arange(self.rows, dtype=np.int32) * np.int32(self.cols)
         return Routes(np.arange(len(rows.h) + 1) * workers.shape[1], workers.ravel())
+
+    def once(self, side: int) -> bool:
+        return (self.cols if side == LEFT else self.rows) == 1
 
     def cells(self) -> Cells:
         lines = np.arange(self.workers).reshape(self.rows, self.cols)

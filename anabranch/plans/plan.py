@@ -105,6 +105,13 @@ class Plan(ABC):
         """
         return np.ones((len(left.t), len(right.t)), bool)
 
+    def once(self, side: int) -> bool:
+        """Whether every row of `side` goes to exactly one worker, whatever its values.
+
+        Such a worker knows all the partners of the row. A plan that does not say so is not asked.
+        """
+        return self.workers == 1
+
     def cells(self) -> Cells:
         """The plan as it is drawn."""
         return Cells.in_a_line(self.workers)

@@ -105,6 +105,9 @@ class Ranges(Plan):
         np.cumsum(reached.sum(axis=1), out=offsets[1:])
         return Routes(offsets, np.nonzero(reached)[1].astype(np.int32))
 
+    def once(self, side: int) -> bool:
+        return self.workers == 1 or side == LEFT
+
     def may_match(self, left: Rows, right: Rows) -> np.ndarray:
         assert left.value is not None and right.value is not None
         # A pair at the very end of the reach may be rounded to either side of it.

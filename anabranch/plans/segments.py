@@ -66,6 +66,9 @@ class Segments(Slotted):
         np.cumsum(fresh.sum(axis=1), out=offsets[1:])
         return Routes(offsets, homes[fresh])
 
+    def once(self, side: int) -> bool:
+        return self.workers == 1 or SIDES[side] != self.side
+
     def cells(self) -> Cells:
         turns = self._table[:_DRAWN].tolist()
         return Cells([turns], f"segments of {describe(self.length)}, in turn")

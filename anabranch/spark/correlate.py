@@ -12,7 +12,7 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 from anabranch.calls import MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.homes import HomesJob
-from anabranch.correlation.jobs import job_of
+from anabranch.correlation.jobs import has_homes, job_of
 from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
@@ -31,13 +31,13 @@ from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
-from anabranch.spark.metrics import metrics_name, waiting_name
+from anabranch.spark.metrics import alone_name, metrics_name, waiting_name
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 from anabranch.spark.slots import slot_value
 
-__all__ = ["correlate", "run"]
+__all__ = ["begin", "control_problems", "correlate", "run"]
 
 
 @renamed(late="watermark", collect="keep")
@@ -167,20 +167,30 @@ def correlate(
     problems += mixed_problems(inputs) or lateness_problems(
         inputs, dict(zip(inputs, times, strict=False)), watermark
     )
-    problems += _control_problems(settings, control, streaming, watermark)
-    problems += [] if control is None else shared_path_problems(spark, "control", control)
+    problems += control_problems(spark, settings, control, streaming, watermark)
     problems += rejection_problems(rejects, given)
     asked = settings if settings is not None else fixed
     problems += room_problems(spark, asked)
     if problems or found is None:
         raise InvalidCall("correlate", problems)
+    vectors = [side.vectors for side in found.sides]
+    rejection = rejection_of("correlate", rejects, given, vectors)
+    return begin(found, frames, settings, control, rejection)
+
+
+def begin(
+    found: Correlation,
+    frames: Sequence[DataFrame],
+    settings: Adaptive | None,
+    control: str | None,
+    rejection: Rejection | None,
+) -> DataFrame:
+    """The result of a checked call, under its own plan, the first that adapts or the default."""
     if settings is not None:
         chosen = found.plan or settings.first_plan(found.has_key, found.one_stream)
     else:
-        chosen = found.plan or default_plan(found, frames, partitions(spark))
+        chosen = found.plan or default_plan(found, frames, partitions(frames[0].sparkSession))
     path = None if control is None else absolute(control)
-    vectors = [side.vectors for side in found.sides]
-    rejection = rejection_of("correlate", rejects, given, vectors)
     return run(found, chosen, frames, path, settings, rejection)
 
 
@@ -194,7 +204,11 @@ def run(
 ) -> DataFrame:
     """The result of a checked call."""
     spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
-    streaming, job = frames[LEFT].isStreaming, job_of(correlation)
+    fixed = plan if control is None else None
+    streaming, job = frames[LEFT].isStreaming, job_of(correlation, fixed)
+    in_two_steps = has_homes(correlation, fixed)
+    if correlation.unmatched and not in_two_steps:
+        name = alone_name(name)
     of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
     carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
     plans = CurrentPlans(plan, control, operator_of(job), name)
@@ -224,8 +238,8 @@ def run(
         order = OrderJob(correlation, plans)
         blocks = through(order, blocks, CELLS, waiting_name(name), rejecting)
         rejecting = None
-    pairs = through(job, blocks, CELLS if correlation.unmatched else fields, name, rejecting)
-    if correlation.unmatched:
+    pairs = through(job, blocks, CELLS if in_two_steps else fields, name, rejecting)
+    if in_two_steps:
         pairs = through(HomesJob(correlation), pairs, fields, waiting_name(name))
     return pairs.select(*_result(correlation, carried, of_side))
 
@@ -353,9 +367,10 @@ def _kept(keep: Any) -> tuple[Sequence[str], Sequence[str]]:
     return names, names
 
 
-def _control_problems(
-    settings: Adaptive | None, control: Any, streaming: bool, late: Any
+def control_problems(
+    spark: SparkSession, settings: Adaptive | None, control: Any, streaming: bool, late: Any
 ) -> list[str]:
+    """What is wrong with a plan log, or with its lack."""
     if settings is not None and not streaming:
         return [
             "plan=ab.adaptive(...) is for streaming; tables are joined under one plan: give one "
@@ -372,4 +387,4 @@ def _control_problems(
         problems.append(
             "control= needs watermark=, which bounds how long a replaced plan stays live"
         )
-    return problems
+    return problems + shared_path_problems(spark, "control", control)

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.correlation.call import Correlation
-from anabranch.plans.costs import choose, typical_span
+from anabranch.plans.costs import choose, sent_once, typical_span
 from anabranch.plans.hashed import keyed
 from anabranch.plans.plan import Plan
 from anabranch.spark.frames import by_name
@@ -24,15 +24,18 @@ _ACCURACY = 1000  # of a quantile's rank: one in so many rows
 def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers: int) -> Plan:
     """By key if there is one; else a grid or, for tables, what copies least and is even.
 
-    One stream has a triangle in place of a grid.
+    One stream has a triangle in place of a grid. Rows that are emitted if they find no partner go
+    to one worker each where that is not expensive: such a worker decides without a second step.
 
     Tables are read once, for their row counts and for how their rows lie in time.
     """
     if correlation.has_key:
         return keyed(workers)
     one = correlation.one_stream
+    waiting = None if one or len(correlation.unmatched) != 1 else correlation.unmatched[0]
     if frames[0].isStreaming:
-        return choose(workers, one_stream=one)
+        plan = choose(workers, one_stream=one)
+        return plan if waiting is None else sent_once(plan, waiting)
     _LOG.info("correlate runs a job over its tables, to choose a plan; plan= would save it")
     counts, spans = [], []
     for frame, side in zip(frames, correlation.sides, strict=False):
@@ -47,4 +50,5 @@ def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers:
     rows = (counts[0], counts[-1])
     if correlation.by_rows:  # no segment of time holds all that a row may meet
         return choose(workers, rows, one_stream=one)
-    return choose(workers, rows, min(spans, default=0), correlation.window, one)
+    plan = choose(workers, rows, min(spans, default=0), correlation.window, one)
+    return plan if waiting is None else sent_once(plan, waiting, rows, correlation.window)

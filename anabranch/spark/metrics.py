@@ -15,6 +15,7 @@ from anabranch.flow.load import Load
 __all__ = [
     "HELD",
     "VERBS",
+    "alone_name",
     "batch_metrics",
     "counts_of",
     "has_rejects",
@@ -34,7 +35,7 @@ __all__ = [
 ]
 
 VERBS = ("correlate", "nearest", "assemble")
-_AT_ONCE, _WAITS = "now_", "waits_"
+_AT_ONCE, _WAITS, _ALONE = "now_", "waits_", "alone_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
 # What a worker did, by the names that `ab.metrics` has for it: sums of these attributes of its
@@ -97,6 +98,12 @@ def waiting_name(name: str) -> str:
     return f"{prefix}{_WAITS}{name.removeprefix(prefix)}"
 
 
+def alone_name(name: str) -> str:
+    """The name of the metrics of a `correlate` whose rows wait where they are compared."""
+    prefix = _prefix("correlate")
+    return f"{prefix}{_ALONE}{name.removeprefix(prefix)}"
+
+
 def verb_of(name: str) -> str | None:
     """The verb whose metrics these are, if results of it wait for the watermark or may do so.
 
@@ -107,7 +114,7 @@ def verb_of(name: str) -> str | None:
     >>> verb_of(waiting_name("anabranch_correlate_1a2b"))
     'correlate_waits'
     """
-    if name.startswith(_prefix("correlate") + _WAITS):
+    if name.startswith(tuple(_prefix("correlate") + kind for kind in (_WAITS, _ALONE))):
         return "correlate_waits"
     if name.startswith(_prefix("groups")):
         return "groups"

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.homes import HomesJob
-from anabranch.correlation.jobs import job_of
+from anabranch.correlation.jobs import has_homes, job_of
 from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
@@ -33,7 +33,8 @@ class InProcess:
     """A correlation in one process.
 
     Takes what `correlate` takes, with Arrow schemas in place of DataFrames; without a right one it
-    is one stream against itself.
+    is one stream against itself. A `fixed` plan cannot change, as that of tables, or of a stream
+    without a plan log.
 
     Examples
     --------
@@ -53,6 +54,7 @@ class InProcess:
         right: pa.Schema | None,
         workers: int = 4,
         streaming: bool = False,
+        fixed: bool | None = None,
         **call: Any,
     ) -> None:
         types = None if right is None else simple_types(right)
@@ -64,7 +66,9 @@ class InProcess:
         self.plan = found.plan or chosen
         self.streaming = streaming
         self.pairs: list[dict[str, Any]] = []
-        self.workers = Workers(job_of(found))
+        steady = self.plan if (not streaming if fixed is None else fixed) else None
+        self.workers = Workers(job_of(found, steady))
+        self._has_homes = has_homes(found, steady)
         self.homes = Workers(HomesJob(found))
         self._live = LivePlans({0: self.plan})
         self.order = Workers(OrderJob(found, lambda _: self._live))
@@ -124,7 +128,7 @@ class InProcess:
             # As in Spark: a worker runs if it has rows, or if its timer is due.
             if worker in inbox or self.workers.is_due(worker, watermark):
                 for found in self.workers.step(worker, inbox.get(worker, []), watermark):
-                    if self.correlation.unmatched:
+                    if self._has_homes:
                         _post(found, posted)
                     else:
                         self.pairs += found.to_pylist()
@@ -141,6 +145,10 @@ class InProcess:
             for cells in self.order.kernel(0).step([], self.watermark, last=True):
                 _post(cells, posted)
             self._compared(posted, self.watermark)
+        if self.correlation.unmatched and not self._has_homes:
+            for worker in self.workers.heads:
+                for found in self.workers.kernel(worker).step([], self.watermark, last=True):
+                    self.pairs += found.to_pylist()
         for home in self.homes.heads:
             for found in self.homes.kernel(home).step([], self.watermark, last=True):
                 self.pairs += found.to_pylist()

@@ -7,7 +7,7 @@ import pickle
 import numpy as np
 
 from anabranch.flow.hashing import mix
-from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, read_back
+from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan, Routes, Rows, read_back
 from anabranch.plans.ranges import Ranges
 
 __all__ = ["check_plan"]
@@ -19,8 +19,9 @@ def check_plan(
     """Raise `AssertionError` unless `plan` obeys the law of plans.
 
     Random rows of both sides are routed; every pair that the window lets join and that the plan
-    says may match must meet in exactly one worker. The plan must also answer for a row alone, and
-    survive pickling and its JSON form, if it has one. A plan of ranges must be bound first.
+    says may match must meet in exactly one worker, and rows of a side that it sends `once` go to
+    one worker. It must also answer for a row alone, and survive pickling and its JSON form, if it
+    has one. A plan of ranges must be bound first.
 
     Examples
     --------
@@ -43,6 +44,9 @@ def check_plan(
             f"left t={left.t[i]} goes to {np.flatnonzero(homes[LEFT][i]).tolist()}, right "
             f"t={right.t[j]} to {np.flatnonzero(homes[RIGHT][j]).tolist()}"
         )
+    for side, where in enumerate(homes):
+        several = ((where > 0).sum(axis=1) != 1).any()
+        assert not (plan.once(side) and several), f"{plan}: rows of {SIDES[side]} lie on several"
     # A plan class of one's own need not be fit for a log.
     twins = [pickle.loads(pickle.dumps(plan)), read_back(plan) or plan]
     for side, of in ((LEFT, left), (RIGHT, right)):

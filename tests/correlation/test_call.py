@@ -153,7 +153,7 @@ def test_a_wrong_call_is_explained(changes, says):
 def test_all_problems_are_reported_together():
     found = problems(window="-1 s", watermark="-1 s", id="uid", where=ab.cosine("w") >= 7, plan=3)
     assert len(found) == 8
-    error = ab.InvalidCall("correlate", found)
+    error = ab.errors.InvalidCall("correlate", found)
     assert str(error).startswith("correlate cannot start, 8 problems:\n  1. window")
 
 
@@ -176,7 +176,7 @@ def test_right_calls_have_no_problems(where):
 @pytest.mark.parametrize("column", [["v"], 5, None, "", object()])
 def test_columns_are_named(column):
     for make in (ab.cosine, ab.emd, ab.same, lambda name: ab.within(name, 1)):
-        with pytest.raises(ab.InvalidCall, match="a column is a name, 'v' or"):
+        with pytest.raises(ab.errors.InvalidCall, match="a column is a name, 'v' or"):
             make(column)
 
 
@@ -210,17 +210,17 @@ def test_whole_numbers_of_numpy_are_taken_as_pythons():
 
 
 def test_predicates_that_python_would_misread_are_refused():
-    with pytest.raises(ab.InvalidCall, match="brackets"):
+    with pytest.raises(ab.errors.InvalidCall, match="brackets"):
         _ = ab.cosine("v") >= 0.9 & ab.same("key")
-    with pytest.raises(ab.InvalidCall, match="two comparisons"):
+    with pytest.raises(ab.errors.InvalidCall, match="two comparisons"):
         _ = 0.5 <= ab.cosine("v") <= 0.9
-    with pytest.raises(ab.InvalidCall, match="not 'and'"):
+    with pytest.raises(ab.errors.InvalidCall, match="not 'and'"):
         ab.same("key") and ab.same("n")
-    with pytest.raises(ab.InvalidCall, match="not compared with anything yet"):
+    with pytest.raises(ab.errors.InvalidCall, match="not compared with anything yet"):
         ab.same("key") & ab.cosine("v")
-    with pytest.raises(ab.InvalidCall, match="not compared with anything yet"):
+    with pytest.raises(ab.errors.InvalidCall, match="not compared with anything yet"):
         ab.cosine("v") & ab.same("key")
-    with pytest.raises(ab.InvalidCall, match=r"write within\(column, limit\)"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"write within\(column, limit\)"):
         ab.within("x")
 
 
@@ -265,5 +265,5 @@ def test_bad_durations(text):
 
 @pytest.mark.parametrize("columns", [None, "", 3, [None], ["x", ""]])
 def test_columns_of_a_custom_function_are_names(columns):
-    with pytest.raises(ab.InvalidCall, match=r"a column is a name, .*; got (None|''|3)"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"a column is a name, .*; got (None|''|3)"):
         ab.custom(len, columns, "x")

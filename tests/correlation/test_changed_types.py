@@ -49,7 +49,7 @@ OTHERS = [
 def test_kept_columns_keep_their_types(old: pa.DataType, new: pa.DataType, was: str, now: str):
     process = begun(old, **KEPT)
     process.step(table(1, old), None)
-    with pytest.raises(ab.StateMismatch) as refusal:
+    with pytest.raises(ab.errors.StateMismatch) as refusal:
         restarted(process, new, **KEPT).step(None, table(2, new))
     assert str(refusal.value) == (
         f"this checkpoint was begun with left.keep='y bigint, x {was}', "
@@ -68,7 +68,9 @@ def test_compared_whole_numbers_may_become_wider(where: ab.Predicate):
     again = restarted(process, pa.int64(), where=where)
     again.step(None, table(2, pa.int64()))
     assert len(again.pairs) == 1
-    with pytest.raises(ab.StateMismatch, match=r"where\[0\]=.*: x bigint.* now says .*: x double"):
+    with pytest.raises(
+        ab.errors.StateMismatch, match=r"where\[0\]=.*: x bigint.* now says .*: x double"
+    ):
         restarted(process, pa.float64(), where=ab.within("x", 1)).step(None, table(2, pa.float64()))
 
 

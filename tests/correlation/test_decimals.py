@@ -103,21 +103,21 @@ def test_what_64_bits_do_not_hold_is_refused_loudly() -> None:
 
 def test_a_double_is_not_exact() -> None:
     left, right = rows([Decimal(1)], pa.decimal128(10, 2)), rows([1.0], pa.float64())
-    with pytest.raises(ab.InvalidCall, match="cast both to decimal, or both to double"):
+    with pytest.raises(ab.errors.InvalidCall, match="cast both to decimal, or both to double"):
         pairs(left, right, 1)
 
 
 def test_errors_say_what_to_write() -> None:
     left = rows([Decimal(1)], pa.decimal128(10, 2))
-    with pytest.raises(ab.InvalidCall, match=r"write within\('amount', 'total', 0.01\)"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"write within\('amount', 'total', 0.01\)"):
         ab.within("amount", 0.01, "total")
-    with pytest.raises(ab.InvalidCall, match=r"for example within\('bid', 'ask', 0.5\)"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"for example within\('bid', 'ask', 0.5\)"):
         ab.within("amount")
-    with pytest.raises(ab.InvalidCall, match=r"the limit must be a number such as 0.5"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"the limit must be a number such as 0.5"):
         pairs(left, left, "1 day")
-    with pytest.raises(ab.InvalidCall, match=r"the limit must be a number \(0.5, Decimal"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"the limit must be a number \(0.5, Decimal"):
         pairs(left, left, [1])
-    with pytest.raises(ab.InvalidCall, match="the limit must not be negative"):
+    with pytest.raises(ab.errors.InvalidCall, match="the limit must not be negative"):
         pairs(left, left, "-0.01")
 
 

@@ -443,7 +443,9 @@ def test_a_bad_histogram_is_named_or_dropped(fault, reason):
     for ground in ("line", "circle", [[0, 0], [1, 0], [0, 1]]):
         dim = 3 if isinstance(ground, str) else None
         call = {"where": ab.emd("h", ground=ground, dim=dim) <= 9, "window": "1 second"}
-        with pytest.raises(ab.BadRow, match=f"left row with id 2 cannot be compared: {reason}"):
+        with pytest.raises(
+            ab.errors.BadRow, match=f"left row with id 2 cannot be compared: {reason}"
+        ):
             InProcess(SCHEMA, SCHEMA, **call).step(table_of([GOOD, bad]), None)
         process = InProcess(SCHEMA, SCHEMA, **call, bad_rows="drop")
         process.step(table_of([GOOD, bad]), table_of([GOOD]))
@@ -487,7 +489,7 @@ def test_masses_must_be_1_if_nothing_is_normalised():
     where = ab.emd("h", normalize=None) <= 1
     process = InProcess(SCHEMA, SCHEMA, where=where, window="1 second")
     process.step(table_of([{**GOOD, "h": [0.1] * 10}]), None)
-    with pytest.raises(ab.BadRow, match="'h' does not sum to 1, as normalize=None demands"):
+    with pytest.raises(ab.errors.BadRow, match="'h' does not sum to 1, as normalize=None demands"):
         process.step(table_of([GOOD]), None)
 
 
@@ -515,7 +517,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "says"), WRONG)
 def test_wrong_measures_are_refused_at_once(arguments, says):
-    with pytest.raises(ab.InvalidCall, match=says):
+    with pytest.raises(ab.errors.InvalidCall, match=says):
         ab.emd("h", **arguments)
 
 
@@ -538,12 +540,14 @@ def test_a_score_is_the_distance_unless_a_bound_is_asked_for():
 
 
 def test_wrong_comparisons_are_refused():
-    with pytest.raises(ab.InvalidCall, match="a distance is never negative"):
+    with pytest.raises(ab.errors.InvalidCall, match="a distance is never negative"):
         InProcess(SCHEMA, SCHEMA, where=ab.emd("h") <= -1, window="1 second")
-    with pytest.raises(ab.InvalidCall, match="is not compared with anything"):
+    with pytest.raises(ab.errors.InvalidCall, match="is not compared with anything"):
         InProcess(SCHEMA, SCHEMA, where=ab.emd("h"), window="1 second")
     call = {"where": ab.emd("h") <= 1, "window": "1 second", "bad_rows": "drop"}
-    with pytest.raises(ab.InvalidCall, match=r"needs the length of 'h', ab.emd\(..., dim=64\)"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"needs the length of 'h', ab.emd\(..., dim=64\)"
+    ):
         InProcess(SCHEMA, SCHEMA, **call)
 
 

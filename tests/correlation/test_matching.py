@@ -311,5 +311,5 @@ def test_a_custom_function_that_returns_nonsense_is_refused(function, says):
     process = InProcess(
         LEFT.schema, RIGHT.schema, where=ab.custom(function, ["x"], ["y"]), window="1 second"
     )
-    with pytest.raises(ab.InvalidCall, match=says):
+    with pytest.raises(ab.errors.InvalidCall, match=says):
         process.step(LEFT, RIGHT)

@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -171,3 +172,29 @@ def test_differs_alone(batches, window: int, plan: Plan) -> None:
     rows = [row for batch in batches for row in rows_of(batch)]
     want = pairs(rows, window * 1000, lambda a, b: 1.0 if a["k"] != b["k"] else None)
     assert found(process) == want
+
+
+@pytest.mark.parametrize("texts", [False, True])
+@pytest.mark.parametrize("window", ["1 s", 50])
+@pytest.mark.parametrize("plan", [ab.triangle(1), ab.triangle(3), ab.grid(2, 2)])
+def test_rows_of_one_time_are_compared_once(plan: Plan, window: Any, texts: bool) -> None:
+    """All rows have the same time, as in a table of days; they come in no order of ids."""
+    count, base = 200, 1_700_000_000_000_000
+    order = [(7 * n) % count for n in range(count)]
+    rows = table([{"id": n, "t": base, "v": [1, 0, 0], "x": n % 3, "k": "k"} for n in order])
+    if texts:
+        rows = rows.set_column(0, "id", pa.array([f"é{n:03d}" for n in order]))
+    where = ab.within("x", 0.5)
+    process = InProcess(rows.schema, None, where=where, window=window, plan=plan)
+    process.step(rows)
+    process.finish()
+    due = count * (count - 1) // 2 if window == "1 s" else sum(min(n, 50) for n in range(count))
+    assert sum(load.comparisons for load in process.loads) == due
+    ids = sorted(rows["id"].to_pylist())
+    reach = count if window == "1 s" else 50
+    assert found(process) == Counter(
+        (ids[i], ids[j])
+        for i in range(count)
+        for j in range(i + 1, min(i + reach + 1, count))
+        if i % 3 == j % 3
+    )

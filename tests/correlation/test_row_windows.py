@@ -257,7 +257,7 @@ def test_a_window_of_time_does_not_become_one_of_rows_at_a_restart() -> None:
     timed.step(table(rows_of(3)), table(rows_of(3)))
     counted = InProcess(SCHEMA, SCHEMA, streaming=True, where=WHERE, window=5, watermark="0 s")
     counted.order.heads = timed.workers.heads
-    with pytest.raises(ab.StateMismatch, match=r"window.*1 second.*5 rows"):
+    with pytest.raises(ab.errors.StateMismatch, match=r"window.*1 second.*5 rows"):
         counted.step(table(rows_of(3)))
 
 
@@ -273,5 +273,5 @@ def test_a_window_of_time_does_not_become_one_of_rows_at_a_restart() -> None:
     ],
 )
 def test_what_cannot_be_is_explained(message: str, call: dict[str, Any]) -> None:
-    with pytest.raises(ab.InvalidCall, match=message):
+    with pytest.raises(ab.errors.InvalidCall, match=message):
         InProcess(SCHEMA, SCHEMA, **{"where": WHERE, **call})

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.correlation import waiting
 from anabranch.errors import InvalidCall
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
@@ -83,8 +84,40 @@ def test_plans_change_in_streams_with_late_rows(batches, data, window, late: int
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(streams(), plans_of_one, st.integers(0, 60), st.integers(0, 40))
-def test_rows_without_an_earlier_alike_one(batches, plan: Plan, window: int, late: int) -> None:
+@given(streams(), st.data(), windows, st.integers(0, 40), st.sampled_from(HOW), st.booleans())
+def test_a_plan_that_cannot_change_needs_no_second_step(
+    batches, data, window, late: int, how: str, compacted: bool
+) -> None:
+    plan = data.draw(plans)
+    call = {"where": WHERE, "window": window, "watermark": f"{late} ms", "how": how, "plan": plan}
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, **call)
+    left: list[twin.Row] = []
+    right: list[twin.Row] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting, "FEW_NOTICES", 0 if compacted else 10**9)
+        for lefts, rights in batches:
+            mark = process.watermark
+            left += [row for row in lefts if row["t"] > mark]
+            right += [row for row in rights if row["t"] > mark]
+            process.step(table(list(lefts)), table(list(rights)))
+            if data.draw(st.booleans()):  # as a new process would
+                again = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, **call)
+                again.take_up(process)
+                again.pairs, again._newest = process.pairs, process._newest
+                process = again
+        for mark in range(0, 500_000, 20_000):
+            process.step(None, None, watermark=1_700_000_000_000_000 + mark)
+    assert found(process) == expected(left, right, micros(window), how)
+    assert process.state_rows == process.homes.state_rows == 0
+    sides = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}[how]
+    assert bool(process.homes.heads) <= (not all(plan.once(side) for side in sides))
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(streams(), plans_of_one, st.integers(0, 60), st.integers(0, 40), st.booleans())
+def test_rows_without_an_earlier_alike_one(
+    batches, plan: Plan, window: int, late: int, fixed: bool
+) -> None:
     process = InProcess(
         SCHEMA,
         None,
@@ -94,6 +127,7 @@ def test_rows_without_an_earlier_alike_one(batches, plan: Plan, window: int, lat
         plan=plan,
         how="dedupe",
         streaming=True,
+        fixed=fixed,
     )
     rows: list[twin.Row] = []
     for batch in batches:
@@ -153,7 +187,8 @@ def test_wrong_calls(right: Any, how: str, message: str) -> None:
     assert message in str(error.value)
 
 
-def test_an_id_may_come_again_at_another_time() -> None:
+@pytest.mark.parametrize("fixed", [True, False])
+def test_an_id_may_come_again_at_another_time(fixed: bool) -> None:
     base = 1_700_000_000_000_000
 
     def rows(*given: tuple[int, int]) -> pa.Table:
@@ -161,22 +196,29 @@ def test_an_id_may_come_again_at_another_time() -> None:
 
     for batches in ([rows((1, 0), (1, 1000))], [rows((1, 0)), rows((2, 900)), rows((1, 1000))]):
         call = {"where": ab.same("x"), "window": "10 s", "watermark": "0 s", "how": "dedupe"}
-        process = InProcess(SCHEMA, None, streaming=True, **call)
+        process = InProcess(SCHEMA, None, streaming=True, fixed=fixed, **call)
         for batch in batches:
             process.step(batch)
         process.step(None, watermark=base + 10**9)
         assert [(p["right_id"], p["right_t"] - base) for p in process.pairs] == [(1, 0)]
 
 
-def test_homes_hold_only_rows_that_wait() -> None:
+@pytest.mark.parametrize("plan", [ab.grid(2, 2), ab.broadcast(4)])
+def test_rows_that_have_met_someone_are_forgotten_once_they_are_many(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base = 1_700_000_000_000_000
+    monkeypatch.setattr(waiting, "FEW_NOTICES", 0)
     call = {"where": ab.within("x", 9), "window": "1 min", "watermark": "1 s", "how": "left"}
-    process = InProcess(SCHEMA, SCHEMA, streaming=True, plan=ab.grid(2, 2), **call)
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, plan=plan, **call)
+    inner = InProcess(SCHEMA, SCHEMA, streaming=True, plan=plan, **{**call, "how": "inner"})
     for n in range(30):
         rows = [
             {"id": n * 20 + i, "t": base + n * 10**6 + i, "v": [1, 0, 0], "x": i * 100, "k": "k"}
             for i in range(20)
         ]
-        process.step(table(rows), table(rows[:10]))
-    assert process.homes.state_rows == 300
+        for run in (process, inner):
+            run.step(table(rows), table(rows[:10]))
+    held = process.state_rows + process.homes.state_rows - inner.state_rows
+    assert 300 <= held <= 450  # 300 of 600 wait; notices are at most half as many as rows
     assert process.pairs and all(pair["right_id"] is not None for pair in process.pairs)

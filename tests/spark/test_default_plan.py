@@ -17,9 +17,9 @@ ROWS = 5_000
 EVENLY = f"timestamp_micros({START} + id * 500 * 1000000)"  # over 29 days
 
 
-def plan_of(spark: Any, when: str) -> Plan:
+def plan_of(spark: Any, when: str, how: str = "inner") -> Plan:
     table = spark.sql(f"SELECT id, {when} AS ts, 0 AS x FROM range({ROWS})")
-    call = {"where": ab.within("x", 0), "window": "1 minute"}
+    call = {"where": ab.within("x", 0), "window": "1 minute", "how": how}
     types = column_types(table)
     correlation, problems = plan_correlation(types, types, **call)
     assert correlation is not None, problems
@@ -46,3 +46,9 @@ def test_a_grid_where_many_rows_are_of_one_moment(spark: Any) -> None:
 
 def test_tables_without_rows_or_times(spark: Any) -> None:
     assert isinstance(plan_of(spark, "CAST(NULL AS timestamp)"), Grid)
+
+
+def test_rows_that_wait_for_a_partner_go_to_one_worker_each(spark: Any) -> None:
+    for how, side in (("left", 0), ("anti", 0), ("right", 1)):
+        for when in (EVENLY, f"timestamp_micros({START})"):
+            assert plan_of(spark, when, how).once(side)

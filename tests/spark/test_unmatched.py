@@ -73,10 +73,29 @@ def test_in_a_stream_that_is_restarted_under_another_plan(spark: Any, tmp_path: 
                 how="full",
             )
             query = feed.run(result)
-            ab.PlanLog(control).append(ab.segments(2, "1 second"))
+            ab.plans.PlanLog(control).append(ab.segments(2, "1 second"))
     check(feed.output(spark), BATCHES)
     figures = ab.metrics(query)
     assert figures["total"]["unmatched_rows"] > 0
+
+
+def test_in_one_step_under_a_plan_that_cannot_change(spark: Any, tmp_path: Path) -> None:
+    feed = Feed(tmp_path, idle=True)
+    call: dict[str, Any] = {"where": WHERE, "window": ("2 seconds", "1 second"), "keep": "room"}
+    with settings(spark, shuffle__partitions=2):
+        for part in (BATCHES[:3], BATCHES[3:] + END):
+            streams = feed.add(part).streams(spark)
+            result = ab.correlate(*streams, watermark="3 seconds", how="left", **call)
+            query = feed.run(result)
+    assert len(query.lastProgress.stateOperators) == 1
+    pairs, left, _ = expected(BATCHES)
+    rows = feed.output(spark).filter("left_id < 90000").collect()
+    assert len(rows) == len(pairs) + len(left)
+    assert {(row.left_id, row.right_id): row.score for row in rows} == {
+        **pairs,
+        **{(ident, None): None for ident in left},
+    }
+    assert ab.metrics(query)["total"]["unmatched_rows"] > 0
 
 
 def test_what_waits_for_the_watermark_is_no_input_with_another(spark: Any, tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.correlation.filters.ties import first_after
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 from anabranch.flow.sides import BEFORE
@@ -64,6 +65,8 @@ class Stamps(NamedTuple):
 class Pair:
     """Two blocks in time order and the window between them; what filters work on.
 
+    In a pair of `ordered` rows, those of one stream, the left one is earlier, by time and id.
+
     Examples
     --------
     >>> pair = Pair(Block.of([2**63 - 2], {}), Block.of([0, 2**63 - 1], {}), (5, 5))
@@ -74,12 +77,13 @@ class Pair:
     left: Block
     right: Block
     window: tuple[int, int]
+    ordered: bool = False
 
     @cached_property
     def stamps(self) -> Stamps:
         """What `admit` needs."""
         a, b = self.left, self.right
-        meets = self._ranks() if self._by_rows else (*self.meets(a.t), b.t)
+        meets = self._ranks() if self._by_rows else self._later() or (*self.meets(a.t), b.t)
         return Stamps(*meets, a.epoch, a.mask, b.epoch, _mask(b, True))
 
     @property
@@ -107,6 +111,8 @@ class Pair:
         if self._by_rows:
             return False
         earliest, latest = self.meets(self.left.t[[-1, 0]])
+        if self.ordered and self.right.t[0] == earliest[0]:
+            return False
         return bool(self.right.t[0] >= earliest[0] and self.right.t[-1] <= latest[1])
 
     @property
@@ -125,6 +131,14 @@ class Pair:
         first = np.searchsorted(b.t, a.columns[BEFORE] - back, "left")
         last = np.searchsorted(b.columns[BEFORE], a.t + ahead, "right") - 1
         return first, last, b.derive("positions", _positions)
+
+    def _later(self) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """The same by position, of rows of one stream among which some have the same time."""
+        first = first_after(self.left, self.right) if self.ordered else None
+        if first is None:
+            return None
+        last = np.searchsorted(self.right.t, self.meets(self.left.t)[1], "right") - 1
+        return first, last, self.right.derive("positions", _positions)
 
     @cached_property
     def reach(self) -> tuple[np.ndarray, np.ndarray]:
@@ -193,7 +207,8 @@ def comparisons(pair: Pair) -> int:
         if pair.whole:
             return len(pair.left) * len(pair.right)
         # Either side may be asked whom it meets; few rows of many cost less than the reverse.
-        few = pair if len(pair.left) <= len(pair.right) else pair.mirrored
+        direct = pair.ordered or len(pair.left) <= len(pair.right)
+        few = pair if direct else pair.mirrored
         low, high = few.reach
         return int((high - low).sum())
     stamps, total = pair.stamps, 0

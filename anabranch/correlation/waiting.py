@@ -1,0 +1,134 @@
+"""Rows that wait for a partner, and what is known of those that have met one.
+
+Both are stored in order of time and decided together, once the watermark has passed every time at
+which a partner might be. A row that has met someone is not taken out at once, for that would write
+everything around it anew; that is done when notices have become many against the rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from anabranch.correlation.call import Correlation
+from anabranch.flow.blocks import Block, concat
+from anabranch.flow.sides import ID, keep_column
+from anabranch.flow.slices import Slices
+from anabranch.plans.plan import SIDES
+
+__all__ = ["Waiting", "as_pairs", "named"]
+
+FEW_NOTICES = 4096
+"""So many are kept whatever the number of rows; beyond, half as many as there are rows."""
+_ENDLESS = 1 << 62
+_BOTH = len(SIDES)
+
+
+class Waiting:
+    """The rows of one worker that wait, in slices of the sides from `first` on.
+
+    Four sides follow each other: left rows, right rows, left rows that were met, right rows that
+    were met. All stay as long as the window says.
+    """
+
+    def __init__(self, correlation: Correlation, slices: Slices[Any], first: int = 0) -> None:
+        self._correlation = correlation
+        self._slices = slices
+        self._first = first
+
+    @staticmethod
+    def stays(correlation: Correlation) -> tuple[int, ...]:
+        """How long rows of the four sides stay."""
+        return correlation.window * 2
+
+    def add(self, side: int, rows: Block) -> None:
+        """Rows that came in."""
+        self._slices.append(self._first + side, rows.in_time_order())
+
+    def met(self, side: int, notices: Block) -> None:
+        """Times and ids of rows that have met someone."""
+        self._slices.append(self._met_side(side), notices.in_time_order())
+        rows, known = (
+            sum(entry.rows for entry in self._slices.of(number))
+            for number in (self._first + side, self._met_side(side))
+        )
+        if known > max(FEW_NOTICES, rows // 2):
+            self._take_out(side)
+
+    def decided(self, now: int, last: bool = False) -> Iterator[tuple[int, Block]]:
+        """By side, the rows that nobody has met and, at this watermark, nobody can meet."""
+        for side in self._correlation.unmatched:
+            limit = _ENDLESS if last else now - self._correlation.window[side]
+            rows = self._slices.take_until(self._first + side, limit)
+            known = self._slices.take_until(self._met_side(side), limit)
+            if rows is not None and known is not None:
+                rows = rows.take(np.flatnonzero(~_are_in(rows, known)))
+            if rows is not None and len(rows):
+                yield side, rows
+
+    def due(self) -> int | None:
+        """When the first row that waits can be decided."""
+        stays = self._correlation.window
+        waiting = (
+            entry.first + stays[side]
+            for side in self._correlation.unmatched
+            for entry in self._slices.of(self._first + side)
+        )
+        return min(waiting, default=None)
+
+    def _met_side(self, side: int) -> int:
+        return self._first + _BOTH + side
+
+    def _take_out(self, side: int) -> None:
+        """Forget the rows of which notices have come, and the notices."""
+        known = self._slices.take_until(self._met_side(side), _ENDLESS)
+        assert known is not None
+        for entry in self._slices.of(self._first + side):
+            block = self._slices.read(entry.number)
+            found = _are_in(block, known)
+            if found.any():
+                self._slices.drop(entry.number)
+                self._slices.append(self._first + side, block.take(np.flatnonzero(~found)))
+
+
+def as_pairs(correlation: Correlation, side: int, rows: Block) -> pa.RecordBatch:
+    """Rows as pairs whose other side is null."""
+    mine, nothing = SIDES[side], pa.nulls(len(rows))
+    other = SIDES[1 - side]
+    columns: dict[str, Any] = {
+        f"{mine}_id": pa.array(rows.columns[ID]),
+        f"{other}_id": nothing,
+        f"{mine}_t": pa.array(rows.t),
+        f"{other}_t": nothing,
+        "score": nothing,
+    }
+    for number, of in enumerate(correlation.sides):
+        for place in range(len(of.keep)):
+            name = keep_column(place)
+            column = pa.array(rows.columns[name]) if number == side else nothing
+            columns[f"{of.label}_{name}"] = column
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def named(rows: Block) -> np.ndarray:
+    """What tells rows from each other: time and id, as values that can be sorted.
+
+    Ids of text are numbered, so that only values of one call can be compared.
+    """
+    ids = rows.columns[ID]
+    if not isinstance(ids, np.ndarray):
+        ids = ids.dictionary_encode().indices.to_numpy().astype(np.int64)
+    pairs = np.ascontiguousarray(np.stack([rows.t, ids.astype(np.int64)], axis=1))
+    names: np.ndarray = pairs.view([("t", np.int64), ("id", np.int64)]).ravel()
+    return names
+
+
+def _are_in(rows: Block, others: Block) -> np.ndarray:
+    """Which rows are among others, by time and id; an id alone may come again at another time."""
+    both = concat([block.without(*(set(block.columns) - {ID})) for block in (rows, others)])
+    names = named(both)
+    found: np.ndarray = np.isin(names[: len(rows)], names[len(rows) :])
+    return found
