@@ -51,12 +51,17 @@ class Feed:
         """Make the files."""
         for side in ("left", "right"):
             (folder / side).mkdir(parents=True)
-            for number in range(files):
-                path = folder / side / f"{number:05d}.parquet"
+        return cls(folder, 0, rows).extend(files, rows)
+
+    def extend(self, files: int, rows: int) -> Feed:
+        """The same with so many files more, of so many rows each."""
+        for side in ("left", "right"):
+            for number in range(self.files, self.files + files):
+                path = self.folder / side / f"{number:05d}.parquet"
                 pq.write_table(_rows(side, number, rows), path)
                 # Spark takes files by age, and knows milliseconds only.
                 os.utime(path, (_START / _SECOND + number, _START / _SECOND + number))
-        return cls(folder, files, rows)
+        return Feed(self.folder, self.files + files, rows)
 
     def cut(self, folder: Path, files: int) -> Feed:
         """The first files of this feed as a feed of its own."""

@@ -24,7 +24,7 @@ import pandas as pd
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
+from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, IntegerType, StructType
 
 from anabranch.errors import StateMismatch
@@ -36,10 +36,12 @@ from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fi
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.rejects import Rejecting, accepted
 from anabranch.flow.slices import BEGINNING, Slice, Slices
+from anabranch.flow.stored import restored, stored
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.job_progress import show_jobs
-from anabranch.spark.quiet import hush_server, hush_trial
+from anabranch.spark.processor import Processor
+from anabranch.spark.quiet import hush_server
 from anabranch.spark.settings import has_large_types, partitions
 from anabranch.spark.tasks import gpus, local_property, place
 from anabranch.spark.totals import follow
@@ -49,7 +51,7 @@ __all__ = [
     "CELLS",
     "PACKED",
     "Packer",
-    "Processor",
+    "StreamWorker",
     "Unpacker",
     "operator_of",
     "over_batch",
@@ -122,41 +124,33 @@ def _loads(cells: Mapping[int, bytes]) -> Iterator[dict[int, bytes]]:
         yield load
 
 
-class Processor(StatefulProcessor):
-    """Runs the kernels of a job inside ``transformWithStateInPandas``.
+@dataclass
+class StreamWorker:
+    """Runs the kernels of a job over the state that Spark keeps for them.
 
     `by_clock` steps go by processing time, others by the watermark.
     """
 
-    def __init__(
-        self, job: Job, by_clock: bool = False, rejecting: Rejecting | None = None
-    ) -> None:
-        self.job = job
-        self.by_clock = by_clock
-        self.rejecting = rejecting
+    job: Job
+    by_clock: bool = False
+    rejecting: Rejecting | None = None
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        hush_trial()  # here, for Spark prints as soon as it has unpickled a processor
-        self.__dict__.update(state)
-
-    def init(self, handle: StatefulProcessorHandle) -> None:
-        self._handle = handle
-        self._head = handle.getValueState("head", "head binary")
-        self._pieces = handle.getMapState("pieces", "number long", "piece binary")
+    def begin(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
+        """Take up the state of a task."""
+        freeze_imports()
+        self._handle, self._head, self._pieces = handle, head, pieces
         self._settings = dict(self.job.settings)
         self._task = place()
         self._owner = f"{self._task[0]} {operator_of(self.job)}"
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
-        freeze_imports()
+    def take(self, key: Any, rows: Iterator[pd.DataFrame], values: Any) -> Iterator[pd.DataFrame]:
+        """The results of a worker's new cells."""
         cells = [cell for frame in rows for cell in frame["block"] if cell is not None]
-        return self._step(key, cells, timerValues, None)
+        return self._step(key, cells, values, None)
 
-    def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
-        return self._step(key, [], timerValues, expiredTimerInfo.getExpiryTimeInMs())
-
-    def close(self) -> None:
-        pass
+    def wake(self, key: Any, values: Any, fired: int) -> Iterator[pd.DataFrame]:
+        """The results of a worker whose timer has fired."""
+        return self._step(key, [], values, fired)
 
     def _step(
         self, key: Any, cells: Sequence[Any], values: Any, fired: int | None
@@ -187,8 +181,8 @@ class Processor(StatefulProcessor):
             yield _frame(now, None, kernel.load.to_json())
 
     def _open(self) -> Slices[Any]:
-        stored = self._head.get()
-        head = bytes(stored[0]) if stored is not None else None
+        found = self._head.get()
+        head = bytes(found[0]) if found is not None else None
         slices = Slices.open(self.job.stays, self.job.notes, head, self._fetch)
         self._new = head is None
         if head is None:
@@ -211,19 +205,19 @@ class Processor(StatefulProcessor):
             cached.renew(kernel)
             return cached
         if token:
-            stored = self._pieces.getValue((_SNAPSHOT,))
-            if stored is None:
+            found = self._pieces.getValue((_SNAPSHOT,))
+            if found is None:
                 raise StateMismatch("a snapshot is listed but not in the state store")
-            kernel.restore(bytes(stored[0]))
+            kernel.restore(bytes(found[0]))
         return kernel
 
     def _fetch(self, entry: Slice) -> Block:
         block: Block | None = CACHE.get(entry.token)
         if block is None:
-            stored = self._pieces.getValue((entry.number,))
-            if stored is None:
+            found = self._pieces.getValue((entry.number,))
+            if found is None:
                 raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
-            block = Block.decode(bytes(stored[0]))
+            block = Block.decode(restored(found[0]))
             CACHE.put(entry.token, block, self._owner, expires=self._expiry(entry))
         return block
 
@@ -249,7 +243,8 @@ class Processor(StatefulProcessor):
             self._pieces.removeKey((entry.number,))
             CACHE.forget(entry.token)
         for entry, block in slices.added.values():
-            self._pieces.updateValue((entry.number,), (block.encode(small=self.job.small),))
+            piece = stored(block.encode(small=self.job.small))
+            self._pieces.updateValue((entry.number,), (piece,))
             CACHE.put(entry.token, block, self._owner, expires=self._expiry(entry))
         snapshot = kernel.snapshot()
         if snapshot is not None:
@@ -326,7 +321,7 @@ def over_stream(
         blocks.select("worker", "block")
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(job, by_clock, rejecting),
+            Processor(StreamWorker(job, by_clock, rejecting)),
             outputStructType=_CELLS,
             outputMode="Append",
             **timing,

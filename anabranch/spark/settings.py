@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
+import subprocess
 import sys
 import warnings
+from contextlib import suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -13,6 +16,7 @@ from pyspark.sql import SparkSession
 from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import spreads
+from anabranch.flow.progress import screen
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan, Routing
 from anabranch.spark.frames import kind_of
@@ -20,6 +24,7 @@ from anabranch.spark.quiet import QUIET
 from anabranch.spark.versions import version_problems
 
 __all__ = [
+    "DAEMON",
     "configure",
     "has_large_types",
     "partitions",
@@ -33,6 +38,9 @@ _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROGRESS = "spark.ui.showConsoleProgress"
+_DAEMON = "spark.python.daemon.module"
+DAEMON = "anabranch.spark.daemon"
+"""The module that starts Python workers with everything loaded."""
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
 
 
@@ -44,10 +52,13 @@ def configure(spark: Any, workers: int = 8) -> Any:
     `workers` or a little more, over which workers spread one per task; the RocksDB state store,
     which Python state needs; and its changelog checkpoints, which make commits cheap. With a local
     master it keeps the chatter of Spark's Python workers off the terminal, and on a builder also
-    Spark's progress bars, unless the builder asks for them. What was set is logged (logger
+    Spark's progress bars, unless the builder asks for them. What was set is said in one line on a
+    terminal and in a notebook, unless ``ANABRANCH_PROGRESS=off``, and logged (logger
     ``anabranch``). A running checkpoint keeps the number of partitions that it
     was begun with. With a local master, and unless ``PYSPARK_PYTHON`` or ``spark.pyspark.python``
-    says otherwise, Python workers are this interpreter.
+    says otherwise, Python workers are this interpreter; and they are started by
+    ``anabranch.spark.daemon``, which loads what they need once and not in each of them, unless
+    ``spark.python.daemon.module`` names another.
 
     Parameters
     ----------
@@ -79,6 +90,7 @@ def configure(spark: Any, workers: int = 8) -> Any:
         raise InvalidCall("configure", problems)
     workers = int(workers)
     count = partitions_for(workers)
+    before = "" if is_builder else spark.conf.get(_PARTITIONS)
     chosen = {_PARTITIONS: str(count), _PROVIDER: _ROCKSDB, _CHANGELOG: "true", QUIET: "true"}
     for name, value in chosen.items():
         if is_builder:
@@ -92,7 +104,20 @@ def configure(spark: Any, workers: int = 8) -> Any:
     if count != workers:
         _LOG.warning("workers=%d: %d partitions, over which they spread evenly", workers, count)
     _LOG.info("configured %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
+    _say(count, before)
     return spark
+
+
+def _say(count: int, before: str | None) -> None:
+    """What was set, to a person who looks on: it holds of queries that are not ours too."""
+    if screen() is None:
+        return
+    instead = f", {before} before" if before and before != str(count) else ""
+    print(
+        f"anabranch: {count} shuffle partitions for every query of this session{instead}; state in "
+        "RocksDB with changelog checkpoints",
+        file=sys.stderr,
+    )
 
 
 def partitions_for(workers: int) -> int:
@@ -112,9 +137,16 @@ def _use_this_python(spark: SparkSession) -> None:
         context = spark.sparkContext
     except Exception:  # Connect has none, and its server chooses
         return
-    chosen = "PYSPARK_PYTHON" in os.environ or context.getConf().contains("spark.pyspark.python")
-    if str(context.master).startswith("local") and not chosen:
+    if not str(context.master).startswith("local"):
+        return
+    given = context.getConf()
+    if "PYSPARK_PYTHON" not in os.environ and not given.contains("spark.pyspark.python"):
         context.pythonExec = sys.executable
+    if not given.contains(_DAEMON) and _knows_daemon(context.pythonExec):
+        with suppress(
+            Exception
+        ):  # a vendor's Spark may not let us: workers then load by themselves
+            context._jsc.sc().conf().set(_DAEMON, DAEMON)
 
 
 def _start_this_python(builder: Any) -> None:
@@ -123,8 +155,23 @@ def _start_this_python(builder: Any) -> None:
     if _PROGRESS not in options:
         builder.config(_PROGRESS, "false")
     local = str(options.get("spark.master", "local")).startswith("local")
-    if local and "spark.pyspark.python" not in options and "spark.remote" not in options:
+    if not local or "spark.remote" in options:
+        return
+    if "spark.pyspark.python" not in options:
         os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    python = options.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"]
+    if _DAEMON not in options and _knows_daemon(str(python)):
+        builder.config(_DAEMON, DAEMON)
+
+
+@functools.cache
+def _knows_daemon(python: str) -> bool:
+    """Whether this Python finds the daemon; not so if the package is pickled by value."""
+    ask = f"import sys, importlib.util as u; sys.exit(u.find_spec({DAEMON!r}) is None)"
+    try:
+        return subprocess.run([python, "-c", ask], capture_output=True, timeout=20).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False
 
 
 def partitions(spark: SparkSession) -> int:

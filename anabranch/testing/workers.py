@@ -11,6 +11,7 @@ import pyarrow as pa
 from anabranch.flow.blocks import Block
 from anabranch.flow.kernel import Job, Kernel, Task, check_settings
 from anabranch.flow.slices import Slice, Slices
+from anabranch.flow.stored import restored, stored
 
 __all__ = ["LivingWorkers", "Workers"]
 
@@ -49,7 +50,7 @@ class Workers:
         return slices
 
     def _fetch(self, worker: int, entry: Slice) -> Block:
-        return Block.decode(self.pieces[worker, entry.number])
+        return Block.decode(restored(self.pieces[worker, entry.number]))
 
     def step(
         self, worker: int, arrivals: Sequence[Block], now: int, task: Task | None = None
@@ -66,7 +67,7 @@ class Workers:
         for entry in slices.dropped:
             del self.pieces[worker, entry.number]
         for entry, block in slices.added.values():
-            self.pieces[worker, entry.number] = block.encode(small=self.job.small)
+            self.pieces[worker, entry.number] = stored(block.encode(small=self.job.small))
         snapshot = kernel.snapshot()
         if snapshot is not None:
             self.pieces[worker, _SNAPSHOT] = snapshot

@@ -36,7 +36,8 @@ from anabranch.neighbours.packing import ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import broadcast
-from anabranch.spark.operator import Packer, Processor
+from anabranch.spark.operator import Packer, StreamWorker
+from anabranch.spark.processor import Processor
 from anabranch.testing import prepare, simple_types
 from tests.correlation.twin import Batch, Pairs, Row
 from tests.neighbours.runs import call_of, query_table
@@ -210,7 +211,7 @@ class Correlating(OnBench):
         return self.correlation.delay
 
     def _processor(self) -> StatefulProcessor:
-        return Processor(CorrelateJob(self.correlation))
+        return Processor(StreamWorker(CorrelateJob(self.correlation)))
 
     def run(self, batches: Sequence[Batch]) -> Correlating:
         """One micro-batch after the other."""
@@ -263,7 +264,7 @@ class Searching(OnBench):
         if self.fixed is not None:
             block = fixed_queries(self.nearest, query_table(self.fixed))[0]
             table = block.encode(**block.meta)
-        return Processor(NearestJob(self.nearest, table))
+        return Processor(StreamWorker(NearestJob(self.nearest, table)))
 
     def run(self, batches: Iterable[tuple[Sequence[Any], Sequence[dict[str, Any]]]]) -> Searching:
         """Micro-batches of objects (t, id, point) and of ops."""
@@ -313,7 +314,7 @@ class Assembling(OnBench):
 
     def _processor(self) -> StatefulProcessor:
         job = AssembleJob(self.assembly, self.buckets, streaming=True)
-        return Processor(job, self.assembly.by_arrival)
+        return Processor(StreamWorker(job, self.assembly.by_arrival))
 
     def run(self, batches: Iterable[Sequence[Row]], clocks: Iterable[int] = ()) -> Assembling:
         """Micro-batches of rows, whose first key column is a number, at these clocks if at any."""

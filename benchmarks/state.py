@@ -1,0 +1,240 @@
+"""How fast does state come back, and how long is a restarted query slow?
+
+::
+
+    python -m benchmarks.state [--only bytes | read | restart] [--mb 200] [--out FOLDER]
+
+*bytes*, in seconds of the processor: what a slice of 4 MB takes in the store, to write and to read,
+as it was encoded and as it is stored. Reading has two halves: the JVM pickles a value, by Spark's
+own pickler in a JVM of its own, and Python reads the very pickle that Spark sends. *read*, Spark on
+two cores, in seconds of the clock: a stateful operator that reads so many megabytes of slices in
+each micro-batch, both ways in turns. *restart*: `correlate` with so many megabytes of state for
+each of two workers, stopped, and started again in a new process; both ways in turns.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pickle
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anabranch.flow.blocks import Block
+from anabranch.flow.stored import restored, stored
+from benchmarks.correlate_spark import Bench, Feed
+from benchmarks.measuring import Row, Screen, beside_earlier, in_turns, machine, ratio
+
+SLICE = 4 << 20
+ROUNDS = 3
+_FORMS = ("as encoded", "as stored")
+
+
+def bytes_of(screen: Screen, megabytes: int) -> dict[str, Any]:
+    """Slices of vectors and of plain numbers."""
+    details: dict[str, Any] = {}
+    for name, block in _slices():
+        plain = block.encode()
+        kept = stored(plain)
+        # What the JVM makes of bytes: a text of as many characters, as protocol 2 has it.
+        sent = {
+            "as encoded": pickle.dumps((bytearray(plain),), 2),
+            "as stored": pickle.dumps((bytearray(kept),), 2),
+        }
+        variants: dict[str, Callable[[], object]] = {
+            f"read {form}": partial(_unpickled, data) for form, data in sent.items()
+        }
+        variants["write as encoded"] = block.encode
+        variants["write as stored"] = partial(_written, block)
+        seconds = in_turns(variants, 7)
+        size = len(kept) / len(plain)
+        per_row = f"{len(plain) / len(block):.0f} and {len(kept) / len(block):.0f} bytes a row"
+        screen.add(Row("bytes", f"{name}: stored", size, "of before", 1.0, True, note=per_row))
+        faster = ratio(seconds["read as encoded"], seconds["read as stored"])
+        screen.add(Row("bytes", f"{name}: read in Python", faster, "times"))
+        sides = _in_jvm({"as encoded": plain, "as stored": kept})
+        if sides is not None:
+            seconds |= {f"pickle {form}": values for form, values in sides.items()}
+            faster = ratio(sides["as encoded"], sides["as stored"])
+            screen.add(Row("bytes", f"{name}: pickled in the JVM", faster, "times"))
+            both = [
+                len(plain) / (1 << 20) / (statistics.median(seconds[f"read {form}"]) + median)
+                for form, median in ((f, statistics.median(sides[f])) for f in _FORMS)
+            ]
+            note = f"MB of a core's second; {both[0]:.0f} before"
+            screen.add(Row("bytes", f"{name}: pickled and read", both[1], "MB/s", note=note))
+        more = statistics.median(seconds["write as stored"]) / len(plain) * (1 << 20) * 1e3
+        screen.add(Row("bytes", f"{name}: written in Python", more, "ms a MB"))
+        details[name] = {"seconds": seconds, "bytes": [len(plain), len(kept)], "rows": len(block)}
+    return details
+
+
+def _in_jvm(values: Mapping[str, bytes]) -> dict[str, list[float]] | None:
+    """Seconds in which Spark's pickler packs each of these; None without a JDK."""
+    import pyspark
+
+    program = Path(__file__).with_name("state_pickled.java")
+    jars = Path(pyspark.__file__).parent / "jars" / "*"
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder, str(number)) for number in range(len(values))]
+        for file, value in zip(files, values.values(), strict=True):
+            file.write_bytes(value)
+        call = ["java", "-cp", str(jars), str(program), *map(str, files)]
+        try:
+            said = subprocess.run(call, capture_output=True, text=True, check=True).stdout
+        except (OSError, subprocess.CalledProcessError):
+            return None
+    lines = [[float(word) for word in line.split()] for line in said.splitlines()]
+    return dict(zip(values, lines, strict=True))
+
+
+def _unpickled(data: bytes) -> Block:
+    return Block.decode(restored(pickle.loads(data)[0]))
+
+
+def _written(block: Block) -> bytes:
+    return stored(block.encode())
+
+
+def _slices() -> Iterator[tuple[str, Block]]:
+    random = np.random.default_rng(1)
+    for width in (64, 576):
+        rows = SLICE // (4 * width + 16)
+        vectors = random.standard_normal((rows, width), dtype=np.float32)
+        vectors /= np.linalg.norm(vectors, axis=1)[:, None]
+        yield f"vectors of {width}", _block(rows, random, s0=vectors)
+    rows = SLICE // 32
+    yield "two numbers", _block(rows, random, s0=random.random(rows), s1=random.random(rows))
+
+
+def _block(rows: int, random: np.random.Generator, **columns: np.ndarray) -> Block:
+    t = 10**15 + np.sort(random.integers(0, 10**7, rows))
+    return Block.of(t, {"id": np.arange(rows), **columns, "lead": np.ones(rows, bool)})
+
+
+def read(screen: Screen, megabytes: int) -> dict[str, Any]:
+    """A stateful operator that reads all its slices in every micro-batch."""
+    found: dict[str, list[float]] = {form: [] for form in _FORMS}
+    with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+        bench = Bench(Path(folder), False, screen.step)
+        feed = Feed.write(bench.room("feed"), 6, 10)
+        try:
+            for turn in range(ROUNDS):
+                for form in _FORMS:
+                    screen.step(f"read: {megabytes} MB a worker, {form}, round {turn + 1}")
+                    seconds = _reading(bench, feed, form, megabytes)
+                    found[form].append(megabytes / statistics.median(seconds))
+        finally:
+            bench.stop()
+    for form, rates in found.items():
+        what = f"read by one worker of two, {form}"
+        screen.add(Row("read", what, statistics.median(rates), "MB/s"))
+    times = ratio(found["as stored"], found["as encoded"])
+    screen.add(Row("read", "as stored against as encoded", times, "times"))
+    return {"megabytes": megabytes, "rates": found}
+
+
+def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]:
+    """Seconds in which a worker reads its slices, of the micro-batches after the first."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
+
+    pieces = max(1, (megabytes << 20) // SLICE)
+    log = bench.room("seconds")
+
+    # A class inside a function travels to Spark's workers by value; they cannot import this file.
+    class Reader(StatefulProcessor):
+        def init(self, handle: Any) -> None:
+            self._pieces = handle.getMapState("pieces", "number long", "piece binary")
+
+        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
+            import time
+
+            import pandas as pd
+
+            for _ in rows:
+                pass
+            began = time.perf_counter()
+            if self._pieces.containsKey((0,)):
+                for number in range(pieces):
+                    Block.decode(restored(self._pieces.getValue((number,))[0]))
+                with log.open("a") as file:
+                    file.write(f"{time.perf_counter() - began}\n")
+            else:
+                rows_ = SLICE // 272
+                for number in range(pieces):
+                    vectors = np.random.default_rng(number).standard_normal((rows_, 64))
+                    block = Block.of(np.arange(rows_), {"s0": vectors.astype(np.float32)})
+                    piece = block.encode() if form == "as encoded" else stored(block.encode())
+                    self._pieces.updateValue((number,), (piece,))
+            yield pd.DataFrame({"worker": [key[0]]})
+
+        def close(self) -> None:
+            pass
+
+    left, right = feed.streams(bench.spark)
+    frame = (
+        left.union(right)
+        .select((F.col("id") % 2).cast("int").alias("worker"), "id")
+        .groupBy("worker")
+        .transformWithStateInPandas(
+            Reader(), outputStructType="worker int", outputMode="Append", timeMode="None"
+        )
+    )
+    bench.drain(frame)
+    return [float(line) for line in log.read_text().split()]
+
+
+def restart(screen: Screen, megabytes: int) -> dict[str, Any]:
+    """A query with state, started again in a new process."""
+    found: dict[str, list[list[float]]] = {form: [] for form in _FORMS}
+    for turn in range(2):
+        for form in _FORMS:
+            screen.step(f"restart: {megabytes} MB a worker, {form}, round {turn + 1}")
+            with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
+                for part in ("fill", "again"):
+                    call = [sys.executable, "-m", "benchmarks.state_restart", folder, part]
+                    made = subprocess.run(
+                        [*call, form, str(megabytes)], stdout=subprocess.PIPE, check=True, text=True
+                    )
+                found[form].append(json.loads(made.stdout.splitlines()[-1]))
+    for form, runs in found.items():
+        first = statistics.median(run[0] - statistics.median(run[2:]) for run in runs)
+        what = f"first micro-batch after a restart, beyond a later one, {form}"
+        screen.add(Row("restart", what, first, "s", note=f"{megabytes} MB a worker"))
+    return {"megabytes": megabytes, "seconds": found}
+
+
+SECTIONS = {"bytes": bytes_of, "read": read, "restart": restart}
+
+
+def main() -> int:
+    """Run the sections asked for; 1 if a target is not met."""
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", action="append", choices=SECTIONS)
+    parser.add_argument("--mb", type=int, default=200, help="state of each worker")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    call = parser.parse_args()
+    screen, about = Screen(), machine()
+    details = {name: SECTIONS[name](screen, call.mb) for name in call.only or SECTIONS}
+    screen.table("state")
+    call.out.mkdir(parents=True, exist_ok=True)
+    rows = [row.to_dict() for row in screen.rows]
+    result = {"benchmark": "state", "machine": about, "rows": rows, "details": details}
+    path = call.out / "state.json"
+    path.write_text(json.dumps(beside_earlier(path, result), indent=1) + "\n")
+    return 0 if all(row.met is not False for row in screen.rows) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
