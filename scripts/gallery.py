@@ -140,7 +140,8 @@ def draw(name: str, found: Found, path: Path, dark: bool) -> None:
 def main(names: Sequence[str]) -> None:
     """Draw the pictures of these names, or all."""
     sys.path.insert(0, str(ROOT / "examples"))
-    for name in chosen(names):
+    sys.argv[1:] = []  # the names are ours: an example would take one for its file
+    for name in chosen(list(names)):
         found = runpy.run_path(str(ROOT / "examples" / f"{name}.py"), run_name="__main__")
         for dark in (False, True):
             draw(name, found, IMAGES / f"gallery-{name}{'-dark' * dark}.svg", dark)

@@ -6,8 +6,8 @@
 
 writes ``examples/notebooks/NAME.ipynb`` with its outputs. A line ``# %%`` begins a cell,
 ``# %% [markdown]`` one of text; what stands under ``if __name__ == "__main__":`` runs like the
-rest. Needs ``pip install -e '.[examples,notebooks]'``. Two read files that no package brings, which
-``ACCESS_LOG`` and ``EDGE_LIST`` in the environment name; without those they are left out.
+rest. Needs ``pip install -e '.[examples,notebooks]'``. One reads a file that no package brings,
+which ``ACCESS_LOG`` in the environment names; without that it is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = EXAMPLES / "notebooks"
 GALLERY = ("aircraft", "news", "traces", "page_views", "friend_finder", "sensors")
-FILES = {"page_views": "ACCESS_LOG", "friend_finder": "EDGE_LIST"}
+FILES = {"page_views": "ACCESS_LOG"}
 LONGEST = 900  # seconds for one cell
 MAIN = 'if __name__ == "__main__":'
 

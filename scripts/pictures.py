@@ -12,6 +12,7 @@ is that of a real query, with the entries of `anabranch.plans.log`.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -314,6 +315,31 @@ def shops() -> Any:
     )  # fmt: skip
 
 
+def traces(page: Paper) -> None:
+    """How long traces are held by closing policies: the table of the page, drawn."""
+    table = re.findall(
+        r"^(\S.*?)  +([\d.]+)% +([\d.]+) s +([\d.]+) s +([\d.]+) s$",
+        (ROOT / "docs" / "traces.md").read_text(),
+        re.MULTILINE,
+    )
+    names = [re.sub(", as complete.*", "", name) for name, *_ in table]
+    held = [float(row[4]) for row in table]
+    learns = ["learned" in name for name in names]
+    colours = [COLOURS["good" if one else "quiet"] for one in learns]
+    at = page.axes
+    at.set_axis_on()
+    at.spines[["top", "right"]].set_visible(False)
+    at.spines[["bottom", "left"]].set_color(page.faint)
+    at.tick_params(colors=page.ink)
+    at.barh(names, held, color=colours)
+    at.invert_yaxis()
+    at.set_xlim(0, 1.45 * max(held))
+    at.set_xlabel("seconds that a trace is held in memory, on average", color=page.ink)
+    for line, (row, seconds) in enumerate(zip(table, held, strict=True)):
+        words = f"{row[4]} s; {row[1]} % complete"
+        at.text(seconds + 0.4, line, words, color=page.ink, va="center", fontsize=9)
+
+
 DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "plans": (plans, 4.0),
     "window": (window, 2.2),
@@ -324,6 +350,7 @@ DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "policies": (policies, 4.2),
     "emd": (emd, 2.9),
     "fitting": (fitting, 3.0),
+    "traces": (traces, 2.9),
 }
 
 

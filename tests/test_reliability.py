@@ -7,14 +7,16 @@ import warnings
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from scripts.reliability import fuzz_correlate
-from scripts.reliability.chaos import CAUSES, Chaos
+from scripts.reliability.chaos import Chaos
 from scripts.reliability.fuzz import MIX, VERBS
-from scripts.reliability.lives import LIVES, Life
+from scripts.reliability.lives import LIVES, Life, in_utc
+from scripts.reliability.scenes import CAUSES, SCENES
 from scripts.reliability.slopes import slope
-from scripts.reliability.streams import NUMBERS, STEP, batches, rows_of
+from scripts.reliability.streams import NUMBERS, STEP, batches, reached, rows_of
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -73,8 +75,17 @@ def test_rows_are_functions_of_their_numbers() -> None:
     assert silent == [0] * 8 and STEP > 0
 
 
+def test_a_life_reads_numbers_and_topics_and_means_instants_in_any_zone() -> None:
+    assert reached({"offset": 60, "timestamp": 1}) == reached({"numbers-0": {"0": 60}}) == 60
+    zones = ["America/New_York", "UTC", "Asia/Kathmandu"]
+    kinds = [pa.list_(pa.struct({"ts": pa.timestamp("us", zone)})) for zone in zones]
+    tables = [in_utc(pa.table({"items": pa.array([[{"ts": 7}]], kind)})) for kind in kinds]
+    assert pa.concat_tables(tables)["items"].type == kinds[1]
+
+
 def test_what_is_done_has_causes_and_a_method() -> None:
     assert all(hasattr(Chaos, f"_{kind}") for kind in CAUSES)
+    assert {kind for scene in SCENES.values() for kind in scene.what} == set(CAUSES)
 
 
 def test_a_life_counts_committed_micro_batches_alone(tmp_path: Path) -> None:

@@ -9,6 +9,10 @@ moments something is done to it:
 - ``disk``      no room left on the disk of the checkpoints
 - ``entry``     the newest entry of a plan log torn in two: refused until it is whole again
 - ``request``   half a request in a plan log: refused, and the query goes on
+- ``executor``  SIGKILL to an executor of a cluster (``--scene cluster``)
+- ``broker``    the Kafka broker of both streams is killed, and comes back (``--scene broker``)
+- ``clock``     the clocks of all its processes jump, by a second up to a day (``--scene clock``)
+- ``zone``      the driver is killed, and goes on in another time zone (there too)
 
 A query that ends must name the cause. It is then started again, as an operator would, and at the
 end the twins say what is lost and what is double.
@@ -18,6 +22,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import random
 import resource
@@ -28,32 +33,33 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scripts.reliability.gauges import processes
 from scripts.reliability.lives import LIVES, Life, committed
+from scripts.reliability.scenes import SCENES, Clock, Scene
 from scripts.reliability.soak import RESULTS
+from scripts.reliability.streams import fill
+from scripts.services.kafka import Broker, mortal_broker
 from tests.spark.sessions import new_session
 
 __all__ = ["main"]
 
 PATIENCE = 600
-_ROOM = "256m"  # of the disk under the checkpoints
-# What a query that ends may say, by what was done to it. Spark gives up on a task at its fourth
-# loss, and on a process that does not answer within seconds, as on a busy machine.
-_BUSY = ("failed to connect back", "CANNOT_OPEN_SOCKET", "timed out")
-_LOST = ("Python worker exited unexpectedly", "crashed", "Connection reset", "Broken pipe", "EOF")
-CAUSES = {
-    "worker": (*_LOST, *_BUSY),
-    "memory": ("MemoryError", "bad_alloc", "memory", *_LOST, *_BUSY),
-    "disk": ("No space left on device", "FSError", *_BUSY),
-    "entry": ("StateMismatch", *_BUSY),
-    "request": _BUSY,
-    "driver": _BUSY,
-}
+_ROOM = "512m"  # of the disk under the checkpoints
+_FILLED = 4000  # micro-batches, in a topic
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When it is enough."""
+
+    kills: int
+    plan_changes: int
+    seconds: float  # after which it is enough in any case
 
 
 @dataclass
@@ -62,50 +68,64 @@ class Chaos:
 
     folder: Path
     log: Path  # not on the disk that is full at times
-    steps: int
-    kills: int
+    scene: Scene
+    goal: Goal
     random: random.Random
     changes: float
+    broker: Broker | None = None
+    steps: int = 1000
     process: subprocess.Popen[bytes] | None = None
     done: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
 
+    def __post_init__(self) -> None:
+        servers = None if self.broker is None else self.broker.servers
+        self.lives = [Life(verb, self.folder / verb, servers) for verb in LIVES]
+        self.clock = Clock(self.log.parent)
+
     def run(self) -> dict[str, Any]:
         """Run to the end; the report."""
-        self.lives = [Life(verb, self.folder / verb) for verb in LIVES]
-        plan = self._plan()
-        began = time.monotonic()
+        plan = self.scene.plan(self.random)
+        self.began = time.monotonic()
         try:
-            while self.done.total() < self.kills:
+            while not self._enough():
                 kind = plan[self.done.total() % len(plan)]
                 self._ensure()
                 self._wait_a_while()
-                getattr(self, f"_{kind}")()
-                self.done[kind] += 1
+                if self.done.total() < self.goal.kills:
+                    getattr(self, f"_{kind}")()
+                    self.done[kind] += 1
                 at = [committed(life.checkpoint) for life in self.lives]
                 print(f"{self.done.total()} {kind}: batches {at}", flush=True)
             self._finish()
         finally:
             self._kill()
-        return self._report(time.monotonic() - began)
+        return self._report(time.monotonic() - self.began)
 
-    def _plan(self) -> list[str]:
-        """What is done in which order; driver and workers most often."""
-        often = ["driver"] * 4 + ["worker"] * 8 + ["memory"] * 4
-        plan = [*often, "disk", "entry", "request", "request"]
-        self.random.shuffle(plan)
-        return plan
+    def _enough(self) -> bool:
+        if time.monotonic() - self.began > self.goal.seconds:
+            return True
+        enacted = sum(life.plans_enacted() for life in self.lives)
+        return self.done.total() >= self.goal.kills and enacted >= self.goal.plan_changes
 
     def _ensure(self) -> None:
         """A driver that runs."""
         if self.process is not None and self.process.poll() is None:
             return
+        command = [sys.executable, "-m", "scripts.reliability.driver", str(self.folder),
+                   str(self.steps), "--every", str(self.changes), "--master", self.scene.master,
+                   "--zone", self.clock.zone]  # fmt: skip
+        if self.broker is not None:
+            command += ["--kafka", self.broker.servers]
+        clock = self.clock.environment() if self.scene.clock else {}
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "scripts.reliability.driver", str(self.folder),
-                 str(self.steps), "--every", str(self.changes)],
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
-            )  # fmt: skip
+                command,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **clock},
+                start_new_session=True,
+            )
 
     def _wait_a_while(self) -> None:
         """Until some query has gone on, and then any moment of a micro-batch."""
@@ -135,7 +155,7 @@ class Chaos:
             self.steps += 20  # there is more to do
             return
         log = self._log()
-        cause = next((cause for cause in CAUSES[kind] if cause in log), None)
+        cause = next((cause for cause in self.scene.causes(kind) if cause in log), None)
         assert cause is not None, (
             f"after {kind} a query ended without a named cause:\n{log[-6000:]}"
         )
@@ -147,10 +167,12 @@ class Chaos:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def _workers(self) -> list[int]:
+    def _some(self, what: str) -> list[int]:
+        """One process of the driver's that is of this kind, if there is one."""
         assert self.process is not None
         found = processes(self.process.pid)
-        return [pid for pid, kind in found.items() if kind == "worker"]
+        chosen = [pid for pid, kind in found.items() if kind == what]
+        return self.random.sample(chosen, min(1, len(chosen)))
 
     def _settle(self, kind: str) -> None:
         """Let the query go on, or end with a cause."""
@@ -165,14 +187,20 @@ class Chaos:
         self._kill()
 
     def _worker(self) -> None:
-        for pid in self.random.sample(workers := self._workers(), min(1, len(workers))):
+        self._lose("worker")
+
+    def _executor(self) -> None:
+        self._lose("executor")
+
+    def _lose(self, what: str) -> None:
+        for pid in self._some(what):
             with suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-        self._settle("worker")
+        self._settle(what)
 
     def _memory(self) -> None:
         """Let one worker have 8 MB more than nothing: what it asks for next is refused."""
-        for pid in self.random.sample(workers := self._workers(), min(1, len(workers))):
+        for pid in self._some("worker"):
             with suppress(OSError):
                 resource.prlimit(pid, resource.RLIMIT_AS, (8 << 20, 8 << 20))
         self._settle("memory")
@@ -212,6 +240,22 @@ class Chaos:
         (place / f"torn-{self.done.total()}.json").write_text('{"plan": {"plan": "gr')
         self._settle("request")
 
+    def _broker(self) -> None:
+        """Away for a moment, or for longer than a query waits."""
+        assert self.broker is not None
+        self.broker.kill()
+        time.sleep(self.random.choice([0, 2, 10, 45]))
+        self.broker.start()
+        self._settle("broker")
+
+    def _clock(self) -> None:
+        self.clock.jump(self.random)
+        self._settle("clock")
+
+    def _zone(self) -> None:
+        self._kill()
+        self.clock.travel(self.random)
+
     def _finish(self) -> None:
         """Let what is left run, undisturbed."""
         self._kill()
@@ -249,30 +293,31 @@ def small_disk(folder: Path) -> Iterator[None]:
 
 
 def main() -> None:
-    """Run, and write the report; fails if anything is lost, double or without a cause."""
+    """Run, and add to the report; fails if anything is lost, double or without a cause."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scene", choices=list(SCENES), default="local")
     parser.add_argument("--kills", type=int, default=100, help="things that are done to it")
-    parser.add_argument("--steps", type=int, default=1000, help="micro-batches of each verb")
+    parser.add_argument("--plans", type=int, default=1000, help="plan changes, at least")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="and no longer than this")
     parser.add_argument("--changes", type=float, default=1.0, help="seconds between plan changes")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path, default=RESULTS / "chaos.json")
     options = parser.parse_args()
-    with (
-        tempfile.TemporaryDirectory(prefix="anabranch-chaos-") as folder,
-        tempfile.NamedTemporaryFile(prefix="anabranch-chaos-") as log,
-        small_disk(Path(folder)),
-    ):
-        chaos = Chaos(
-            Path(folder),
-            Path(log.name),
-            options.steps,
-            options.kills,
-            random.Random(options.seed),
-            options.changes,
-        )
-        report = chaos.run()
+    scene = SCENES[options.scene]
+    goal = Goal(options.kills, options.plans, 60 * options.minutes)
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
+        aside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-aside-")))
+        stack.enter_context(small_disk(folder))
+        broker = stack.enter_context(mortal_broker()) if scene.broker else None
+        if broker is not None:
+            fill(broker.servers, _FILLED)
+        log, by = aside / "log", random.Random(options.seed)
+        report = Chaos(folder, log, scene, goal, by, options.changes, broker).run()
     options.report.parent.mkdir(parents=True, exist_ok=True)
-    options.report.write_text(json.dumps(report, indent=1) + "\n")
+    known = json.loads(options.report.read_text()) if options.report.exists() else {}
+    known[options.scene] = {"seed": options.seed, **report}
+    options.report.write_text(json.dumps(known, indent=1) + "\n")
     print(json.dumps(report, indent=1))
 
 

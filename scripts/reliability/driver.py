@@ -16,7 +16,7 @@ from tests.spark.sessions import new_session
 
 __all__ = ["main"]
 
-# The prefix: of 4 tries of a task each may lose its process.
+# Of 4 tries of a task each may lose its process.
 MASTER = "local[2,4]"
 
 
@@ -39,6 +39,21 @@ def run(spark: Any, lives: list[Life], steps: int, every: float) -> None:
                 life.change_plan()
 
 
+def session(options: argparse.Namespace) -> Any:
+    """A session that is patient with processes that a busy machine starts late."""
+    settings = {
+        "spark.python.authenticate.socketTimeout": "120s",
+        "spark.sql.session.timeZone": options.zone,
+    }
+    if options.kafka:
+        from scripts.services.jars import fetched
+
+        settings["spark.jars"] = ",".join(map(str, fetched("spark-kafka")))
+    spark = new_session(options.folder, options.master, 2, settings=settings)
+    spark.sparkContext.setLogLevel("OFF")
+    return spark
+
+
 def main() -> None:
     """Run to the end."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -46,11 +61,11 @@ def main() -> None:
     parser.add_argument("steps", type=int)
     parser.add_argument("--every", type=float, default=2.0, help="seconds between plan changes")
     parser.add_argument("--master", default=MASTER)
+    parser.add_argument("--kafka", help="servers with the numbers of the streams")
+    parser.add_argument("--zone", default="UTC", help="time zone of the session")
     options = parser.parse_args()
-    settings = {"spark.python.authenticate.socketTimeout": "120s"}
-    spark = new_session(options.folder, options.master, 2, settings=settings)
-    spark.sparkContext.setLogLevel("OFF")
-    lives = [Life(verb, options.folder / verb) for verb in LIVES]
+    spark = session(options)
+    lives = [Life(verb, options.folder / verb, options.kafka) for verb in LIVES]
     run(spark, lives, options.steps, options.every)
     spark.stop()
 

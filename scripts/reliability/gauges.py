@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,10 @@ def resident(pid: int) -> int:
 
 
 def processes(root: int) -> dict[int, str]:
-    """The processes below this one, with what they are: ``jvm``, ``daemon`` or ``worker``."""
+    """The processes below this one, with what they are.
+
+    ``jvm``, ``executor`` (a JVM of its own on a cluster), ``daemon`` or ``worker`` of Python.
+    """
     parents: dict[int, list[int]] = {}
     commands: dict[int, str] = {}
     for entry in Path("/proc").iterdir():
@@ -37,6 +41,8 @@ def processes(root: int) -> dict[int, str]:
         pid, parent = waiting.pop()
         command = commands.get(pid, "")
         kind = "jvm" if "java" in command.split("\0")[0] else ""
+        if kind and "CoarseGrainedExecutorBackend" in command:
+            kind = "executor"
         if "pyspark.daemon" in command or "anabranch.spark.quiet" in command:
             kind = "worker" if parent in ("daemon", "worker") else "daemon"
         found[pid] = kind
@@ -45,7 +51,12 @@ def processes(root: int) -> dict[int, str]:
 
 
 def live_heap(spark: Any) -> int:
-    """Bytes on the JVM's heap that are in use, after a collection of garbage."""
+    """Bytes on the JVM's heap that are in use, after a collection of garbage on both sides.
+
+    A frame that Python holds keeps its plan in the JVM, and frames of past micro-batches are in
+    cycles, which Python collects when it has made many other objects.
+    """
+    gc.collect()
     jvm = spark._jvm
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()

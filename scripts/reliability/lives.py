@@ -18,12 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import anabranch as ab
-from scripts.reliability.streams import NUMBERS, SECOND, START, STEP, batches, stream
+from scripts.reliability.streams import NUMBERS, SECOND, START, STEP, batches, reached, stream
 from tests.correlation import twin
 from tests.neighbours import runs
 from tests.spark import events
 
-__all__ = ["LIVES", "Life", "committed"]
+__all__ = ["LIVES", "Life", "committed", "in_utc"]
 
 DELAY = 900 * SECOND
 WINDOW = (1200 * SECOND, 600 * SECOND)
@@ -53,6 +53,7 @@ class Life:
 
     verb: str
     folder: Path
+    servers: str | None = None  # the broker that it reads from, if it does
     changes: int = 0
 
     @property
@@ -73,7 +74,7 @@ class Life:
     def start(self, spark: Any, trigger: str) -> Any:
         """The query, begun or gone on with."""
         self.sink.mkdir(parents=True, exist_ok=True)
-        result = _RESULTS[self.verb](self, stream(spark, 0), stream(spark, 1))
+        result = _RESULTS[self.verb](self, *(stream(spark, side, self.servers) for side in (0, 1)))
         return (
             result.writeStream.foreachBatch(self._keep)
             .option("checkpointLocation", str(self.checkpoint))
@@ -91,7 +92,7 @@ class Life:
             # Short: Spark searches the trace by a pattern that overflows its stack on a long one.
             said = [line for line in str(error).splitlines() if line.strip() == line]
             raise RuntimeError("\n".join(said)[:2000]) from None
-        pq.write_table(found, partial)
+        pq.write_table(in_utc(found), partial)
         partial.rename(self.sink / f"{batch:08d}.parquet")
 
     def change_plan(self) -> bool:
@@ -99,7 +100,7 @@ class Life:
         plans = PLANS[self.verb]
         if plans and self.control.exists():
             plan = plans[self.changes % len(plans)]
-            ab.PlanLog(self.control).append(plan, cause="every few micro-batches")
+            ab.plans.PlanLog(self.control).append(plan, cause="every few micro-batches")
             self.changes += 1
         return bool(plans)
 
@@ -107,7 +108,7 @@ class Life:
         """How many plans have replaced another."""
         if not self.control.exists():
             return 0
-        return len({entry.epoch for entry in ab.PlanLog(self.control).entries()}) - 1
+        return len({entry.epoch for entry in ab.plans.PlanLog(self.control).entries()}) - 1
 
     def results(self) -> pa.Table:
         """What the sink holds of committed micro-batches."""
@@ -122,7 +123,7 @@ class Life:
         offset = json.loads(
             (self.checkpoint / "offsets" / str(steps - 1)).read_text().split("\n")[2]
         )
-        assert offset["offset"] == steps * NUMBERS, f"{self.verb}: a micro-batch had other rows"
+        assert reached(offset) == steps * NUMBERS, f"{self.verb}: a micro-batch had other rows"
         got, want = _ANSWERS[self.verb](spark, batches(steps), self.results())
         lost, double = want - got, got - want
         assert not lost and not double, (
@@ -226,13 +227,28 @@ def _instances(spark: Any, given: Rows, got: pa.Table) -> Answers:
         tuple([row for row in side if row["page"] is not None] for side in batch) for batch in given
     ]
     want = events.expected(spark, good, CLOSING, DELAY, buckets=2, idle=False)
-    rows = [{**row, **_in_utc(row)} for row in got.to_pylist()]
+    rows = [_plain(row) for row in got.to_pylist()]
     return Counter(map(repr, events.collected(_Collected(rows)))), Counter(map(repr, want))
 
 
-def _in_utc(row: dict[str, Any]) -> dict[str, Any]:
+def in_utc(found: pa.Table) -> pa.Table:
+    """Instants as one who lives in UTC writes them: a session in any zone means the same."""
+    return found.cast(pa.schema([field.with_type(_utc(field.type)) for field in found.schema]))
+
+
+def _utc(kind: pa.DataType) -> pa.DataType:
+    if pa.types.is_timestamp(kind) and kind.tz:
+        return pa.timestamp(kind.unit, "UTC")
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_utc(field.type)) for field in kind])
+    return kind
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
     names = ("opened", "closed", "first_ts", "last_ts")
-    return {name: row[name].replace(tzinfo=None) for name in names}
+    return {**row, **{name: row[name].replace(tzinfo=None) for name in names}}
 
 
 @dataclass

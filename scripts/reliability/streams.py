@@ -1,8 +1,9 @@
 """Streams for long runs: a row is a function of its number, so that the twin can make it again.
 
 Spark's ``rate-micro-batch`` source gives every micro-batch the same count of numbers, whatever the
-clock does and however often it is restarted. Rows made of them sway in rate, fall silent on one
-side, come late and come bad. A micro-batch is ten minutes of event time.
+clock does and however often it is restarted; so does a topic that holds them all, read by as many
+at a time. Rows made of them sway in rate, fall silent on one side, come late and come bad. A
+micro-batch is ten minutes of event time; in the first hours clocks in New York are set back.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ import pyarrow as pa
 
 from anabranch.flow.hashing import mix
 
-__all__ = ["ROW", "SECOND", "START", "STEP", "batches", "rows_of", "stream"]
+__all__ = ["ROW", "SECOND", "START", "STEP", "batches", "fill", "reached", "rows_of", "stream"]
 
 SECOND = 1_000_000
-START = 1_700_000_000 * SECOND
+START = 1_699_160_000 * SECOND
 STEP = 600 * SECOND
 NUMBERS = 60
 """So many rows at most in a micro-batch of one side."""
@@ -81,8 +82,8 @@ def _share(numbers: np.ndarray, side: int, salt: int) -> np.ndarray:
     return (mixed >> np.uint64(11)) / 2.0**53
 
 
-def stream(spark: Any, side: int) -> Any:
-    """One side as a stream."""
+def stream(spark: Any, side: int, servers: str | None = None) -> Any:
+    """One side as a stream; with `servers`, out of a topic that `fill` has filled."""
 
     def made(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -90,15 +91,58 @@ def stream(spark: Any, side: int) -> Any:
 
     from pyspark.sql.pandas.types import from_arrow_schema
 
-    source = (
+    source = _counted(spark) if servers is None else _topic(spark, side, servers)
+    return source.mapInArrow(made, from_arrow_schema(ROW))
+
+
+def _counted(spark: Any) -> Any:
+    return (
         spark.readStream.format("rate-micro-batch")
         .option("rowsPerBatch", NUMBERS)
         .option("numPartitions", 1)
         .option("startTimestamp", START // 1000)
         .option("advanceMillisPerBatch", 1000)
         .load()
+        .select("value")
     )
-    return source.select("value").mapInArrow(made, from_arrow_schema(ROW))
+
+
+def _topic(spark: Any, side: int, servers: str) -> Any:
+    return (
+        spark.readStream.format("kafka")
+        .option("kafka.bootstrap.servers", servers)
+        .option("kafka.default.api.timeout.ms", 30_000)
+        .option("kafka.request.timeout.ms", 10_000)
+        .option("subscribe", f"numbers-{side}")
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", NUMBERS)
+        .load()
+        .selectExpr("CAST(CAST(value AS STRING) AS BIGINT) AS value")
+    )
+
+
+def fill(servers: str, steps: int) -> None:
+    """The numbers of so many micro-batches into two topics of one partition."""
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topics = [f"numbers-{side}" for side in (0, 1)]
+    admin = AdminClient({"bootstrap.servers": servers})
+    for made in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+        made.result(60)
+    producer = Producer({"bootstrap.servers": servers, "queue.buffering.max.messages": 10_000_000})
+    for topic in topics:
+        for number in range(steps * NUMBERS):
+            producer.produce(topic, str(number))
+    assert producer.flush(120) == 0, "not all numbers could be written"
+
+
+def reached(offset: Any) -> int:
+    """How many numbers of a side have been read, by an offset in a checkpoint."""
+    if "offset" in offset:
+        return int(offset["offset"])
+    (parts,) = offset.values()
+    return int(parts["0"])
 
 
 def batches(count: int) -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:

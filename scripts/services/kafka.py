@@ -21,7 +21,7 @@ from pathlib import Path
 from scripts.services.beside import beside, free_ports
 from scripts.services.jars import Absent, fetched, java
 
-__all__ = ["broker", "mock_broker"]
+__all__ = ["Broker", "broker", "mock_broker", "mortal_broker"]
 
 _PATIENCE = 90
 _SETTINGS = """
@@ -42,30 +42,62 @@ log.dirs={folder}/data
 """
 
 
+class Broker:
+    """A broker in a folder, which may be killed and started again: what it has stored stays."""
+
+    def __init__(self, folder: Path) -> None:
+        self._log = folder / "log"
+        self._port, other = free_ports(2)
+        self._settings = folder / "server.properties"
+        self._settings.write_text(_SETTINGS.format(port=self._port, other=other, folder=folder))
+        jars = ":".join(map(str, fetched("kafka-broker")))
+        self._run = [java(), "-Xmx512m", "-cp", jars]
+        ident = "anabranch-tests-000000"  # 22 letters, as Kafka wants them
+        storage = ["kafka.tools.StorageTool", "format", "--standalone", "-t", ident]
+        with self._log.open("wb") as log:
+            command = [*self._run, *storage, "-c", str(self._settings)]
+            subprocess.run(command, stdout=log, stderr=log, check=True)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def servers(self) -> str:
+        """Its ``bootstrap.servers``."""
+        return f"127.0.0.1:{self._port}"
+
+    def start(self) -> None:
+        """Start it, at the same address every time, and wait until it listens."""
+        with self._log.open("ab") as log:
+            command = [*self._run, "kafka.Kafka", str(self._settings)]
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        _await(self._port, self._process, self._log)
+
+    def kill(self) -> None:
+        """SIGKILL, if it runs."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+
 @contextmanager
 def broker() -> Iterator[str]:
     """A broker for the length of a block; its ``bootstrap.servers``."""
-    jars = ":".join(map(str, fetched("kafka-broker")))
+    with mortal_broker() as made:
+        yield made.servers
+
+
+@contextmanager
+def mortal_broker() -> Iterator[Broker]:
+    """The same, for one who wants to kill it and start it again."""
     folder = Path(tempfile.mkdtemp(prefix="anabranch-kafka-"))
-    port, other = free_ports(2)
-    settings = folder / "server.properties"
-    settings.write_text(_SETTINGS.format(port=port, other=other, folder=folder))
-    run = [java(), "-Xmx512m", "-cp", jars]
-    ident = "anabranch-tests-000000"  # 22 letters, as Kafka wants them
-    storage = ["kafka.tools.StorageTool", "format", "--standalone", "-t", ident]
-    process = None
+    made = None
     try:
-        with (folder / "log").open("wb") as log:
-            subprocess.run(
-                [*run, *storage, "-c", str(settings)], stdout=log, stderr=log, check=True
-            )
-            process = subprocess.Popen([*run, "kafka.Kafka", str(settings)], stdout=log, stderr=log)
-        _await(port, process, folder / "log")
-        yield f"127.0.0.1:{port}"
+        made = Broker(folder)
+        made.start()
+        yield made
     finally:
-        if process is not None:
-            process.kill()
-            process.wait()
+        if made is not None:
+            made.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,0 +1,102 @@
+"""Where chaos happens: what a driver runs on, and what may be done to it there."""
+
+from __future__ import annotations
+
+import random
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Scene"]
+
+# What a query that ends may say. Spark gives up on a task at its fourth loss, and on a process
+# that does not answer within seconds, as on a busy machine.
+BUSY = ("failed to connect back", "CANNOT_OPEN_SOCKET", "timed out")
+_LOST = ("Python worker exited unexpectedly", "crashed", "Connection reset", "Broken pipe", "EOF")
+_GONE = ("ExecutorLostFailure", "FetchFailed", "Failed to connect", *_LOST)
+_AWAY = ("TimeoutException", "DisconnectException", "Failed to create new KafkaAdminClient")
+
+
+@dataclass(frozen=True)
+class Scene:
+    """What is done, how often in twenty or so, and how the driver is started."""
+
+    what: Mapping[str, int]
+    master: str = "local[2,4]"
+    broker: bool = False
+    clock: bool = False
+
+    def plan(self, by: random.Random) -> list[str]:
+        """What is done in which order."""
+        plan = [kind for kind, often in self.what.items() for _ in range(often)]
+        by.shuffle(plan)
+        return plan
+
+    def causes(self, kind: str) -> tuple[str, ...]:
+        """What a query may name that ends after this was done."""
+        return (*CAUSES[kind], *BUSY, *(_GONE if "cluster" in self.master else ()))
+
+
+CAUSES: dict[str, tuple[str, ...]] = {
+    "driver": (),
+    "worker": _LOST,
+    "memory": ("MemoryError", "bad_alloc", "memory", *_LOST),
+    "disk": ("No space left on device", "FSError"),
+    "entry": ("StateMismatch",),
+    "request": (),
+    "executor": _GONE,
+    "broker": _AWAY,
+    "clock": (),
+    "zone": (),
+}
+
+SCENES = {
+    "local": Scene({"driver": 4, "worker": 8, "memory": 4, "disk": 1, "entry": 1, "request": 2}),
+    "cluster": Scene({"executor": 7, "worker": 2, "driver": 1}, "local-cluster[2,1,1024]"),
+    "broker": Scene({"broker": 6, "worker": 1, "driver": 1}, broker=True),
+    "clock": Scene({"clock": 7, "zone": 3}, clock=True),
+}
+
+_ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Australia/Lord_Howe")
+_JUMPS = (-86_400, -7200, -3600, -61, -1, 1, 59, 3600, 7200, 86_400)
+
+
+@dataclass
+class Clock:
+    """The clock of a driver and all its processes, which jumps; needs a C compiler.
+
+    Debian's libfaketime was tried: with it Python cannot sleep without faking pauses as well.
+    """
+
+    folder: Path
+    zone: str = "UTC"
+    ahead: int = 0  # seconds
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs in order to see this clock, and to live in this zone."""
+        library = self.folder / "clock.so"
+        if not library.exists():
+            source = Path(__file__).parent / "clock.c"
+            options = ["-O2", "-Wall", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+            subprocess.run(["cc", *options], check=True)
+        self._write()
+        return {"TZ": self.zone, "LD_PRELOAD": str(library), "CLOCK_AHEAD": str(self._note)}
+
+    @property
+    def _note(self) -> Path:
+        return self.folder / "ahead"
+
+    def jump(self, by: random.Random) -> None:
+        """Forward or back, by a second up to a day."""
+        self.ahead += by.choice(_JUMPS)
+        self._write()
+
+    def travel(self, by: random.Random) -> None:
+        """To another zone, from the next start on."""
+        self.zone = by.choice([zone for zone in _ZONES if zone != self.zone])
+
+    def _write(self) -> None:
+        draft = self._note.with_suffix(".draft")
+        draft.write_text(f"{self.ahead:+d}\n")
+        draft.replace(self._note)
