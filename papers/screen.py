@@ -19,9 +19,8 @@ from rich.progress import (
 )
 
 from anabranch.errors import InvalidCall
-from anabranch.flow.pictures import pyplot
 
-__all__ = ["chosen", "progress", "save", "write_figure"]
+__all__ = ["chosen", "progress", "write_figure"]
 
 R = TypeVar("R")
 
@@ -67,13 +66,3 @@ def write_figure(
     data = out / f"{stem}.json"
     data.write_text(json.dumps(form, indent=1) + "\n")
     return [data] if draw is None else [data, draw(out / f"{stem}.png")]
-
-
-def save(drawing: Any, path: Path, dpi: int) -> Path:
-    """Write a drawing as PNG, and forget it."""
-    if drawing.get_layout_engine() is None:  # a figure may have chosen its own
-        drawing.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawing.savefig(path, dpi=dpi)
-    pyplot().close(drawing)
-    return path

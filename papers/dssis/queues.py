@@ -1,6 +1,6 @@
 """Tables 7 to 10 of the DSSIS paper, equations 4 to 12 and figures 11 and 12: ours beside theirs.
 
-Writes ``dssis-queues.json``, ``dssis-queues.md`` and ``dssis-fits.png``. Seeds are fixed; only the
+Writes ``dssis-queues.json`` and ``dssis-queues.md``. Seeds are fixed; only the
 seconds differ from run to run. About a minute.
 """
 
@@ -24,6 +24,7 @@ from papers.dssis.arrays import Assembled, assemble_arrays
 from papers.dssis.queueing import bulk_queue, gg_infinity, ggc, linear_law, window_array
 from papers.dssis.tracing import LITERAL, Trace, generate_trace
 from papers.dssis.tracing.scoring import rows_of_windows, score
+from papers.style import in_style, written
 
 RESULTS = Path(__file__).parent / "results"
 SIZE, TIMEOUT = 13, 22
@@ -64,7 +65,6 @@ def main() -> None:
         "Table 10": table_10(options.seeds),
         "The window array, predicted and played": arrays(options.seeds),
     }
-    picture(options.out / "dssis-fits.png")
     text = "\n".join(markdown(title, lines) for title, lines in parts.items())
     (options.out / "dssis-queues.md").write_text(text)
     found = {
@@ -277,12 +277,10 @@ def played(seed: int, size: int, timeout: int) -> float:
     return float(inside / rate * 1000 / 9.778)
 
 
-def picture(path: Path) -> None:
+@in_style
+def draw(path: Path) -> None:
     """Figures 11 and 12: density and distribution of sizes and spans, seen and fitted."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    ab.fit_windows(generate_trace(seed=0, **LITERAL).table()).plot(path)
+    written(ab.fit_windows(generate_trace(seed=0, **LITERAL).table()).plot(), path)
 
 
 def markdown(title: str, lines: Lines) -> str:

@@ -4,7 +4,7 @@
 
     python -m papers.dssis.windows [--quick] [--log FILE] [--out FOLDER]
 
-Writes ``dssis-windows.json``, ``dssis-windows.md`` and, given a log, ``dssis-access-log.png``.
+Writes ``dssis-windows.json`` and ``dssis-windows.md``.
 The kernel is the one that runs on Spark; seeds are fixed. Half a minute.
 """
 
@@ -27,7 +27,7 @@ from papers.dssis.arrays import Assembled, assemble_arrays
 from papers.dssis.tracing.accesslog import AccessLog, read_access_log
 from papers.dssis.tracing.generator import Trace, generate_trace
 from papers.dssis.tracing.scoring import Score, rows_of_sliding, rows_of_windows, score
-from papers.style import PAGE, line_of
+from papers.style import PAGE, in_style, line_of, written
 
 ROOT = Path(__file__).parent
 LOG = ROOT.parents[2] / "shared" / "data" / "apache_access.log.gz"
@@ -275,7 +275,7 @@ NAMED: dict[str, Closing] = {
 }
 
 
-def access_log(path: Path, picture: Path | None) -> dict[str, Any]:
+def access_log(path: Path) -> dict[str, Any]:
     """The same policies on a real log."""
     log = read_access_log(path)
     sizes = np.bincount(log.truth)
@@ -284,8 +284,6 @@ def access_log(path: Path, picture: Path | None) -> dict[str, Any]:
         name: [{"parameter": v, **log_point(log, make(v))} for v in values]
         for name, (values, make) in CURVES.items()
     }
-    if picture is not None:
-        draw(curves, picture)
     return {
         "log": {
             "lines": log.lines,
@@ -301,6 +299,7 @@ def access_log(path: Path, picture: Path | None) -> dict[str, Any]:
     }
 
 
+@in_style
 def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     """Completeness against delay."""
     plot = pyplot()
@@ -311,10 +310,8 @@ def draw(curves: dict[str, list[dict[str, float]]], path: Path) -> None:
     axes.set_xlabel("mean delay from an instance's first event to its row, s")
     axes.set_ylabel("instances complete in their first row, %")
     axes.set_title("Closing policies on a real access log")
-    axes.grid(alpha=0.3)
     axes.legend(loc="lower right")
-    figure.savefig(path, dpi=100)
-    plot.close(figure)
+    written(figure, path)
 
 
 def markdown(found: dict[str, Any]) -> str:
@@ -369,8 +366,7 @@ def main() -> None:
         "policies": policies(seeds),
     }
     if options.log.exists():
-        picture = None if options.quick else options.out / "dssis-access-log.png"
-        found["access log"] = access_log(options.log, picture)
+        found["access log"] = access_log(options.log)
     print(markdown(found))
     if not options.quick:
         (options.out / "dssis-windows.json").write_text(json.dumps(found, indent=1) + "\n")

@@ -27,7 +27,7 @@ from anabranch.plans.ranges import Ranges, balance, imbalance
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess, Workers
 
-__all__ = ["METHODS", "Method", "Outcome", "Setting", "simulate"]
+__all__ = ["METHODS", "Method", "Outcome", "Setting", "TimedWorkers", "simulate"]
 
 SCHEMA = pa.schema({"id": pa.int64(), "ts": pa.timestamp("us", "UTC"), "h": pa.list_(pa.float32())})
 _START = 1_700_000_000_000_000
@@ -137,7 +137,7 @@ class Outcome:
     pruned: dict[str, int] = field(default_factory=dict)
 
 
-class _Workers(Workers):
+class TimedWorkers(Workers):
     """Workers that keep their slices, as a Spark worker's cache does, and are timed."""
 
     def __init__(self, job: Job) -> None:
@@ -190,7 +190,7 @@ def simulate(method: Method, setting: Setting) -> Outcome:
         watermark="0 ms",
         plan=plan,
     )
-    workers = _Workers(CorrelateJob(cluster.correlation))
+    workers = TimedWorkers(CorrelateJob(cluster.correlation))
     cluster.workers = workers
     feedback = _Feedback(method, s, cluster.plan)
     measured = _Measured(s)

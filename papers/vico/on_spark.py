@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 
 import anabranch as ab
 from anabranch.flow.hashing import mix
-from anabranch.flow.pictures import PAGE, plain_number, pyplot
+from anabranch.flow.pictures import plain_number, pyplot
 from anabranch.plans.costs import copies
 from anabranch.plans.hashed import Broadcast, Grid
 from anabranch.plans.plan import Plan, Rows
@@ -38,7 +38,7 @@ from anabranch.plans.segments import Segments
 from anabranch.plans.story import story
 from benchmarks.correlate_spark import Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, beside_earlier, machine
-from papers.style import line_of
+from papers.style import PAGE, in_style, line_of, written
 
 _SECOND = 1_000_000
 _START = 1_700_000_000 * _SECOND
@@ -308,11 +308,10 @@ Section = Callable[[Screen, Bench], dict[str, Any]]
 SECTIONS: dict[str, Section] = {"prototype": prototype, "steady": steady, "swap": swap}
 
 
+@in_style
 def draw(result: dict[str, Any], path: Path) -> None:
     """Figure 7 as a picture."""
-    curves = result["details"].get("prototype", {}).get("curves")
-    if not curves:
-        return
+    curves = result["details"]["prototype"]["curves"]
     plt = pyplot()
     figure, axes = plt.subplots(figsize=(PAGE, 4.2), layout="constrained")
     for name, curve in curves.items():
@@ -322,10 +321,8 @@ def draw(result: dict[str, Any], path: Path) -> None:
     axes.set_ylabel("comparisons so far")
     axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
     axes.set_title("ViCo, figure 7, on two cores: plans hardly differ, one worker is slower")
-    axes.grid(alpha=0.25)
     axes.legend()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    written(figure, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -368,7 +365,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         result = beside_earlier(path, result)
     call.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
-    draw(result, call.out / f"{stem}.png")
     screen.console.print(f"wrote {stem}.json")
     return 0 if call.quick or all(row.met is not False for row in screen.rows) else 1
 

@@ -15,7 +15,7 @@ from anabranch.neighbours.methods import Probabilistic, Queries
 from papers.knn.cli import app
 from papers.knn.peers import Network, PeerSettings
 from papers.knn.peers.data import Source, cells_of, read_sensors
-from papers.knn.peers.figures import RECIPES, compute
+from papers.knn.peers.figures import RECIPES, PeerFigure, compute
 from papers.knn.peers.overlay import Overlay
 from papers.knn.peers.runs import Outcome, errors, run, use_sensors
 from tests.neighbours.twin import reports
@@ -190,6 +190,8 @@ def test_runs_are_remembered_and_seeds_repeat():
     assert first.values == again.values == compute(recipe, 2).values
     stored = json.loads(json.dumps(first.to_dict()))
     assert len(stored["curves"]) == 3
+    again = PeerFigure.of_form(stored)
+    assert json.loads(json.dumps(again.to_dict()))["curves"] == stored["curves"]
     assert Outcome.from_dict(stored["runs"][0]).settings in memory
 
 

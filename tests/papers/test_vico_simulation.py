@@ -17,6 +17,7 @@ from anabranch.plans.segments import Segments
 from papers.vico.cli import app
 from papers.vico.simulation import METHODS, RECIPES, Method, Settings, compute, simulate
 from papers.vico.simulation.drawing import draw
+from papers.vico.simulation.figures import Figure
 from papers.vico.simulation.hosts import Cluster
 from papers.vico.simulation.workload import draw_hosts, draw_workload
 
@@ -283,6 +284,7 @@ def test_figures_are_written(tmp_path):
     assert len(data["series"]["SSP"]) == 2 and len(data["series"]["SSP"][0]) == 12
     assert data["stories"]["SSP"] == ["batch 0: starts with plan 0, broadcast(10, side=right)."]
     assert (tmp_path / "vico-11.png").stat().st_size > 10_000
+    assert json.loads(json.dumps(Figure.of_form(data).to_dict())) == data
 
 
 def test_the_command_refuses_what_it_cannot_do(tmp_path):

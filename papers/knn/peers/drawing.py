@@ -8,14 +8,14 @@ import numpy as np
 
 from anabranch.flow.pictures import pyplot
 from papers.knn.peers.figures import MEASURES, PeerFigure, spread
-from papers.screen import save
-from papers.style import PAGE, line_of
+from papers.style import PAGE, in_style, line_of, written
 
 __all__ = ["draw"]
 
 
+@in_style
 def draw(figure: PeerFigure, path: Path) -> Path:
-    """Write the picture of a figure as PNG: a panel for each data set and measure."""
+    """Write the picture of a figure : a panel for each data set and measure."""
     plot = pyplot()
     recipe = figure.recipe
     panels = [(data, measure) for data in recipe.data for measure in recipe.measures]
@@ -43,8 +43,7 @@ def draw(figure: PeerFigure, path: Path) -> Path:
         axis.set_yscale("log" if positive else "linear")
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axis.yaxis.set_minor_formatter(lambda value, _: "")
-        axis.grid(alpha=0.25)
     drawing.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=4)
     name = f"figure {recipe.name}" if recipe.name.isdigit() else recipe.name
     drawing.suptitle(f"D-ZaLaPS, {name}: {recipe.title}")
-    return save(drawing, path, dpi=100)
+    return written(drawing, path)

@@ -96,6 +96,18 @@ class PeerFigure:
     values: Mapping[tuple[str, str, str], list[list[float]]]
     outcomes: tuple[Outcome, ...] = ()
 
+    @classmethod
+    def of_form(cls, form: Mapping[str, Any]) -> PeerFigure:
+        """The figure that a form for JSON was made of, without its runs."""
+        recipe, curves = RECIPES[form["figure"]], form["curves"]
+        told: dict[str, Any] = {
+            name: tuple(dict.fromkeys(curve[key] for curve in curves))
+            for name, key in (("data", "data"), ("lines", "line"), ("measures", "measure"))
+        }
+        values = tuple(curves[0][recipe.axis])
+        runs = {(c["data"], c["line"], c["measure"]): c["by seed"] for c in curves}
+        return cls(replace(recipe, title=form["title"], values=values, **told), runs)
+
     def to_dict(self) -> dict[str, Any]:
         """A form for JSON."""
         recipe = self.recipe

@@ -8,27 +8,25 @@ from typing import Any
 import numpy as np
 
 from anabranch.flow.pictures import plain_number, pyplot
-from papers.screen import save
-from papers.style import PAGE, line_of
+from papers.style import PAGE, in_style, line_of, written
 from papers.vico.simulation.figures import Figure
 
 __all__ = ["draw"]
 
 
+@in_style
 def draw(figure: Figure, path: Path) -> Path:
-    """Write the picture of a figure as PNG."""
+    """Write the picture of a figure."""
     drawing, axes = pyplot().subplots(1, 2, figsize=(PAGE, 4.0), layout="constrained")
     if figure.series:
         _over_time(figure, axes[0])
         _means(figure, axes[1])
     else:
         _over_hosts(figure, axes)
-    for axis in axes:
-        axis.grid(alpha=0.25)
     lines = axes[0].get_legend_handles_labels()
-    drawing.legend(*lines, loc="outside lower center", ncols=5, fontsize=9)
-    drawing.suptitle(f"ViCo, {_headline(figure)}", fontsize=11)
-    return save(drawing, path, dpi=100)
+    drawing.legend(*lines, loc="outside lower center", ncols=5)
+    drawing.suptitle(f"ViCo, {_headline(figure)}")
+    return written(drawing, path)
 
 
 def _headline(figure: Figure) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,23 @@ class Figure:
         """How many times the throughput of another method this one reaches at best, in means."""
         ours, theirs = (np.mean(self.series[name], axis=0) for name in (method, against))
         return float((ours[1:] / theirs[1:]).max())
+
+    @classmethod
+    def of_form(cls, form: Mapping[str, Any]) -> Figure:
+        """The figure that a form for JSON was made of."""
+        known = {of.name for of in fields(Point)}
+        points = tuple(
+            Point(**{name: value for name, value in point.items() if name in known})
+            for point in form["points"]
+        )
+        recipe = replace(
+            RECIPES[form["figure"]],
+            title=form["title"],
+            settings=Settings(**form["settings"]),
+            methods=tuple(dict.fromkeys(point.method for point in points)),
+            sample=form["sample"],
+        )
+        return cls(recipe, points, form["series"], form["stories"])
 
     def to_dict(self) -> dict[str, Any]:
         """A form for JSON."""
