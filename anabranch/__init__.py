@@ -5,7 +5,7 @@ Verbs, predicates and plans are here; what goes with them is in namespaces:
 ================  ==================================================================
 `ab.close`        when the windows of `assemble` close
 `ab.assembly`     ``ServiceStats``, ``WindowFit``, ``StateEstimate``
-`ab.placement`    ``Placement, CoreNetwork, Switcher, template, feed``
+`ab.placement`    ``Placement, PlacementLog, CoreNetwork, Switcher, template, feed``
 `ab.plans`        ``PlanLog``
 `ab.video`        films as rows: frames, features, shots
 `ab.sinks`        exactly once into Delta, Iceberg, PostgreSQL, Kafka and Parquet
@@ -24,23 +24,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from anabranch import assembly, errors, placement, plans, video
     from anabranch.assembly import close
-    from anabranch.assembly.fitting import WindowFit as WindowFit
-    from anabranch.assembly.predicting import StateEstimate as StateEstimate
+    from anabranch.assembly.fitting import WindowFit as _WindowFit  # noqa: F401
+    from anabranch.assembly.predicting import StateEstimate as _StateEstimate  # noqa: F401
     from anabranch.assembly.predicting import estimate_state
     from anabranch.correlation.emd.measure import emd
-    from anabranch.errors import AnabranchError as AnabranchError
-    from anabranch.errors import BadRow as BadRow
-    from anabranch.errors import InvalidCall as InvalidCall
-    from anabranch.errors import StateMismatch as StateMismatch
-    from anabranch.neighbours.interest.routing import selective
-    from anabranch.placement import CoreNetwork as CoreNetwork
-    from anabranch.placement import Placement as Placement
-    from anabranch.placement import Switcher as Switcher
+    from anabranch.neighbours.selective.routing import selective
     from anabranch.placement import feed
-    from anabranch.placement import template as template
+    from anabranch.placement.views import view
     from anabranch.plans.controller import adaptive
     from anabranch.plans.hashed import broadcast, grid, keyed, ssp
-    from anabranch.plans.log import PlanLog as PlanLog
     from anabranch.plans.ranges import ranges
     from anabranch.plans.segments import csp, segments
     from anabranch.plans.triangle import triangle
@@ -67,17 +59,15 @@ if TYPE_CHECKING:
     from anabranch.spark.fitting import fit_windows
     from anabranch.spark.follow import follow
     from anabranch.spark.groups import groups
-    from anabranch.spark.knowledge import ServiceStats as ServiceStats
     from anabranch.spark.nearest import nearest
     from anabranch.spark.place import place, place_pairs
-    from anabranch.spark.placement_log import PlacementLog
     from anabranch.spark.rejects import rejects
     from anabranch.spark.rescale import rescale
+    from anabranch.spark.service_stats import ServiceStats as _ServiceStats  # noqa: F401
     from anabranch.spark.settings import configure
     from anabranch.spark.sla import rank_services, sla
     from anabranch.spark.spans import spans_of
     from anabranch.spark.top import top
-    from anabranch.spark.views import view
     from anabranch.spark.watch import watch
 
 __version__ = "0.2.0"
@@ -131,7 +121,6 @@ __all__ = [
     "feed",
     "view",
     "follow",
-    "PlacementLog",
     # window sizes from data, and what they will cost
     "fit_windows",
     "estimate_state",
@@ -152,17 +141,20 @@ __all__ = [
     "errors",
 ]
 
-# Where each public name lives. Those of a namespace are found here too, but not listed.
+# Where each public name lives; those with a dot are in a namespace.
 _HOME = {
-    "anabranch.assembly.fitting": "WindowFit",
-    "anabranch.assembly.predicting": "StateEstimate estimate_state",
+    "anabranch.assembly.close": "close.after close.count close.gap close.learned close.until",
+    "anabranch.assembly.fitting": "assembly.WindowFit",
+    "anabranch.assembly.predicting": "assembly.StateEstimate estimate_state",
     "anabranch.correlation.emd.measure": "emd",
-    "anabranch.errors": "AnabranchError BadRow InvalidCall StateMismatch",
-    "anabranch.neighbours.interest.routing": "selective",
-    "anabranch.placement": "CoreNetwork Placement Switcher feed template",
+    "anabranch.errors": "errors.AnabranchError errors.BadRow errors.InvalidCall "
+    "errors.StateMismatch",
+    "anabranch.neighbours.selective.routing": "selective",
+    "anabranch.placement": "feed placement.CoreNetwork placement.Placement placement.Switcher "
+    "placement.template",
     "anabranch.plans.controller": "adaptive",
     "anabranch.plans.hashed": "broadcast grid keyed ssp",
-    "anabranch.plans.log": "PlanLog",
+    "anabranch.plans.log": "plans.PlanLog",
     "anabranch.plans.segments": "csp segments",
     "anabranch.plans.ranges": "ranges",
     "anabranch.plans.triangle": "triangle",
@@ -177,20 +169,20 @@ _HOME = {
     "anabranch.spark.fitting": "fit_windows",
     "anabranch.spark.follow": "follow",
     "anabranch.spark.groups": "groups",
-    "anabranch.spark.knowledge": "ServiceStats",
+    "anabranch.spark.service_stats": "assembly.ServiceStats",
     "anabranch.spark.figures": "metrics",
     "anabranch.spark.nearest": "nearest",
     "anabranch.spark.place": "place place_pairs",
-    "anabranch.spark.placement_log": "PlacementLog",
+    "anabranch.placement.log": "placement.PlacementLog",
     "anabranch.spark.rejects": "rejects",
     "anabranch.spark.rescale": "rescale",
     "anabranch.spark.settings": "configure",
+    "anabranch.spark.sinks": "sinks.delta sinks.iceberg sinks.kafka sinks.parquet sinks.postgres",
     "anabranch.spark.sla": "rank_services sla",
     "anabranch.spark.spans": "spans_of",
     "anabranch.spark.top": "top",
-    "anabranch.spark.views": "view",
+    "anabranch.placement.views": "view",
     "anabranch.spark.watch": "watch",
-    # Those with a dot are found in their namespace alone.
     "anabranch.spark.video.reading": "video.frames video.table",
     "anabranch.spark.video.describing": "video.describe",
     "anabranch.spark.video.topics": "video.topics",
@@ -200,6 +192,10 @@ _HOME = {
     "anabranch.video.calibration": "video.calibrate",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
+# What somebody may look for here that is in a namespace. Classes are found, though not listed; a
+# function alone would not say what it is of: `after`, `kafka`, `frames`.
+_INSIDE = {name.rpartition(".")[2]: name for name in _MODULE if "." in name}
+_FOUND = ("assembly", "errors", "placement", "plans")
 # Public names that are modules themselves.
 _NAMESPACES = {
     "close": "anabranch.assembly.close",
@@ -237,6 +233,10 @@ def __getattr__(name: str) -> Any:
     elif name in _FORMER:
         now = _FORMER[name]
         raise AttributeError(f"ab.{name} is {'now called ' if now.startswith('ab.') else ''}{now}")
+    elif name in _INSIDE and _INSIDE[name].partition(".")[0] in _FOUND:
+        found = getattr(import_module(_MODULE[_INSIDE[name]]), name)
+    elif name in _INSIDE:
+        raise AttributeError(f"ab.{name} is in a namespace: write ab.{_INSIDE[name]}")
     else:
         raise AttributeError(
             f"module 'anabranch' has no attribute {name!r}; it has {', '.join(__all__)}"

@@ -15,10 +15,10 @@ from anabranch.flow.hashing import mix
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import plan_nearest
-from anabranch.neighbours.interest.homes import HomeKernel, HomeNotes, Owners
-from anabranch.neighbours.interest.horizons import Merger
-from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.notes import NearestNotes
+from anabranch.neighbours.selective.homes import HomeKernel, HomeNotes, Owners
+from anabranch.neighbours.selective.horizons import Merger
+from anabranch.neighbours.selective.owners import OwnerKernel
 from anabranch.plans.plan import RIGHT
 from benchmarks.measuring import Row, Screen
 

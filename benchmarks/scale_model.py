@@ -13,7 +13,7 @@ import numpy as np
 
 import anabranch as ab
 from anabranch.flow.hashing import mix
-from anabranch.neighbours.interest.routing import rows_per_object
+from anabranch.neighbours.selective.routing import rows_per_object
 from anabranch.plans.costs import best_grid
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows
 from anabranch.plans.ranges import Ranges, balance

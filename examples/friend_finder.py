@@ -2,12 +2,13 @@
 
 ::
 
-    python examples/friend_finder.py facebook_combined.txt.gz
+    python examples/friend_finder.py [facebook_combined.txt.gz]
 
-Takes any edge list of two user ids a line, such as SNAP's ego-Facebook:
-https://snap.stanford.edu/data/facebook_combined.txt.gz. Every user's phone has a GPS feed;
-the social network lives in the cloud. Two logical views become 92,000 physical ones. A notebook
-finds the file by ``EDGE_LIST`` in the environment.
+The friends are pupils of a French school who are friends on Facebook, 1,437 friendships that come
+with the package ``onadata``. Or name any edge list of two user ids a line, such as SNAP's
+ego-Facebook, https://snap.stanford.edu/data/facebook_combined.txt.gz, of which two logical views
+become 92,000 physical ones; a notebook finds it by ``EDGE_LIST`` in the environment. Every user's
+phone has a GPS feed; the social network lives in the cloud.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from from_package import file_in
 
 import anabranch as ab
 
@@ -32,9 +34,14 @@ nearby = ab.placement.template(
 )
 
 
-def friendships(path: Path) -> pd.DataFrame:
+def friendships(path: Path | None) -> pd.DataFrame:
     """Pairs of friends, and how often each is likely to need the other's location (invented)."""
-    table = pd.read_csv(path, sep=r"\s+", comment="#", names=["user", "friend"])
+    if path is None:
+        table = pd.read_csv(file_in("onadata", "data/schoolfriends_edgelist.csv"))
+        table = table[table["type"] == "facebook"].drop(columns="type").reset_index(drop=True)
+        table.columns = ["user", "friend"]
+    else:
+        table = pd.read_csv(path, sep=r"\s+", comment="#", names=["user", "friend"])
     rng = np.random.default_rng(7)
     for column in ("rate", "rate_back"):
         meets = rng.random(len(table)) < 0.2
@@ -44,7 +51,7 @@ def friendships(path: Path) -> pd.DataFrame:
     return table
 
 
-def main(path: Path) -> ab.placement.Placement:
+def main(path: Path | None) -> ab.placement.Placement:
     """The plan of least traffic for the friends in a file."""
     plan = ab.place(nearby.over(friendships(path)), upload_cost=1.0, download_cost=0.5)
     print(plan.summary())
@@ -55,8 +62,8 @@ def main(path: Path) -> ab.placement.Placement:
 # ## What runs on phones, what in the cloud
 # %%
 if __name__ == "__main__":
-    given = sys.argv[1] if len(sys.argv) == 2 else os.environ.get("EDGE_LIST") or sys.exit(__doc__)
-    plan = main(Path(given))
+    given = sys.argv[1] if len(sys.argv) == 2 else os.environ.get("EDGE_LIST")
+    plan = main(Path(given) if given else None)
     plan
     # %% [markdown]
     # ## Why a view is where it is

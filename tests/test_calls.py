@@ -128,7 +128,7 @@ def test_any_argument_of_a_predicate_is_taken_or_explained(value: Any) -> None:
     for make in MADE:
         try:
             where = make(value)
-        except ab.InvalidCall:
+        except ab.errors.InvalidCall:
             continue
         correlated(where)
 
@@ -232,9 +232,9 @@ def test_equality_and_arithmetic_are_refused() -> None:
                 for pair in ((make("v"), number), (number, make("v"))):
                     with pytest.raises(TypeError, match=r"by == or !=: write >=, >, <= or <"):
                         compare(*pair)
-    with pytest.raises(ab.InvalidCall, match=r"and not 1 - cosine\('v'\) <= 0.1"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"and not 1 - cosine\('v'\) <= 0.1"):
         _ = 1 - ab.cosine("v") <= 0.1  # type: ignore[operator]
-    with pytest.raises(ab.InvalidCall, match="& combines predicates, got 5"):
+    with pytest.raises(ab.errors.InvalidCall, match="& combines predicates, got 5"):
         WHERE & 5
 
 
@@ -302,7 +302,7 @@ def test_problems_are_said_once_and_together() -> None:
     check = Check(left=TYPES)
     for _ in range(2):
         check.whole("k", -1)
-    with pytest.raises(ab.InvalidCall, match="nearest cannot start: k must be"):
+    with pytest.raises(ab.errors.InvalidCall, match="nearest cannot start: k must be"):
         check.refuse("nearest")
     Check().refuse("nearest")
 

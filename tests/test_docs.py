@@ -34,6 +34,17 @@ def test_every_name_in_the_docs_exists() -> None:
     assert wrong == []
 
 
+def test_every_test_that_the_docs_name_exists() -> None:
+    named = {
+        found
+        for page in PAGES
+        for found in re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)`", page.read_text())
+    }
+    text = {file: (ROOT / "tests" / file).read_text() for file, _ in named}
+    assert named
+    assert [one for one in sorted(named) if f"\ndef {one[1]}(" not in text[one[0]]] == []
+
+
 def parameters(page: str, heading: str) -> set[str]:
     """The names in the first column of the first table below a heading."""
     text = (ROOT / "docs" / page).read_text().partition(f"\n{heading}\n")[2]

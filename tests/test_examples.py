@@ -68,7 +68,6 @@ def test_examples_without_their_file_are_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.delenv("ACCESS_LOG", raising=False)
-    monkeypatch.setenv("EDGE_LIST", "edges.txt")
     assert set(notebooks.GALLERY) - set(notebooks.chosen([])) == {"page_views"}
     assert capsys.readouterr().out == "page_views is left out: ACCESS_LOG names no file\n"
     assert notebooks.chosen(["page_views"]) == ["page_views"]

@@ -23,8 +23,8 @@ importlib.machinery.PathFinder.find_spec = absent
 # All that functions sent to executors are unpickled from, and a step of what they do.
 EXECUTOR = """
 import pyarrow as pa
-import anabranch.spark.operator, anabranch.spark.demand_pairs, anabranch.spark.knowledge
-import anabranch.neighbours.job, anabranch.neighbours.interest.jobs, anabranch.assembly.job
+import anabranch.spark.operator, anabranch.spark.demand_pairs, anabranch.spark.service_stats
+import anabranch.neighbours.job, anabranch.neighbours.selective.jobs, anabranch.assembly.job
 import anabranch as ab
 from anabranch.flow.process import single_threaded
 from anabranch.testing import InProcess

@@ -43,13 +43,16 @@ CALLS = [
     ),
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
     (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay= any more: half_life= says at"),
-    (lambda: ab.ServiceStats("stats").get("a", tau="1 d"), "tau= is now called half_life="),
+    (
+        lambda: ab.assembly.ServiceStats("stats").get("a", tau="1 d"),
+        "tau= is now called half_life=",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("call", "says"), CALLS)
 def test_a_former_argument_says_the_present_one(call, says):
-    with pytest.raises(ab.InvalidCall, match=says):
+    with pytest.raises(ab.errors.InvalidCall, match=says):
         call()
 
 
@@ -63,9 +66,9 @@ FORMER_METHODS = [
     (lambda: ab.close.session, "close.session is now called close.gap"),
     (lambda: ab.close.count_or_timeout, "close.count_or_timeout is now called close.count"),
     (lambda: ab.close.sesion, "has no attribute 'sesion'; it has after, count, gap, learned"),
-    (lambda: ab.ServiceStats("stats").absorb, "absorb is now called update"),
-    (lambda: ab.ServiceStats("stats").of, "of is now called get"),
-    (lambda: ab.ServiceStats("stats").put, "put is not there: update, get and table are"),
+    (lambda: ab.assembly.ServiceStats("stats").absorb, "absorb is now called update"),
+    (lambda: ab.assembly.ServiceStats("stats").of, "of is now called get"),
+    (lambda: ab.assembly.ServiceStats("stats").put, "put is not there: update, get and table are"),
     (lambda: ab.by_head, "is no longer there; name the columns"),
 ]
 
@@ -95,11 +98,11 @@ INCOMPLETE = [
     (lambda: ab.metrics(), "query= is missing"),
     (lambda: ab.placement.CoreNetwork(), "CoreNetwork cannot start, 2 problems"),
     (lambda: ab.placement.CoreNetwork([], {}, site={}), "no site=; there is links=, attached=, si"),
-    (lambda: ab.PlanLog("log", 1), "2 arguments without a name, and it takes 1: name"),
+    (lambda: ab.plans.PlanLog("log", 1), "2 arguments without a name, and it takes 1: name"),
 ]
 
 
 @pytest.mark.parametrize(("call", "says"), INCOMPLETE)
 def test_a_call_with_too_few_or_too_many_arguments_says_which(call, says):
-    with pytest.raises(ab.InvalidCall, match=says):
+    with pytest.raises(ab.errors.InvalidCall, match=says):
         call()

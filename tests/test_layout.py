@@ -25,7 +25,8 @@ ALLOWED = {
     "plans": BASE,
     "predicates": BASE | {"plans"},
     **{verb: BASE | {"plans", "predicates"} for verb in VERBS},
-    "edge": {"durations", "errors", "calls", "predicates"},  # nothing that a device cannot carry
+    "placement": BASE | {"plans", "predicates", "edge"},  # views that are placed also run
+    "edge": BASE | {"durations", "predicates"},  # nothing that a device cannot carry
     "video": BASE | {"correlation"},  # topics are groups of pairs
     "testing": BASE | VERBS | SYSTEMS | {"plans", "predicates"},
     "spark": BASE | VERBS | SYSTEMS | {"plans", "predicates"},

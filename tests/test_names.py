@@ -14,7 +14,7 @@ NAMESPACES = {
     "assembly": ("ServiceStats", "StateEstimate", "WindowFit"),
     "close": ("after", "count", "gap", "learned", "until"),
     "errors": ("AnabranchError", "BadRow", "InvalidCall", "StateMismatch"),
-    "placement": ("CoreNetwork", "Placement", "Switcher", "feed", "template"),
+    "placement": ("CoreNetwork", "Placement", "PlacementLog", "Switcher", "template"),
     "plans": ("PlanLog",),
     "sinks": ("delta", "iceberg", "kafka", "parquet", "postgres"),
     "video": (
@@ -33,7 +33,6 @@ VERBS = (
     *("configure", "correlate", "nearest", "top", "assemble", "sla", "rank_services", "place"),
     *("dedupe", "groups", "spans_of", "place_pairs", "fit_windows", "estimate_state"),
     *("metrics", "watch", "dashboard", "rejects", "rescale", "feed", "view", "follow"),
-    "PlacementLog",
 )
 PREDICATES = (
     *("cosine", "dot", "euclidean", "manhattan", "hamming", "haversine", "emd"),
@@ -53,14 +52,22 @@ def test_the_top_level_lists_verbs_predicates_plans_and_namespaces() -> None:
 
 
 @pytest.mark.parametrize("space", NAMESPACES)
-def test_what_a_namespace_holds_is_what_the_flat_name_means(space: str) -> None:
+def test_what_a_namespace_holds_is_what_the_flat_name_means_or_says(space: str) -> None:
     home = getattr(ab, space)
     assert home is import_module("anabranch.assembly.close" if space == "close" else home.__name__)
     for name in NAMESPACES[space]:
-        assert name in home.__all__
-        assert space in ("close", "sinks", "video") or getattr(home, name) is getattr(ab, name)
+        assert name in home.__all__ and getattr(home, name) is not None
+        if space in ("close", "sinks", "video"):
+            with pytest.raises(AttributeError, match=rf" ab\.{space}\.{name}$"):
+                getattr(ab, name)
+        else:
+            assert getattr(ab, name) is getattr(home, name)
     with pytest.raises(AttributeError, match="'nothing'"):
         home.nothing  # noqa: B018
+
+
+def test_the_feeds_of_views_are_those_of_placements() -> None:
+    assert ab.feed is ab.placement.feed
 
 
 @pytest.mark.parametrize("use", ["ab.errors.BadRow", "ab.plans.PlanLog", "ab.assembly.WindowFit"])

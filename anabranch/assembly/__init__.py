@@ -7,7 +7,9 @@ As `ab.assembly` it holds what goes with `assemble`: ``ServiceStats``, what is k
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from anabranch import ServiceStats, StateEstimate, WindowFit
+    from anabranch import _ServiceStats as ServiceStats  # type: ignore[attr-defined]
+    from anabranch import _StateEstimate as StateEstimate  # type: ignore[attr-defined]
+    from anabranch import _WindowFit as WindowFit  # type: ignore[attr-defined]
 
 __all__ = ["ServiceStats", "StateEstimate", "WindowFit"]
 
@@ -20,4 +22,4 @@ def __getattr__(name: str) -> Any:
         )
     import anabranch  # which knows where each is, and loads what it needs
 
-    return getattr(anabranch, name)
+    return getattr(anabranch, f"assembly.{name}")

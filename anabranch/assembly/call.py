@@ -220,11 +220,11 @@ def _kind(check: Check, keys: Sequence[str], close: Any) -> str:
         return ""
     if not isinstance(close, Learned) or close.kind is None:
         return keys[0] if keys else ""
-    found = check.column("input", close.kind, "kind")
+    found = check.column("input", str(close.kind), "kind")
     if found and found not in keys:
         check.say(
-            f"kind={close.kind!r} is not one of the key columns {', '.join(map(repr, keys))}: an "
-            "instance must belong to one kind"
+            f"kind={str(close.kind)!r} is not one of the key columns "
+            f"{', '.join(map(repr, keys))}: an instance must belong to one kind"
         )
     return found
 

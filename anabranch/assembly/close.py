@@ -13,6 +13,7 @@ from typing import Any
 from anabranch.assembly.closing import MOST, After, Closing, Count, Gap, Learned
 from anabranch.calls import Check, Duration, is_number
 from anabranch.errors import InvalidCall, renamed
+from anabranch.predicates.columns import Named, column_of
 
 __all__ = ["after", "count", "gap", "learned", "until"]
 
@@ -87,7 +88,7 @@ def learned(
     timeout: Duration = "30 seconds",
     *,
     risk: float = 0.01,
-    kind: str | None = None,
+    kind: Any = None,
     cap: int = 1000,
     coverage: float = 0.5,
     after: int = 20,
@@ -112,7 +113,8 @@ def learned(
         The chance to take that a window closes too early. Smaller waits longer. About this share of
         instances, or less, gets revisions.
     kind
-        The column whose values are learned about; by default the first of the key.
+        The column of the key whose values are learned about; by default its first. A name, also
+        inside a struct (``"page.kind"``), or a Column of Spark.
     cap
         A window never holds more than this.
     coverage
@@ -149,8 +151,7 @@ got 0; 0.01 is usual
         check.say(f"coverage must be above 0 and at most 1, got {coverage!r}")
     if not is_number(risk) or not 1e-9 <= risk < 1:
         check.say(f"risk must lie between 1e-9 and 1, got {risk!r}; 0.01 is usual")
-    if kind is not None and not isinstance(kind, str):
-        check.say(f"kind must be the name of a column, got {kind!r}")
+    named = None if kind is None else _column(check, "kind", kind)
     us, remembered = _times(check, "close.learned", "timeout", timeout, remember)
     if not remembered:
         what = "remember must be longer than 0 seconds, or what a close cuts off is never learned"
@@ -158,7 +159,7 @@ got 0; 0.01 is usual
     return Learned(
         us,
         remembered,
-        kind=kind,
+        kind=named,
         risk=float(risk),
         cap=int(cap),
         coverage=float(coverage),
@@ -169,7 +170,7 @@ got 0; 0.01 is usual
 
 
 def until(
-    marker: str, grace: Duration = "0 seconds", *, otherwise: Closing | None = None
+    marker: Any, grace: Duration = "0 seconds", *, otherwise: Closing | None = None
 ) -> Closing:
     """Close `grace` after the first event that carries an end marker, with the reason ``end``.
 
@@ -182,7 +183,8 @@ def until(
     Parameters
     ----------
     marker
-        A column of truth values, or SQL text such as ``"status = 'done'"``; null is false.
+        A column of truth values, also inside a struct (``"span.is_root"``); SQL text such as
+        ``"status = 'done'"``; or a Column of Spark, ``F.col("status") == "done"``. Null is false.
     grace
         How long to wait for events that come after the end. Events of the very instant of the
         marker belong to the window in any case.
@@ -195,22 +197,27 @@ def until(
     ab.close.until('is_root', '2 seconds', otherwise=ab.close.learned('30 seconds', risk=0.01))
     """
     check = Check()
-    if not isinstance(marker, str) or not marker.strip():
-        check.say(
-            "marker must be the name of a column or SQL text such as \"status = 'done'\", got "
-            f"{marker!r}; name a Column first, .withColumn('done', ...)"
-        )
+    named = _column(check, "marker", marker, "; SQL text such as \"status = 'done'\" is one too")
     other = after("30 seconds") if otherwise is None else getattr(otherwise, "closing", otherwise)
     if not isinstance(other, Closing):
         check.say(f"otherwise must be a policy such as ab.close.learned(), got {otherwise!r}")
     elif other.marker is not None:
         check.say(
             f"otherwise has an end marker already, {other.marker!r}: write both as one, "
-            f"ab.close.until('{marker} or {other.marker}')"
+            f"ab.close.until({f'{marker} or {other.marker}'!r})"
         )
     us = check.duration("grace", grace, 0, _LONGEST)
     check.refuse("close.until")
-    return replace(other, marker=marker, grace=us)
+    return replace(other, marker=named, grace=us)
+
+
+def _column(check: Check, name: str, value: Any, also: str = "") -> Named | None:
+    """A column of the rows that are to be assembled, by name or as a Column of Spark."""
+    try:
+        return column_of(name, value.strip() if isinstance(value, str) else value)
+    except InvalidCall as error:
+        check.say(f"{name}: {error.problems[0]}{also}")
+        return None
 
 
 def _times(check: Check, verb: str, name: str, timeout: Any, remember: Any) -> tuple[int, int]:

@@ -9,9 +9,11 @@ of them may have an end marker beside it, which closes a window earlier.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from anabranch.calls import describe
+from anabranch.predicates.columns import Expression, Named
 
 __all__ = ["MOST", "After", "Closing", "Count", "Gap", "Learned"]
 
@@ -24,7 +26,7 @@ class Closing:
 
     timeout: int
     remember: int
-    marker: str | None = None
+    marker: Named | None = None
     grace: int = 0
 
     # What the loop reads; policies override what they need.
@@ -33,6 +35,21 @@ class Closing:
     restarts = False  # whether the timeout starts anew with every event
     revises = False  # whether an event after the close is a revision or opens a window
     learns = False
+
+    @property
+    def columns(self) -> tuple[Any, Any]:
+        """The columns of kind and marker, as the caller gave them; None if there are none.
+
+        A marker in text is SQL, which finds fields of structs by itself.
+        """
+        kind, marker = getattr(self, "kind", None), self.marker
+        own = kind, None if isinstance(marker, str) else marker
+        return tuple(one.column if isinstance(one, Expression) else one for one in own)  # type: ignore[return-value]
+
+    def named(self, kind: Any, marker: Any) -> Closing:
+        """The same with the names that these columns have in the rows."""
+        found = self if marker is None else replace(self, marker=marker)
+        return found if kind is None else replace(found, kind=kind)  # type: ignore[call-arg]
 
     def __str__(self) -> str:
         if self.marker is None:
@@ -87,7 +104,7 @@ class After(Closing):
 class Learned(Closing):
     """See `ab.close.learned`."""
 
-    kind: str | None = None
+    kind: Named | None = None
     risk: float = 0.01
     cap: int = 1000
     coverage: float = 0.5

@@ -114,7 +114,7 @@ def tell_story(
 
     first = Folder(path).read("00000000.json")
     if first is not None and b'"moves"' in first:
-        from anabranch.spark.placement_log import PlacementLog
+        from anabranch.placement.log import PlacementLog
 
         for line in PlacementLog(path).story():
             typer.echo(line)

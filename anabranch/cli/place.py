@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,6 +93,9 @@ def place(
     replan: Annotated[
         Path | None, typer.Option(help="New rates, a table like the first: plan those too.")
     ] = None,
+    without: Annotated[
+        list[str] | None, typer.Option(help="A device that has failed: plan without it.")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option(help="Write the plan here: .parquet, .csv or .json.")
     ] = None,
@@ -99,6 +103,7 @@ def place(
         Path | None, typer.Option(help="Draw the plan as a map here (.svg, .png or .pdf).")
     ] = None,
     explain: Annotated[list[str] | None, typer.Option(help="Say why this view is there.")] = None,
+    traffic: Annotated[bool, typer.Option(help="Show what crosses each link.")] = False,
     time_limit: Annotated[float, typer.Option(help="Seconds for each hard conflict.")] = 30.0,
 ) -> None:
     """Decide which views run on devices and which in the cloud, at the least traffic."""
@@ -120,9 +125,7 @@ def place(
             call = _Call.read(views, sources, column, named, core, options)
             progress.update(task, description="planning")
             began = time.perf_counter()
-            plan = call.plan()
-            if replan is not None:
-                plan = plan.replan(call.table(replan, "replan"))
+            plan = call.plan(replan, without or ())
             seconds = time.perf_counter() - began
             reasons = [str(plan.explain(call.name(view))) for view in explain or ()]
             if out is not None:
@@ -132,6 +135,8 @@ def place(
                 progress.update(task, description=f"drawing {plot}")
                 plan.draw(plot)
         _summarise(console, plan, seconds, out, plot)
+        if traffic:
+            console.print(_links(plan))
         for reason in reasons:
             console.print(reason, highlight=False, markup=False)
     except InvalidCall as error:
@@ -185,14 +190,18 @@ class _Call:
             raise InvalidCall("place", problems)
         return call
 
-    def plan(self) -> Placement:
+    def plan(self, replan: Path | None, without: Sequence[str]) -> Placement:
+        """The plan: of new rates, and without devices that failed, if there are any."""
         from anabranch.placement import place as planned
         from anabranch.placement.tables import named_as_given
 
         try:
-            return planned(self.inputs, self.sources, **self.options)
+            found = planned(self.inputs, self.sources, **self.options)
+            if replan is not None:
+                found = found.replan(self.table(replan, "replan"))
+            return found.without(*map(self.name, without)) if without else found
         except InvalidCall as error:
-            raise InvalidCall("place", named_as_given(error.problems, self.columns)) from None
+            raise InvalidCall(error.verb, named_as_given(error.problems, self.columns)) from None
 
     def table(self, path: Path, name: str) -> Any:
         """Another table of views."""
@@ -337,6 +346,15 @@ def _summarise(
         if path is not None:
             table.add_row(name, str(path))
     console.print(table)
+
+
+def _links(plan: Placement) -> Table:
+    """What crosses each link, the most expensive first."""
+    rows = plan.traffic().to_pandas().sort_values("cost", ascending=False, kind="stable")
+    table = Table(*rows.columns, box=None)
+    for row in rows.itertuples(index=False):
+        table.add_row(*(f"{v:,.6g}" if isinstance(v, float) else str(v) for v in row))
+    return table
 
 
 def _progress(console: Console) -> Progress:

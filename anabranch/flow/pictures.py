@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from anabranch.errors import InvalidCall, extra
 
-__all__ = ["COLOURS", "INKS", "PAGE", "Paper", "paper", "plain_number", "pyplot"]
+__all__ = ["COLOURS", "INKS", "PAGE", "Paper", "paper", "plain_number", "pyplot", "undated"]
 
 PAGE = 8.3  # inches: 830 pixels at 100 to the inch
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -50,7 +50,7 @@ class Paper(NamedTuple):
     def save(self, path: str | os.PathLike[str] | None) -> Any:
         """The figure, written to a file if there is a path."""
         if path is not None:
-            self.figure.savefig(path, transparent=True, metadata=_undated(path))
+            self.figure.savefig(path, transparent=True, metadata=undated(path))
         return self.figure
 
 
@@ -122,7 +122,7 @@ def _path_problems(path: Any) -> list[str]:
     return []
 
 
-def _undated(path: str | os.PathLike[str]) -> dict[str, Any]:
+def undated(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Metadata without the moment of writing, so that the same picture is the same file."""
     return (
         {}

@@ -24,8 +24,8 @@ from anabranch.calls import (
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.flow.sides import Side, Slot, keep_column
-from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.lists.algorithm import METRICS
+from anabranch.neighbours.selective.routing import Selective
 from anabranch.neighbours.where import Condition, read_where
 from anabranch.plans.hashed import Broadcast
 from anabranch.predicates import VectorMeasure

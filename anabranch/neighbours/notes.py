@@ -21,7 +21,7 @@ class NearestNotes(Notes):
     tenures
         The live plans by number: how many workers, and their weights.
     looks, published, mergers
-        Of an owner under interest routing: when each home next looks at something, up to where the
+        Of an owner under selective routing: when each home next looks at something, up to where the
         last merger told, and the files of its mergers.
     """
 

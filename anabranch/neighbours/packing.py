@@ -1,7 +1,7 @@
 """Objects and queries on their way to workers: checked, routed and packed where they are read.
 
 Under ``broadcast`` every worker gets every object, so a batch of objects is encoded once and the
-same bytes are sent to all. Under interest routing an object goes to its home alone.
+same bytes are sent to all. Under selective routing an object goes to its home alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from anabranch.flow.intake import Admitted, whole_of
 from anabranch.flow.kernel import Packed
 from anabranch.flow.sides import WHOLE
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.interest.routing import Selective
 from anabranch.neighbours.queries import read_queries, refuse_bad_queries
+from anabranch.neighbours.selective.routing import Selective
 from anabranch.plans.hashed import Broadcast
 from anabranch.plans.plan import LEFT, RIGHT, Rows
 from anabranch.plans.routing import LivePlans

@@ -146,7 +146,11 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
     frames: list[DataFrame] = list(several) if isinstance(several, (list, tuple)) else [several]
     given = named = {f"input {n}": frame for n, frame in enumerate(frames)}
     refuse_others("assemble", named)
-    frames, (key, time, keep, response) = opened(frames, (key, time, keep, response))
+    policy: Any = getattr(close, "closing", close)  # of what ab.fit_windows found
+    said: Sequence[Any] = policy.columns if isinstance(policy, Closing) else ()
+    arguments = (key, time, keep, response, *said)
+    frames, (key, time, keep, response, *said) = opened(frames, arguments)
+    policy = policy.named(*said) if said else policy
     named = dict(zip(named, frames, strict=True))
     schemas = [column_types(frame) for frame in frames]
     streaming = bool(frames) and all(frame.isStreaming for frame in frames)
@@ -154,7 +158,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         schemas,
         key=key,
         time=time,
-        close=close,
+        close=policy,
         keep=keep,
         response=response,
         watermark=watermark,
@@ -248,7 +252,7 @@ def _marker_problems(call: Assembly, frame: DataFrame) -> list[str]:
     """What is wrong with the end marker of the policy, if it has one."""
     if call.closing.marker is not None:
         try:
-            condition(frame, call.closing.marker, "the marker of close.until")
+            condition(frame, str(call.closing.marker), "the marker of close.until")
         except ValueError as error:
             return [str(error)]
     return []
@@ -299,7 +303,7 @@ def _prepared(
             content.append(F.when(by_name(name) == 0, by_name(name).cast("string")))
     ends = []
     if call.closing.marker is not None:
-        ends = [condition(frame, call.closing.marker)]
+        ends = [condition(frame, str(call.closing.marker))]
     columns = [
         t.alias("t"),
         end.alias("end"),

@@ -6,18 +6,18 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.calls import MISSING, Duration
+from anabranch.calls import MISSING, Duration, is_names
 from anabranch.correlation.call import plan_correlation
 from anabranch.errors import InvalidCall, renamed
+from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan
 from anabranch.predicates import Predicate
-from anabranch.spark.carriage import carry_problems
-from anabranch.spark.correlate import run
-from anabranch.spark.default_plan import default_plan
+from anabranch.spark.carriage import carry_problems, names_of
+from anabranch.spark.correlate import begin, control_problems
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.lateness import lateness_problems
 from anabranch.spark.rejects import rejection_of, rejection_problems
-from anabranch.spark.settings import partitions, room_problems, setting_problems
+from anabranch.spark.settings import room_problems, setting_problems
 
 __all__ = ["dedupe"]
 
@@ -30,8 +30,10 @@ def dedupe(
     window: Duration = MISSING,
     time: Any = "ts",
     id: Any = "id",
+    keep: Any = None,
     watermark: Duration | None = None,
-    plan: Plan | None = None,
+    plan: Plan | Adaptive | None = None,
+    control: str | None = None,
     bad_rows: str = "fail",
     rejects: str | None = None,
 ) -> DataFrame:
@@ -52,16 +54,19 @@ def dedupe(
         How far back to look: a duration.
     time, id
         Column names. Times are timestamps; ids are long, int or string and unique.
+    keep
+        The columns to carry beside time and id, a name or a list; by default all. Rows wait with
+        what they carry until the watermark has passed them, so fewer columns make less state.
     watermark
         Streaming: how far a row may lag behind the newest time seen. Leave it out if the input has
         a watermark on its time column.
-    plan, bad_rows, rejects
+    plan, control, bad_rows, rejects
         As in `correlate`.
 
     Returns
     -------
     DataFrame
-        The rows that come out, with all their columns.
+        The rows that come out, with all their columns or those to keep.
 
     Raises
     ------
@@ -79,11 +84,13 @@ def dedupe(
     """
     refuse_others("dedupe", {"stream": stream})
     columns = stream.columns
-    (frame,), (time, id, where) = opened((stream,), (time, id), where)
+    (frame,), (time, id, keep, where) = opened((stream,), (time, id, keep), where)
     spark = frame.sparkSession
+    settings = plan if isinstance(plan, Adaptive) else None
     # As Spark, which does not ask for the case of names.
-    named = {str(name).lower() for name in (time, id)}
-    kept = [name for name in columns if name.lower() not in named]
+    named = [str(name).lower() for name in (time, id)]
+    kept = columns if keep is None else names_of(keep)
+    kept = [name for name in kept if str(name).lower() not in named]
     found, problems = plan_correlation(
         column_types(frame),
         None,
@@ -91,27 +98,28 @@ def dedupe(
         window=window,
         time=time,
         id=id,
-        keep=kept,
+        keep=kept if keep is None or isinstance(keep, str) or is_names(keep) else keep,
         watermark=watermark,
-        plan=plan,
+        plan=plan if settings is None else settings.start,
         bad_rows=bad_rows,
         how="dedupe",
     )
     problems += setting_problems(spark, frame.isStreaming)
     problems += carry_problems("column", frame, kept)
     problems += lateness_problems({"stream": frame}, {"stream": time}, watermark)
+    problems += control_problems(spark, settings, control, frame.isStreaming, watermark)
     problems += room_problems(spark, plan)
     problems += rejection_problems(rejects, {"stream": stream})
     if problems or found is None:
         raise InvalidCall("dedupe", problems)
-    chosen = found.plan or default_plan(found, (frame,), partitions(spark))
     rejection = rejection_of("dedupe", rejects, {"stream": stream}, [found.left.vectors])
-    rows = run(found, chosen, (frame,), rejection=rejection)
+    rows = begin(found, (frame,), settings, control, rejection)
+    own = {side.lower(): side for side in (time, id)}
+    if keep is not None:
+        chosen = [*named, *(name.lower() for name in kept)]
+        columns = [name for name in columns if name.lower() in chosen]
+        have = {name.lower() for name in columns}
+        columns += [name for name in (id, time, *kept) if name.lower() not in have]
     return rows.select(
-        *(
-            by_name(f"right_{time if name.lower() == time.lower() else name}").alias(name)
-            if name.lower() != id.lower()
-            else by_name(f"right_{id}").alias(name)
-            for name in columns
-        )
+        *(by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns)
     )

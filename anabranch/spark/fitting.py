@@ -75,11 +75,11 @@ def fit_windows(
         ``event_ts``, ``ts`` or ``time``.
     complete
         What makes an instance complete: a column, SQL text (``"status <> 'open'"``), a Column, or
-        a function of the sample. Of pandas and Arrow: a column, text for ``DataFrame.eval``, or a
-        function that returns truth values. Null is false. It must hold of one event of the
-        instance, its end marker, or of all its rows where these are of `ab.assemble`. Span and
-        count of the others only bound the true ones from below (Kaplan-Meier, and EM for cut-off
-        values).
+        a function of the sample. Of pandas and Arrow: a column, text of comparisons and arithmetic
+        (as in SQL or in Python), truth values, or a function that returns those. Null is false. It
+        must hold of one event of the instance, its end marker, or of all its rows where these are
+        of `ab.assemble`. Span and count of the others only bound the true ones from below
+        (Kaplan-Meier, and EM for cut-off values).
     settle
         Instances that begin within so many seconds of the sample's end (a number, or "5 seconds")
         may lack their last events and are left out. By default the longest span seen.

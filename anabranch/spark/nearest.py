@@ -16,12 +16,12 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
 from anabranch.flow.intake import whole_of
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
-from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
-from anabranch.neighbours.interest.routing import Selective, cheaper_plan
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.packing import HomePacking, ObjectPacking, QueryPacking
 from anabranch.neighbours.queries import fixed_queries
+from anabranch.neighbours.selective.jobs import HomeJob, OwnerJob
+from anabranch.neighbours.selective.routing import Selective, cheaper_plan
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan

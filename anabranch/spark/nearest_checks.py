@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame
 
 from anabranch.calls import Schema, is_number
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.interest.routing import Selective
+from anabranch.neighbours.selective.routing import Selective
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.lateness import has_watermark, lateness_problems
 

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from anabranch.assembly.knowledge.wilson import Z95
+from anabranch.assembly.service_stats.wilson import Z95
 from anabranch.calls import Duration, is_number, is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, is_frame, opened
@@ -254,7 +254,7 @@ def _counts(has_share: bool) -> list[Column]:
 
 
 def _wilson(met: Column, total: Column) -> Column:
-    """See `anabranch.assembly.knowledge.wilson`."""
+    """See `anabranch.assembly.service_stats.wilson`."""
     z = Z95
     # Rounding may leave met a hair above total where weights are not whole.
     spread = z * F.sqrt(F.greatest(met * (1 - met / total), F.lit(0.0)) + z * z / 4)

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.neighbours.call import QUERY_ID
-from anabranch.spark.frames import by_name, refuse_others
+from anabranch.spark.frames import by_name, opened, refuse_others
 
 __all__ = ["top"]
 
 
 @renamed()
-def top(frame: DataFrame, id: str = QUERY_ID) -> DataFrame:
+def top(frame: DataFrame, id: Any = QUERY_ID) -> DataFrame:
     """The current top-k of every query, out of rows of ``nearest(..., output="top")``.
 
     Of each query, the rows with the greatest `ts`. `frame` is a batch DataFrame: what the stream
     has written, or the two of them in ``foreachBatch``, the table so far and the new rows. `id` is
-    the column of the queries' id.
+    the column of the queries' id: a name, also inside a struct (``"query.id"``), or a Column.
 
     Examples
     --------
@@ -30,12 +32,14 @@ def top(frame: DataFrame, id: str = QUERY_ID) -> DataFrame:
     [(1, 8), (2, 7)]
     """
     refuse_others("top", {"frame": frame})
+    columns = frame.columns
+    (frame,), (id,) = opened((frame,), (id,))
     missing = [name for name in (id, "ts", "rank") if name not in frame.columns]
     if missing:
         raise InvalidCall(
             "top",
             [
-                f"frame has no column {missing[0]!r}, it has {', '.join(frame.columns)}: give it "
+                f"frame has no column {missing[0]!r}, it has {', '.join(columns)}: give it "
                 "rows of ab.nearest(..., output='top')"
             ],
         )
@@ -49,4 +53,4 @@ def top(frame: DataFrame, id: str = QUERY_ID) -> DataFrame:
         )
     latest = F.max("ts").over(Window.partitionBy(by_name(id)))
     rows = frame.withColumn("_latest", latest).filter("ts = _latest AND rank > 0")
-    return rows.drop("_latest")
+    return rows.select(*map(by_name, columns))

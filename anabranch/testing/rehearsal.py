@@ -29,11 +29,11 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix, worker_of
 from anabranch.flow.kernel import Task
 from anabranch.neighbours.call import METHODS, Nearest, plan_nearest
-from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
-from anabranch.neighbours.interest.routing import selective
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.packing import HomePacking, ObjectPacking
 from anabranch.neighbours.queries import fixed_queries
+from anabranch.neighbours.selective.jobs import HomeJob, OwnerJob
+from anabranch.neighbours.selective.routing import selective
 from anabranch.placement.call import place
 from anabranch.plans.hashed import broadcast, grid
 from anabranch.plans.ranges import ranges

@@ -137,8 +137,11 @@ def test_a_result_column_is_no_key() -> None:
         (lambda: ab.close.gap("30000000 weeks"), "duration must be at most 10950 days"),
         (lambda: ab.close.learned(cap=2**70), "cap must be at most 1,099,511,627,775, got"),
         (lambda: ab.close.learned(remember="0 s"), "remember must be longer than 0 seconds"),
-        (lambda: ab.close.learned(kind=3), "kind must be the name of a column, got 3"),
-        (lambda: ab.close.until(True), "marker must be the name of a column or SQL text such as"),
+        (
+            lambda: ab.close.learned(kind=3),
+            "kind: a column is a name, 'v' or 'payload.v', or a Column of Spark",
+        ),
+        (lambda: ab.close.until(True), "got True; SQL text such as \"status = 'done'\" is one too"),
         (lambda: ab.close.until("last", "-1 s"), "grace must not be negative, got '-1 s'"),
         (lambda: ab.close.until("last", otherwise="30 s"), "otherwise must be a policy such as"),
         (

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -159,13 +160,23 @@ def test_what_is_complete_is_said_in_several_ways():
         for form in ("n >= 30", lambda sample: sample["n"] >= 30, True)
     }
     assert sorted(cut.values()) == [0, 10, 10]
-    assert ab.fit_windows(pa.Table.from_pandas(table), complete="n >= 30").incomplete == 10
+    arrow = pa.Table.from_pandas(table)
+    for form in (
+        "n >= 30",
+        "NOT (n < 30) AND n <> -1",
+        table["n"] >= 30,
+        pc.greater_equal(arrow["n"], 30),
+    ):
+        for sample in (table, arrow):
+            assert ab.fit_windows(sample, complete=form).incomplete == 10
+    with pytest.raises(ab.errors.InvalidCall, match="none of the 100 instances is complete"):
+        ab.fit_windows(table, complete=False)
     for wrong, says in (
         ("m >= 3", "'m >= 3' fails"),
         (lambda sample: "x" * 3, "fails"),
         ({}, "complete must be a column, text"),
     ):
-        with pytest.raises(ab.InvalidCall, match=says):
+        with pytest.raises(ab.errors.InvalidCall, match=says):
             ab.fit_windows(table, complete=wrong)
 
 
@@ -177,7 +188,9 @@ def test_one_event_with_an_end_marker_makes_an_instance_complete(of):
     frame = of(frame[(number % 10 > 0) | (event < 2)])
     fit = ab.fit_windows(frame, complete="last")
     assert (fit.size, fit.incomplete, fit.instances) == (3, 60, 600)
-    with pytest.raises(ab.InvalidCall, match="none of the 600 instances is complete") as error:
+    with pytest.raises(
+        ab.errors.InvalidCall, match="none of the 600 instances is complete"
+    ) as error:
         ab.fit_windows(frame, complete="ts < 0")
     assert "fit_windows cannot start" in str(error.value) and "end marker" in str(error.value)
 

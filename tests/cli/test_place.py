@@ -254,3 +254,13 @@ def test_the_command_has_what_python_has(app: typer.Typer, tmp_path: Path) -> No
     assert planned("--upload-cost", "1", "--upload-cost", "S2=9")["hq"] == "S2"
     assert planned("--replan", str(new))["hq"] == "S2"
     assert planned("--core", str(core))["shop"] == "S1"
+    assert planned("--without", "S2") == {"shop": "S1"}
+    run = CliRunner().invoke(app, ["place", *always, "--traffic"])
+    shown = [line.split() for line in run.output.splitlines()[-3:]]
+    assert shown == [
+        row.split() for row in ("t2 S2 up 8 8", "t2 S1 down 8 4", "news S1 down 1 0.5")
+    ]
+    new.write_text("board,feed,mbit\nhq,t1,-1\n")
+    for option, says in ((("--replan", str(new)), "mbit must be"), (("--without", "S9"), "'S9'")):
+        run = CliRunner().invoke(app, ["place", *always, *option])
+        assert run.exit_code == 2 and says in run.output

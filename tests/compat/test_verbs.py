@@ -123,7 +123,9 @@ def test_assemble_and_compliance(spark: Any, tmp_path: Path) -> None:
 
 def test_a_checkpoint_is_rescaled_or_says_why_not(spark: Any, tmp_path: Path) -> None:
     if repartition_problems():
-        with pytest.raises(ab.InvalidCall, match=r"Spark is 4\.1.* only 4\.2 or newer can repart"):
+        with pytest.raises(
+            ab.errors.InvalidCall, match=r"Spark is 4\.1.* only 4\.2 or newer can repart"
+        ):
             ab.rescale(tmp_path, 4, spark=spark)
     else:
         test_rescale.test_correlate_with_a_plan_log(spark, tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ from tests.sinks.stories import needed
 
 pytestmark = pytest.mark.services
 
+# Eight grey pixels in a row.
+JPEG = base64.b64decode(
+    "/9j/4AAQSkZJRgABAQAAAQABAAD/2wBDAFA3PEY8MlBGQUZaVVBfeMiCeG5uePWvuZHI////////////////////"
+    "////////////////////////////////wAALCAABAAgBAREA/8QAFAABAAAAAAAAAAAAAAAAAAAAAP/EABQQAQAA"
+    "AAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z"
+)
 PANELS = {
     "correlate": "pace flow compared time lost backlog state workers plan predictions matches",
     "nearest": "pace flow compared time lost state workers matches search",
@@ -99,6 +106,48 @@ def test_markup_in_rows_names_and_labels_is_text(page: Any, board: Any) -> None:
     assert page.locator("img[src=x]").count() == 0 and page.title() != "attacked"
     assert page.locator("#matches img").count() == 100  # of 50 pairs
     assert page.locator("#matches article").count() == 50
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_topics_come_with_pictures_side_by_side_and_are_replaced(
+    page: Any, board: Any, scheme: str
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    opened(page, board, "correlate")
+    assert not page.locator("#topics").is_visible()
+    rows = [(channel, 100.0 + n, JPEG) for channel in ("south", "north") for n in range(3)]
+    topic = {"event": "grew", "heat": 2.5, "score": 0.93, "began": 100.0, "last": 102.0}
+    board.topics(
+        [
+            {**topic, "topic": "a|b", "words": "storm <b>coast</b>", "rows": rows},
+            {
+                **topic,
+                "topic": "c|d",
+                "words": None,
+                "event": "closed",
+                "rows": [("east", 5.0, b"?")],
+            },
+        ]
+    )
+    page.locator("#topics article").nth(1).wait_for(timeout=5000)
+    first, second = page.locator("#topics article").all()
+    assert "storm <b>coast</b> grew, heat 2.5, best score 0.93" in first.inner_text()
+    assert first.locator(".channel span").all_inner_texts()[:1] == ["north"]
+    pictures = first.locator("img")
+    assert pictures.count() == 6 and pictures.first.evaluate("one => one.naturalWidth") == 8
+    assert "north at" in (pictures.first.get_attribute("alt") or "")
+    assert second.get_attribute("class") == "topic closed" and second.locator("img").count() == 0
+    board.topics([{**topic, "topic": "e|f", "words": "later", "rows": rows}])
+    page.locator("#topics article:has-text('later')").wait_for(timeout=5000)
+    assert page.locator("#topics article").count() == 1
+
+
+def test_traffic_by_link_is_held_against_all_in_the_cloud(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    panel = page.locator("#placement")
+    assert "Cost 1.5, against 6 with everything uploaded: 25 %." in panel.inner_text()
+    cells = [row.locator("td").all_inner_texts() for row in panel.locator("tbody tr").all()]
+    assert [row[:4] for row in cells] == [["b", "1", "0", "1"], ["a", "0", "1", "0.5"]]
 
 
 def test_a_batch_reaches_the_page_and_is_announced(page: Any, board: Any) -> None:

@@ -155,7 +155,7 @@ def test_a_null_beside_them_does_not_make_two_numbers_equal(type_, near, bad, to
     assert process.pairs == []
     assert sum(load.rejected for load in process.loads) == 2
     reason = "'k' is null" if bad is None else "'k' holds null"
-    with pytest.raises(ab.BadRow, match=f"row with id 9 cannot be compared: {reason}"):
+    with pytest.raises(ab.errors.BadRow, match=f"row with id 9 cannot be compared: {reason}"):
         run(where, "fail", *steps)
 
 

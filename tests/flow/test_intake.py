@@ -76,7 +76,7 @@ BAD = [
 
 @pytest.mark.parametrize(("fault", "reason"), BAD)
 def test_a_bad_row_is_named(fault, reason):
-    with pytest.raises(ab.BadRow) as error:
+    with pytest.raises(ab.errors.BadRow) as error:
         run(table({}, {"id": 2, **fault}), "fail")
     ident = None if "id" in fault else 2
     assert f"left row with id {ident!r} cannot be compared: {reason}" in str(error.value)
@@ -101,16 +101,20 @@ def test_bad_rows_are_counted_by_row():
 def test_the_length_is_that_of_earlier_rows_or_the_one_given():
     process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w") >= 0, window="1 day")
     process.step(table({}), None)
-    with pytest.raises(ab.BadRow, match="length 3 where earlier rows, of either side, have 2"):
+    with pytest.raises(
+        ab.errors.BadRow, match="length 3 where earlier rows, of either side, have 2"
+    ):
         process.step(None, table({"id": 7, "w": [1.0, 2.0, 3.0]}))
     process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w", dim=3) >= 0, window="1 day")
-    with pytest.raises(ab.BadRow, match="2 elements where 3 are expected"):
+    with pytest.raises(ab.errors.BadRow, match="2 elements where 3 are expected"):
         process.step(table({}), None)
 
 
 def test_of_two_lengths_none_is_blamed():
     process = InProcess(SCHEMA, SCHEMA, where=ab.dot("w") >= 0, window="1 day")
-    with pytest.raises(ab.BadRow, match="'w' has 1 elements in the row with id 7 and 2 in that"):
+    with pytest.raises(
+        ab.errors.BadRow, match="'w' has 1 elements in the row with id 7 and 2 in that"
+    ):
         process.step(table({"id": 7, "w": [1.0]}, {}), None)
 
 
@@ -125,7 +129,9 @@ def test_the_length_may_be_named_later_but_not_another():
             again.step(None, good)
             assert len(again.pairs) == 1
         else:
-            with pytest.raises(ab.StateMismatch, match="holds 'w' of length 2, and the call says"):
+            with pytest.raises(
+                ab.errors.StateMismatch, match="holds 'w' of length 2, and the call says"
+            ):
                 again.step(None, good)
 
 
@@ -138,15 +144,19 @@ def test_bits_of_unequal_lengths_are_not_compared(long: bytes):
         where = ab.hamming("b", dim=dim) <= 0
         return InProcess(SCHEMA, SCHEMA, where=where, window="1 day", plan=ab.broadcast(1))
 
-    with pytest.raises(ab.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"):
+    with pytest.raises(
+        ab.errors.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"
+    ):
         fresh().step(short, other)
     process = fresh()
     process.step(short, None)
-    with pytest.raises(ab.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"):
+    with pytest.raises(
+        ab.errors.BadRow, match=f"'b' has length {len(long)} where earlier rows.*have 1"
+    ):
         process.step(other, None)
     again = fresh(dim=len(long))
     again.take_up(process)
-    with pytest.raises(ab.StateMismatch, match="holds 'b' of 1 bytes, and the call says"):
+    with pytest.raises(ab.errors.StateMismatch, match="holds 'b' of 1 bytes, and the call says"):
         again.step(None, other)
     again = fresh(dim=1)
     again.take_up(process)
@@ -179,7 +189,9 @@ def test_a_far_off_time_costs_no_other_row_its_pairs(where: Any, far: int):
     assert len(disturbed.pairs) == len(alone.pairs) > 0
     assert sum(load.rejected for load in disturbed.loads) == 2
     assert sum(load.late for load in disturbed.loads) == 0
-    with pytest.raises(ab.BadRow, match=r"left row with id 1 .*73,000 years from 1970.*shift all"):
+    with pytest.raises(
+        ab.errors.BadRow, match=r"left row with id 1 .*73,000 years from 1970.*shift all"
+    ):
         timed(where, bad_rows="fail").step(at(NOW, far), None)
 
 
@@ -200,7 +212,9 @@ def test_a_stream_begins_after_1970():
     assert found.block.t.tolist() == [1, NOW] and found.rejected == 2
     (reason,) = found.reasons
     assert "not after 1970-01-01" in reason and "use a batch query" in reason
-    with pytest.raises(ab.BadRow, match=r"left row with id 0 .*not after 1970-01-01 00:00:00 UTC"):
+    with pytest.raises(
+        ab.errors.BadRow, match=r"left row with id 0 .*not after 1970-01-01 00:00:00 UTC"
+    ):
         Intake(side, streaming=True).admit(batch)
 
 

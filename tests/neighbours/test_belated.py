@@ -6,8 +6,8 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.neighbours.interest.belated import BelatedLists
 from anabranch.neighbours.lists.algorithm import Queries
+from anabranch.neighbours.selective.belated import BelatedLists
 from tests.examples import examples
 from tests.neighbours.test_repair import wanted
 

@@ -21,7 +21,6 @@ from anabranch.neighbours.marking import Marking, _around, _ordered
 from anabranch.neighbours.methods import Queries
 from anabranch.testing.workers import LivingWorkers, Workers
 from tests.examples import examples
-from tests.neighbours.interest_runs import InterestRun
 from tests.neighbours.runs import (
     OBJECTS,
     QUERIES,
@@ -34,6 +33,7 @@ from tests.neighbours.runs import (
     table,
     top_of,
 )
+from tests.neighbours.selective_runs import SelectiveRun
 from tests.neighbours.test_kernel import MS, in_batches, objects_of, queries_of
 
 Random = np.random.Generator
@@ -200,7 +200,7 @@ def test_selective_routing(
     random = np.random.default_rng(seed)
     objects, queries = world(random, dim, counts=False)
     where, meets = condition(names)
-    run = InterestRun(
+    run = SelectiveRun(
         call_of(where=where), queries, 21 * MS, workers, lean=True, spare=spare, kind=kind
     )
     for batch in in_batches(objects, 20 * MS, random):
@@ -211,7 +211,7 @@ def test_selective_routing(
 
 def test_objects_of_a_part_without_queries_go_to_nobody() -> None:
     query = {"id": 1, "v": [0.0], "k": 3, "span": 80 * MS, "kind": "car"}
-    run = InterestRun(call_of(where=ab.same("kind")), [query], 0, 1)
+    run = SelectiveRun(call_of(where=ab.same("kind")), [query], 0, 1)
     for n in range(60):
         kind = "car" if n % 10 == 0 else f"bus {n}"
         run.step([(START + n * 10 * MS, n, [1.0], {"kind": kind})])

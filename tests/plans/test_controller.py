@@ -330,7 +330,7 @@ def test_a_mask_never_overflows():
     ],
 )
 def test_bad_settings_are_refused(wrong, says):
-    with pytest.raises(ab.InvalidCall, match=says):
+    with pytest.raises(ab.errors.InvalidCall, match=says):
         ab.adaptive(**{"workers": 4, **wrong})
 
 

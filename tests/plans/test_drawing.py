@@ -44,7 +44,7 @@ def test_the_chart_names_plans_causes_and_moments() -> None:
 
 def test_a_log_draws_itself(tmp_path: Path) -> None:
     log = PlanLog(tmp_path / "log")
-    with pytest.raises(ab.InvalidCall, match="no entries yet"):
+    with pytest.raises(ab.errors.InvalidCall, match="no entries yet"):
         log.draw()
     log.begin(grid(2, 2))
     log.draw(tmp_path / "story.svg")

@@ -77,7 +77,7 @@ def test_a_plan_that_no_log_can_hold_is_refused_at_the_call(tmp_path):
 
 def test_a_log_of_another_query_is_left_alone(log, keeper):
     log.claim(User("another"))
-    with pytest.raises(ab.StateMismatch, match="belongs to query another"):
+    with pytest.raises(ab.errors.StateMismatch, match="belongs to query another"):
         tell(keeper, 0)
     assert log.entries() == []
 
@@ -151,7 +151,7 @@ def test_a_keeper_made_before_another_run_wrote_numbers_on_from_there(log, keepe
 
 def test_two_verbs_do_not_share_a_log(log):
     tell(PlanKeeper(keeping(log.path, operator="one")), 0)
-    with pytest.raises(ab.StateMismatch, match="another verb of this query"):
+    with pytest.raises(ab.errors.StateMismatch, match="another verb of this query"):
         tell(PlanKeeper(keeping(log.path, operator="other")), 0)
 
 
@@ -308,7 +308,7 @@ def test_a_keeper_that_fails_keeps_nothing_from_the_others(tmp_path):
         log.append(ab.broadcast(3))
         listening.attach(session, name, keeping(log.path))
     logs[0].claim(User("another query"))
-    with pytest.raises(ab.StateMismatch, match="another query"):
+    with pytest.raises(ab.errors.StateMismatch, match="another query"):
         session.listeners[0].onQueryProgress(progress(0, "a", "b"))
     assert [len(log.entries()) for log in logs] == [0, 2]
 

@@ -254,3 +254,12 @@ def test_the_command_tells_it(tmp_path, log):
     assert told.output.endswith("refused: broadcast(9, side=right) (by hand): no room.\n")
     empty = CliRunner().invoke(app, ["story", str(tmp_path / "elsewhere")])
     assert empty.exit_code == 2 and "there is no plan log in" in empty.output
+
+
+def test_the_newest_request_is_last_also_if_the_clock_was_set_back(tmp_path: Path) -> None:
+    log = PlanLog(tmp_path)
+    log.append(ab.broadcast(2), cause="before")
+    (earlier,) = (tmp_path / "requests").iterdir()
+    earlier.rename(earlier.with_name("2099" + earlier.name[4:]))  # the clock was far ahead
+    log.append(ab.grid(2, 2), cause="after")
+    assert [request.cause for request in log.requests()] == ["before", "after"]

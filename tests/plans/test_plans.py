@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch import InvalidCall, broadcast, csp, grid, segments, selective, ssp
+from anabranch import broadcast, csp, grid, segments, selective, ssp
+from anabranch.errors import InvalidCall
 from anabranch.plans.costs import choose, typical_span
 from anabranch.plans.hashed import Broadcast, Grid, keyed
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, plan_from_dict

@@ -301,7 +301,7 @@ def test_state_of_keys_of_another_column_is_refused():
     )
     begun.step(table(row), None)
     again = resumed(begun, where=(ab.emd("h", dim=BINS) <= 1) & rest, plan=ab.ranges(2))
-    with pytest.raises(ab.StateMismatch, match="compares the same columns"):
+    with pytest.raises(ab.errors.StateMismatch, match="compares the same columns"):
         again.step(None, table(row))
     wider = ab.emd("h", ground="circle", dim=BINS) <= 3
     raised = resumed(begun, where=(ab.emd("h") <= 1) & wider, plan=ab.ranges(2))
@@ -321,17 +321,19 @@ WHERE = ab.emd("h", dim=BINS) <= 1
     ],
 )
 def test_spans_need_keys(where, says):
-    with pytest.raises(ab.InvalidCall, match=says):
+    with pytest.raises(ab.errors.InvalidCall, match=says):
         InProcess(SCHEMA, SCHEMA, where=where, window="1 second", plan=ab.ranges(2))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, None, "4", [4], True, float("nan"), 10**9])
 def test_bad_spans_are_refused(wrong):
-    with pytest.raises(ab.InvalidCall, match="workers must be a whole number of at"):
+    with pytest.raises(ab.errors.InvalidCall, match="workers must be a whole number of at"):
         ab.ranges(wrong)
-    with pytest.raises(ab.InvalidCall, match="count must be a whole number from 1 to 65,536, got"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match="count must be a whole number from 1 to 65,536, got"
+    ):
         ab.ranges(2, count=wrong)
-    with pytest.raises(ab.InvalidCall, match="too few for 5 workers"):
+    with pytest.raises(ab.errors.InvalidCall, match="too few for 5 workers"):
         ab.ranges(5, count=3)
 
 

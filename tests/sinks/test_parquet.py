@@ -86,5 +86,5 @@ def test_every_row_once_across_a_crash(spark: Any, tmp_path: Path, via: str) -> 
     # Another checkpoint is another query: its batches have the same numbers and other rows.
     with pytest.raises(StreamingQueryException, match="belongs to query"):
         run(distinct(spark, feed), tmp_path / "other", sink)
-    with pytest.raises(ab.InvalidCall, match=r"column 'price' of .* is not in the result"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"column 'price' of .* is not in the result"):
         sink(distinct(spark, feed, batch=True).drop("price"), 99)

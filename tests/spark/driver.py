@@ -50,7 +50,7 @@ def score(left: twin.Row, right: twin.Row) -> float | None:
 class Asker(StreamingQueryListener):
     """Requests a plan once a batch has been reported, for each batch named in `turns`."""
 
-    def __init__(self, log: ab.PlanLog, turns: Mapping[int, Plan]) -> None:
+    def __init__(self, log: ab.plans.PlanLog, turns: Mapping[int, Plan]) -> None:
         self.log = log
         self.turns = dict(turns)
         self.ended = threading.Event()
@@ -72,7 +72,7 @@ class Asker(StreamingQueryListener):
 
 
 def run_asking(
-    feed: Feed, spark: Any, result: Any, log: ab.PlanLog, turns: Mapping[int, Plan]
+    feed: Feed, spark: Any, result: Any, log: ab.plans.PlanLog, turns: Mapping[int, Plan]
 ) -> Any:
     """Run to the end of the input, and until all listeners have heard of it."""
     asker = Asker(log, turns)
@@ -91,7 +91,7 @@ def run_changing(feed: Feed, spark: Any, call: dict[str, Any]) -> Any:
     call = {**call, "plan": ab.grid(2, 2), "watermark": "3 seconds", "control": control}
     result = ab.correlate(*feed.streams(spark), **call)
     turns = {5 * n: TURNS[n % len(TURNS)] for n in range(20)}
-    return run_asking(feed, spark, result, ab.PlanLog(control), turns)
+    return run_asking(feed, spark, result, ab.plans.PlanLog(control), turns)
 
 
 def run_assembly(options: argparse.Namespace) -> None:
@@ -130,7 +130,7 @@ def main() -> None:
     parser.add_argument("--plan", choices=PLANS, default="broadcast")
     parser.add_argument("--changing", action="store_true", help="under changing plans")
     parser.add_argument("--nearest", action="store_true", help="`nearest` in place of `correlate`")
-    parser.add_argument("--routed", action="store_true", help="`nearest` under interest routing")
+    parser.add_argument("--routed", action="store_true", help="`nearest` under selective routing")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
     parser.add_argument("--rejects", action="store_true", help="keep bad and late rows")

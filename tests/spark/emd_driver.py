@@ -77,7 +77,7 @@ def main() -> None:
         control=control,
     )
     turns = {4 * n: TURNS[n % len(TURNS)] for n in range(20)}
-    run_asking(feed, spark, result, ab.PlanLog(control), turns)
+    run_asking(feed, spark, result, ab.plans.PlanLog(control), turns)
     print("{}")
     spark.stop()
 

@@ -47,7 +47,7 @@ def test_a_bad_row_is_named(what: str) -> None:
     change, reason = SPOILT[what]
     (left, right) = scripted(1, rows=(4, 4))[0]
     right = [*right[:2], spoil(right[2], change), *right[3:]]
-    with pytest.raises(ab.BadRow) as stop:
+    with pytest.raises(ab.errors.BadRow) as stop:
         Correlating(**CALL, watermark="1 second").run([(left, right)])
     assert f"right row with id {right[2]['id']} cannot be compared: {reason}" in str(stop.value)
 

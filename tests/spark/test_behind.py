@@ -177,12 +177,14 @@ def test_late_behind_what_waits_for_a_watermark_is_refused(streams: Any) -> None
         ),
     }
     for what, frame in waiting.items():
-        with pytest.raises(ab.InvalidCall, match=f"right comes out of {what} with a watermark"):
+        with pytest.raises(
+            ab.errors.InvalidCall, match=f"right comes out of {what} with a watermark"
+        ):
             ab.correlate(as_it_is(streams[1]), computed(frame), **CALL, watermark="5 seconds")
-    with pytest.raises(ab.InvalidCall, match="input 0 comes out of an aggregate"):
+    with pytest.raises(ab.errors.InvalidCall, match="input 0 comes out of an aggregate"):
         rows = computed(by_second(streams[0]))
         ab.assemble(rows, key="id", close=ab.close.gap("1 second"), watermark="5 seconds")
-    with pytest.raises(ab.InvalidCall, match="objects comes out of an aggregate"):
+    with pytest.raises(ab.errors.InvalidCall, match="objects comes out of an aggregate"):
         objects = computed(by_second(streams[0])).withColumn("v", F.array("m"))
         queries = objects.sparkSession.sql("SELECT 'q' AS query_id, array(double(0)) AS v")
         ab.nearest(objects, queries, by="v", k=1, window="1 second", watermark="5 seconds")

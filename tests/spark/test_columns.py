@@ -200,6 +200,66 @@ def test_objects_per_window_is_used_or_rejected(spark: Any, tmp_path: Any) -> No
         ab.nearest(rows, wanted, plan=ab.broadcast(2), **call)
 
 
+def test_configure_says_what_it_set_to_a_person_who_looks_on(
+    spark: Any, capsys: Any, monkeypatch: Any
+) -> None:
+    kept = spark.conf.get("spark.sql.shuffle.partitions")
+    ab.configure(spark, workers=int(kept))
+    assert capsys.readouterr().err == ""  # nobody looks on
+    monkeypatch.setattr("anabranch.spark.settings.screen", lambda: "a terminal")
+    ab.configure(spark, workers=3)
+    ab.configure(spark, workers=int(kept))
+    ab.configure(SparkSession.builder, workers=3)
+    said = capsys.readouterr().err.splitlines()
+    tail = "; state in RocksDB with changelog checkpoints"
+    head = "shuffle partitions for every query of this session"
+    assert said == [
+        f"anabranch: 3 {head}, {kept} before{tail}",
+        f"anabranch: {kept} {head}, 3 before{tail}",
+        f"anabranch: 3 {head}{tail}",
+    ]
+
+
+@pytest.mark.slow
+def test_policies_take_fields_and_columns(spark: Any) -> None:
+    """Every other argument does."""
+    rows = spark.sql(
+        """SELECT named_struct('page', id % 2, 'last', id % 6 >= 4) AS payload,
+           timestamp_seconds(1700000000 + id) AS ts, id div 6 AS visit FROM range(24)"""
+    )
+    flat = rows.selectExpr("payload.page AS page", "payload.last AS last", "ts", "visit")
+    key = ["visit", "payload.page"]
+
+    def found(close: Any, frame: Any = rows, key: Any = key) -> list[Any]:
+        made = ab.assemble(frame, key=key, close=close)
+        columns = ["visit", made.columns[1], "closed", "reason", "count", "usual_count"]
+        return sorted(tuple(row) for row in made.select(*(f"`{c}`" for c in columns)).collect())
+
+    ends = found(ab.close.until("last"), flat, ["visit", "page"])
+    assert {row[3] for row in ends} == {"end"} and len(ends) == 8
+    for marker in ("payload.last", F.col("payload.last"), F.col("payload")["last"] == F.lit(True)):
+        assert found(ab.close.until(marker)) == ends
+    quick = {"timeout": "3 seconds", "after": 4}
+    learned = found(ab.close.learned(**quick, kind="page"), flat, ["visit", "page"])
+    assert found(ab.close.learned(**quick, kind="payload.page")) == learned
+    column = F.col("payload.page").alias("page")
+    assert found(ab.close.learned(**quick, kind=column), key=["visit", column]) == learned
+    with pytest.raises(InvalidCall, match="kind='payload' is not one of the key columns 'visit'"):
+        found(ab.close.learned(kind=F.col("payload")))
+
+
+def test_top_takes_fields_and_columns(spark: Any) -> None:
+    tops = spark.sql(
+        """SELECT named_struct('id', id % 2) AS query, timestamp_seconds(id div 2) AS ts, 1 AS rank
+           FROM range(8)"""
+    )
+    for name in ("query.id", F.col("query.id"), (F.col("query.id") + 1).alias("mine")):
+        newest = ab.top(tops, id=name)
+        assert newest.columns == tops.columns and newest.count() == 2
+    with pytest.raises(InvalidCall, match=r"no column 'query.nr', it has query, ts, rank"):
+        ab.top(tops, id="query.nr")
+
+
 def test_configure_takes_a_builder_and_says_what_it_set(spark: Any, caplog: Any) -> None:
     builder = SparkSession.builder.appName("mine")
     with caplog.at_level(logging.INFO, "anabranch"):

@@ -42,5 +42,5 @@ def test_metrics(spark: Any, connected: Any) -> None:
 
 def test_plans_changed(connected: Any) -> None:
     feed, _ = connected
-    entries = ab.PlanLog(str(feed.folder / "control")).entries()
+    entries = ab.plans.PlanLog(str(feed.folder / "control")).entries()
     assert len({entry.plan.fingerprint for entry in entries}) >= 3

@@ -46,7 +46,7 @@ def test_each_pair_once_under_moving_cuts_hot_ranges_and_kills(spark: Any, survi
 @pytest.mark.slow
 def test_the_log_tells_of_the_cuts(survived) -> None:
     feed, _ = survived
-    entries = ab.PlanLog(str(feed.folder / "control")).entries()
+    entries = ab.plans.PlanLog(str(feed.folder / "control")).entries()
     asked = [entry.plan for entry in entries if entry.cause["rule"] == "by hand"]
     assert len(asked) >= 4
     moved = [plan for plan in asked if isinstance(plan, Ranges)]
@@ -90,7 +90,7 @@ def test_a_bad_histogram_stops_the_query_by_name() -> None:
     call = {"where": ab.emd("h", dim=BINS) <= 1, "window": "2 seconds", "watermark": "3 seconds"}
     call["plan"] = ab.broadcast(2)
     ident = script[1][0][2]["id"]
-    with pytest.raises(ab.BadRow, match=f"left row with id {ident} .*has no mass"):
+    with pytest.raises(ab.errors.BadRow, match=f"left row with id {ident} .*has no mass"):
         Correlating((SCHEMA, SCHEMA), **call).run(script)
     run = Correlating((SCHEMA, SCHEMA), **call, bad_rows="drop").run(script)
     assert run.bench.total("rejected") == 1

@@ -38,8 +38,10 @@ def test_pairs_within_a_kilometre(spark: Any) -> None:
     assert {row.right_id for row in ab.correlate(good, where=far, window="0 s").collect()} == {4, 5}
     with pytest.raises(Exception, match="id 6"):
         ab.correlate(table, where=where, window="1 second").collect()
-    with pytest.raises(ab.InvalidCall, match="there is no column 'latitude'"):
+    with pytest.raises(ab.errors.InvalidCall, match="there is no column 'latitude'"):
         ab.correlate(table, where=ab.haversine("latitude", "lon") <= 1, window="1 second")
     named = table.withColumn("name", F.lit("x"))
-    with pytest.raises(ab.InvalidCall, match="column 'name' is string; latitude and longitude"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match="column 'name' is string; latitude and longitude"
+    ):
         ab.correlate(named, where=ab.haversine("name", "at.lon") <= 1, window="1 second")

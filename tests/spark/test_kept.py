@@ -119,7 +119,7 @@ def test_odd_types_survive_or_are_refused(spark: Any, tmp_path: Path) -> None:
         try:
             ab.correlate(table, table, **call, keep=[name])
             taken.append(name)
-        except ab.InvalidCall as refusal:
+        except ab.errors.InvalidCall as refusal:
             assert f"'{name}'" in str(refusal)
     assert "c2" in taken
     feed = Feed(tmp_path)

@@ -105,7 +105,7 @@ def test_workers_join_and_leave_through_the_plan_log(spark: Any, tmp_path: Path)
         plan=ab.broadcast(1),
         control=control,
     )
-    log = ab.PlanLog(control)
+    log = ab.plans.PlanLog(control)
     run_asking(feed, spark, hits, log, {0: ab.broadcast(2), 7: ab.broadcast(1)})
     assert got(feed.output(spark)) == want(objects, short)
     plans = [(entry.epoch, entry.plan.workers, entry.live) for entry in log.entries()]
@@ -229,7 +229,7 @@ def test_wrong_calls(spark: Any) -> None:
     things = spark.sql("SELECT 1L AS id, timestamp_seconds(1) AS ts, array(1.0F) AS v")
     asked = query_frame(spark, [{**QUERIES[0], "v": [1.0]}])
     for call, message in WRONG:
-        with pytest.raises(ab.InvalidCall, match=message):
+        with pytest.raises(ab.errors.InvalidCall, match=message):
             ab.nearest(things, asked, **call)
 
 
@@ -242,19 +242,19 @@ def test_wrong_queries(spark: Any, tmp_path: Path) -> None:
         ({"v": None}, "query 'a': 'v' is null"),
         ({"v": [float("nan")]}, "query 'a': 'v' holds null, NaN"),
     ):
-        with pytest.raises(ab.InvalidCall, match=message):
+        with pytest.raises(ab.errors.InvalidCall, match=message):
             ab.nearest(things, query_frame(spark, [{**good, **change}]), by="v")
-    with pytest.raises(ab.InvalidCall, match="'a' is there more than once"):
+    with pytest.raises(ab.errors.InvalidCall, match="'a' is there more than once"):
         ab.nearest(things, query_frame(spark, [good, good]), by="v")
-    with pytest.raises(ab.InvalidCall, match="no queries"):
+    with pytest.raises(ab.errors.InvalidCall, match="no queries"):
         ab.nearest(things, query_frame(spark, [good]).filter("k > 5"), by="v")
     feed = feed_of(tmp_path, objects_in_batches(1), [[]])
     asked, stream = Feed(tmp_path, feed.schemas).streams(spark)
-    with pytest.raises(ab.InvalidCall, match="watermark='10 seconds'"):
+    with pytest.raises(ab.errors.InvalidCall, match="watermark='10 seconds'"):
         ab.nearest(stream, query_frame(spark, QUERIES), by="v")
-    with pytest.raises(ab.InvalidCall, match="queries are streaming and objects are not"):
+    with pytest.raises(ab.errors.InvalidCall, match="queries are streaming and objects are not"):
         ab.nearest(things, asked, by="v")
-    with pytest.raises(ab.InvalidCall, match="have no column 'op'"):
+    with pytest.raises(ab.errors.InvalidCall, match="have no column 'op'"):
         ab.nearest(stream, asked.drop("op"), by="v", watermark="1 second")
-    with pytest.raises(ab.InvalidCall, match="output='top'"):
+    with pytest.raises(ab.errors.InvalidCall, match="output='top'"):
         ab.top(things)

@@ -20,7 +20,7 @@ from tests.spark.processes import driver, lose_an_executor, newest
 
 PLANS = [
     pytest.param((), fixed_queries(), id="ssp"),
-    pytest.param(("--routed",), lasting_queries(), id="interest"),
+    pytest.param(("--routed",), lasting_queries(), id="selective"),
 ]
 
 

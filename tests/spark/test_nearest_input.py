@@ -102,9 +102,9 @@ def test_time_goes_by_the_objects_where_queries_are_silent(spark: Any, tmp_path:
     requests, things = feed.streams(spark)
     marked = things.withWatermark("ts", "3 seconds")
     for late in (None, "3 seconds"):
-        with pytest.raises(ab.InvalidCall, match="queries have a watermark of their own"):
+        with pytest.raises(ab.errors.InvalidCall, match="queries have a watermark of their own"):
             ab.nearest(marked, requests.withWatermark("ts", "3 seconds"), by="v", watermark=late)
-    with pytest.raises(ab.InvalidCall, match="objects already has a watermark"):
+    with pytest.raises(ab.errors.InvalidCall, match="objects already has a watermark"):
         ab.nearest(marked, requests, by="v", watermark="3 seconds")
     feed.run(ab.nearest(marked, requests, by="v"))
     assert got(feed.output(spark)) == want(objects, [asked(query)]) != []

@@ -82,6 +82,6 @@ WRONG = {
 
 @pytest.mark.parametrize("says", WRONG)
 def test_wrong_names_are_refused(spark: Any, says: str) -> None:
-    with pytest.raises(ab.InvalidCall) as found:
+    with pytest.raises(ab.errors.InvalidCall) as found:
         ab.nearest(spark.sql(ADVERTS), spark.sql(PROFILES), **{**CALL, **WRONG[says]})
     assert says in str(found.value)

@@ -85,7 +85,7 @@ def test_short_broadcasts_have_no_room_for_far_traps():
 
 
 def test_settings_that_make_no_sense_are_refused_together():
-    with pytest.raises(ab.InvalidCall) as refused:
+    with pytest.raises(ab.errors.InvalidCall) as refused:
         Newsroom(duration=0, stories=-1, threshold=0.99)
     assert len(refused.value.problems) == 3
 

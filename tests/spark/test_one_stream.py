@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.errors import InvalidCall
 from tests.correlation import twin
 from tests.spark.feeds import SECOND, START, Feed, agree, flat, found, scripted, settings
 
@@ -41,7 +42,7 @@ def test_in_a_stream_that_is_restarted_under_other_plans(spark: Any, tmp_path: P
         for part, plan in ((BATCHES[:3], None), (BATCHES[3:6], ab.segments(4, "1 second")),
                            (BATCHES[6:], ab.grid(2, 2))):  # fmt: skip
             if plan is not None:
-                ab.PlanLog(control).append(plan)
+                ab.plans.PlanLog(control).append(plan)
             stream, _ = feed.add(part).streams(spark)
             result = ab.correlate(
                 stream,
@@ -52,7 +53,7 @@ def test_in_a_stream_that_is_restarted_under_other_plans(spark: Any, tmp_path: P
                 control=control,
             )
             feed.run(result)
-    entries = ab.PlanLog(control).entries()
+    entries = ab.plans.PlanLog(control).entries()
     assert {str(entry.plan).partition("(")[0] for entry in entries} == {
         "triangle",
         "segments",
@@ -79,6 +80,58 @@ def test_rows_without_an_earlier_alike_one(spark: Any, tmp_path: Path) -> None:
     assert sorted(row.id for row in again.collect()) == [*first, 99_999]
     whole = {row.id: row for row in table.collect()}
     assert all(row == whole[row.id] for row in again.collect())
+
+
+@pytest.mark.slow
+def test_plans_change_while_rows_are_deduped(spark: Any, tmp_path: Path) -> None:
+    feed, control = Feed(tmp_path, idle=True), str(tmp_path / "control")
+    rows = flat(BATCHES)[0]
+    end = [([{**rows[0], "id": 99_999, "t": START + 600 * SECOND}], [])]
+    with settings(spark, shuffle__partitions=4):
+        for part, plan in ((BATCHES[:4], None), (BATCHES[4:], ab.grid(2, 2)), (end, None)):
+            if plan is not None:
+                ab.plans.PlanLog(control).append(plan)
+            stream, _ = feed.add(part).streams(spark)
+            result = ab.dedupe(
+                stream,
+                where=ab.cosine("v") >= 0.6,
+                window="2 seconds",
+                keep=(),
+                watermark="3 seconds",
+                plan=ab.triangle(2),
+                control=control,
+            )
+            feed.run(result)
+    plans = [str(entry.plan) for entry in ab.plans.PlanLog(control).entries()]
+    assert plans[0].startswith("triangle(2") and plans[-1].startswith("grid(2, 2")
+    got = feed.output(spark)
+    assert sorted(got.columns) == ["id", "ts"]
+    first = sorted(row["id"] for row in rows if not _alike_before(row, rows))
+    assert sorted(row.id for row in got.collect() if row.id != 99_999) == first
+
+
+def test_deduped_rows_carry_what_is_to_be_kept(spark: Any) -> None:
+    rows = spark.sql(
+        """SELECT id % 2 AS x, named_struct('n', id) AS of, timestamp_seconds(id) AS ts, 'a' AS a,
+           id FROM range(6)"""
+    )
+    call = {"where": ab.same("x"), "window": "1 minute", "plan": ab.keyed(1)}
+    kept = ab.dedupe(rows, keep="a", **call)
+    assert kept.columns == ["ts", "a", "id"] and kept.count() == 2
+    nested = ab.dedupe(rows, keep=["of.n", "X"], **call)
+    assert nested.columns == ["x", "ts", "id", "of.n"]
+    assert [tuple(row) for row in nested.select("id", "`of.n`").sort("id").collect()] == [
+        (0, 0),
+        (1, 1),
+    ]
+    for wrong, says in (
+        ({"keep": 5}, "keep must be the name of a column or a list of them"),
+        ({"keep": "b"}, "no column 'b'"),
+        ({"control": "logs"}, "control= is for streaming"),
+        ({"plan": ab.adaptive(2)}, r"plan=ab.adaptive\(...\) is for streaming"),
+    ):
+        with pytest.raises(InvalidCall, match=says):
+            ab.dedupe(rows, **{**call, **wrong})
 
 
 def _alike_before(row: twin.Row, rows: list[twin.Row]) -> bool:

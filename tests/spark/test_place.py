@@ -116,56 +116,60 @@ def test_pairs_with_columns_of_their_own_names(spark: Any) -> None:
         ({**own, "b": "user"}, "gives one name to two columns"),
         ("user", "columns must be a dict such as"),
     ):
-        with pytest.raises(ab.InvalidCall, match=says):
+        with pytest.raises(ab.errors.InvalidCall, match=says):
             ab.place_pairs(named, columns=columns)
     beside = named.withColumn("b", F.lit(1))
-    with pytest.raises(ab.InvalidCall, match="pairs has a column 'b' beside 'a', which columns="):
+    with pytest.raises(
+        ab.errors.InvalidCall, match="pairs has a column 'b' beside 'a', which columns="
+    ):
         ab.place_pairs(beside, columns=own)
-    with pytest.raises(ab.InvalidCall, match="columns user and mbit must have the same type"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match="columns user and mbit must have the same type"
+    ):
         ab.place_pairs(named, columns={"a": "user", "b": "mbit", "rate_b": "a"})
 
 
 def test_columns_that_would_be_lost_are_refused(spark: Any) -> None:
     frame = spark.createDataFrame([("ann", "bob", 1.0, 1.0, 4.5)], f"{PAIRS}, Location double")
-    with pytest.raises(ab.InvalidCall, match="no earlier plan: rename it"):
+    with pytest.raises(ab.errors.InvalidCall, match="no earlier plan: rename it"):
         ab.place_pairs(frame)
-    with pytest.raises(ab.InvalidCall, match="are ours: rename '_anabranch_level_a'"):
+    with pytest.raises(ab.errors.InvalidCall, match="are ours: rename '_anabranch_level_a'"):
         ab.place_pairs(frame.withColumnRenamed("Location", "_anabranch_level_a"))
 
 
 def test_bad_sources_and_streams_are_refused_at_the_call(spark: Any) -> None:
     pairs = spark.createDataFrame([(1, 2, 1.0, 1.0)], PAIRS.replace("string", "int"))
-    with pytest.raises(ab.InvalidCall, match="which are int: 'news'"):
+    with pytest.raises(ab.errors.InvalidCall, match="which are int: 'news'"):
         ab.place_pairs(pairs, {"news": "cloud"})
-    with pytest.raises(ab.InvalidCall, match="which are string: 5"):
+    with pytest.raises(ab.errors.InvalidCall, match="which are string: 5"):
         ab.place_pairs(pairs.withColumns({c: pairs[c].cast("string") for c in "ab"}), {5: "cloud"})
     table = spark.createDataFrame([("w", "p", 1.0)], "view string, input string, rate double")
     with pytest.raises(
-        ab.InvalidCall, match="sources has no column 'source', 'device'; it has 'view'"
+        ab.errors.InvalidCall, match="sources has no column 'source', 'device'; it has 'view'"
     ):
         ab.place(table, table)
     ticks = spark.readStream.format("rate").load()
     stream = ticks.selectExpr("'w' AS view", "'p' AS input", "1.0 AS rate")
-    with pytest.raises(ab.InvalidCall, match=r"inputs is streaming.*spark\.read"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"inputs is streaming.*spark\.read"):
         ab.place(stream, {"p": "P"})
     sources = ticks.selectExpr("'p' AS source", "'P' AS device")
-    with pytest.raises(ab.InvalidCall, match="sources is streaming"):
+    with pytest.raises(ab.errors.InvalidCall, match="sources is streaming"):
         ab.place(table, sources)
 
 
 def test_bad_pairs_are_refused_by_name(spark: Any) -> None:
     schema = "a long, b long, rate_a double, rate_b double"
     frame = spark.createDataFrame([(1, 2, -1.0, 2.0), (3, 4, 1.0, 1.0), (4, 3, 1.0, 1.0)], schema)
-    with pytest.raises(ab.InvalidCall, match="2 problems") as error:
+    with pytest.raises(ab.errors.InvalidCall, match="2 problems") as error:
         ab.place_pairs(frame)
     assert "(1, 2, -1.0, 2.0)" in str(error.value) and "(3, 4)" in str(error.value)
-    with pytest.raises(ab.InvalidCall, match="there is no capacity="):
+    with pytest.raises(ab.errors.InvalidCall, match="there is no capacity="):
         ab.place_pairs(frame, capacity={1: 1.0})
-    with pytest.raises(ab.InvalidCall, match="pairs must be a Spark DataFrame, got list"):
+    with pytest.raises(ab.errors.InvalidCall, match="pairs must be a Spark DataFrame, got list"):
         ab.place_pairs([(1, 2, 1.0, 1.0)])
-    with pytest.raises(ab.InvalidCall, match=r"there is ab\.place_pairs"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"there is ab\.place_pairs"):
         ab.place(frame, {1: 1})
-    with pytest.raises(ab.InvalidCall, match="needs columns"):
+    with pytest.raises(ab.errors.InvalidCall, match="needs columns"):
         ab.place_pairs(frame.select("a", "b"))
 
 
@@ -200,18 +204,20 @@ def test_sources_may_be_a_spark_table_beside_views_in_memory(spark: Any) -> None
 )
 def test_columns_of_wrong_types_are_named(spark: Any, schema: str, row: Any, text: str) -> None:
     frame = spark.createDataFrame([] if row is None else [row], schema)
-    with pytest.raises(ab.InvalidCall, match=text):
+    with pytest.raises(ab.errors.InvalidCall, match=text):
         ab.place_pairs(frame)
 
 
 @pytest.mark.parametrize("time_limit", [None, 0, float("nan"), "1"])
 def test_a_wrong_time_limit_is_refused_for_pairs_too(spark: Any, time_limit: Any) -> None:
     frame = spark.createDataFrame([], PAIRS)
-    with pytest.raises(ab.InvalidCall, match="time_limit must be a number of seconds above 0"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match="time_limit must be a number of seconds above 0"
+    ):
         ab.place_pairs(frame, time_limit=time_limit)
 
 
 def test_a_stream_that_is_in_no_pair_is_named(spark: Any) -> None:
     frame = spark.createDataFrame([("a", "b", 1.0, 2.0)], ["a", "b", "rate_a", "rate_b"])
-    with pytest.raises(ab.InvalidCall, match="streams that are in no pair: 'traffik'"):
+    with pytest.raises(ab.errors.InvalidCall, match="streams that are in no pair: 'traffik'"):
         ab.place_pairs(frame, {"a": "cloud", "traffik": "cloud"})

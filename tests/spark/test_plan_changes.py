@@ -51,7 +51,7 @@ def test_each_pair_once_under_forced_switches_and_kills(spark: Any, survived) ->
 @pytest.mark.slow
 def test_the_log_holds_the_whole_history(survived) -> None:
     feed, batches = survived
-    entries = ab.PlanLog(str(feed.folder / "control")).entries()
+    entries = ab.plans.PlanLog(str(feed.folder / "control")).entries()
     switches = [entry for entry in entries if entry.cause["rule"] == "by hand"]
     retired = {n for a, b in pairwise(entries) for n in set(a.live) - set(b.live)}
     assert newest(feed.folder, "commits") >= len(batches) - 6
@@ -87,7 +87,7 @@ def test_the_controller_follows_the_rates_by_itself(spark: Any, tmp_path: Path) 
         )
     want = twin.pairs_in_time(batches, (2 * SECOND, 2 * SECOND), score, SECOND)
     agree(found(feed.output(spark, "adaptive")), want)
-    entries = ab.PlanLog(control).entries()
+    entries = ab.plans.PlanLog(control).entries()
     assert entries[-1].plan == ab.broadcast(4, "left")
     (switch,) = [entry for entry in entries if entry.cause["rule"] == "shape"]
     assert switch.first > 22
@@ -135,7 +135,7 @@ def test_a_log_that_skips_a_plan_still_in_state_is_refused(spark: Any, tmp_path:
     feed, folder = Feed(tmp_path).add(batches[:3]), tmp_path / "control"
     call = {**CALL, "plan": ab.grid(1, 2), "control": str(folder)}
     feed.run(ab.correlate(*feed.streams(spark), **call))
-    entries = ab.PlanLog(str(folder)).entries()
+    entries = ab.plans.PlanLog(str(folder)).entries()
     form = {**entries[0].to_dict(), "number": len(entries), "epoch": 1, "first": 3, "live": [1]}
     (folder / f"{len(entries):08d}.json").write_text(json.dumps(form))
     feed.add(batches[3:])
@@ -146,7 +146,7 @@ def test_a_log_that_skips_a_plan_still_in_state_is_refused(spark: Any, tmp_path:
 def test_a_request_that_does_not_fit_is_dropped_with_a_word(spark: Any, tmp_path: Path) -> None:
     batches = scripted(4, rows=(6, 6))
     feed = Feed(tmp_path).add(batches)
-    log = ab.PlanLog(str(tmp_path / "control"))
+    log = ab.plans.PlanLog(str(tmp_path / "control"))
     log.append(ab.broadcast(64), cause="far too many")
     feed.run(
         ab.correlate(*feed.streams(spark), **{**CALL, "plan": ab.broadcast(2)}, control=log.path)
@@ -163,16 +163,18 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path).add(scripted(1, rows=(2, 2)))
     streams, tables = feed.streams(spark), feed.tables(spark)
     plan = ab.adaptive(2)
-    with pytest.raises(ab.InvalidCall, match="add control='path/of/a/directory'"):
+    with pytest.raises(ab.errors.InvalidCall, match="add control='path/of/a/directory'"):
         ab.correlate(*streams, **{**CALL, "plan": plan})
-    with pytest.raises(ab.InvalidCall, match="is for streaming; tables are joined under one plan"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match="is for streaming; tables are joined under one plan"
+    ):
         ab.correlate(*tables, **{**CALL, "plan": plan}, control="c")
-    with pytest.raises(ab.InvalidCall, match="control= is for streaming"):
+    with pytest.raises(ab.errors.InvalidCall, match="control= is for streaming"):
         ab.correlate(*tables, **{**CALL, "plan": ab.broadcast(2)}, control="c")
     marked = [frame.withWatermark("ts", "3 seconds") for frame in streams]
-    with pytest.raises(ab.InvalidCall, match="control= needs watermark="):
+    with pytest.raises(ab.errors.InvalidCall, match="control= needs watermark="):
         ab.correlate(*marked, **{**CALL, "watermark": None, "plan": ab.broadcast(2)}, control="c")
     with pytest.raises(
-        ab.InvalidCall, match=r"has 3 workers, but spark.sql.shuffle.partitions is 2"
+        ab.errors.InvalidCall, match=r"has 3 workers, but spark.sql.shuffle.partitions is 2"
     ):
         ab.correlate(*streams, **{**CALL, "plan": ab.adaptive(3)}, control="c")

@@ -152,6 +152,12 @@ def test_every_verb_keeps_what_it_rejects_of_tables(spark: Any, tmp_path: Path) 
     ab.dedupe(left, where=alike, window="1 second", bad_rows="drop", rejects=str(path)).collect()
     with pytest.warns(UserWarning, match="rows have no"):
         ab.assemble(left, key="name", close=ab.close.gap("1 s"), rejects=str(path)).collect()
+    pairs = spark.sql(
+        "SELECT 1L AS left_id, id AS right_id, nullif(timestamp_seconds(id), timestamp_seconds(3)) "
+        "AS ts FROM range(2, 5)"
+    )
+    call: dict[str, Any] = {"gap": "1 minute", "streams": 1, "rejects": str(path)}
+    ab.groups(pairs, bad_rows="drop", **call).collect()
     counted = {
         (row.verb, row.side): row["count"]
         for row in ab.rejects(spark, path).groupBy("verb", "side").count().collect()
@@ -162,6 +168,7 @@ def test_every_verb_keeps_what_it_rejects_of_tables(spark: Any, tmp_path: Path) 
         ("nearest", "objects"): 3,
         ("nearest", "queries"): 1,
         ("assemble", "input 0"): nameless,
+        ("groups", "pairs"): 1,
     }
 
 

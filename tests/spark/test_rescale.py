@@ -234,7 +234,7 @@ def test_two_verbs_of_one_query(spark: Any, tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_rescaled_is_refused(spark: Any, tmp_path: Path) -> None:
-    with pytest.raises(ab.InvalidCall) as wrong:
+    with pytest.raises(ab.errors.InvalidCall) as wrong:
         ab.rescale("", 0, to=5, spark=5)  # type: ignore[arg-type]
     assert wrong.value.problems == (
         "checkpoint must be the path of a directory, got ''",
@@ -243,14 +243,18 @@ def test_what_cannot_be_rescaled_is_refused(spark: Any, tmp_path: Path) -> None:
         "spark must be a classic SparkSession, got int: Connect has no way to a checkpoint's state",
     )
     folder = tmp_path / "checkpoint"
-    with pytest.raises(ab.InvalidCall, match=r"checkpoint is no checkpoint of a query that has"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"checkpoint is no checkpoint of a query that has"
+    ):
         ab.rescale(folder, 4)
     rate = spark.readStream.format("rate").load().groupBy("value").count().writeStream
     rate = rate.format("noop").outputMode("update").option("checkpointLocation", str(folder))
     query = rate.start()
     try:
         query.processAllAvailable()
-        with pytest.raises(ab.InvalidCall, match=rf"query {query.id} is running on .*: stop it"):
+        with pytest.raises(
+            ab.errors.InvalidCall, match=rf"query {query.id} is running on .*: stop it"
+        ):
             ab.rescale(folder, 4)
     finally:
         query.stop()
@@ -258,12 +262,16 @@ def test_what_cannot_be_rescaled_is_refused(spark: Any, tmp_path: Path) -> None:
     for path in (folder / "offsets").iterdir():  # what stop() may have begun
         if path.name.isdigit() and int(path.name) > done:
             path.unlink()
-    with pytest.raises(ab.InvalidCall, match="checkpoint has 2 partitions already"):
+    with pytest.raises(ab.errors.InvalidCall, match="checkpoint has 2 partitions already"):
         ab.rescale(folder, 2)
     (tmp_path / "taken").mkdir()
-    with pytest.raises(ab.InvalidCall, match=r"there is something at file:.*/taken: name another"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"there is something at file:.*/taken: name another"
+    ):
         ab.rescale(folder, 4, to=tmp_path / "taken")
     (folder / "commits" / str(done)).unlink()
-    with pytest.raises(ab.InvalidCall, match=rf"micro-batch {done} of .* begun and not finished"):
+    with pytest.raises(
+        ab.errors.InvalidCall, match=rf"micro-batch {done} of .* begun and not finished"
+    ):
         ab.rescale(folder, 4)
     assert not (tmp_path / "checkpoint-4").exists()

@@ -49,9 +49,9 @@ def test_a_stream_that_is_restarted_under_another_plan(spark: Any, tmp_path: Pat
                 control=control,
             )
             query = feed.run(result)
-            ab.PlanLog(control).append(ab.grid(1, 2))
+            ab.plans.PlanLog(control).append(ab.grid(1, 2))
     check(feed.output(spark), twin.pairs_by_rows(*flat(BATCHES), WINDOW, score))
-    assert max(entry.epoch for entry in ab.PlanLog(control).entries()) > 0
+    assert max(entry.epoch for entry in ab.plans.PlanLog(control).entries()) > 0
     assert ab.metrics(query)["total"]["late_rows"] == 0
 
 

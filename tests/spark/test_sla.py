@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.assembly.knowledge.wilson import wilson_lower, wilson_upper
+from anabranch.assembly.service_stats.wilson import wilson_lower, wilson_upper
 from anabranch.errors import InvalidCall, StateMismatch
 from tests.spark.events import CALL, events, expected, micros
 from tests.spark.feeds import SECOND, Feed
@@ -160,7 +160,7 @@ def test_one_promise_for_all_and_columns_by_their_own_names(spark: Any, tmp_path
     (row,) = ab.sla(frame, table, **shape).collect()
     assert (row["service"], row["promised"], row["met"]) == ("b", 2.0, 2)
     assert ab.rank_services(frame, table, **shape).first()["service"] == "b"
-    known = ab.ServiceStats(tmp_path, table, complete="duration < 1.8", **shape)
+    known = ab.assembly.ServiceStats(tmp_path, table, complete="duration < 1.8", **shape)
     known.update(frame)
     summary = known.get("b")
     assert (summary.met, summary.violated, summary.unknown) == (1, 1, 1)
@@ -259,7 +259,7 @@ def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
         (lambda: ab.sla(revised.drop("opened"), PROMISES), "it lacks opened"),
         (lambda: ab.sla(revised.drop("seq"), PROMISES), "it lacks a key before seq, seq"),
         (
-            lambda: ab.ServiceStats("x").update(lacking),
+            lambda: ab.assembly.ServiceStats("x").update(lacking),
             "ServiceStats.update cannot start: instances has",
         ),
     ):
@@ -276,7 +276,7 @@ def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
 
 def test_statistics_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -> None:
     for promises in (None, {"a": "1 second", "b": "1 second"}):
-        known = ab.ServiceStats(tmp_path / str(promises is None), promises)
+        known = ab.assembly.ServiceStats(tmp_path / str(promises is None), promises)
         known.update(revised)
         first = known.get("a")
         assert (first.count, first.mean) == (6.0, pytest.approx(0.75))  # of the last revisions
@@ -325,7 +325,9 @@ def test_streams(spark: Any, tmp_path: Path) -> None:
         for kind, count in zip(("met", "violated", "unknown"), counts, strict=True):
             assert 0 <= count <= want[service, kind]
 
-    known = ab.ServiceStats(tmp_path / "known", promises, service="page", period="1 minute")
+    known = ab.assembly.ServiceStats(
+        tmp_path / "known", promises, service="page", period="1 minute"
+    )
     query = (
         ab.assemble(feed.streams(spark), **shape)
         .writeStream.foreachBatch(known.update)
@@ -396,7 +398,7 @@ def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
         for call in (
             lambda p: ab.sla(frame, p),
             lambda p: ab.rank_services(frame, p),
-            lambda p: ab.ServiceStats(tmp_path, p),
+            lambda p: ab.assembly.ServiceStats(tmp_path, p),
         ):
             with pytest.raises(InvalidCall) as error:
                 call(promises)
@@ -417,7 +419,7 @@ def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
 )
 def test_services_of_any_type(spark: Any, tmp_path: Path, service: str, name: Any) -> None:
     frame = instances_of(spark, service)
-    known = ab.ServiceStats(f"file://{tmp_path}/known", {name: "1 second"})
+    known = ab.assembly.ServiceStats(f"file://{tmp_path}/known", {name: "1 second"})
     known.update(frame)
     assert known.get(name).count == 6 and known.get(name).met == 2
     (best,) = ab.rank_services(frame, {name: "1 second"}, prefer={name: 0.5}, weight=1).collect()
@@ -427,7 +429,7 @@ def test_services_of_any_type(spark: Any, tmp_path: Path, service: str, name: An
 def test_rows_without_a_service_or_an_end_are_left_out(spark: Any, tmp_path: Path) -> None:
     frame = instances_of(spark, "if(id > 1, 'a', null)")
     frame = frame.withColumn("closed", F.when(F.col("client") != 5, F.col("closed")))
-    known = ab.ServiceStats(tmp_path)
+    known = ab.assembly.ServiceStats(tmp_path)
     known.update(frame)
     assert [(row["service"], row["count"]) for row in known.table()] == [("a", 3.0)]
     absent = frame.withColumn("kind", F.lit(float("nan")))
@@ -448,7 +450,7 @@ def test_wrong_calls(spark: Any) -> None:
         *said,
     )
     dated = frame.withColumn("kind", F.lit(date(2024, 5, 1)))
-    known = ab.ServiceStats("x")
+    known = ab.assembly.ServiceStats("x")
     for call, message in (
         (lambda: ab.sla(frame, {}), "promises is empty"),
         (lambda: ab.sla(frame, {"a": "soon"}), "promise of 'a': 'soon' is not a duration"),
@@ -525,11 +527,23 @@ def test_wrong_calls(spark: Any) -> None:
             lambda: ab.rank_services(frame, PROMISES, top=0),
             "top must be a whole number of at least 1",
         ),
-        (lambda: ab.ServiceStats("x", period="0 s"), "period must be longer than 0 seconds"),
-        (lambda: ab.ServiceStats("x", period=None), "period: None is not a duration"),
-        (lambda: ab.ServiceStats(None), "path must be a folder or the address of one, got None"),
-        (lambda: ab.ServiceStats("x", [1]), "promises must be {service: promised}, a DataFrame"),
-        (lambda: ab.ServiceStats("x", service=5), "service must be the name of a column, got 5"),
+        (
+            lambda: ab.assembly.ServiceStats("x", period="0 s"),
+            "period must be longer than 0 seconds",
+        ),
+        (lambda: ab.assembly.ServiceStats("x", period=None), "period: None is not a duration"),
+        (
+            lambda: ab.assembly.ServiceStats(None),
+            "path must be a folder or the address of one, got None",
+        ),
+        (
+            lambda: ab.assembly.ServiceStats("x", [1]),
+            "promises must be {service: promised}, a DataFrame",
+        ),
+        (
+            lambda: ab.assembly.ServiceStats("x", service=5),
+            "service must be the name of a column, got 5",
+        ),
         (lambda: known.update(None), "instances must be a DataFrame of ab.assemble, got None"),
         (lambda: known.update(frame, "x"), "batch must be the number of a micro-batch, got 'x'"),
         (lambda: known.update(frame, -1), "batch must be the number of a micro-batch, got -1"),

@@ -184,7 +184,7 @@ def test_watching_a_failed_query_names_the_error_and_raises_nothing():
 
 
 def test_watch_refuses_what_it_cannot_watch():
-    with pytest.raises(ab.InvalidCall) as refused:
+    with pytest.raises(ab.errors.InvalidCall) as refused:
         ab.watch(42, seconds=-1)
     assert len(refused.value.problems) == 2
 

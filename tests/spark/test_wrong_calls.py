@@ -27,7 +27,7 @@ def feed(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Feed:
 
 
 def problems(left: Any, right: Any, **call: Any) -> tuple[str, ...]:
-    with pytest.raises(ab.InvalidCall) as refusal:
+    with pytest.raises(ab.errors.InvalidCall) as refusal:
         ab.correlate(left, right, **{**GOOD, **call})
     for problem in refusal.value.problems:
         assert problem in str(refusal.value)
@@ -162,9 +162,9 @@ def test_names_are_found_as_spark_finds_them(spark: Any, feed: Feed) -> None:
 def test_what_must_be_given_is_named(spark: Any, feed: Feed) -> None:
     left, right = feed.tables(spark)
     for verb, frames in (("correlate", (left, right)), ("nearest", (left, right))):
-        with pytest.raises(ab.InvalidCall, match="= is missing: add for example"):
+        with pytest.raises(ab.errors.InvalidCall, match="= is missing: add for example"):
             getattr(ab, verb)(*frames)
-    with pytest.raises(ab.InvalidCall, match="key= is missing: add for example"):
+    with pytest.raises(ab.errors.InvalidCall, match="key= is missing: add for example"):
         ab.assemble(left)
 
 
@@ -211,7 +211,7 @@ def test_a_plan_that_a_log_cannot_hold_is_refused(spark: Any, feed: Feed, tmp_pa
     call = {**GOOD, "watermark": "1 second", "control": str(tmp_path / "c")}
     with pytest.raises(ValueError, match=r"cannot be written to a log.*without control="):
         ab.correlate(*feed.streams(spark), **call, plan=Mine(2))
-    assert ab.PlanLog(call["control"]).entries() == []
+    assert ab.plans.PlanLog(call["control"]).entries() == []
 
 
 def test_a_plan_other_than_that_of_the_log_is_warned_of(
@@ -219,7 +219,7 @@ def test_a_plan_other_than_that_of_the_log_is_warned_of(
 ) -> None:
     control = str(tmp_path / "c")
     call = {**GOOD, "watermark": "1 second", "control": control}
-    ab.PlanLog(control).begin(ab.broadcast(2))
+    ab.plans.PlanLog(control).begin(ab.broadcast(2))
     with pytest.warns(
         UserWarning, match=r"begun with broadcast\(2.*plan=grid\(1, 2\) has no effect"
     ):
@@ -228,7 +228,7 @@ def test_a_plan_other_than_that_of_the_log_is_warned_of(
         warnings.simplefilter("error")
         ab.correlate(*feed.streams(spark), **call, plan=ab.broadcast(2))
         ab.correlate(*feed.streams(spark), **call)
-    assert [str(entry.plan) for entry in ab.PlanLog(control).entries()] == [
+    assert [str(entry.plan) for entry in ab.plans.PlanLog(control).entries()] == [
         "broadcast(2, side=right)"
     ]
 
@@ -281,7 +281,7 @@ def test_something_that_is_no_dataframe(spark: Any, feed: Feed) -> None:
 
 
 def test_configure_refuses_no_workers(spark: Any) -> None:
-    with pytest.raises(ab.InvalidCall, match="workers must be a whole number of at least 1"):
+    with pytest.raises(ab.errors.InvalidCall, match="workers must be a whole number of at least 1"):
         ab.configure(spark, workers=0)
 
 

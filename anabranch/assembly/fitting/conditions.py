@@ -30,8 +30,19 @@ _ALLOWED = (
 )
 
 
+# Words and signs of SQL that Python spells otherwise; texts and quoted names are left as they are.
+_SQL = re.compile(
+    r"""'[^']*'|"[^"]*"|`[^`]*`|<>|(?<![<>=!])=(?!=)|\b(?:and|or|not|in|true|false)\b""", re.I
+)
+_PYTHON = {"<>": "!=", "=": "==", "TRUE": "True", "FALSE": "False"} | {
+    word.upper(): word for word in ("and", "or", "not", "in")
+}
+
+
 def evaluate(frame: Any, text: str) -> Any:
     """What a condition says of each row of a pandas table.
+
+    It may be written as in SQL or as in Python: ``status = 'done' AND n <> 3``.
 
     Raises
     ------
@@ -44,12 +55,15 @@ def evaluate(frame: Any, text: str) -> Any:
     >>> frame = pd.DataFrame({"count": [1, 3], "the end": [True, False]})
     >>> evaluate(frame, "count >= 3 or `the end`").tolist()
     [True, True]
+    >>> evaluate(frame, "count <> 3 AND NOT (count = 5)").tolist()
+    [True, False]
     >>> evaluate(frame, "count.to_csv('x')")
     Traceback (most recent call last):
         ...
     ValueError: it may hold columns, constants, comparisons and arithmetic only; for more, pass a \
 function
     """
+    text = _SQL.sub(lambda found: _PYTHON.get(found[0].upper(), found[0]), text)
     quoted = "`" in text
     # A name in backticks and a text in quotes could each hide the other's end.
     mixed = quoted and ("'" in text or '"' in text)

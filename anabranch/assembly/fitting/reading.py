@@ -211,8 +211,11 @@ def read_instances(
 def _judged(sample: Any, complete: Any) -> Any:
     """The sample with a column more that says which rows are complete."""
     frame = sample if _is_pandas(sample) else sample.to_pandas()
-    forms = "a column, text such as 'count >= 3', or a function of the sample"
-    if not (callable(complete) or isinstance(complete, str) or complete is True):
+    forms = "a column, text such as 'count >= 3', truth values, or a function of the sample"
+    known = (
+        callable(complete) or isinstance(complete, (str, bool)) or hasattr(complete, "__array__")
+    )
+    if not known:
         raise InvalidCall("fit_windows", [f"complete must be {forms}, got {complete!r}"])
     try:
         found = complete(sample) if callable(complete) else complete

@@ -210,7 +210,8 @@ class Board:
         found
             The hottest first. Each has ``topic``, ``event``, ``heat``, ``score``, ``words``,
             ``began`` and ``last`` (seconds since 1970), and ``rows``: channel, time and JPEG of its
-            key frames. The first 12 topics and 24 key frames of each are shown.
+            key frames. The first 12 topics and 24 key frames of each are shown; one that is
+            ``repeated``, if it says so, is greyed.
         """
         if self._view.rows:
             return

@@ -194,10 +194,10 @@ function rowsPanel() {
 }
 
 function topic(one) {
-  const fresh = one.event !== "closed";
+  const fresh = one.event !== "closed" && !one.repeated;
   return element("article", {class: fresh ? "topic" : "topic closed", "aria-label": `topic ${one.topic}`},
     element("p", {}, element("strong", {}, one.words || one.channels.map((of) => of.channel).join(" and ")),
-      ` ${one.event}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}`),
+      ` ${one.event}${one.repeated ? ", shown again by its channel" : ""}, heat ${one.heat.toFixed(1)}, best score ${one.score.toFixed(2)}, ${moment(one.began)} to ${moment(one.last)}`),
     ...one.channels.map((of) => element("div", {class: "channel"}, element("span", {class: "faint"}, of.channel),
       ...of.pictures.map(([t, picture]) => picture ? element("img", {src: picture, alt: `${of.channel} at ${moment(t)}`, title: moment(t)}) : element("span", {}, moment(t))))));
 }
@@ -243,6 +243,9 @@ function tablesPanel() {
   return panel;
 }
 
+/* Rates and costs may be far below one, where whole numbers would say nothing. */
+const amount = (value) => value < 100 ? String(Number(value.toPrecision(3))) : count(value);
+
 function placementPanel() {
   const panel = new Panel("placement", "Traffic by link", true);
   panel.update = () => {
@@ -250,8 +253,8 @@ function placementPanel() {
     if (!plan) return panel.show();
     const most = Math.max(0, ...plan.links.map((one) => one.cost));
     panel.show(
-      element("p", {}, `Cost ${count(plan.cost)}, against ${count(plan.all_cloud)} with everything uploaded` + (plan.all_cloud ? `: ${(100 * plan.cost / plan.all_cloud).toFixed(0)} %.` : ".")),
-      table(["link", "up", "down", "cost", ""], plan.links.map((one) => [one.device, count(one.up), count(one.down), count(one.cost), bar(one.cost, most)]), [4]),
+      element("p", {}, `Cost ${amount(plan.cost)}, against ${amount(plan.all_cloud)} with everything uploaded` + (plan.all_cloud ? `: ${(100 * plan.cost / plan.all_cloud).toFixed(0)} %.` : ".")),
+      table(["link", "up", "down", "cost", ""], plan.links.map((one) => [one.device, amount(one.up), amount(one.down), amount(one.cost), bar(one.cost, most)]), [4]),
       element("p", {class: "faint"}, plan.more ? `and ${plan.more} links more` : ""));
   };
   return panel;

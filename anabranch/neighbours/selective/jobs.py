@@ -1,4 +1,4 @@
-"""The two operators of `nearest` under interest routing, as tasks run them.
+"""The two operators of `nearest` under selective routing, as tasks run them.
 
 In a micro-batch homes look first, and what they send reaches the owners through a shuffle in the
 same batch; both see the same watermark. What owners can promise goes back to the homes through
@@ -16,11 +16,11 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.kernel import Task, fingerprint_of
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.interest.homes import HomeKernel, HomeNotes, Owners
-from anabranch.neighbours.interest.mergers import Mergers
-from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.notes import NearestNotes
+from anabranch.neighbours.selective.homes import HomeKernel, HomeNotes, Owners
+from anabranch.neighbours.selective.mergers import Mergers
+from anabranch.neighbours.selective.owners import OwnerKernel
 from anabranch.neighbours.where import Condition
 from anabranch.plans.log import User
 

@@ -1,4 +1,4 @@
-"""Where objects are at home under interest routing: withheld from owners until they may matter.
+"""Where objects are at home under selective routing: withheld from owners until they may matter.
 
 Every object has one home, by a hash of its id, and for each owner of queries a time to *look* at
 it, at first its own. A step looks at all that is due by the watermark, before owners go on to that
@@ -28,11 +28,11 @@ from anabranch.flow.blocks import Block, concat
 from anabranch.flow.kernel import addressed
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
-from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lengths import check_width
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.zones import zones
 from anabranch.neighbours.marking import Marking
+from anabranch.neighbours.selective.horizons import Merger
 from anabranch.neighbours.where import Condition
 from anabranch.plans.plan import RIGHT
 

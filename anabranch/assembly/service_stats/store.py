@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.assembly.knowledge.summary import Summary
+from anabranch.assembly.service_stats.summary import Summary
 from anabranch.errors import StateMismatch
 from anabranch.flow.folders import Folder
 

@@ -18,8 +18,8 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.assembly.knowledge.store import SummaryStore, summarise
-from anabranch.assembly.knowledge.summary import Summary
+from anabranch.assembly.service_stats.store import SummaryStore, summarise
+from anabranch.assembly.service_stats.summary import Summary
 from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, by_name

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anabranch.assembly.knowledge.store import SummaryStore
-from anabranch.assembly.knowledge.summary import Summary
-from anabranch.assembly.knowledge.wilson import wilson_lower
+from anabranch.assembly.service_stats.store import SummaryStore
+from anabranch.assembly.service_stats.summary import Summary
+from anabranch.assembly.service_stats.wilson import wilson_lower
 from anabranch.errors import InvalidCall, StateMismatch
 
 FIGURES = st.lists(st.floats(1e-3, 1e6), max_size=40)

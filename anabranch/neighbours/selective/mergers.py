@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.folders import Folder
-from anabranch.neighbours.interest.horizons import Merger
+from anabranch.neighbours.selective.horizons import Merger
 from anabranch.plans.log import PlanLog, User
 
 __all__ = ["Mergers"]

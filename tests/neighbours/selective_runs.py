@@ -1,4 +1,4 @@
-"""`nearest` under interest routing without Spark: homes, then owners, called as Spark would.
+"""`nearest` under selective routing without Spark: homes, then owners, called as Spark would.
 
 A home or owner without rows is called only if a timer of it is due; one with rows and a timer is
 called twice. All that passes between steps
@@ -19,13 +19,13 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix, worker_of
 from anabranch.flow.kernel import Task
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.interest.belated import BelatedLists
-from anabranch.neighbours.interest.homes import HomeKernel, Owners
-from anabranch.neighbours.interest.horizons import Merger
-from anabranch.neighbours.interest.jobs import HomeJob, OwnerJob
-from anabranch.neighbours.interest.mergers import Mergers
-from anabranch.neighbours.interest.owners import OwnerKernel
 from anabranch.neighbours.lists.algorithm import Algorithm, Queries
+from anabranch.neighbours.selective.belated import BelatedLists
+from anabranch.neighbours.selective.homes import HomeKernel, Owners
+from anabranch.neighbours.selective.horizons import Merger
+from anabranch.neighbours.selective.jobs import HomeJob, OwnerJob
+from anabranch.neighbours.selective.mergers import Mergers
+from anabranch.neighbours.selective.owners import OwnerKernel
 from anabranch.plans.log import User
 from anabranch.plans.plan import RIGHT
 from anabranch.testing import Workers
@@ -67,7 +67,7 @@ class TightOwners(OwnerJob):
         return made
 
 
-class InterestRun(Run):
+class SelectiveRun(Run):
     """One query set on some workers, each a home of objects and an owner of queries.
 
     `choose` picks one of an owner's mergers, given as (batch, bytes) oldest first, or None. With
@@ -160,7 +160,7 @@ class InterestRun(Run):
         return sum(getattr(load, name) for load in self.homes.loads)
 
 
-class KeptControl(InterestRun):
+class KeptControl(SelectiveRun):
     """A run whose mergers are files, which stay when its state is taken back."""
 
     def __init__(self, folder: str, *about: Any, **more: Any) -> None:

@@ -13,17 +13,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StateMismatch
-from anabranch.neighbours.interest.horizons import Merger
-from anabranch.neighbours.interest.mergers import Mergers
-from anabranch.neighbours.interest.routing import rows_per_object
 from anabranch.neighbours.lists.algorithm import METRICS, Queries
+from anabranch.neighbours.selective.horizons import Merger
+from anabranch.neighbours.selective.mergers import Mergers
+from anabranch.neighbours.selective.routing import rows_per_object
 from anabranch.plans.hashed import broadcast
 from anabranch.plans.log import PlanLog, User
 from anabranch.predicates import VectorMeasure
 from anabranch.testing.workers import LivingWorkers, Workers
 from tests.examples import examples
-from tests.neighbours.interest_runs import InterestRun, KeptControl
 from tests.neighbours.runs import START, call_of, expected
+from tests.neighbours.selective_runs import KeptControl, SelectiveRun
 from tests.neighbours.test_kernel import MS, in_batches
 
 STREAMS = ("uniform", "drifting", "worsening", "tied", "clustered")
@@ -104,7 +104,7 @@ def test_equals_brute_force(
         return files[at][1]
 
     call = call_of(by=VectorMeasure(metric, "v", "v"))
-    run = InterestRun(call, queries, (disorder + 1) * MS, workers, choose, lean, spare, kind_of)
+    run = SelectiveRun(call, queries, (disorder + 1) * MS, workers, choose, lean, spare, kind_of)
     for batch in in_batches(objects, disorder * MS, random):
         run.step(batch)
         assert all(row["entered_t"] <= run.watermark for row in run.rows)
@@ -148,7 +148,7 @@ def test_an_object_comes_when_a_nearer_one_leaves() -> None:
     b at 20      b---------------------|
     """
     queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
-    run = InterestRun(call_of(), queries, 0, 1)
+    run = SelectiveRun(call_of(), queries, 0, 1)
     run.step([(START, 1, [1.0])])
     for at in range(1, 12):
         moment = START + at * 10 * MS
@@ -207,7 +207,7 @@ def test_a_checkpoint_may_be_taken_back_though_mergers_are_kept(
 
 def test_a_home_that_was_passed_by_is_noticed() -> None:
     queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
-    run = InterestRun(call_of(), queries, 0, 2)
+    run = SelectiveRun(call_of(), queries, 0, 2)
     for at in range(6):
         run.step([(START + at * 10 * MS + i, 10 * at + i, [1.0 + at]) for i in range(4)])
     run.homes.timers = dict.fromkeys(run.homes.timers)
@@ -282,7 +282,7 @@ def test_scores_too_large_for_a_limit_let_everything_through() -> None:
 
 def test_a_restart_with_another_number_of_workers_is_refused() -> None:
     queries = [{"id": 7, "v": [0.0], "k": 1, "span": 80 * MS}]
-    run = InterestRun(call_of(), queries, 0, 2)
+    run = SelectiveRun(call_of(), queries, 0, 2)
     run.step([(START, 1, [1.0])])
     run.homes.job = replace(run.homes.job, owners=3)
     with pytest.raises(StateMismatch, match="begun with workers='2', and the call now says"):

@@ -1,4 +1,4 @@
-"""`nearest` under interest routing on Spark: the hits of brute force, with few copies sent."""
+"""`nearest` under selective routing on Spark: the hits of brute force, with few copies sent."""
 
 from __future__ import annotations
 
@@ -109,11 +109,11 @@ def test_wrong_calls(spark: Any, tmp_path: Path) -> None:
         ),
         (table, {"watermark": None, "control": None}, "is for streaming: use ab.broadcast"),
     ):
-        with pytest.raises(ab.InvalidCall, match=message):
+        with pytest.raises(ab.errors.InvalidCall, match=message):
             ab.nearest(objects, asked, **{**call, **change})
-    with pytest.raises(ab.InvalidCall, match=r"selective\(2\) is for ab.nearest"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"selective\(2\) is for ab.nearest"):
         ab.correlate(
             table, table, where=ab.cosine("v") >= 0.9, window="1 second", plan=ab.selective(2)
         )
-    with pytest.raises(ab.InvalidCall, match="workers must be a whole number"):
+    with pytest.raises(ab.errors.InvalidCall, match="workers must be a whole number"):
         ab.selective(0)

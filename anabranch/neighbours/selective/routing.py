@@ -2,7 +2,7 @@
 
 Every worker is the owner of some queries, near ones together, and the home of some objects, by a
 hash of their id. An object goes to its home, and from there to those owners that cannot rule it
-out; see `anabranch.neighbours.interest.homes`. Under ``broadcast`` it goes to all workers.
+out; see `anabranch.neighbours.selective.homes`. Under ``broadcast`` it goes to all workers.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.assembly.knowledge.wilson import wilson_lower, wilson_upper
+from anabranch.assembly.service_stats.wilson import wilson_lower, wilson_upper
 from anabranch.calls import is_number
 from anabranch.errors import InvalidCall
 

@@ -14,7 +14,6 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.flow.process import njit
-from anabranch.neighbours.interest.horizons import Merger
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.algorithm import FOREVER, Queries
 from anabranch.neighbours.lists.lists import remember_emitted
@@ -23,6 +22,7 @@ from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.lists.stretches import first_above
 from anabranch.neighbours.lists.tables import NEVER
+from anabranch.neighbours.selective.horizons import Merger
 
 __all__ = ["BelatedLists"]
 

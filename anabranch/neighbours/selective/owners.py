@@ -1,4 +1,4 @@
-"""The owner of some queries under interest routing: a worker of `nearest` that is sent only what
+"""The owner of some queries under selective routing: a worker of `nearest` that is sent only what
 may matter to it, some of it belatedly, and tells the homes of objects what it can promise.
 """
 
@@ -12,10 +12,10 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat
-from anabranch.neighbours.interest.belated import BelatedLists
-from anabranch.neighbours.interest.horizons import STEPS, Merger
 from anabranch.neighbours.kernel import NearestKernel
 from anabranch.neighbours.lists.algorithm import FOREVER
+from anabranch.neighbours.selective.belated import BelatedLists
+from anabranch.neighbours.selective.horizons import STEPS, Merger
 
 __all__ = ["OwnerKernel"]
 
