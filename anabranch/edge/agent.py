@@ -296,7 +296,7 @@ class Agent:
             down = decode_down(message.data)
             said, at = down.extras.get("clock", (None, 0))
             if said is not None and said == self._asked:  # not one of a hello before, sent again
-                before, self.clock_offset = self.clock_offset, ((said + _now()) / 2 - at) / 1e6
+                before, self.clock_offset = self.clock_offset, offset_of(said, at, _now())
                 if max(abs(before or 0.0), abs(self.clock_offset)) > _SKEW:
                     self._state.clock = round(self.clock_offset, 3)
             self._enqueue(self._state.receive(down))
@@ -371,3 +371,20 @@ def _results(view: str, definition: Definition, found: Results) -> Iterator[dict
         yield {"view": view} | {
             name: np.asarray(values[k]).tolist() for name, values in columns.items()
         }
+
+
+def offset_of(said: int, at: int, now: int) -> float:
+    """Seconds that a clock is surely ahead of another, which showed `at` between two readings.
+
+    An answer may come late, as from a hub with much to do. So this is no mean of the two.
+
+    Examples
+    --------
+    >>> second = 1_000_000
+    >>> offset_of(90 * second, 20 * second, 95 * second), offset_of(0, 5 * second, 9 * second)
+    (70.0, 0.0)
+    >>> offset_of(0, 70 * second, 5 * second)
+    -65.0
+    """
+    least, most = (said - at) / 1e6, (now - at) / 1e6
+    return min(max(0.0, least), most) if least <= most else least
