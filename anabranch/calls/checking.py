@@ -1,4 +1,4 @@
-"""How any call is checked: durations, numbers, columns and their types, all problems at once.
+"""What is wrong with a call: numbers, columns and their types, all problems at once.
 
 All event times and windows are integers, because a float cannot tell apart the two sides of a
 window's closed end.
@@ -13,10 +13,11 @@ from decimal import Decimal
 from numbers import Integral, Real
 from typing import Any
 
-from anabranch.durations import Duration, describe, microseconds
+from anabranch.calls.durations import describe, microseconds
 from anabranch.errors import InvalidCall
 
 __all__ = [
+    "COLLATED",
     "COUNTS",
     "DAY_TIME",
     "DECIMAL",
@@ -34,14 +35,11 @@ __all__ = [
     "VECTORS",
     "Check",
     "Columns",
-    "Duration",
     "Schema",
     "count",
-    "describe",
     "is_names",
     "is_number",
     "is_whole",
-    "microseconds",
     "unwrapped",
 ]
 
