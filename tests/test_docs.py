@@ -69,6 +69,7 @@ def taken(function: object) -> set[str]:
         ("nearest", "nearest.md", "## Parameters"),
         ("assemble", "assemble.md", "## Parameters"),
         ("place", "place.md", "## Parameters"),
+        ("place_pairs", "place.md", "#### `ab.place_pairs`"),
         ("follow", "follow.md", "## Parameters"),
         ("feed", "follow.md", "### `ab.feed`"),
         ("view", "follow.md", "### `ab.view`"),
@@ -106,7 +107,11 @@ def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"]
+    "page",
+    [
+        *("correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"),
+        "follow.md",
+    ],
 )
 def test_a_verb_is_shown_then_listed_then_explained(page: str) -> None:
     headings = re.findall(r"^## (.*)$", (ROOT / "docs" / page).read_text(), re.M)

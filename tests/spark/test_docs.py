@@ -45,6 +45,7 @@ def rows(printed: str) -> list[list[str]]:
         ("traces.md", ["Quick start"]),
         ("rejects.md", ["Quick start"]),
         ("follow.md", ["Quick start"]),
+        ("place.md", ["`ab.place_pairs`"]),
     ],
 )
 def test_examples_print_what_their_page_shows(spark, page: str, headings: list[str]) -> None:
