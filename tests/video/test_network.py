@@ -17,7 +17,7 @@ import pytest
 
 from anabranch.errors import AnabranchError, InvalidCall
 from anabranch.spark.video.describing import _Describer
-from anabranch.video.captions import Line, ocr
+from anabranch.video.captions import ocr
 from anabranch.video.lite import read_weights
 from anabranch.video.network import CONCEPTS, Network, lite0, onnx
 
@@ -113,8 +113,9 @@ class Brightness:
         return np.stack([255 - light, light], axis=1)
 
 
-def told(pictures: np.ndarray) -> list[list[Line]]:
-    return [[Line("BRIDGE SHUT", 0.9, (1, 2, 3, 4))] for _ in pictures]
+def told(pictures: np.ndarray) -> list[list[tuple[Any, ...]]]:
+    """Plain tuples, as a user's function gives them."""
+    return [[("BRIDGE SHUT", 0.9, (1, 2, 3, 4)), ("IN RIGA", 1, [1, 4, 3, 9])] for _ in pictures]
 
 
 def test_rows_are_described_one_by_one() -> None:
@@ -141,10 +142,15 @@ def test_rows_are_described_one_by_one() -> None:
     assert rows[0]["concepts"][1] == pytest.approx(10, abs=3)
     assert rows[1]["concepts"][1] == pytest.approx(200, abs=3)
     assert [len(view) for view in rows[0]["views"]] == [3, 576, 576]  # the features, and inner ones
-    assert rows[0]["words"] == rows[0]["text"][0]["text"] == "BRIDGE SHUT"
+    assert rows[0]["words"] == "BRIDGE SHUT IN RIGA"
+    assert rows[0]["text"][1] == {"text": "IN RIGA", "score": 1.0, "box": [1, 4, 3, 9]}
     wrong = _Describer(None, Brightness(), 3, None)
     with pytest.raises(ValueError, match=r"shape \(1, 2\) for one picture; it must be \(1, 3\)"):
         list(wrong(iter([batch])))
+    for said in ([], [["BRIDGE"]], [[("BRIDGE", 0.9)]], [[("BRIDGE", 0.9, (1, 2))]], 7):
+        wrong = _Describer(None, None, 0, lambda _, said=said: said)  # type: ignore[misc]
+        with pytest.raises(ValueError, match=r"text gave .* it must be a list of one list, with"):
+            list(wrong(iter([batch])))
 
 
 @pytest.mark.services

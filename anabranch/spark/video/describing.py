@@ -23,7 +23,7 @@ from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.settings import partitions, setting_problems
-from anabranch.video.captions import joined
+from anabranch.video.captions import Line, joined
 from anabranch.video.layout import inner
 from anabranch.video.network import Network, lite0
 from anabranch.video.pictures import decode
@@ -184,8 +184,8 @@ class _Describer:
                     )
                 found.setdefault("concepts", []).append(scores[0])
             if self.text is not None:
-                lines = list(self.text(picture)[0])
-                form = [{"text": t, "score": s, "box": list(box)} for t, s, box in lines]
+                lines = _lines(self.text(picture))
+                form = [{**line._asdict(), "box": list(line.box)} for line in lines]
                 found.setdefault("text", []).append(form)
                 found.setdefault("words", []).append(joined(lines))
         return found
@@ -198,6 +198,21 @@ _KINDS = {
     "text": _LINES,
     "words": pa.string(),
 }
+
+
+def _lines(said: Any) -> list[Line]:
+    """What a function for ``text`` gave for one picture, as lines."""
+    try:
+        (told,) = said
+        lines = [Line(*line) for line in told]
+        if all(isinstance(line.text, str) and len(line.box) == 4 for line in lines):
+            return [Line(t, float(score), box) for t, score, box in lines]
+    except (TypeError, ValueError):
+        pass  # the same answer: it is not of that shape
+    raise ValueError(
+        f"text gave {said!r} for one picture; it must be a list of one list, with a line "
+        "(text, score, (left, top, right, bottom)) for each line of text in the picture"
+    )
 
 
 def _unit(row: Any) -> np.ndarray:
