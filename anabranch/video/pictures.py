@@ -1,4 +1,4 @@
-"""Frames as JPEG pictures, scaled by area means of their planes and so the same everywhere."""
+"""Frames as JPEG pictures and back, by whole numbers and so the same everywhere."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from anabranch.errors import extra
-from anabranch.video.planes import planes_of
+from anabranch.video.planes import planes_of, to_rgb
 
 if TYPE_CHECKING:
     import av
@@ -46,12 +46,12 @@ def encode(frame: av.VideoFrame, within: tuple[int, int]) -> bytes:
 
 
 def decode(picture: bytes) -> np.ndarray:
-    """Red, green and blue bytes of a JPEG, of shape (height, width, 3)."""
+    """Red, green and blue bytes of a JPEG, of shape (height, width, 3), to the last bit."""
     with extra("video", "reading pictures", "av"):
         import av
 
     coder = av.CodecContext.create("mjpeg", "r")
     coder.thread_count = 1
+    coder.flags |= int(av.codec.context.Flags.bitexact)
     frames = [*coder.decode(av.Packet(picture)), *coder.decode(None)]
-    found: np.ndarray = frames[0].to_ndarray(format="rgb24")
-    return found
+    return to_rgb(frames[0])

@@ -7,6 +7,7 @@ about a pair at the threshold when a task is repeated elsewhere.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from anabranch.flow.process import njit
 if TYPE_CHECKING:
     import av
 
-__all__ = ["COLUMNS", "ROWS", "Planes", "area", "area_sums", "from_rgb", "planes_of"]
+__all__ = ["COLUMNS", "ROWS", "Planes", "area", "area_sums", "from_rgb", "planes_of", "to_rgb"]
 
 ROWS, COLUMNS = 72, 128
 """Of the luma plane; those of colour have half of both."""
@@ -125,18 +126,59 @@ def planes_of(frame: av.VideoFrame, rows: int = ROWS, columns: int = COLUMNS) ->
 
     Other than planar formats are converted first, by the scaler's exact paths.
     """
-    frame = _planar(frame)
-    name, half = frame.format.name, (rows // 2, columns // 2)
+    half = (rows // 2, columns // 2)
+    return _whole_range(_planar(frame), ((rows, columns), half, half))
+
+
+def _whole_range(frame: av.VideoFrame, shapes: Sequence[tuple[int, int]]) -> Planes:
+    """The planes of a planar frame at these sizes, in the full range of a byte."""
+    name = frame.format.name
     bits = _PLANAR[name]
     planes = [
         _area(_buffer(plane, bits), plane.width, shape, bits)
-        for plane, shape in zip(frame.planes, ((rows, columns), half, half), strict=False)
+        for plane, shape in zip(frame.planes, shapes, strict=False)
     ]
     if len(planes) == 1:
-        planes += [np.full(half, 128, np.uint8)] * 2
+        planes += [np.full(shapes[1], 128, np.uint8)] * 2
     if "j" in name or name.startswith("gray") or int(frame.color_range) == _FULL:
         return Planes(*planes)
     return Planes(_LUMA[planes[0]], _COLOUR[planes[1]], _COLOUR[planes[2]])
+
+
+def to_rgb(frame: av.VideoFrame) -> np.ndarray:
+    """Red, green and blue bytes of a frame, (height, width, 3), by BT.601 in whole numbers.
+
+    FFmpeg's conversion differs between processors. Colour is taken from the nearest sample.
+
+    Examples
+    --------
+    >>> import av
+    >>> planes = np.array([[90, 90], [90, 90], [128, 255]], np.uint8)  # luma, and two of colour
+    >>> to_rgb(av.VideoFrame.from_ndarray(planes, format="yuvj420p"))[0, 0].tolist()
+    [255, 0, 90]
+    """
+    frame = _planar(frame)
+    shapes = [(plane.height, plane.width) for plane in frame.planes]
+    planes = _whole_range(frame, shapes if len(shapes) == 3 else shapes * 3)
+    found: np.ndarray = _rgb(planes.y, planes.u, planes.v)
+    return found
+
+
+@njit(nogil=True)
+def _rgb(y: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    height, width = y.shape
+    found = np.empty((height, width, 3), np.uint8)
+    for i in range(height):
+        r = i * u.shape[0] // height
+        for j in range(width):
+            c = j * u.shape[1] // width
+            blue, red = np.int64(u[r, c]) - 128, np.int64(v[r, c]) - 128
+            light = (np.int64(y[i, j]) << 16) + 32768
+            parts = (91881 * red, -22554 * blue - 46802 * red, 116130 * blue)
+            for k, part in enumerate(parts):
+                level = (light + part) >> 16
+                found[i, j, k] = 0 if level < 0 else 255 if level > 255 else level
+    return found
 
 
 def _planar(frame: av.VideoFrame) -> av.VideoFrame:

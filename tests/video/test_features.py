@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from anabranch.errors import InvalidCall
 from anabranch.video import layout, signature
 from anabranch.video.calibration import calibrate
-from anabranch.video.planes import Planes, area, from_rgb, planes_of
+from anabranch.video.pictures import decode, encode
+from anabranch.video.planes import Planes, area, from_rgb, planes_of, to_rgb
 from anabranch.video.sampling import taken
 from tests.examples import examples
 from tests.video import twin
@@ -101,6 +102,32 @@ def test_planes_of_a_frame_are_those_of_its_picture(form: str) -> None:
     else:
         assert np.abs(found.u.astype(int) - want.u).max() <= 8
         assert np.abs(found.v.astype(int) - want.v).max() <= 8
+
+
+@pytest.mark.parametrize("size", [(90, 160), (54, 38), (36, 500)])
+def test_a_jpeg_is_read_by_whole_numbers_alone(size: tuple[int, int]) -> None:
+    """Equal to the last bit to what the decoder's planes say; FFmpeg's conversion is not."""
+    av = pytest.importorskip("av")
+    height, width = size
+    frame = av.VideoFrame.from_ndarray(picture(9, "noise", *size), format="rgb24")
+    jpeg = encode(frame, (width, height))
+    coder = av.CodecContext.create("mjpeg", "r")
+    (shown,) = [*coder.decode(av.Packet(jpeg)), *coder.decode(None)]
+    planes = np.split(shown.to_ndarray().ravel(), [height * width, height * width * 5 // 4])
+    y, u, v = (p.reshape(-1, w) for p, w in zip(planes, (width, *[width // 2] * 2), strict=True))
+    found = decode(jpeg)
+    assert found.dtype == np.uint8 and np.array_equal(found, twin.rgb(y, u, v))
+
+
+@pytest.mark.parametrize("form", ["yuv420p", "yuvj422p", "yuv444p", "yuv420p10le", "gray", "nv12"])
+def test_a_frame_of_any_form_has_its_colours(form: str) -> None:
+    av = pytest.importorskip("av")
+    colours = picture(5, "smooth", 90, 166)
+    if form == "gray":
+        colours = np.repeat(colours[:, :, :1], 3, axis=2)
+    frame = av.VideoFrame.from_ndarray(colours, format="rgb24").reformat(format=form, threads=1)
+    frame.color_range = 2 if form.startswith(("yuvj", "gray")) else 1
+    assert np.abs(to_rgb(frame).astype(int) - colours).max() <= 14  # colour has half of both sides
 
 
 # ---------------------------------------------------------------- layout and signature

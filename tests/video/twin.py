@@ -34,6 +34,17 @@ def area(plane: np.ndarray, rows: int, columns: int, bits: int = 8) -> np.ndarra
     return np.minimum((2 * sums(plane, rows, columns) + pixels) // (2 * pixels), 255)
 
 
+def rgb(y: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
+    """Full-range planes as red, green and blue; colour is that of the nearest sample."""
+    height, width = y.shape
+    down = [i * u.shape[0] // height for i in range(height)]
+    across = [j * u.shape[1] // width for j in range(width)]
+    blue, red = (plane[np.ix_(down, across)].astype(int) - 128 for plane in (u, v))
+    parts = (91881 * red, -22554 * blue - 46802 * red, 116130 * blue)
+    whole = [y + (65536 // 2 + part) // 65536 for part in parts]
+    return np.stack([np.clip(one, 0, 255) for one in whole], axis=2)
+
+
 def in_order(numbers: Floats) -> float:
     """A sum from left to right, as no function of numpy promises it."""
     total = 0.0
