@@ -64,8 +64,10 @@ class Place:
 
     @classmethod
     def from_offset(cls, stored: Mapping[str, Any] | None) -> Place | None:
-        """What `to_offset` gave."""
-        return None if stored is None else cls(**stored)
+        """What `to_offset` gave, with or without the files beside it."""
+        if stored is None:
+            return None
+        return cls(**{name: value for name, value in stored.items() if name != "files"})
 
 
 def follow(

@@ -1,19 +1,20 @@
 """Which segments come next, channel by channel: offsets in, planned segments and offsets out.
 
-An offset names the last closed segment of each channel, and where the channel's time line stands
-there. It is small, it is JSON, and it is all that a restart needs.
+An offset names the last closed segment of each channel, where the channel's time line stands there,
+and the files that were planned with it. It is small, it is JSON, and it is all that a restart
+needs: a range that is planned again has the same files at the same times, whatever has come since.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from anabranch.errors import AnabranchError
-from anabranch.video.clock import Place, Probe, Said, follow
+from anabranch.video.clock import Place, Said, follow
 from anabranch.video.decoding import probe
 from anabranch.video.rows import Planned
 from anabranch.video.segments import Segment, channels, closed, list_starts, named_time, names
@@ -64,7 +65,6 @@ class Planner:
 
     def __init__(self, folder: Folder) -> None:
         self.folder = folder
-        self._probes: dict[Segment, Probe] = {}
         self._known: dict[str, set[str]] = {}
         self._late = 0
 
@@ -80,42 +80,51 @@ class Planner:
         self, start: Offset, limit: Limit | None = None, goal: Mapping[str, str] | None = None
     ) -> Offset:
         """The offset after the next segments: all that are closed, up to the limit and the goal."""
-        end = dict(start)
+        moved: Offset = {}
         for channel, place in self._channels().items():
             reached = start[channel]["segment"] if channel in start else ""
             ready = closed(place, self.folder.closed)
-            self._count_late(channel, reached, names(place))
             new = [name for name in ready if name > reached]
             if goal is not None:
                 new = [name for name in new if name <= goal.get(channel, "")]
             new = (limit or Limit()).cut(place, new)
-            self._known.setdefault(channel, set()).update(new)
+            self._count_late(channel, place, reached, new)
             walked = self._walked(channel, place, start, new)
             if walked:
-                end[channel] = walked[-1][1].to_offset()
-        return dict(sorted(end.items()))
+                files = [[at.segment, at.base, at.run, at.jump] for at in walked]
+                moved[channel] = {**walked[-1].to_offset(), "files": files}
+        if not moved:
+            return start
+        # What others have planned before is done: an offset names the files of one range.
+        rest = {channel: {**stored, "files": []} for channel, stored in start.items()}
+        return dict(sorted({**rest, **moved}.items()))
 
     def between(self, start: Offset, end: Offset) -> list[Planned]:
-        """The segments behind one offset, up to another."""
+        """The segments that were planned behind one offset, up to another.
+
+        They are those that the offset names. A file that has appeared among them since is late,
+        when they are read first and when they are read again.
+        """
         found = []
         places = self._channels()
         for channel, stored in end.items():
             reached = start[channel]["segment"] if channel in start else ""
-            last = stored["segment"]
-            if last == reached:
+            files = [file for file in stored["files"] if file[0] > reached]
+            if stored["segment"] == reached:
                 continue
             place = places.get(channel)
-            here = [] if place is None else [n for n in names(place) if reached < n <= last]
-            if place is None or not here or here[-1] != last:
-                raise AnabranchError(
-                    f"segment {channel}/{last} is in the query's offsets and no longer in the "
-                    "folder: put it back, or begin a new checkpoint"
-                )
-            for segment, at in self._walked(channel, place, start, here):
-                found.append(Planned(segment, at.base, at.run, at.jump))
+            here = set() if place is None else set(names(place))
+            for name, base, run, jump in files:
+                if place is None or name not in here:
+                    raise AnabranchError(
+                        f"segment {channel}/{name} is in the query's offsets and no longer in the "
+                        "folder: put it back, or begin a new checkpoint"
+                    )
+                found.append(Planned(Segment.of(channel, _path(place, name)), base, run, jump))
+            if place is not None:
+                self._count_late(channel, place, reached, [file[0] for file in files])
         if found and self._late:
-            first = found[0]
-            found[0] = Planned(first.segment, first.base, first.run, first.jump, self._late)
+            found[0] = replace(found[0], late=self._late)
             self._late = 0
         return found
 
@@ -135,35 +144,28 @@ class Planner:
     def _channels(self) -> dict[str, Path]:
         return channels(self.folder.path)
 
-    def _walked(
-        self, channel: str, place: Path, start: Offset, new: list[str]
-    ) -> list[tuple[Segment, Place]]:
+    def _walked(self, channel: str, place: Path, start: Offset, new: list[str]) -> list[Place]:
         """Segments one after the other on the time line of their channel."""
         at = Place.from_offset(start.get(channel))
         listed = list_starts(place) if new else {}
         begins = self.folder.start.get(channel, self.folder.start.get(""))
         found = []
         for name in new:
-            segment = Segment.of(channel, _path(place, name))
             said = named_time(name)
             if said is None and begins is not None and name in listed:
                 said = begins + listed[name]
-            at = follow(at, name, self._probe(segment), Said(begins, said), self.folder.timestamps)
-            found.append((segment, at))
+            seen = probe(str(_path(place, name)))
+            at = follow(at, name, seen, Said(begins, said), self.folder.timestamps)
+            found.append(at)
         return found
 
-    def _probe(self, segment: Segment) -> Probe:
-        """Offsets and partitions are planned one after the other: a file is opened once."""
-        if segment not in self._probes:
-            if len(self._probes) > 10_000:
-                self._probes.clear()
-            self._probes[segment] = probe(segment.path)
-        return self._probes[segment]
+    def _count_late(self, channel: str, place: Path, reached: str, planned: list[str]) -> None:
+        """Count names that have appeared among what is planned or before it, each once.
 
-    def _count_late(self, channel: str, reached: str, here: list[str]) -> None:
-        """Count names that have appeared at or before the offset; at first all are old."""
-        behind = {name for name in here if name <= reached}
-        known = self._known.get(channel)
-        if known is not None:
-            self._late += len(behind - known)
-        self._known[channel] = behind
+        At first all that were reached are old.
+        """
+        here, last = set(names(place)), planned[-1] if planned else reached
+        known = self._known.setdefault(channel, {name for name in here if name <= reached})
+        late = {name for name in here if name <= last} - known - set(planned)
+        self._late += len(late)
+        self._known[channel] = (known & here) | late | set(planned)

@@ -98,6 +98,52 @@ def test_a_name_before_the_offset_is_counted_and_left_out(tmp_path: Path) -> Non
     assert report["late"] == 0
 
 
+def test_a_late_file_never_enters_a_range_that_is_planned(tmp_path: Path) -> None:
+    """It comes after its range was planned, and before that is read, or read again."""
+    segmented(tmp_path / "a", film([80]), (20, 40, 60))
+    data = (tmp_path / "a/0000.ts").read_bytes()
+    (tmp_path / "a/0003.ts").rename(tmp_path / "held")
+    planner = Planner(Folder(str(tmp_path), START, closed="all"))
+    end = planner.latest({})
+    (tmp_path / "a/0000x.ts").write_bytes(data)
+    first = planner.between({}, end)
+    (tmp_path / "a/0001x.ts").write_bytes(data)
+    # Killed before it was done, and started again: the offset is what Spark's log has.
+    again = Planner(Folder(str(tmp_path), START, closed="all"))
+    logged = json.loads(json.dumps(end))
+    second = again.between({}, logged)
+    names = ["0000.ts", "0001.ts", "0002.ts"]
+    for planned, late in ((first, 1), (second, 2)):
+        assert [p.segment.name for p in planned] == names
+        assert [p.late for p in planned] == [late, 0, 0]
+    plain = [(p.segment, p.base, p.run, p.jump) for p in first]
+    assert plain == [(p.segment, p.base, p.run, p.jump) for p in second]
+    # Neither is counted again, by either of the two.
+    (tmp_path / "held").rename(tmp_path / "a/0003.ts")
+    assert [p.late for p in again.between(logged, again.latest(logged))] == [0]
+    assert [p.late for p in planner.between(end, planner.latest(end))] == [1]  # 0001x, at last
+
+
+def test_an_offset_names_the_files_of_its_range_alone(tmp_path: Path) -> None:
+    """So it stays small; and times are those of the first planning, whatever a list says since."""
+    for name in ("a", "b"):
+        segmented(tmp_path / name, film([60]), (20, 40))
+    (tmp_path / "b/0002.ts").rename(tmp_path / "held")
+    (tmp_path / "a/live.csv").write_text("0000.ts,0,1\n0001.ts,3600,3601\n0002.ts,7200,7201\n")
+    planner = Planner(Folder(str(tmp_path), START, closed="all"))
+    one = planner.latest({})
+    assert [file[0] for file in one["b"]["files"]] == ["0000.ts", "0001.ts"]
+    want = planner.between({}, one)
+    (tmp_path / "a/live.csv").unlink()
+    assert Planner(Folder(str(tmp_path), START, closed="all")).between({}, one) == want
+    assert len({p.base for p in want if p.segment.channel == "a"}) == 3
+    assert planner.latest(one) == one
+    (tmp_path / "held").rename(tmp_path / "b/0002.ts")
+    two = planner.latest(one)
+    assert [[file[0] for file in two[name]["files"]] for name in two] == [[], ["0002.ts"]]
+    assert [p.segment.name for p in planner.between(one, two)] == ["0002.ts"]
+
+
 def test_a_changed_segment_stops_the_query(tmp_path: Path) -> None:
     segmented(tmp_path / "a", film([40]), (20,))
     planner = Planner(Folder(str(tmp_path), START, closed="all"))
