@@ -20,9 +20,10 @@ from anabranch.assembly.call import plan_assembly
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
 from anabranch.correlation.call import plan_correlation
-from anabranch.correlation.grouping import Grouping, GroupsJob, PairPacking
+from anabranch.correlation.grouping import Grouping, GroupsJob
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.packing import SidePacking
+from anabranch.correlation.pair_packing import PairPacking
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.kernel import Job

@@ -19,17 +19,14 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from anabranch.calls import describe
 from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
-from anabranch.flow.intake import Faults, time_faults, whole_of
-from anabranch.flow.kernel import Packed, Task
+from anabranch.flow.kernel import Task
 from anabranch.flow.load import Load
-from anabranch.flow.sides import WHOLE
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 
-__all__ = ["Group", "Grouping", "Groups", "GroupsJob", "GroupsKernel", "PairPacking", "Vertex"]
+__all__ = ["Group", "Grouping", "Groups", "GroupsJob", "GroupsKernel", "Vertex"]
 
 _ENDLESS = 1 << 62
 Vertex = tuple[int, Any]  # of which side, and which id; all of one stream are of side 0
@@ -74,9 +71,13 @@ class Groups:
     >>> for pair in [(1, "a", "b"), (2, "c", "d"), (5, "b", "c")]:
     ...     groups.deal(*pair)
     >>> groups.close(15)
-    >>> [(e["group"], e["revision"], e["event"], e["into"]) for e in groups.events]
-    [('a|b', 1, 'opened', None), ('c|d', 1, 'opened', None), ('c|d', 2, 'merged', 'a|b'), \
-('a|b', 2, 'grew', None), ('a|b', 3, 'closed', None)]
+    >>> for event in groups.events:
+    ...     print(event["group"], event["revision"], event["event"], event["into"])
+    1970-01-01T00:00:00.000001Z|a|b 1 opened None
+    1970-01-01T00:00:00.000002Z|c|d 1 opened None
+    1970-01-01T00:00:00.000002Z|c|d 2 merged 1970-01-01T00:00:00.000001Z|a|b
+    1970-01-01T00:00:00.000001Z|a|b 2 grew None
+    1970-01-01T00:00:00.000001Z|a|b 3 closed None
     >>> groups.events[-1]["left_members"]
     ['a', 'b', 'c', 'd']
     """
@@ -104,7 +105,7 @@ class Groups:
         found = {self.of[end] for end in (*ends, *beside) if end in self.of}
         known = sorted((self.open[name] for name in found), key=lambda group: group.first)
         if not known:
-            group = Group(_name(left, right), pair, t, [])
+            group = Group(_name(*pair), pair, t, [])
             self.open[group.name] = group
         else:
             group = known[0]
@@ -210,10 +211,13 @@ class GroupsJob:
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """What must stay the same for open groups to keep their meaning."""
+        """What must stay the same for open groups to keep their meaning.
+
+        The gap may change: an open group then closes by the new one, from its last pair.
+        """
         call = self.grouping
         streams = "one" if call.one_stream else "two"
-        return {"gap": describe(call.gap), "streams": streams, "ids": ", ".join(call.types)}
+        return {"streams": streams, "ids": ", ".join(call.types)}
 
     @property
     def stays(self) -> tuple[int, ...]:
@@ -266,7 +270,8 @@ class GroupsKernel:
             if self.groups.pairs > most:
                 raise AnabranchError(
                     f"{self.job.verb}: more than {most:,} pairs are in open groups, which "
-                    "one worker holds: raise the threshold of the pairs, or shorten gap="
+                    "one worker holds: raise the threshold of the pairs, or shorten gap=; both may "
+                    "change at a restart with the same checkpoint"
                 )
         self.groups.close(limit)
         events, self.groups.events = self.groups.events, []
@@ -301,12 +306,17 @@ class GroupsKernel:
         self.groups.take_up(unpack(data)[1])
 
     def renew(self, fresh: GroupsKernel) -> None:
-        """Take slices and call of a fresh kernel."""
+        """Take slices and call of a fresh kernel, whose gap may be another."""
         self.slices, self.load, self.job = fresh.slices, fresh.load, fresh.job
+        if fresh.groups.gap != self.groups.gap:
+            fresh.groups.take_up(self.groups.form())
+            self.groups = fresh.groups
 
     def _take_in(self, block: Block) -> None:
         self.load.rows_left += len(block)
         self.load.rejected += block.meta.get("rejected", 0)
+        if alone := block.meta.get("alone", 0):
+            self.groups.dropped["without partner"] += alone
         limit = self.late_until
         in_time = np.ones(len(block), bool) if limit is None else block.t > limit
         self.load.late += int((~in_time).sum())
@@ -358,42 +368,19 @@ class GroupsKernel:
         return list(kept.values())
 
 
-@dataclass(frozen=True)
-class PairPacking:
-    """Packs pairs, all of them for one worker. `time` is what users call the column of times."""
-
-    time: str = "ts"
-    drop_bad_rows: bool = False
-    streaming: bool = False
-    columns: tuple[str, ...] = GroupsJob.order
-
-    def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
-        """The cell of one batch of ``t``, the ids ``left`` and ``right``, and other columns."""
-        t = batch.column("t")
-        faults = Faults("pair", batch.column("left"), self.drop_bad_rows, "left id", "grouped")
-        faults.where(t.is_null(), f"time column {self.time!r} is null")
-        for rows, reason in time_faults(t, self.streaming):
-            faults.where(rows, reason)
-        rejects = faults.cell(whole_of(batch), 0)
-        if faults.count:
-            batch = batch.take(pa.array(faults.good))
-        columns = {name: _plain(batch.column(name)) for name in self.columns}
-        whole = whole_of(batch)
-        if whole is not None:
-            columns[WHOLE] = whole
-        block = Block.of(batch.column("t").to_numpy(), columns)
-        newest = int(block.t.max()) if len(block) else 0
-        return Packed({0: block.encode(rejected=faults.count, side=0)}, newest, rejects)
-
-
-def _plain(column: pa.Array) -> Any:
-    return column if pa.types.is_string(column.type) else column.to_numpy()
-
-
 def _batch(events: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(events))
 
 
-def _name(left: Any, right: Any) -> str:
-    """The name of a group whose first pair this is; a bar inside an id is marked."""
-    return "|".join(str(one).replace("\\", "\\\\").replace("|", "\\|") for one in (left, right))
+def _name(t: int, left: Any, right: Any) -> str:
+    """The name of a group whose first pair this is: its time in UTC, and its ids.
+
+    A bar inside an id is marked. Names sort by the age of groups.
+
+    Examples
+    --------
+    >>> _name(1_700_000_000_500_000, 7, "a|b")
+    '2023-11-14T22:13:20.500000Z|7|a\\\\|b'
+    """
+    ids = (str(one).replace("\\", "\\\\").replace("|", "\\|") for one in (left, right))
+    return "|".join((f"{np.datetime64(t, 'us')}Z", *ids))

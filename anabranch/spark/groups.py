@@ -16,7 +16,8 @@ from pyspark.sql.types import (
 )
 
 from anabranch.calls import IDS, MISSING, TIMESTAMP, Check, Duration
-from anabranch.correlation.grouping import Grouping, GroupsJob, PairPacking
+from anabranch.correlation.grouping import Grouping, GroupsJob
+from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import renamed
 from anabranch.flow.rejects import Rejecting
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
@@ -51,10 +52,11 @@ def groups(
     Parameters
     ----------
     pairs
-        The result of `correlate`, streaming or batch, or rows like it. Rows without a partner are
-        left out.
+        The result of `correlate`, streaming or batch, or rows like it. A row with one id and a null
+        for the other is a row without a partner: it is left out and counted.
     gap
-        How long a group stays open after its last pair: a duration.
+        How long a group stays open after its last pair: a duration. It may change at a restart:
+        open groups then close by the new one.
     id
         The columns of the two ids.
     time
@@ -66,8 +68,8 @@ def groups(
         Streaming: how far a pair may lag behind the newest. Leave it out for results of
         `correlate`, which carry their watermark.
     bad_rows
-        Pairs without a usable time: ``"fail"`` stops at the first and names it; ``"drop"`` leaves
-        them out and counts them.
+        Pairs without a usable time, and rows without any id: ``"fail"`` stops at the first and
+        names it; ``"drop"`` leaves them out and counts them.
     rejects
         A directory for pairs that are late or bad, each whole and once; ``ab.rejects(spark, path)``
         reads them.
@@ -79,7 +81,8 @@ def groups(
         ``merged`` (``into`` another group) or ``closed``; ``ts``, its time; ``rows`` and ``pairs``,
         how many; ``began`` and ``last``, the times of its first and last pair; ``left_id`` and
         ``right_id``, the pair that caused it; and of a closed one its ``members`` (``left_members``
-        and ``right_members`` of two streams). A group is named by its first pair.
+        and ``right_members`` of two streams). A group is named by its first pair: the time in UTC,
+        and the ids.
 
     Raises
     ------
@@ -93,8 +96,10 @@ def groups(
     ...                             floor(id / 3) AS x FROM range(6)''')
     >>> pairs = ab.correlate(table, where=ab.same("x"), window="1 minute")
     >>> closed = ab.groups(pairs, gap="5 minutes").filter("event = 'closed'")
-    >>> [(row.group, row.rows, row.pairs, row.members) for row in closed.orderBy("group").collect()]
-    [('0|1', 3, 3, [0, 1, 2]), ('3|4', 3, 3, [3, 4, 5])]
+    >>> for row in closed.orderBy("group").collect():
+    ...     print(row.group, row.rows, row.pairs, row.members)
+    2023-11-14T22:13:21.000000Z|0|1 3 3 [0, 1, 2]
+    2023-11-14T22:13:24.000000Z|3|4 3 3 [3, 4, 5]
     """
     refuse_others("groups", {"pairs": pairs})
     given = {"pairs": pairs}
@@ -122,7 +127,7 @@ def groups(
     job = GroupsJob(Grouping(us, one, delay, types=(kinds[0], kinds[1])))
     rejection = rejection_of("groups", rejects, given)
     columns = [by_name(name).cast(kind) for name, kind in zip(ids, kinds, strict=True)]
-    rows = frame.filter(columns[0].isNotNull() & columns[1].isNotNull()).select(
+    rows = frame.select(
         F.unix_micros(by_name(moment)).alias("t"),
         columns[0].alias("left"),
         columns[1].alias("right"),

@@ -69,8 +69,10 @@ class Topics(Groups):
     >>> topics = Topics(100, True, 1000, call=TopicCall(100, True, near=10))
     >>> for t, left, right in [(1, "n1", "s1"), (5, "n2", "s2"), (300, "n9", "s9")]:
     ...     topics.take_in((t, 1, left, right, "north", "south", t, t, 0.8, "", ""))
-    >>> [(e["topic"], e["event"], e["shots"]) for e in topics.events]
-    [('n1|s1', 'opened', 4), ('n1|s1', 'closed', 4)]
+    >>> for event in topics.events:
+    ...     print(event["topic"], event["event"], event["shots"])
+    1970-01-01T00:00:00.000001Z|n1|s1 opened 4
+    1970-01-01T00:00:00.000001Z|n1|s1 closed 4
     """
 
     call: TopicCall = field(kw_only=True)

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from anabranch.correlation.grouping import Grouping, Groups, GroupsJob, PairPacking
+from anabranch.correlation.grouping import Grouping, Groups, GroupsJob
+from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import AnabranchError, BadRow
 from anabranch.flow.blocks import Block
+from anabranch.flow.kernel import check_settings
 from anabranch.testing.workers import LivingWorkers, Workers
 from tests.examples import examples
 
@@ -39,16 +41,30 @@ def components(pairs: list[Pair], one: bool) -> list[frozenset[Pair]]:
     return [frozenset(group) for group in found.values()]
 
 
-def twin(pairs: list[Pair], gap: int, one: bool) -> Counter[frozenset[Pair]]:
-    """Final groups: at each pair, the components of all live ones; old components leave."""
+def twin(
+    pairs: list[Pair], gap: int, one: bool, changed: tuple[int, int] | None = None
+) -> Counter[frozenset[Pair]]:
+    """Final groups: at each pair, the components of all live ones; old components leave.
+
+    With `changed`, a time and a gap, that gap counts after that time.
+    """
     live: list[Pair] = []
     closed: Counter[frozenset[Pair]] = Counter()
-    for pair in sorted(pairs):
-        groups = components(live, one)
-        old = [group for group in groups if max(p[0] for p in group) + gap < pair[0]]
+
+    def leave(before: int, gap: int) -> None:
+        old = [group for group in components(live, one) if max(p[0] for p in group) + gap < before]
         closed.update(old)
         gone = set().union(*old)
-        live = [p for p in live if p not in gone] + [pair]
+        live[:] = [p for p in live if p not in gone]
+
+    for pair in sorted(pairs):
+        if changed is not None and pair[0] > changed[0]:
+            leave(changed[0] + 1, gap)
+            gap, changed = changed[1], None
+        leave(pair[0], gap)
+        live.append(pair)
+    if changed is not None:
+        leave(changed[0] + 1, gap)
     closed.update(components(live, one))
     return closed
 
@@ -86,7 +102,7 @@ pair_lists = st.lists(
         lambda p: p[1] != p[2]
     ),
     max_size=40,
-    unique_by=lambda p: p[1:],
+    unique=True,
 )
 
 
@@ -138,10 +154,59 @@ def test_batching_order_and_restarts_do_not_matter(
     assert sum(load.late for load in workers.loads) == 0
 
 
-def test_too_many_open_pairs_are_refused() -> None:
-    workers = Workers(GroupsJob(Grouping(10**9, True, most_pairs=5)))
-    with pytest.raises(AnabranchError, match="raise the threshold of the pairs, or shorten gap="):
-        workers.step(0, [block([(START + n, n, n + 1) for n in range(6)])], START + 100)
+@settings(max_examples=examples(100), deadline=None)
+@given(pair_lists, st.tuples(st.integers(1, 30), st.integers(1, 30)), st.data())
+def test_the_gap_may_change_at_a_restart(
+    pairs: list[Pair], gaps: tuple[int, int], data: st.DataObject
+) -> None:
+    """What was open closes by the new gap, from its last pair; what has closed stays closed."""
+    workers: Workers = data.draw(st.sampled_from([Workers, LivingWorkers]))(
+        GroupsJob(Grouping(gaps[0], True))
+    )
+    change = data.draw(st.integers(0, 60))
+    events: list[dict[str, Any]] = []
+    for gap, mark, part in (
+        (gaps[0], change, [p for p in pairs if p[0] <= change]),
+        (gaps[1], 1000, [p for p in pairs if p[0] > change]),
+    ):
+        workers.job = GroupsJob(Grouping(gap, True))
+        blocks = [block([(START + t, a, b) for t, a, b in part])] if part else []
+        for found in workers.step(0, blocks, START + mark):
+            events += found.to_pylist()
+    for event in events:
+        for name in ("t", "began", "last"):
+            event[name] -= START
+    assert told(events, pairs) == twin(pairs, gaps[0], True, (change, gaps[1]))
+
+
+def test_the_same_rows_may_meet_again() -> None:
+    """Two groups of the same first rows have two names, so a sink by (group, revision) has both."""
+    groups = Groups(gap=10, one_stream=True)
+    for t in (START + 1, START + 100):
+        groups.deal(t, 1, 2)
+    groups.close(START + 1000)
+    assert [(event["group"], event["revision"]) for event in groups.events] == [
+        ("2023-11-14T22:13:20.000001Z|1|2", 1),
+        ("2023-11-14T22:13:20.000001Z|1|2", 2),
+        ("2023-11-14T22:13:20.000100Z|1|2", 1),
+        ("2023-11-14T22:13:20.000100Z|1|2", 2),
+    ]
+
+
+@pytest.mark.parametrize("kind", [Workers, LivingWorkers])
+def test_too_many_open_pairs_are_refused_until_the_gap_is_shorter(kind: type[Workers]) -> None:
+    def call(gap: int) -> GroupsJob:
+        return GroupsJob(Grouping(gap, True, most_pairs=5))
+
+    workers = kind(call(10**9))
+    workers.step(0, [block([(START + 9 * n, n, n + 1) for n in range(4)])], START + 50)
+    more = [block([(START + 100 + n, n, n + 1) for n in range(4)])]
+    with pytest.raises(AnabranchError, match="or shorten gap=; both may change at a restart"):
+        workers.step(0, more, START + 200)
+    check_settings(call(10**9).settings, call(10).settings)
+    workers.job = call(10)
+    events = [event for found in workers.step(0, more, START + 200) for event in found.to_pylist()]
+    assert [event["pairs"] for event in events if event["event"] == "closed"] == [4, 4]
 
 
 def test_late_pairs_are_counted() -> None:
@@ -149,6 +214,22 @@ def test_late_pairs_are_counted() -> None:
     workers.step(0, [block([(START, 1, 2)])], START - 1)
     workers.step(0, [block([(START + 3, 3, 4)])], START + 5)
     assert [load.late for load in workers.loads] == [0, 1]
+
+
+def test_a_pair_has_both_ids() -> None:
+    """One id: a row without a partner, which is counted. None: a bad row."""
+    columns = {"t": [5, 6, None, 8], "left": [1, None, 3, None], "right": [2, 4, None, None]}
+    batch = pa.RecordBatch.from_pydict({k: pa.array(v, pa.int64()) for k, v in columns.items()})
+    packed = PairPacking().pack(batch.slice(0, 3), None)
+    workers = Workers(GroupsJob(Grouping(10, True)))
+    workers.step(0, [Block.decode(packed.cells[0])], 1)
+    assert workers.loads[-1].pruned == {"without partner": 2} and workers.loads[-1].rejected == 0
+    with pytest.raises(BadRow, match="pair with left id None cannot be grouped: both ids are null"):
+        PairPacking().pack(batch, None)
+    packed = PairPacking(drop_bad_rows=True).pack(batch, None)
+    assert packed.newest == 5
+    workers.step(0, [Block.decode(packed.cells[0])], 2)
+    assert workers.loads[-1].pruned == {"without partner": 2} and workers.loads[-1].rejected == 1
 
 
 def test_pairs_without_a_usable_time_are_rejected() -> None:

@@ -36,6 +36,8 @@ def rows(printed: str) -> list[list[str]]:
     ("page", "headings"),
     [
         ("correlate.md", ["Quick start", "Windows of rows"]),
+        ("correlate.md", ["Quick start", "One stream", "Near-duplicates", "From pairs to groups"]),
+        ("correlate.md", ["Without a partner"]),
         ("correlate.md", ["Texts and sets"]),
         ("emd.md", ["Quick start"]),
         ("nearest.md", ["Quick start"]),

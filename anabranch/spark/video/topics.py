@@ -25,7 +25,7 @@ from anabranch.calls import (
     is_number,
     microseconds,
 )
-from anabranch.correlation.grouping import PairPacking
+from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import renamed
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.groups import grouped
@@ -118,7 +118,7 @@ def topics(
     >>> found = ab.video.topics(pairs, near="30 seconds", gap="5 minutes")
     >>> row = found.filter("event = 'closed'").first()
     >>> row.topic, row.channels, row.shots, row.pairs
-    ('north0|south0', ['north', 'south'], 6, 3)
+    ('2023-11-14T22:13:20.000000Z|north0|south0', ['north', 'south'], 6, 3)
     """
     given = {"pairs": pairs} if repeats is None else {"pairs": pairs, "repeats": repeats}
     refuse_others("topics", given)
@@ -190,7 +190,7 @@ def _rows(frame: DataFrame, kind: str, counts: int) -> DataFrame:
         return F.coalesce(known, F.lit(""))
 
     score = F.coalesce(by_name("score"), F.lit(0)) if counts else F.lit(0)
-    return frame.filter("left_id IS NOT NULL AND right_id IS NOT NULL").select(
+    return frame.select(
         F.unix_micros("ts").alias("t"),
         F.lit(counts).cast("bigint").alias("counts"),
         by_name("left_id").cast(kind).alias("left"),
