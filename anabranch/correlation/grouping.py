@@ -373,14 +373,14 @@ def _batch(events: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 
 
 def _name(t: int, left: Any, right: Any) -> str:
-    """The name of a group whose first pair this is: its time in UTC, and its ids.
+    r"""The name of a group whose first pair this is: its time in UTC, and its ids.
 
     A bar inside an id is marked. Names sort by the age of groups.
 
     Examples
     --------
     >>> _name(1_700_000_000_500_000, 7, "a|b")
-    '2023-11-14T22:13:20.500000Z|7|a\\\\|b'
+    '2023-11-14T22:13:20.500000Z|7|a\\|b'
     """
     ids = (str(one).replace("\\", "\\\\").replace("|", "\\|") for one in (left, right))
     return "|".join((f"{np.datetime64(t, 'us')}Z", *ids))
