@@ -196,7 +196,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         return found.select(*_result(call, streaming))
     if idle is not None:
         blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
-    announce(name, Announced(assembly_words(call), plan, None, call.delay))
+    announce(name, Announced(assembly_words(call), plan or Keyed(count), None, call.delay))
     blocks = with_watermark(blocks, call.delay)
     # Late rows become revisions; windows close in the order of the watermark.
     found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival, rejecting=rejecting)

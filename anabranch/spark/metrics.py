@@ -22,6 +22,7 @@ __all__ = [
     "held_by",
     "loads_of",
     "metrics_name",
+    "named",
     "observes",
     "rates_of",
     "reports_of",
@@ -122,6 +123,17 @@ def verb_of(name: str) -> str | None:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb
     return None
+
+
+def named(names: Iterable[str], verb: str) -> tuple[str, ...]:
+    """Those of observed names that are of a verb.
+
+    Examples
+    --------
+    >>> named(["anabranch_nearest_1a2b", "anabranch_assemble_3c4d"], "assemble")
+    ('anabranch_assemble_3c4d',)
+    """
+    return tuple(name for name in names if name.startswith(_prefix(verb)))
 
 
 def observes(names: Iterable[str], *verbs: str) -> bool:

@@ -265,7 +265,8 @@ def _run(
     table = None if fixed is None else fixed.encode(**fixed.meta)
     job, name = NearestJob(call, table), metrics_name("nearest")
     rows, fields = object_rows(call, objects, rejection), fields_of(call, objects)
-    announce(name, Announced(nearest_words(call), plan, None, call.delay, control))
+    window = (call.window, call.window) if call.window else None
+    announce(name, Announced(nearest_words(call), plan, window, call.delay, control))
     if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)

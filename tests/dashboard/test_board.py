@@ -371,26 +371,3 @@ def test_without_the_package_metrics_says_what_to_install(
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
     status, _, content = ask(board, "/metrics")
     assert status == 501 and b"pip install 'anabranch[metrics]'" in content
-
-
-TOPIC = {
-    **{"topic": "a|b", "event": "grew", "heat": 2.0, "score": 0.9, "words": "FLOOD"},
-    **{"began": 1.0, "last": 5.0},
-    "rows": [("north", 1.0, b"\xff\xd8\xff\xe0"), ("south", 5.0, None)],
-}
-
-
-def test_topics_are_on_the_page_with_pictures(board: Board, guarded: Board) -> None:
-    for made in (board, guarded):
-        made.topics([TOPIC] * 20)
-    state = json.loads(ask(board, "/api/state.json")[2])
-    assert len(state["topics"]) == 12
-    assert state["topics"][0]["channels"] == [
-        {"channel": "north", "pictures": [[1.0, "data:image/jpeg;base64,/9j/4A=="]]},
-        {"channel": "south", "pictures": [[5.0, None]]},
-    ]
-    # They are sent once, not with every message.
-    assert ["topics" in json.loads(board._message()) for _ in range(2)] == [True, False]
-    # Elsewhere than on loopback contents are off.
-    answer = ask(guarded, "/api/state.json", Authorization=f"Bearer {SECRET}")[2]
-    assert json.loads(answer)["topics"] == []

@@ -70,7 +70,7 @@ CASES = {
     "late": ({"late": 2}, "warn", "2.0% of the rows are late"),
     "rejected": ({"rejected": lambda n: int(n == 12)}, "warn", "1 of 1.0k rows were rejected"),
     "behind": ({"seconds": 3.0}, "bad", "takes 3.0 s, and one is due every 2 s"),
-    "lagging": ({"watermark": 990.0}, "bad", "stood still for 10 micro-batches"),
+    "lagging": ({"watermark": 990.0, "count": 70}, "bad", "still for 138 s, in 70 micro-batches"),
     "skewed": ({"slowest": 1.5}, "warn", "3.0 times the mean"),
     "growing": ({"at": hour, "state_bytes": lambda n: 1e6 * n}, "warn", "for an hour, from 3 to"),
     "copied": ({"left": 990, "right": 10}, "note", "1.0 with broadcast(4, side"),
@@ -130,8 +130,33 @@ def test_event_time_that_falls_behind_the_clock() -> None:
     slow = {"at": lambda n: 1000.0 + 20 * n, "watermark": lambda n: 900.0 + n}
     found = health.lagging(vitals(**slow, lag=lambda n: 100.0 + 19 * n, interval=20.0))
     assert (
-        found is not None and found.light == "warn" and "grew by 171 s in 180 s" in found.sentence
+        found is not None and found.light == "warn" and "grew by 209 s in 220 s" in found.sentence
     )
+
+
+def test_event_times_of_whole_minutes_are_no_watermark_that_stands_still() -> None:
+    minutes = {
+        "count": 300,
+        "interval": 1.0,
+        "seconds": 0.5,
+        "at": lambda n: 6000.0 + n,
+        "watermark": lambda n: 5900.0 + n // 60 * 60,
+        "lag": lambda n: 100.0 + n % 60,
+    }
+    for count in range(20, 300, 7):
+        found = health.lagging(vitals(**{**minutes, "count": count}))
+        assert found is None, found
+
+
+def test_a_lag_that_grows_is_seen_though_triggers_come_every_second() -> None:
+    slow = {"at": lambda n: 1000.0 + n, "watermark": lambda n: 900.0 + n / 10}
+    found = health.lagging(vitals(**slow, count=90, lag=lambda n: 100.0 + 0.9 * n, interval=1.0))
+    assert found is not None and "grew by 80 s in 89 s" in found.sentence
+
+
+def test_without_an_interval_the_cadence_is_how_often_batches_come() -> None:
+    assert vitals(interval=None, at=lambda n: 1000.0 + 7 * n).cadence == 7.0
+    assert vitals(count=1).cadence is None
 
 
 def test_an_ended_query_is_neither_good_nor_bad() -> None:

@@ -13,15 +13,16 @@ import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
 from anabranch.flow.load import Load
 from anabranch.plans.costs import copies as copies_of
-from anabranch.plans.log import PlanLog
+from anabranch.plans.log import Entry, PlanLog
 from anabranch.spark.announced import Announced, announce
 from anabranch.spark.dashboard.feed import Feed, Query
+from anabranch.spark.dashboard.health import Vitals, skewed
 from anabranch.spark.dashboard.history import History, Series
 from anabranch.spark.dashboard.planview import PlanView
 from anabranch.spark.dashboard.points import SUMMED
-from anabranch.spark.dashboard.predictions import predict_pairs
+from anabranch.spark.dashboard.predictions import full, predict_pairs
 from anabranch.spark.dashboard.sample import KEPT, Samples, difference, samples_in, sides_of
-from anabranch.spark.dashboard.view import TAIL, View, encode
+from anabranch.spark.dashboard.view import TAIL, View, encode, growth
 from tests.dashboard.reports import SECOND, report
 from tests.dashboard.scenes import shown
 from tests.examples import examples
@@ -64,6 +65,46 @@ def test_workers_that_report_twice_or_not_at_all_have_one_line_each() -> None:
     assert history.workers[1]["busy_seconds"] == pytest.approx(0.3)
 
 
+def busy(history: History) -> tuple[Any, Any, list[float]]:
+    """Slowest and mean as the rule has them, and the workers that the panel goes by."""
+    point = history.latest
+    live = [one["busy_seconds"] for one in history.workers if one["live"]]
+    return point["slowest"], point["mean"], live
+
+
+def test_work_is_even_or_not_by_all_workers_of_the_plan_also_those_that_report_nothing() -> None:
+    announce("anabranch_correlate_ba1a", Announced("Pairs", ab.grid(2, 2)))
+    history = History("correlate")
+    for batch in range(4):
+        load = Load(1, rows_left=9, busy_seconds=0.8).to_json()
+        observed = {"anabranch_correlate_ba1a": {"load": [load]}}
+        history.add(report(batch, observedMetrics=observed))
+    assert busy(history) == (0.8, 0.2, [0.0, 0.8, 0.0, 0.0])
+    assert skewed(Vitals(history.series.points)) is not None
+
+
+def test_workers_of_a_plan_that_is_gone_do_not_count_as_idle(tmp_path: Any) -> None:
+    log = PlanLog(str(tmp_path))
+    log.begin(ab.broadcast(4))
+    log.write(Entry(1, 1, ab.broadcast(2), 2, (1,), {}))
+    call = Announced("Pairs", ab.broadcast(4), control=str(tmp_path))
+    announce("anabranch_correlate_ba1b", call)
+    history = History("correlate")
+    for batch in range(6):
+        workers = range(4 if batch < 2 else 2)
+        loads = [Load(n, rows_left=9, busy_seconds=0.5, state_rows=n % 2) for n in workers]
+        observed = {"anabranch_correlate_ba1b": {"load": [load.to_json() for load in loads]}}
+        history.add(report(batch, observedMetrics=observed))
+    assert busy(history) == (0.5, 0.5, [0.5, 0.5])
+    assert skewed(Vitals(history.series.points)) is None
+    # One of those that are gone still holds a row.
+    assert [(one["worker"], one["live"]) for one in history.workers] == [
+        (0, True),
+        (1, True),
+        (3, False),
+    ]
+
+
 def test_reasons_are_added_up() -> None:
     history = History("assemble")
     for batch in range(3):
@@ -98,6 +139,51 @@ def test_a_feed_keeps_several_queries_and_says_how_they_ended() -> None:
     assert len(told(feed, "a")["subjects"]) == 1
     feed.look_away()
     assert not feed.queries
+
+
+def test_two_verbs_of_one_query_have_their_own_words_and_plans() -> None:
+    announce("anabranch_correlate_2ve1", Announced("Pairs of rows", ab.grid(2, 2)))
+    announce("anabranch_assemble_2ve1", Announced("One row a key", ab.keyed(3)))
+    feed = Feed()
+    feed.look()
+    loads = {"correlate": Load(0, rows_left=1), "assemble": AssembleLoad(0, rows=1)}
+    observed = {
+        f"anabranch_{verb}_2ve1": {"load": [load.to_json()]} for verb, load in loads.items()
+    }
+    feed.progressed(report(0, observedMetrics=observed))
+    feed.take_in()
+    assert [(s["verb"], s["words"], s["plan"]["text"]) for s in told(feed)["subjects"]] == [
+        ("correlate", "Pairs of rows", "grid(2, 2)"),
+        ("assemble", "One row a key", "keyed(3)"),
+    ]
+
+
+def test_rows_of_a_query_without_a_verb_are_shown() -> None:
+    query = Query("a")
+    for batch in (0, 1, 1):
+        rows = [{"id": f"{batch}"}]
+        query.add(report(batch, observedMetrics=shown(rows, "rejected"), numInputRows=5))
+    (kept,) = query.samples.values()
+    assert [row["facts"]["id"] for row in kept.form()["rows"]] == ["1", "0"]
+    state = json.loads(encode(View().state([query])))
+    (subject,) = state["subjects"]
+    assert (subject["verb"], subject["total"], subject["shown"]) == ("stream", {"rows_in": 10}, 2)
+    assert subject["health"][0]["light"] == "off" and state["waiting"] == []  # long ago
+    # One that shows nothing is of no interest here.
+    other = Query("b")
+    other.add(report(0, observedMetrics={}, numInputRows=5))
+    assert not other.histories
+
+
+def test_growth_is_that_of_full_windows_and_not_of_their_filling() -> None:
+    call = Announced("pairs", ab.grid(2, 2), (600 * SECOND, 600 * SECOND), 60 * SECOND)
+    line = [
+        {"at": 30.0 * n, "watermark": 30.0 * n, "state_rows": min(n, 22), "state_bytes": 1e6}
+        for n in range(60)
+    ]
+    assert growth(full(line[:22], call)) is None
+    assert growth(full(line[:40], call)) is None  # full, but for too short a time
+    assert growth(full(line, call)) == {"rows": 0.0, "bytes": 0.0}
 
 
 def test_a_restart_goes_on_in_the_same_series() -> None:

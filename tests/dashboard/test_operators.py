@@ -7,14 +7,19 @@ import re
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import anabranch as ab
+from anabranch.flow.load import Load
+from anabranch.spark.announced import Announced, announce
+from anabranch.spark.dashboard import prometheus, view
+from anabranch.spark.dashboard.feed import Query
 from tests.dashboard.reports import START, report
 from tests.dashboard.test_board import running
 from tests.sinks.stories import needed
@@ -27,10 +32,7 @@ def test_alerts_and_the_dashboard_of_grafana_name_what_is_exported() -> None:
     pytest.importorskip("prometheus_client")
     from prometheus_client.parser import text_string_to_metric_families
 
-    from anabranch.spark.dashboard.prometheus import exposition
-    from anabranch.spark.dashboard.view import View
-
-    text = exposition([], View())[1].decode()
+    text = prometheus.exposition([])[1].decode()
     known = set()
     for family in text_string_to_metric_families(text):
         ends = {"counter": ("_total",), "histogram": ("_bucket", "_count", "_sum")}
@@ -40,6 +42,90 @@ def test_alerts_and_the_dashboard_of_grafana_name_what_is_exported() -> None:
         assert used and used <= known, name
     documented = set(re.findall(r"`(anabranch_[a-z_]+)", (ROOT / "docs/dashboard.md").read_text()))
     assert {re.sub("_(bucket|count|sum)$", "", name) for name in known} == documented
+
+
+def exported(*queries: Query) -> dict[tuple[str, ...], float]:
+    """Every sample by its name and the values of its labels; no labels come twice."""
+    pytest.importorskip("prometheus_client")
+    from prometheus_client.parser import text_string_to_metric_families
+
+    found: dict[tuple[str, ...], float] = {}
+    for family in text_string_to_metric_families(prometheus.exposition(queries)[1].decode()):
+        for sample in family.samples:
+            key = (sample.name.removeprefix("anabranch_"), *sample.labels.values())
+            assert key not in found
+            found[key] = sample.value
+    return found
+
+
+def seen(ident: str, *reports: Any, busy: bool = False) -> Query:
+    query = Query(ident)
+    query.hold(SimpleNamespace(name="news", status={"isTriggerActive": busy}))
+    for one in reports:
+        query.add(one)
+    return query
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Sets the clock to so many seconds after the start of the reports."""
+
+    def put(seconds: float) -> None:
+        for module in (prometheus, view):
+            monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: START + seconds))
+
+    return put
+
+
+@pytest.mark.parametrize(
+    ("after", "busy", "light"),
+    [(10, False, "good"), (100, False, "off"), (100, True, "bad")],  # well, idle, stuck
+)
+def test_the_exported_light_is_that_of_the_page(
+    clock: Callable[[float], None], after: float, busy: bool, light: str
+) -> None:
+    query = seen("a", *(report(n) for n in range(5)), busy=busy)
+    clock(after)
+    (subject,) = view.View().state([query])["subjects"]
+    assert subject["health"][0]["light"] == light
+    assert prometheus.LIGHTS[int(exported(query)["health", "news", "correlate"])] == light
+
+
+def test_of_two_runs_of_a_name_the_newest_is_exported_and_a_clean_end_is_no_failure() -> None:
+    old, new = seen("a", report(0), report(1)), seen("b", *(report(n) for n in range(3, 8)))
+    old.end("Boom")
+    for queries in ((old, new), (new, old)):
+        found = exported(*queries)
+        assert found["query_active", "news", "correlate"] == 1
+        assert found["query_failed", "news", "correlate"] == 0
+        assert found["rows_total", "news", "left", "correlate"] == 25
+    assert exported(old)["query_failed", "news", "correlate"] == 1
+    new.end(None)
+    found = exported(new)
+    assert (
+        found["query_active", "news", "correlate"],
+        found["query_failed", "news", "correlate"],
+    ) == (0, 0)
+    # What it was like when it ended is nothing to be alarmed about later.
+    gone = {"last_batch_seconds", "watermark_lag_seconds", "state_rows", "batch_cadence_seconds"}
+    assert not gone & {name for name, *_ in found}
+
+
+def test_without_an_interval_the_cadence_is_exported() -> None:
+    found = exported(seen("a", *(report(n) for n in range(5))))
+    assert ("trigger_interval_seconds", "news", "correlate") not in found
+    assert found["batch_cadence_seconds", "news", "correlate"] == 2
+
+
+def test_busy_seconds_are_those_of_the_workers_of_the_plan() -> None:
+    announce("anabranch_correlate_0bea", Announced("Pairs", ab.grid(1, 2)))
+    loads = [Load(n, rows_left=1, busy_seconds=0.5, state_rows=3).to_json() for n in (0, 5)]
+    found = exported(
+        seen("a", report(1, observedMetrics={"anabranch_correlate_0bea": {"load": loads}}))
+    )
+    busy = {key[3]: value for key, value in found.items() if key[0] == "worker_busy_seconds"}
+    assert busy == {"0": 0.5, "1": 0.0}
+    assert found["state_rows", "news", "correlate", "5"] == 3
 
 
 def test_the_dashboard_of_grafana_asks_one_data_source_that_the_reader_chooses() -> None:
@@ -62,13 +148,11 @@ def test_prometheus_itself_accepts_the_alerts() -> None:
 @pytest.mark.services
 def test_prometheus_itself_reads_what_is_served() -> None:
     pytest.importorskip("prometheus_client")
-    from anabranch.spark.dashboard.prometheus import exposition
-    from anabranch.spark.dashboard.view import View
     from scripts.services.promtool import promtool
 
     program = needed(promtool)
     with ab.dashboard(running(*(report(n) for n in range(3)))) as board:
-        text = exposition(board._queries(), View())[1]
+        text = prometheus.exposition(board._queries())[1]
     run = subprocess.run([program, "check", "metrics"], input=text, capture_output=True)
     assert run.returncode == 0, run.stdout + run.stderr
 

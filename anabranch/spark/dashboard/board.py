@@ -211,11 +211,13 @@ class Board:
             The hottest first. Each has ``topic``, ``event``, ``heat``, ``score``, ``words``,
             ``began`` and ``last`` (seconds since 1970), and ``rows``: channel, time and JPEG of its
             key frames. The first 12 topics and 24 key frames of each are shown; one that is
-            ``repeated``, if it says so, is greyed.
+            ``repeated``, if it says so, is greyed. Under ``show=`` the name of a topic, its words,
+            the names of channels and pictures are there if ``topic``, ``words``, ``channel`` and
+            ``jpeg`` are among its columns.
         """
         if self._view.rows:
             return
-        forms = [topic_form(one) for one in found[:MOST_TOPICS]]
+        forms = [topic_form(one, self._show) for one in found[:MOST_TOPICS]]
         with self._feed.lock:
             self._view.topics = forms
         self._feed.wake()
@@ -312,7 +314,7 @@ class Board:
         self._take_in()
         try:
             with extra("metrics", "/metrics", "prometheus_client"), self._feed.lock:
-                return (200, *exposition(self._queries(), self._view))
+                return (200, *exposition(self._queries()))
         except AnabranchError as error:
             return 501, "text/plain; charset=utf-8", f"{error}\n".encode()
 

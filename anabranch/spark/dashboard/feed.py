@@ -13,7 +13,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
-from anabranch.spark.dashboard.history import History
+from anabranch.spark.dashboard.history import PLAIN, History
 from anabranch.spark.dashboard.points import epoch
 from anabranch.spark.dashboard.sample import Samples, samples_in
 from anabranch.spark.metrics import verbs_of
@@ -65,17 +65,20 @@ class Query:
         self.name = str(getattr(progress, "name", None) or self.name)
         if getattr(progress, "numInputRows", 0) and not verbs_of(progress):
             self.foreign = True
-        fresh = []
-        for verb in verbs_of(progress):
+        fresh, shown = [], list(samples_in(progress))
+        verbs = verbs_of(progress)
+        if shown and not verbs and self.histories.keys() <= {PLAIN}:
+            verbs = [PLAIN]  # a stream of the user's own
+        for verb in verbs:
             history = self.histories.get(verb) or History(verb)
             if history.add(progress):  # a first report may be of workers that had nothing to do
                 self.histories[verb] = history
                 fresh.append(verb)
         if fresh:  # a report that comes twice shows nothing twice
-            for label, rows in samples_in(progress):
+            for label, rows in shown:
                 self.samples.setdefault(label, Samples()).add(int(progress.batchId), rows)
                 self.shown += bool(rows)
-        return fresh
+        return [verb for verb in fresh if verb != PLAIN]
 
     def end(self, trace: str | None) -> None:
         """The query has ended."""

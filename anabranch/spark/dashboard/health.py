@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ _ORDER = (BAD, WARN, OFF, NOTE, GOOD)
 _RECENT = 10  # micro-batches that rules look at
 _ENOUGH = 3  # before which figures are of the start
 _HOUR = 3600.0
+_STILL = 120.0  # seconds that a watermark may stand
 
 
 class Finding(NamedTuple):
@@ -68,6 +69,12 @@ class Vitals:
         """The micro-batches that rules look at; the first ones start workers and are left out."""
         later = [point for point in self.points if (point["batch"] or 0) > 0] or self.points
         return later[-_RECENT:]
+
+    @property
+    def cadence(self) -> float | None:
+        """Seconds from trigger to trigger, usually; there may be no interval, or none is known."""
+        ats = self.all("at")
+        return median(later - earlier for earlier, later in pairwise(ats)) if ats[1:] else None
 
     def sum(self, name: str) -> float:
         """A count over the recent micro-batches."""
@@ -179,27 +186,36 @@ def behind(vitals: Vitals) -> Finding | None:
 
 
 def lagging(vitals: Vitals) -> Finding | None:
-    """The watermark moves much slower than the clock, or not at all."""
-    marks, rows = vitals.all("watermark"), vitals.sum("rows")
-    ats = [p["at"] for p in vitals.recent if p.get("watermark") is not None]
-    if len(marks) < 5 or not rows or ats[0] is None or ats[-1] is None:
+    """The watermark moves much slower than the clock, or not at all.
+
+    Event times may be whole minutes: it counts as standing only after two of them.
+    """
+    known = [p for p in vitals.points if p.get("watermark") is not None and p.get("at")]
+    if not known:
         return None
-    passed, moved = ats[-1] - ats[0], marks[-1] - marks[0]
-    if moved <= 0:
+    still = list(takewhile(lambda p: p["watermark"] == known[-1]["watermark"], reversed(known)))
+    stood = (known[-1]["at"] or 0.0) - (still[-1]["at"] or 0.0)
+    if len(still) >= 5 and stood >= _STILL and any(p.get("rows") for p in still):
         return Finding(
             BAD,
-            f"The watermark has stood still for {len(marks)} micro-batches, so state grows.",
+            f"The watermark has stood still for {stood:.0f} s, in {len(still)} micro-batches, so "
+            "state grows.",
             "An idle side or another watermark of the query holds it: use watermark=, one query "
             "per correlate, or multipleWatermarkPolicy.",
         )
-    every = vitals.interval or passed / (len(ats) - 1)
-    lags = vitals.all("lag")
-    if passed < 60 or lags[-1] - lags[0] < max(passed / 2, 5 * every):
+    since = (known[-1]["at"] or 0.0) - 5 * 60
+    most = max(_RECENT, sum((p["at"] or 0.0) >= since for p in known))
+    lately = [p for p in known[-most:] if p.get("lag") is not None]
+    if len(lately) < 5 or not vitals.sum("rows"):
+        return None
+    passed = (lately[-1]["at"] or 0.0) - (lately[0]["at"] or 0.0)
+    grown = (lately[-1]["lag"] or 0.0) - (lately[0]["lag"] or 0.0)
+    every = vitals.interval or vitals.cadence or 0.0
+    if passed < 60 or grown < max(passed / 2, 5 * every):
         return None
     return Finding(
         WARN,
-        f"Event time falls behind the clock: the lag grew by {lags[-1] - lags[0]:.0f} s in "
-        f"{passed:.0f} s.",
+        f"Event time falls behind the clock: the lag grew by {grown:.0f} s in {passed:.0f} s.",
         "The source sends old rows, or too few at a time.",
     )
 
@@ -255,7 +271,7 @@ def copied(vitals: Vitals) -> Finding | None:
 
 def fixed_cost(vitals: Vitals) -> Finding | None:
     """Most of a micro-batch is not spent on computing."""
-    worked = [p for p in vitals.recent if p.get("rows")]
+    worked = [p for p in vitals.recent if p.get("rows") and p.get("slowest") is not None]
     times = [p["seconds"] or 0.0 for p in worked]
     shares = [(p["slowest"] or 0.0) / t for p, t in zip(worked, times, strict=True) if t]
     if len(shares) < 5 or median(shares) >= 0.2 or median(times) < 1.0:

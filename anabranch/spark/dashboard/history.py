@@ -8,22 +8,28 @@ from collections.abc import Iterable
 from typing import Any
 
 from anabranch.flow.load import Load
+from anabranch.plans.plan import Plan
+from anabranch.spark.announced import Announced, announced
+from anabranch.spark.dashboard.planview import PlanView
 from anabranch.spark.dashboard.points import Point, merged, point_of
 from anabranch.spark.metrics import (
     counts_of,
     held_by,
+    named,
     reports_of,
     seconds_of,
     waits,
     worker_figures,
 )
 
-__all__ = ["BUCKETS", "KEPT", "History", "Series"]
+__all__ = ["BUCKETS", "KEPT", "PLAIN", "History", "Series"]
 
 KEPT = 1000
 """Points of a series; the older half is merged in pairs when there are more."""
 BUCKETS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60, 180, 600)
 """Bounds of the histogram of micro-batches, in seconds."""
+PLAIN = "stream"
+"""Stands for the verb of a query that has none, of which only what Spark says is known."""
 
 
 class Series:
@@ -80,12 +86,15 @@ class History:
         self.seconds = 0.0
         self._state: dict[tuple[str, int], Any] = {}
         self._last: tuple[str, int] | None = None
+        self._plans: PlanView | None = None
 
     def add(self, progress: Any) -> bool:
         """Take in a report; whether there was anything new of this verb in it."""
-        loads = reports_of(progress, self.verb)
+        plain = self.verb == PLAIN
+        loads = [] if plain else reports_of(progress, self.verb)
+        rows = int(getattr(progress, "numInputRows", 0) or 0)
         name = (str(progress.runId), int(progress.batchId))
-        if not loads or (
+        if not (rows if plain else loads) or (
             self._last is not None and name <= self._last and name[0] == self._last[0]
         ):
             return False
@@ -93,18 +102,40 @@ class History:
             self._state.clear()  # workers of another run
         self._last = name
         self._state.update(((load.operator, load.worker), load) for load in loads)
-        self.names = tuple(progress.observedMetrics or ())
-        held = held_by(self._state.values(), self.verb)
-        self.series.add(point_of(progress, loads, held))
-        self.totals.update(counts_of(loads, self.verb))
+        self.names = named(progress.observedMetrics or (), self.verb)
+        view = self._view()
+        live = None if view is None else view.workers(name[1])
+        self.workers = by_worker(loads, self._state.values(), self.verb, live)
+        busy = [one["busy_seconds"] for one in self.workers if one["live"]]
+        held = {} if plain else held_by(self._state.values(), self.verb)
+        point = point_of(progress, loads, held, busy)
+        if plain:
+            point |= {"rows": rows, "slowest": None, "mean": None, "found": None}
+        self.series.add(point)
+        self.totals.update({"rows_in": rows} if plain else counts_of(loads, self.verb))
         for load in loads:
             self.reasons.update(getattr(load, "reasons", {}))
             for side in ("left", "right") if isinstance(load, Load) else ():
                 self.sides[side] += getattr(load, f"rows_{side}")
         self.seconds += seconds_of(progress)
         self.buckets[bisect_left(BUCKETS, seconds_of(progress))] += 1
-        self.workers = by_worker(loads, self._state.values(), self.verb)
         return True
+
+    def plan(self) -> tuple[Announced | None, Plan | None, dict[str, Any]]:
+        """What the call said, the plan in force, and what to draw of it."""
+        view = self._view()
+        if view is None:
+            return None, None, {}
+        return (view.call, *view.at(int(self.latest.get("batch") or 0)))
+
+    def _view(self) -> PlanView | None:
+        """The plans of the call that these reports are of, if this driver made it."""
+        call = announced(self.names)
+        if call is None:
+            return None
+        if self._plans is None or self._plans.call is not call:
+            self._plans = PlanView(call)
+        return self._plans
 
     @property
     def latest(self) -> Point:
@@ -112,12 +143,19 @@ class History:
         return self.series.points[-1] if self.series.points else {}
 
 
-def by_worker(loads: Iterable[Any], held: Iterable[Any], verb: str) -> list[dict[str, Any]]:
+def by_worker(
+    loads: Iterable[Any], held: Iterable[Any], verb: str, live: frozenset[int] | None = None
+) -> list[dict[str, Any]]:
     """What each worker did in a micro-batch and holds now; one that did nothing is there too.
 
-    A worker may report twice in a batch, for its rows and for its timer, and so may two operators.
+    `live` are the workers of the live plans, by default all that have reported: how even the work
+    is goes by them. Another one is there as long as it holds something. A worker may report twice
+    in a batch, for its rows and for its timer, and so may two operators.
     """
-    found: dict[int, dict[str, Any]] = {}
+    found: dict[int, dict[str, Any]] = {
+        worker: {"worker": worker, "busy_seconds": 0.0, "state_rows": 0, "state_bytes": 0}
+        for worker in live or ()
+    }
     for load in held:
         if not waits(load):
             mine = worker_figures(load, verb)
@@ -131,4 +169,6 @@ def by_worker(loads: Iterable[Any], held: Iterable[Any], verb: str) -> list[dict
             for name in ("busy_seconds", "rows_in", "comparisons", "copies"):
                 if name in mine:
                     line[name] = line.get(name, 0) + mine[name]
-    return [found[number] for number in sorted(found)]
+    for number, line in found.items():
+        line["live"] = live is None or number in live
+    return [found[n] for n in sorted(found) if found[n]["live"] or found[n].get("state_rows")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from anabranch.errors import AnabranchError
@@ -39,6 +40,15 @@ class PlanView:
         if plan is None:
             return None, told
         return plan, {"text": str(plan), **plan.cells()._asdict(), **told}
+
+    def workers(self, batch: int) -> frozenset[int] | None:
+        """The workers that rows of a micro-batch are sent to; None if no plan is known."""
+        plans = [] if self.call.plan is None else [self.call.plan]
+        if self._log is not None:
+            with suppress(AnabranchError, OSError):  # the drawing says what is wrong with it
+                live = live_at(self._log.entries(), batch)
+                plans = plans if live is None else list(live.plans.values())
+        return frozenset(n for plan in plans for n in range(plan.workers)) if plans else None
 
     def _told(self, log: PlanLog, entries: list[Entry], batch: int) -> dict[str, Any]:
         coming = [entry for entry in entries if entry.first > batch]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,13 +23,18 @@ _MICROS = 1_000_000
 _BACKLOGS = ("maxOffsetsBehindLatest", "numFilesOutstanding", "numRowsOutstanding")
 
 
-def point_of(progress: Any, loads: Iterable[Any], held: Mapping[str, int]) -> Point:
-    """What workers of a verb reported of a micro-batch; `held` is what all of them hold now."""
+def point_of(
+    progress: Any, loads: Iterable[Any], held: Mapping[str, int], busy: Sequence[float] = ()
+) -> Point:
+    """What workers of a verb reported of a micro-batch.
+
+    `held` is what all of them hold now, and `busy` how long each worker of the live plans computed,
+    also those that had nothing to do: how even the work is goes by all of them.
+    """
     loads = list(loads)
     at, seconds = epoch(getattr(progress, "timestamp", None)), seconds_of(progress)
     mark = epoch(dict(getattr(progress, "eventTime", None) or {}).get("watermark"))
     compares = any(isinstance(load, Load) for load in loads)
-    busy = [load.busy_seconds for load in loads]
     return {
         "batch": int(progress.batchId),
         "at": at,

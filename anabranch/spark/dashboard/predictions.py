@@ -12,10 +12,11 @@ from anabranch.plans.triangle import Triangle
 from anabranch.spark.announced import Announced
 from anabranch.spark.dashboard.points import Point
 
-__all__ = ["Prediction", "predict_assembly", "predict_pairs"]
+__all__ = ["Prediction", "full", "predict_assembly", "predict_pairs"]
 
 # Plans under which any two rows of a window meet; others compare fewer, by how the data lie.
 _ALL_MEET = (Broadcast, Grid, Segments, Triangle)
+_FILLED = 1800.0  # seconds after which windows of unknown length count as full
 _LEAST = 5  # micro-batches that a rate is taken from
 _MICROS = 1_000_000
 
@@ -33,6 +34,28 @@ class Prediction(NamedTuple):
         return self.observed / self.predicted - 1 if self.predicted else None
 
 
+def full(points: Sequence[Point], call: Announced | None) -> list[Point]:
+    """Micro-batches in which windows were full: before, state and comparisons only rise.
+
+    Windows of unknown length, such as those of `assemble`, count as full after half an hour.
+
+    Examples
+    --------
+    >>> line = [{"at": 60.0 * n, "watermark": 60.0 * n} for n in range(90)]
+    >>> len(full(line, Announced("pairs", window=(600_000_000, 0)))), len(full(line, None))
+    (80, 60)
+    """
+    window = None if call is None else call.window
+    name = "at" if window is None else "watermark"
+    known = [point for point in points if point.get(name) is not None]
+    if not known:
+        return []
+    fills = _FILLED
+    if call is not None and window is not None:
+        fills = (max(window) + (call.delay or 0)) / _MICROS
+    return [point for point in known if (point[name] or 0) >= (known[0][name] or 0) + fills]
+
+
 def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) -> list[Prediction]:
     """Copies, comparisons and state of a correlation, from its rates by event time.
 
@@ -42,14 +65,13 @@ def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) ->
         return []
     left, right = (width / _MICROS for width in call.window)
     stays = [width + (call.delay or 0) / _MICROS for width in (left, right)]
-    known = [point for point in points if point.get("watermark") is not None]
-    full = [p for p in known if (p["watermark"] or 0) >= (known[0]["watermark"] or 0) + max(stays)]
-    if len(full) < _LEAST + 1:
+    later = full(points, call)
+    if len(later) < _LEAST + 1:
         return []
-    took = (full[-1]["watermark"] or 0.0) - (full[0]["watermark"] or 0.0)
+    took = (later[-1]["watermark"] or 0.0) - (later[0]["watermark"] or 0.0)
     if took <= 0:
         return []
-    seen = full[1:]
+    seen = later[1:]
     rows = (sum(p["left"] or 0.0 for p in seen), sum(p["right"] or 0.0 for p in seen))
     if call.one_stream:
         rows = (rows[0], rows[0])
@@ -68,7 +90,7 @@ def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) ->
             compared / len(seen),
             sum(p["comparisons"] or 0.0 for p in seen) / len(seen),
         ),
-        Prediction("rows in state", stored, full[-1]["state_rows"] or 0.0),
+        Prediction("rows in state", stored, later[-1]["state_rows"] or 0.0),
     ]
 
 

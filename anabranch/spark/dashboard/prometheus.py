@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from anabranch.spark.dashboard.feed import Query
-from anabranch.spark.dashboard.health import BAD, GOOD, NOTE, OFF, WARN, Vitals, judge
+from anabranch.spark.dashboard.health import BAD, GOOD, NOTE, OFF, WARN, judge
 from anabranch.spark.dashboard.history import BUCKETS, History
-from anabranch.spark.dashboard.view import View
+from anabranch.spark.dashboard.view import vitals_of
 
-__all__ = ["COUNTERS", "GAUGES", "exposition"]
+__all__ = ["COUNTERS", "GAUGES", "LIGHTS", "exposition"]
 
 COUNTERS = {
     "comparisons": "Pairs of rows that were compared.",
@@ -37,18 +38,27 @@ _OF_WORKERS = {
     "state_bytes": ("state_bytes", "Bytes held by a worker."),
     "worker_busy_seconds": ("busy_seconds", "How long a worker computed in the newest batch."),
 }
-_LIGHTS = (GOOD, NOTE, OFF, WARN, BAD)
+LIGHTS = (GOOD, NOTE, OFF, WARN, BAD)
+"""In the order of their numbers."""
 
 
 class _Figures:
-    """All families of the queries of a board."""
+    """All families of the queries of a board.
 
-    def __init__(self, queries: Iterable[Query], view: View) -> None:
+    Two runs of one name would have the same labels: the newest counts, or the one that still runs.
+    An ended query has counts and its end, and no figures of now that alerts would go by for ever.
+    """
+
+    def __init__(self, queries: Iterable[Query]) -> None:
         from prometheus_client import core  # an extra, which only those who ask for it need
 
         self._core = core
-        self._view = view
-        self._all = [(q, h) for q in queries for h in q.histories.values()]
+        newest: dict[tuple[str, str], tuple[Query, History]] = {}
+        for query in sorted(queries, key=lambda one: (one.active, one.since or 0.0)):
+            for history in query.histories.values():
+                newest[query.label, history.verb] = query, history
+        self._all = list(newest.values())
+        self._live = [(query, history) for query, history in self._all if query.active]
 
     def collect(self) -> Iterator[Any]:
         """What a registry asks for."""
@@ -83,43 +93,49 @@ class _Figures:
             family = self._core.GaugeMetricFamily(
                 f"anabranch_{name}", text, labels=["query", "verb"]
             )
-            for query, history in self._all:
+            for query, history in self._live:
                 if (value := history.latest.get(column)) is not None:
                     family.add_metric([query.label, history.verb], value)
             yield family
         for name, (key, text) in _OF_WORKERS.items():
             labels = ["query", "verb", "worker"]
             family = self._core.GaugeMetricFamily(f"anabranch_{name}", text, labels=labels)
-            for query, history in self._all:
+            for query, history in self._live:
                 for worker in history.workers:
                     where = [query.label, history.verb, str(worker["worker"])]
-                    family.add_metric(where, worker.get(key, 0))
+                    if worker["live"] or key != "busy_seconds":
+                        family.add_metric(where, worker.get(key, 0))
             yield family
 
     def _states(self) -> Iterator[Any]:
         texts = {
             "query_active": "Whether the query runs.",
+            "query_failed": "Whether an error has ended the query.",
             "health": "The light: 0 good, 1 note, 2 off, 3 warn, 4 bad.",
             "plan_epoch": "The number of the plan that stamps rows.",
             "plan_live": "Plans under which rows are sent.",
             "trigger_interval_seconds": "Seconds between triggers, if the query has an interval.",
+            "batch_cadence_seconds": "Seconds from trigger to trigger, the median of the newest.",
         }
         families = {
             name: self._core.GaugeMetricFamily(f"anabranch_{name}", text, labels=["query", "verb"])
             for name, text in texts.items()
         }
+        now = time.time()
         for query, history in self._all:
-            _, plan, drawn = self._view.plan(history)
-            vitals = Vitals(
-                history.series.points, query.active, query.error, interval=query.interval, plan=plan
-            )
+            vitals, drawn = vitals_of(query, history, now), history.plan()[2]
             found: dict[str, Any] = {
                 "query_active": int(query.active),
-                "health": _LIGHTS.index(judge(vitals)[0].light),
-                "plan_epoch": drawn.get("epoch"),
-                "plan_live": drawn.get("live"),
-                "trigger_interval_seconds": query.interval,
+                "query_failed": int(query.error is not None),
+                "health": LIGHTS.index(judge(vitals)[0].light),
             }
+            if query.active:
+                found |= {
+                    "plan_epoch": drawn.get("epoch"),
+                    "plan_live": drawn.get("live"),
+                    "trigger_interval_seconds": query.interval,
+                    "batch_cadence_seconds": vitals.cadence,
+                }
             for name, value in found.items():
                 if value is not None:
                     families[name].add_metric([query.label, history.verb], value)
@@ -134,13 +150,13 @@ class _Figures:
         return family
 
 
-def exposition(queries: Iterable[Query], view: View) -> tuple[str, bytes]:
+def exposition(queries: Iterable[Query]) -> tuple[str, bytes]:
     """The type and the text that Prometheus reads."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Figures(queries, view))
+    registry.register(_Figures(queries))
     return CONTENT_TYPE_LATEST, generate_latest(registry)
 
 

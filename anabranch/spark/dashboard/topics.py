@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = ["MOST_TOPICS", "topic_form"]
@@ -11,10 +11,14 @@ __all__ = ["MOST_TOPICS", "topic_form"]
 MOST_TOPICS = 12
 _MOST_PICTURES = 24  # of a topic
 _IMAGE = 32 << 10  # bytes
+_FIGURES = ("event", "heat", "score", "began", "last", "repeated")
 
 
-def topic_form(topic: Mapping[str, Any]) -> dict[str, Any]:
+def topic_form(topic: Mapping[str, Any], show: Sequence[str] | None = None) -> dict[str, Any]:
     """A topic as the page is told of it; a picture that is none, or too large, is left out.
+
+    With `show`, of ``topic``, ``words``, ``channel`` and ``jpeg`` only those that it names; how hot
+    a topic is and when it was is no content.
 
     Examples
     --------
@@ -25,6 +29,20 @@ def topic_form(topic: Mapping[str, Any]) -> dict[str, Any]:
 {'channel': 'south', 'pictures': [[5.0, None]]}]
     """
     rows = sorted(topic["rows"], key=lambda row: row[1])[:_MOST_PICTURES]
+    if show is not None:
+        names = sorted({channel for channel, _, _ in rows})
+        numbered = {name: f"channel {number}" for number, name in enumerate(names, 1)}
+        rows = [
+            (
+                channel if "channel" in show else numbered[channel],
+                t,
+                jpeg if "jpeg" in show else None,
+            )
+            for channel, t, jpeg in rows
+        ]
+        kept = {*_FIGURES, *show}
+        topic = {name: value for name, value in topic.items() if name in kept}
+        topic = {"topic": "", "words": None, **topic}
     channels = sorted({channel for channel, _, _ in rows})
     return {
         **{name: value for name, value in topic.items() if name != "rows"},

@@ -7,28 +7,28 @@ import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import linear_regression
 from types import SimpleNamespace
 from typing import Any
 
-from anabranch.plans.plan import Plan
-from anabranch.spark.announced import Announced, announced
 from anabranch.spark.dashboard.feed import Query
 from anabranch.spark.dashboard.health import Vitals, judge
-from anabranch.spark.dashboard.history import History
-from anabranch.spark.dashboard.planview import PlanView
+from anabranch.spark.dashboard.history import PLAIN, History
 from anabranch.spark.dashboard.points import Point
-from anabranch.spark.dashboard.predictions import Prediction, predict_assembly, predict_pairs
+from anabranch.spark.dashboard.predictions import Prediction, full, predict_assembly, predict_pairs
 from anabranch.spark.totals import since_start
 
-__all__ = ["TAIL", "View", "encode", "growth"]
+__all__ = ["TAIL", "View", "encode", "growth", "vitals_of"]
 
 TAIL = 8
 """Points in a message; a page that has missed more asks for all."""
 _LINKS = 12  # of a placement
+_HOUR, _TREND = 3600.0, 600.0  # seconds that a trend is taken from, at most and at least
 _UNKNOWN = {
     "correlate": "Pairs of rows that are similar and close in time",
     "nearest": "The nearest objects of each saved search",
     "assemble": "One row for all events of a group",
+    PLAIN: "A stream without a verb of Anabranch, of which rows are shown",
 }
 
 
@@ -48,7 +48,6 @@ class View:
     topics: list[dict[str, Any]] = field(default_factory=list)
     rows: str = ""
     columns: Sequence[str] | None = None
-    _plans: dict[tuple[str, ...], PlanView] = field(default_factory=dict)
 
     def state(self, queries: Sequence[Query], newest: int | None = None) -> dict[str, Any]:
         """All of it; with `newest` only so many points of each series, and no rows."""
@@ -81,29 +80,12 @@ class View:
             for query in queries
         }
 
-    def plan(self, history: History) -> tuple[Announced | None, Plan | None, dict[str, Any]]:
-        """What the call said, the plan in force, and what to draw of it."""
-        call = announced(history.names)
-        if call is None:
-            return None, None, {}
-        view = self._plans.setdefault(history.names, PlanView(call))
-        return (call, *view.at(int(history.latest.get("batch") or 0)))
-
     def _subject(
         self, query: Query, history: History, now: float, newest: int | None
     ) -> dict[str, Any]:
-        call, plan, drawn = self.plan(history)
+        call, plan, drawn = history.plan()
         points = history.series.points
-        vitals = Vitals(
-            points,
-            query.active,
-            query.error,
-            now,
-            query.interval,
-            query.running(now),
-            plan,
-            call is not None and call.one_stream,
-        )
+        vitals = vitals_of(query, history, now)
         said: list[Prediction] = []
         if history.verb == "correlate":
             since = drawn.get("since", 0)  # before, rows were sent under other plans
@@ -126,13 +108,28 @@ class View:
             "workers": history.workers,
             "reasons": dict(history.reasons),
             "plan": drawn,
-            "growth": growth(points),
+            "growth": growth(full(points, call)),
             "predictions": [_compared(prediction) for prediction in said],
             "count": history.series.count,
             "thinned": history.series.thinned,
             "shown": query.shown,
             "series": history.series.columns(newest),
         }
+
+
+def vitals_of(query: Query, history: History, now: float) -> Vitals:
+    """What the rules know of a verb of a query, the same for the page and for alerts."""
+    call, plan, _ = history.plan()
+    return Vitals(
+        history.series.points,
+        query.active,
+        query.error,
+        now,
+        query.interval,
+        query.running(now),
+        plan,
+        call is not None and call.one_stream,
+    )
 
 
 def totals_of(query: Query, history: History) -> Mapping[str, int]:
@@ -142,26 +139,26 @@ def totals_of(query: Query, history: History) -> Mapping[str, int]:
 
 
 def growth(points: Sequence[Point]) -> dict[str, float] | None:
-    """Rows and bytes by which state has grown in the last hour, or would at the present rate.
+    """Rows and bytes by which state grows per hour, by the trend of the last hour.
+
+    `points` are those with full windows; nothing is said of less than ten minutes of them.
 
     Examples
     --------
-    >>> line = [{"at": 60.0 * n, "state_rows": 10.0 * n, "state_bytes": 5.0} for n in range(4)]
-    >>> growth(line)
-    {'rows': 600.0, 'bytes': 0.0}
+    >>> line = [{"at": 60.0 * n, "state_rows": 10.0 * n, "state_bytes": 5.0} for n in range(20)]
+    >>> growth(line), growth(line[:5])
+    ({'rows': 600.0, 'bytes': 0.0}, None)
     """
     known = [p for p in points if p.get("at") is not None]
-    known = [p for p in known if (p["at"] or 0.0) >= (known[-1]["at"] or 0.0) - 3600]
-    if len(known) < 3:
+    known = [p for p in known if (p["at"] or 0.0) >= (known[-1]["at"] or 0.0) - _HOUR]
+    if len(known) < 3 or (known[-1]["at"] or 0.0) - (known[0]["at"] or 0.0) < _TREND:
         return None
-    hours = ((known[-1]["at"] or 0.0) - (known[0]["at"] or 0.0)) / 3600
-    if hours <= 0:
-        return None
-    grown = {
-        name: ((known[-1][name] or 0.0) - (known[0][name] or 0.0)) / hours
+    hours = [((p["at"] or 0.0) - (known[0]["at"] or 0.0)) / _HOUR for p in known]
+    rows, size = (
+        round(linear_regression(hours, [p[name] or 0.0 for p in known]).slope, 6)
         for name in ("state_rows", "state_bytes")
-    }
-    return {"rows": grown["state_rows"], "bytes": grown["state_bytes"]}
+    )
+    return {"rows": rows, "bytes": size}
 
 
 def links_of(placement: Any) -> dict[str, Any]:

@@ -4,7 +4,8 @@
 const at = (id) => document.getElementById(id);
 const known = {subjects: new Map(), rows: {}, topics: [], state: null, chosen: null, search: {}, asking: false};
 const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "Off"]};
-const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"]};
+const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"], stream: ["rows", ""]};
+const COMPARES = ["correlate", "nearest"];
 
 /* ---------------------------------------------------------------- what the driver tells */
 
@@ -91,12 +92,13 @@ function workersPanel() {
   const panel = new Panel("workers", "Workers");
   panel.update = (subject) => {
     const all = subject.workers, compares = all.some((one) => "comparisons" in one);
-    const most = Math.max(0, ...all.map((one) => one.busy_seconds)), mean = all.reduce((sum, one) => sum + one.busy_seconds, 0) / (all.length || 1);
+    const live = all.filter((one) => one.live), most = Math.max(0, ...live.map((one) => one.busy_seconds));
+    const mean = live.reduce((sum, one) => sum + one.busy_seconds, 0) / (live.length || 1);
     if (!all.length) return panel.show();
     panel.show(
       element("p", {class: "faint"}, mean > 0 ? `slowest ${seconds(most)}, mean ${seconds(mean)}: ${(most / mean).toFixed(1)} times` : "no work in the newest micro-batch"),
       table(["worker", "busy", "", compares ? "compared" : "events", "state rows", "state"], all.map((one) => [
-        one.worker, seconds(one.busy_seconds), bar(one.busy_seconds, most), count(compares ? one.comparisons : one.rows_in), count(one.state_rows), megabytes(one.state_bytes)]), [2]));
+        one.live ? one.worker : `${one.worker}, of an earlier plan`, seconds(one.busy_seconds), bar(one.busy_seconds, most), count(compares ? one.comparisons : one.rows_in), count(one.state_rows), megabytes(one.state_bytes)]), [2]));
   };
   return panel;
 }
@@ -261,23 +263,25 @@ function placementPanel() {
 }
 
 function panelsOf(subject) {
-  const [came, found] = WORDS[subject.verb], compares = subject.verb !== "assemble";
+  const [came, found] = WORDS[subject.verb], compares = COMPARES.includes(subject.verb), plain = subject.verb === "stream";
   const flow = subject.verb === "correlate"
     ? [{label: "left rows", colour: "left", of: column("left")}, {label: "right rows", colour: "right", of: column("right")}]
     : [{label: came, colour: "left", of: column("rows")}];
-  const pace = [{label: "micro-batch", colour: "left", of: column("seconds")}, {label: "slowest worker", colour: "right", of: column("slowest")}];
+  const pace = [{label: "micro-batch", colour: "left", of: column("seconds")}];
+  if (!plain) pace.push({label: "slowest worker", colour: "right", of: column("slowest")});
   if (subject.interval) pace.push({label: "interval", colour: "bad", dash: [6, 4], of: constant(subject.interval)});
   const made = [
     topicsPanel(),
     new ChartPanel("pace", "Time of a micro-batch", pace, seconds),
-    new ChartPanel("flow", "Rows of a micro-batch", [...flow, {label: found, colour: "good", of: column("found")}], count),
+    new ChartPanel("flow", "Rows of a micro-batch", found ? [...flow, {label: found, colour: "good", of: column("found")}] : flow, count),
   ];
   if (compares) made.push(new ChartPanel("compared", "Comparisons per second", [{label: "comparisons", colour: "left", of: over("comparisons", "seconds")}], count));
   made.push(new ChartPanel("time", "Watermark behind the clock", [{label: "lag", colour: "left", of: column("lag")}], seconds));
-  made.push(new ChartPanel("lost", "Late and rejected rows", [{label: "late", colour: "warn", of: column("late")}, {label: "rejected", colour: "bad", of: column("rejected")}], count));
+  if (!plain) made.push(new ChartPanel("lost", "Late and rejected rows", [{label: "late", colour: "warn", of: column("late")}, {label: "rejected", colour: "bad", of: column("rejected")}], count));
   if (subject.series.backlog.some((one) => one !== null)) made.push(new ChartPanel("backlog", "Backlog", [{label: "not yet read", colour: "right", of: column("backlog")}], count));
-  if (!compares) made.push(new ChartPanel("windows", "Open windows", [{label: "open", colour: "left", of: column("open_windows")}], count));
-  made.push(statePanel(), workersPanel(), planPanel(), reasonsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), tablesPanel(), placementPanel());
+  if (subject.verb === "assemble") made.push(new ChartPanel("windows", "Open windows", [{label: "open", colour: "left", of: column("open_windows")}], count));
+  if (!plain) made.push(statePanel());
+  made.push(workersPanel(), planPanel(), reasonsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), tablesPanel(), placementPanel());
   return made;
 }
 
@@ -295,7 +299,7 @@ function renderHead(subject) {
   text("do", first.do);
   at("lamp").title = word;
   document.title = `${sign} ${subject.name} · Anabranch`;
-  text("name", `${subject.name}: ab.${subject.verb}`);
+  text("name", subject.verb === "stream" ? subject.name : `${subject.name}: ab.${subject.verb}`);
   text("words", subject.words);
   const s = subject.series, up = subject.since ? seconds(known.state.now - subject.since) : "–";
   text("facts", `${subject.active ? "running" : "ended"}, first seen ${up} ago, ${subject.count} micro-batches seen` + (subject.runs > 1 ? `, ${subject.runs} runs` : "") +
@@ -309,15 +313,17 @@ function renderFigures(subject) {
   const both = (last("left") || 0) + (last("right") || 0);
   const all = [
     [came, count(last("rows")), count(total.rows_in) + " so far"],
-    [found, count(last("found")), count(total.pairs ?? total.hits ?? total.instances) + " so far"],
-    ...(subject.verb === "assemble" ? [["open windows", count(last("open_windows")), ""]] : [
+    ...(found ? [[found, count(last("found")), count(total.pairs ?? total.hits ?? total.instances) + " so far"]] : []),
+    ...(subject.verb === "assemble" ? [["open windows", count(last("open_windows")), ""]] : []),
+    ...(!COMPARES.includes(subject.verb) ? [] : [
       ["comparisons", count(per("comparisons")) + "/s", count(total.comparisons) + " so far"],
       ["copies per row", both ? (last("copies") / both).toFixed(2) : "–", ""]]),
     ["micro-batch", seconds(last("seconds")), subject.interval ? `of ${seconds(subject.interval)}` : "no fixed interval"],
     ["watermark lag", seconds(last("lag")), last("skew") === null || last("skew") === undefined ? "" : `left ${last("skew") >= 0 ? "ahead" : "behind"} by ${seconds(Math.abs(last("skew")))}`],
-    ["late rows", count(last("late")), count(total.late_rows) + " so far"],
-    ["rejected rows", count(last("rejected")), count(total.rejected_rows) + " so far"],
-    ["state", megabytes(last("state_bytes")), count(last("state_rows")) + " rows"],
+    ...(subject.verb === "stream" ? [] : [
+      ["late rows", count(last("late")), count(total.late_rows) + " so far"],
+      ["rejected rows", count(last("rejected")), count(total.rejected_rows) + " so far"],
+      ["state", megabytes(last("state_bytes")), count(last("state_rows")) + " rows"]]),
   ];
   at("figures").replaceChildren(...all.map(([name, now, also]) => element("dl", {class: "figure"},
     element("dt", {}, name), element("dd", {}, now, element("small", {}, also)))));
