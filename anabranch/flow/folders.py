@@ -16,7 +16,15 @@ from typing import Any
 
 from anabranch.errors import InvalidCall
 
-__all__ = ["Folder", "absolute", "copy_folder", "last_name", "path_problems"]
+__all__ = [
+    "Folder",
+    "absolute",
+    "copy_folder",
+    "delete_folder",
+    "last_name",
+    "path_problems",
+    "what_is_at",
+]
 
 _STAMP = "%Y%m%dT%H%M%S%f"
 _STAMPED = re.compile(r"\d{8}T\d{12}-")
@@ -70,15 +78,54 @@ def copy_folder(path: str | os.PathLike[str], to: str | os.PathLike[str]) -> Non
     Examples
     --------
     >>> import tempfile
-    >>> one, other = tempfile.mkdtemp(), tempfile.mkdtemp()
-    >>> Folder(one).write("notes/a.txt", b"one")
+    >>> one, other = tempfile.mkdtemp(), f"{tempfile.mkdtemp()}/other"
+    >>> Folder(one).write("a.txt", b"one")
     >>> copy_folder(one, other)
-    >>> Folder(other).read("notes/a.txt")
+    >>> Folder(other).read("a.txt")
     b'one'
     """
     from pyarrow import fs
 
+    files, root = fs.FileSystem.from_uri(absolute(to))
+    files.create_dir(root)  # the copy makes folders below it, and not itself
     fs.copy_files(absolute(path), absolute(to))
+
+
+def delete_folder(path: str | os.PathLike[str]) -> None:
+    """Remove a folder and all that is in it, if there is one; a local path or an address.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> made = tempfile.mkdtemp()
+    >>> Folder(made).write("notes/a.txt", b"one")
+    >>> delete_folder(made)
+    >>> delete_folder(made)
+    >>> what_is_at(made)
+    'nothing'
+    """
+    from pyarrow import fs
+
+    files, root = fs.FileSystem.from_uri(absolute(path))
+    with contextlib.suppress(FileNotFoundError):
+        files.delete_dir(root)
+
+
+def what_is_at(path: str | os.PathLike[str]) -> str:
+    """Whether there is ``"nothing"``, ``"a folder"`` or ``"a file"`` at a path or an address.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> what_is_at(folder), what_is_at(f"{folder}/elsewhere")
+    ('a folder', 'nothing')
+    """
+    from pyarrow import fs
+
+    files, root = fs.FileSystem.from_uri(absolute(path))
+    kinds = {fs.FileType.NotFound: "nothing", fs.FileType.Directory: "a folder"}
+    return kinds.get(files.get_file_info(root.rstrip("/") or "/").type, "a file")
 
 
 class Folder:

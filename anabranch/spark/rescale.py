@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from anabranch.calls import is_whole
 from anabranch.errors import AnabranchError, InvalidCall, renamed
-from anabranch.flow.folders import copy_folder, path_problems
+from anabranch.flow.folders import copy_folder, delete_folder, path_problems, what_is_at
 from anabranch.spark.checkpoint import Checkpoint
 from anabranch.spark.frames import kind_of
 from anabranch.spark.settings import partitions_for
@@ -61,7 +61,8 @@ def rescale(
         ``-<partitions>`` after its name.
     control
         The directory that was given to the verb as ``control=``, if any. It is copied too, to its
-        name with ``-<partitions>`` after it, so that the old checkpoint can still be continued.
+        name with ``-<partitions>`` after it, which must not exist, so that the old checkpoint can
+        still be continued.
     spark
         The session, classic; by default the active one.
 
@@ -94,21 +95,18 @@ def rescale(
     count = partitions_for(int(workers))
     old = Checkpoint(session, checkpoint)
     new = Checkpoint(session, to if to is not None else f"{old.path}-{count}")
-    if problems := _problems(old, new, count):
+    log = None if control is None else _beside(os.fspath(control), count)
+    if problems := _problems(old, new, count) + _log_problems(control, log):
         raise InvalidCall("rescale", problems)
     begun = old.batches("offsets")
     _copy_unless_it_changes(old, new)
     try:
         repartition_state(session, new.path, count)
+        if control is not None and log is not None:
+            _copy_log(control, log)
     except BaseException:
         new.delete()
         raise
-    log = None
-    if control is not None:
-        # An address may have settings after it, such as s3://bucket/control?region=eu-west-1.
-        place, mark, rest = os.fspath(control).partition("?")
-        log = f"{place.rstrip('/')}-{count}{mark}{rest}"
-        copy_folder(control, log)
     _LOG.info("rescaled %s to %d partitions in %s", old.path, count, new.path)
     return Rescaled(new.path, log, count, begun[-1] + 1)
 
@@ -143,6 +141,39 @@ def _problems(old: Checkpoint, new: Checkpoint, count: int) -> list[str]:
     if new.exists:
         problems.append(f"there is something at {new.path}: name another place with to=")
     return problems
+
+
+def _beside(control: str, count: int) -> str:
+    """Where the copy of a plan log goes."""
+    # An address may have settings after it, such as s3://bucket/control?region=eu-west-1.
+    place, mark, rest = control.partition("?") if "://" in control else (control, "", "")
+    return f"{place.rstrip('/')}-{count}{mark}{rest}"
+
+
+def _log_problems(control: str | os.PathLike[str] | None, log: str | None) -> list[str]:
+    """What stands in the way of copying a plan log: entries of two logs must never be mixed."""
+    if control is None or log is None:
+        return []
+    problems = []
+    if (found := what_is_at(control)) != "a folder":
+        problems.append(
+            f"control must be the directory that the verb was given, and at {os.fspath(control)} "
+            f"there is {found}"
+        )
+    if what_is_at(log) != "nothing":
+        problems.append(
+            f"there is something at {log}, where the copy of control goes: remove it or move it "
+            "away, if no query uses it"
+        )
+    return problems
+
+
+def _copy_log(control: str | os.PathLike[str], log: str) -> None:
+    try:
+        copy_folder(control, log)
+    except BaseException:
+        delete_folder(log)
+        raise
 
 
 def _copy_unless_it_changes(old: Checkpoint, new: Checkpoint) -> None:

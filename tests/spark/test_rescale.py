@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -275,3 +276,47 @@ def test_what_cannot_be_rescaled_is_refused(spark: Any, tmp_path: Path) -> None:
     ):
         ab.rescale(folder, 4)
     assert not (tmp_path / "checkpoint-4").exists()
+
+
+def finished(spark: Any, folder: Path) -> Path:
+    """The checkpoint of a query that ran two micro-batches to their end."""
+    feed = Feed(folder).add(scripted(2, rows=(4, 4), seed=5))
+    counts = feed.streams(spark)[0].groupBy("id").count().writeStream.outputMode("update")
+    counts = counts.format("noop").option("checkpointLocation", str(folder / "checkpoint"))
+    with settings(spark, shuffle__partitions=2, streaming__noDataMicroBatches__enabled=False):
+        query = counts.trigger(availableNow=True).start()
+        assert query.awaitTermination(PATIENCE)
+    return folder / "checkpoint"
+
+
+def test_a_plan_log_is_never_mixed_with_another(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = finished(spark, tmp_path)
+    control, copy = tmp_path / "control", tmp_path / "control-4"
+    with pytest.raises(ab.errors.InvalidCall, match=r"control there is nothing"):
+        ab.rescale(folder, 4, control=control)
+    ab.plans.PlanLog(str(control)).begin(ab.grid(1, 2))
+    ab.plans.PlanLog(str(copy)).begin(ab.grid(2, 1))
+    before = contents(tmp_path)
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"something at .*/control-4, where the copy of control goes"
+    ):
+        ab.rescale(folder, 4, control=control)
+    assert contents(tmp_path) == before, "nothing was copied, nothing was removed"
+    shutil.rmtree(copy)
+
+    def full(path: Any, to: str) -> None:
+        Path(to).mkdir()
+        (Path(to) / "half").touch()
+        raise OSError("No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sys.modules["anabranch.spark.rescale"], "copy_folder", full)
+        with pytest.raises(OSError, match="No space"):
+            ab.rescale(folder, 4, control=control)
+    assert not copy.exists()
+    assert not (tmp_path / "checkpoint-4").exists()
+    moved = ab.rescale(folder, 4, control=f"{control}/")
+    assert moved.control == str(copy)
+    assert contents(copy) == contents(control)
