@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 import time
 from pathlib import Path
 
@@ -41,6 +42,12 @@ def test_no_module_reads_pickles_or_evaluates_text() -> None:
                 if any(word.arg == "allow_pickle" for word in node.keywords):
                     found.add((name, "allow_pickle"))
     assert found == KNOWN
+
+
+def test_the_page_lists_the_same_exceptions() -> None:
+    page = (Path(__file__).parent.parent / "SECURITY.md").read_text()
+    listed = re.findall(r"^\| `([\w.]+)` \| `(\w+)` \|", page, re.M)
+    assert sorted(listed) == sorted(KNOWN)
 
 
 ATTACKS = [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -14,6 +15,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.spark.sinks.iceberg_table import _newest
+from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
 from anabranch.spark.sinks.progress import Progress, is_new, refuse_other_columns
 from anabranch.spark.sinks.sink import Batch, Sink, Target, Writer
@@ -233,3 +235,39 @@ def test_every_sink_of_the_page_can_be_made() -> None:
     block = page.partition("## Every sink\n")[2].partition("```python\n")[2].partition("```")[0]
     made = [eval(line, {"ab": ab}) for line in block.strip().splitlines()]
     assert [type(sink) for sink in made] == [Sink] * len(ab.sinks.__all__)
+
+
+NOTE = {"batch": 3, "query": "q", "files": ["part-0.parquet"], "columns": {"a": "bigint"}}
+WRONG_NOTES = {
+    "torn": '{"batch": 3, "que',
+    "a list": "[]",
+    "no files": json.dumps({**NOTE, "files": None}),
+    "a batch in words": json.dumps({**NOTE, "batch": "3"}),
+    "a path": json.dumps({**NOTE, "files": ["../../secret.parquet"]}),
+    "an absolute path": json.dumps({**NOTE, "files": ["/secret.parquet"]}),
+    "another drive": json.dumps({**NOTE, "files": ["..\\secret.parquet"]}),
+    "no Parquet": json.dumps({**NOTE, "files": [".."]}),
+}
+
+
+@pytest.mark.parametrize("what", WRONG_NOTES)
+def test_a_note_of_a_parquet_folder_names_only_its_own_files(tmp_path: Path, what: str) -> None:
+    notes = tmp_path / "table" / "_anabranch" / "pairs"
+    (notes / "batch-0000000003").mkdir(parents=True)
+    (notes / "batch-0000000003" / "part-0.parquet").touch()
+    secret = tmp_path / "table" / "_anabranch" / "secret.parquet"
+    secret.touch()
+    target = ParquetFolder(str(tmp_path / "table"))
+    note = notes / "0000000003.json"
+    note.write_text(WRONG_NOTES[what])
+    batch = Batch("pairs", 3, "q", Frame(), None, 0)  # type: ignore[arg-type]
+    refused = pytest.raises(StateMismatch, match=r"note .*0000000003.json cannot be read")
+    with refused, target.open(batch):
+        pass
+    assert secret.exists()
+    note.write_text(json.dumps(NOTE))
+    with target.open(batch) as writer:
+        assert writer.done == Progress(3, "q")
+    assert [path.name for path in (tmp_path / "table").glob("*.parquet")] == [
+        "pairs-0000000003-00000.parquet"
+    ]

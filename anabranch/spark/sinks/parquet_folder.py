@@ -9,11 +9,13 @@ again.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from anabranch.errors import StateMismatch
 from anabranch.spark.sinks.progress import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
@@ -24,6 +26,7 @@ __all__ = ["ParquetFolder"]
 
 _INSTANTS = "spark.sql.parquet.outputTimestampType"
 _NOTES = "_anabranch"  # readers skip what begins with an underscore
+_NAME = re.compile(r"[\w-][\w.-]*\.parquet")  # without a separator; ".." cannot begin it
 
 
 class ParquetFolder(Target):
@@ -48,7 +51,7 @@ class _Folder(Writer):
         self.files.create_dir(self.notes)
         newest = max(self._listed(self.notes, ".json"), default=None)
         if newest is not None:
-            note = json.loads(self._read(newest))
+            note = _checked(newest, self._read(newest))
             self.done = Progress(note["batch"], note["query"])
             self.columns = note["columns"]
             self._move(note["batch"], note["files"])
@@ -125,6 +128,26 @@ class _Folder(Writer):
         with self.files.open_input_stream(path) as file:
             content: bytes = file.read()
         return content
+
+
+def _checked(path: str, content: bytes) -> dict[str, Any]:
+    """What a note says, whoever wrote it: its files are names, and lie in the batch's folder."""
+    try:
+        note: dict[str, Any] = json.loads(content)
+        names, columns = note["files"], note["columns"]
+        if type(note["batch"]) is not int or note["batch"] < 0 or type(note["query"]) is not str:
+            raise ValueError(f"batch {note['batch']!r} of query {note['query']!r}")
+        if not isinstance(columns, dict) or not isinstance(names, list):
+            raise ValueError("columns must be named with their types, and files listed")
+        wrong = [name for name in names if not (isinstance(name, str) and _NAME.fullmatch(name))]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is no name of a Parquet file")
+    except (ValueError, KeyError, TypeError) as error:
+        raise StateMismatch(
+            f"the note {path} cannot be read ({error}): it says which batch is in this folder; "
+            "bring it back as it was, or write to a new folder from a new checkpoint"
+        ) from None
+    return note
 
 
 def _filesystem(place: str) -> tuple[fs.FileSystem, str]:
