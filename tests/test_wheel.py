@@ -1,4 +1,8 @@
-"""The wheel as users install it: whole, read-only, run by somebody without a home."""
+"""The wheel as users install it: with its dependencies, read-only, run by one without a home.
+
+The environment is new, and pip fills it with the wheel and the packages that its metadata names, at
+the versions of constraints.txt. Borrowed from this machine: Java, pip and its cache.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import zipfile
 from collections.abc import Iterator
@@ -17,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
+from scripts.services.jars import Absent
 from tests.correlation import twin
+from tests.sinks.stories import needed
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import Feed, agree, found, scripted
 
@@ -33,6 +38,7 @@ from pyspark.sql import SparkSession
 import anabranch as ab
 
 inputs, output = map(Path, sys.argv[1:])
+assert [path for path in sys.path if "-packages" in path] == [str(Path(ab.__file__).parents[1])]
 assert os.getuid() == 65534 and not os.access(Path(ab.__file__).parent, os.W_OK)
 assert not os.access(os.path.expanduser("~"), os.W_OK)
 builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
@@ -81,7 +87,8 @@ def test_it_holds_the_package_its_types_and_its_licence(wheel: Path) -> None:
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "anabranch").rglob("*.py")}
     page = ROOT / "anabranch/spark/dashboard/page"
     sources |= {str(path.relative_to(ROOT)) for path in page.iterdir()}
-    assert sources | {"anabranch/py.typed"} == {n for n in names if n.startswith("anabranch/")}
+    sources |= {"anabranch/py.typed", "anabranch/video/network.json"}
+    assert sources == {name for name in names if name.startswith("anabranch/")}
     assert any(name.endswith("licenses/LICENSE") for name in names)
 
 
@@ -112,55 +119,68 @@ def reachable(path: str) -> bool:
     return run.returncode == 0
 
 
+def python() -> str:
+    """A Python of this version that somebody without rights can run."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("setpriv") is None:
+        raise Absent("only root can run a process as somebody else, and with setpriv")
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    for there in (os.path.realpath(sys.executable), f"/usr/bin/{version}"):
+        if reachable(there):
+            return there
+    raise Absent(f"another user can run no {version} here: install one under /usr/bin")
+
+
+def filled(folder: Path, wheel: Path) -> Path:
+    """A new environment with a wheel and what it depends on, which nobody can write."""
+    subprocess.run([python(), "-m", "venv", "--without-pip", folder / "env"], check=True)
+    inside = folder / "env/bin/python"
+    install = [sys.executable, "-m", "pip", "--python", inside, "install", "--quiet"]
+    install += ["--disable-pip-version-check", "--no-compile", "-c", ROOT / "constraints.txt"]
+    made = subprocess.run([*install, wheel], capture_output=True, text=True)
+    if "Could not find a version" in made.stderr or "Failed to establish" in made.stderr:
+        raise Absent(f"pip cannot reach the packages: {made.stderr[-300:]}")
+    assert made.returncode == 0, made.stderr
+    site = next((folder / "env/lib").glob("python*/site-packages"))
+    subprocess.run(["chmod", "-R", "a-w", site], check=True)
+    return inside
+
+
 @pytest.fixture
 def installed(wheel: Path) -> Iterator[tuple[Path, Path]]:
     """A Python with the wheel that nobody can write, and a folder that nobody may."""
-    if not hasattr(os, "geteuid") or os.geteuid() != 0 or shutil.which("setpriv") is None:
-        pytest.skip("only root can run a process as somebody else, and with setpriv")
-    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    real = os.path.realpath(sys.executable)
-    pythons = [python for python in (real, f"/usr/bin/{version}") if reachable(python)]
-    packages = sysconfig.get_path("purelib")
-    if not pythons or not reachable(packages):
-        pytest.skip(f"another user can run no {version} here, or read no packages of it")
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
-    subprocess.run([pythons[0], "-m", "venv", "--without-pip", folder / "env"], check=True)
-    site = next((folder / "env/lib").glob("python*/site-packages"))
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", site]
-    subprocess.run([*install, "--no-compile", wheel], check=True)
-    (site / "dependencies.pth").write_text(f"{packages}\n")
-    for path in [*site.rglob("*"), site]:
-        path.chmod(0o555 if path.is_dir() else 0o444)
     mine = folder / "mine"
     mine.mkdir()
     os.chown(mine, NOBODY, NOBODY)
-    yield folder / "env/bin/python", mine
-    shutil.rmtree(folder)
+    try:
+        yield needed(lambda: filled(folder, wheel)), mine
+    finally:
+        shutil.rmtree(folder)
 
 
 @pytest.mark.spark
 def test_a_query_runs_for_a_user_without_home_or_rights(
     spark, installed: tuple[Path, Path], tmp_path: Path
 ) -> None:
-    python, mine = installed
+    inside, mine = installed
     script = scripted(3, rows=(10, 10), seed=5)
     feed = Feed(mine / "feed").add(script)
     environment = {
         "PATH": os.environ["PATH"],
         "HOME": "/nonexistent",
         "TMPDIR": str(mine),
-        "PYSPARK_PYTHON": str(python),
+        "PYSPARK_PYTHON": str(inside),
         **({"JAVA_HOME": os.environ["JAVA_HOME"]} if "JAVA_HOME" in os.environ else {}),
     }
     run = subprocess.run(
-        [*AS_NOBODY, str(python), "-c", QUERY, str(feed.folder), str(mine / "result")],
+        [*AS_NOBODY, str(inside), "-c", QUERY, str(feed.folder), str(mine / "result")],
         env=environment,
         cwd="/",
         capture_output=True,
         text=True,
     )
     assert run.returncode == 0, run.stderr[-4000:]
-    assert run.stdout.split()[-1].startswith(str(python.parents[1]))
+    assert run.stdout.split()[-1].startswith(str(inside.parents[1]))
     want = twin.pairs_in_time(script, SPANS, score, LATE)
     agree(found(spark.read.parquet(str(mine / "result/out"))), want)
