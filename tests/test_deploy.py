@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -53,6 +55,40 @@ def test_the_manifests_name_the_image_and_the_arguments_that_there_are() -> None
         } == set()
         seen += len(given)
     assert seen > 12
+
+
+def test_the_image_has_what_the_addresses_of_the_manifests_need() -> None:
+    """Jars of Hadoop's own version, the set that was tried; and what docs/deploy.md asks for."""
+    import pyspark
+
+    from scripts.services.jars import SETS
+
+    project = ElementTree.parse(DEPLOY / "s3a.xml")
+    named = [
+        ":".join(one.findtext(part) or "" for part in ("groupId", "artifactId", "version"))
+        + ("!" if one.find("exclusions") is not None else "")
+        for one in project.iter("dependency")
+    ]
+    assert named == SETS["s3a"]
+    jars = Path(pyspark.__file__).parent / "jars"
+    if pyspark.__version__.startswith("4.3."):
+        assert (jars / f"hadoop-client-api-{named[0].split(':')[-1].rstrip('!')}.jar").exists()
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert "COPY deploy/s3a.xml" in image and f"ARG SPARK={pyspark.__version__}" in image
+    page = (ROOT / "docs/deploy.md").read_text()
+    daemon = re.search(r"`(spark\.python\.daemon\.module)` \| `([\w.]+)`", page)
+    assert daemon is not None
+    for path in (DEPLOY / "kubernetes").glob("*.yaml"):
+        text = path.read_text()
+        if "kind: SparkApplication" in text:
+            assert f"{daemon[1]}: {daemon[2]}\n" in text, path
+            assert f"sparkVersion: {pyspark.__version__}\n" in text, path
+
+
+def test_the_image_lets_nobody_write_compiled_code() -> None:
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert "anabranch warm && chmod -R u=rwX,go=rX /opt/numba" in image
+    assert not re.search(r"chmod [^\n]*(a\+rw|o\+w|777)", image)
 
 
 def test_the_entry_starts_an_executor_as_spark_asks_for_it(tmp_path: Path) -> None:

@@ -5,6 +5,8 @@ not that another has from which a function was compiled into it: after an upgrad
 old code would go on running without a word. Here the folder of a module's compiled code is named by
 the text of the module and of all that it imports from its own package. Code from other sources is
 never found, an edit elsewhere costs nothing, and nothing is removed that a process may be using.
+Code compiled ahead, in a folder that this process may only read, is linked into the one it writes.
+numba itself insists on writing: on another kind of CPU, or for other types, it compiles anew.
 
 **The heap.** Importing numpy, pandas, pyarrow and numba leaves about a million objects that live as
 long as the process. A small micro-batch allocates enough to start full collections, and each walks
@@ -42,7 +44,8 @@ def njit(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Like ``numba.njit``, with compiled code kept in a folder that this process may write.
 
     That is in `NUMBA_CACHE_DIR` if it is set, else beside the package, in the user's cache folder,
-    or in a private one for temporary files; where none can be written, in memory alone.
+    or in a private one for temporary files; where none can be written, in memory alone. What was
+    compiled into one of the first two is found, also where it can only be read.
 
     Examples
     --------
@@ -123,7 +126,23 @@ def _folder(file: str) -> str | None:
         os.utime(folder)
     except OSError:
         return None
+    for ahead in _read_only():
+        _link(ahead / folder.name, folder)
     return str(folder)
+
+
+def _link(ahead: Path, folder: Path) -> None:
+    """Let what another has compiled appear in a folder, unless there is something newer.
+
+    numba never writes into a file: it puts another in its place, and so in the place of a link.
+    """
+    with suppress(OSError):
+        # An index comes after the code that it names.
+        for source in sorted(ahead.rglob("*.nb[ci]"), key=lambda path: (path.suffix, path)):
+            made = folder / source.relative_to(ahead)
+            made.parent.mkdir(exist_ok=True)
+            with suppress(FileExistsError):
+                made.symlink_to(source)
 
 
 def _sources(path: Path, tops: tuple[Path, ...]) -> set[Path]:
@@ -150,17 +169,20 @@ def _imported(path: Path, tops: tuple[Path, ...]) -> tuple[Path, ...]:
     return tuple(file for file in files if file.is_file())
 
 
-@functools.cache
-def _root() -> Path | None:
-    """The first folder for compiled code that this process may write."""
+def _given() -> list[Path]:
+    """The folders for compiled code that have the rights of the code itself."""
     import numba
 
     config: Any = numba.config
+    named = [Path(config.CACHE_DIR).absolute() / "anabranch"] if config.CACHE_DIR else []
+    return [*named, _PACKAGE / "__pycache__" / "compiled"]
+
+
+@functools.cache
+def _root() -> Path | None:
+    """The first folder for compiled code that this process may write."""
     home = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-    wanted = [_PACKAGE / "__pycache__" / "compiled", Path(home) / "anabranch"]
-    if config.CACHE_DIR:
-        wanted.insert(0, Path(config.CACHE_DIR).absolute() / "anabranch")
-    for root in wanted:
+    for root in [*_given(), Path(home) / "anabranch"]:
         if not root.is_absolute():
             continue  # a user without a home
         with suppress(OSError):
@@ -168,6 +190,13 @@ def _root() -> Path | None:
             tempfile.TemporaryFile(dir=root).close()
             return root
     return _temporary()
+
+
+@functools.cache
+def _read_only() -> list[Path]:
+    """The folders that come before the one that is written: they can be read at most."""
+    given, root = _given(), _root()
+    return given[: given.index(root)] if root in given else given
 
 
 def _temporary() -> Path | None:

@@ -109,11 +109,11 @@ print(process._root())
 """
 
 
-def as_nobody(folder: Path, **more: str) -> str:
+def as_nobody(folder: Path, program: str = KERNEL, **more: str) -> str:
     """What a process prints that has no home and may write nothing but temporary files."""
     where = {"PYTHONPATH": str(folder), "HOME": str(folder / "none"), "PATH": os.environ["PATH"]}
     where |= {"PYTHONDONTWRITEBYTECODE": "1", "TMPDIR": str(folder / "temporary"), **more}
-    command = [sys.executable, "-c", KERNEL]
+    command = [sys.executable, "-c", program]
     if os.geteuid() == 0:  # who may write everything, whatever the modes say
         command = ["setpriv", "--bounding-set=-dac_override", *command]
     made = subprocess.run(command, env=where, cwd=folder, capture_output=True, text=True)
@@ -147,3 +147,37 @@ def test_a_folder_of_others_or_of_nobody_is_not_used(read_only: Path, mode: int)
 def test_the_cache_that_a_user_names_is_used(read_only: Path) -> None:
     mine = read_only / "temporary" / "mine"
     assert as_nobody(read_only, NUMBA_CACHE_DIR=str(mine)) == str(mine / "anabranch")
+
+
+AHEAD = """
+from anabranch.flow import process
+from pack.outer import outer
+print(outer(1), sum(outer.stats.cache_hits.values()), process.cache_folder())
+"""
+OLDER = "import pickle; print(pickle.dumps('0.1', protocol=-1).hex())"
+
+
+@posix
+def test_code_compiled_ahead_is_found_where_it_can_only_be_read(read_only: Path) -> None:
+    """As in an image: one has compiled, and another runs it who may write nothing there."""
+    mine = read_only / "temporary"
+    warmed, pack = mine / "warmed", mine / "pack"
+    pack.mkdir()
+    sources = {"__init__": "", "plain": OURS, "outer": OUTER, "inner": INNER.format(10)}
+    for name, text in sources.items():
+        (pack / f"{name}.py").write_text(text)
+    where = {"NUMBA_CACHE_DIR": str(warmed), "PYTHONPATH": f"{read_only}:{mine}"}
+    answer, hits, folder = as_nobody(read_only, AHEAD, **where).split()
+    assert (answer, hits, folder) == ("11", "0", str(warmed / "anabranch"))
+    before = sorted(warmed.rglob("*"))
+    for path in [warmed, *before]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    answer, hits, folder = as_nobody(read_only, AHEAD, **where).split()
+    assert (answer, hits, Path(folder).parent) == ("11", "1", mine)
+    assert sorted(warmed.rglob("*")) == before
+    # An index of another numba is not believed: what is compiled anew takes the place of the link.
+    index = next(warmed.rglob("outer.outer*.nbi"))
+    index.chmod(0o644)
+    index.write_bytes(bytes.fromhex(as_nobody(read_only, OLDER)))
+    assert as_nobody(read_only, AHEAD, **where).split() == ["11", "0", folder]
+    assert as_nobody(read_only, AHEAD, **where).split() == ["11", "1", folder]
