@@ -106,8 +106,7 @@ def _versions(facts: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         yield Finding(OK, f"Spark {server}")
     java = facts["java"]
-    number = java.split(".")[0]
-    if number.isdigit() and int(number) < _JAVA:
+    if _is_old(java):
         yield Finding(WRONG, f"Java is {java}", f"install {_JAVA} or newer and set JAVA_HOME")
     else:
         yield Finding(OK, f"Java {java}")
@@ -117,6 +116,11 @@ def _versions(facts: Mapping[str, Any]) -> Iterator[Finding]:
     else:
         listed = ", ".join(f"{n} {v}" for n, v in facts["driver"]["packages"].items())
         yield Finding(OK, f"driver: Python {facts['driver']['python']}, {listed}")
+
+
+def _is_old(java: str) -> bool:
+    number = java.split(".")[0]
+    return number.isdigit() and int(number) < _JAVA
 
 
 def _executors(facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -139,6 +143,11 @@ def _executors(facts: Mapping[str, Any]) -> Iterator[Finding]:
                 f"{at} cannot import anabranch ({entry['import_error']}; {entry['executable']})",
                 "install it there; addPyFile does not reach stateful operators",
             )
+        if _is_old(entry["java"]):
+            yes = False
+            yield Finding(
+                WRONG, f"{at} has Java {entry['java']}", f"install {_JAVA} or newer there"
+            )
         if entry["python"].split(".")[:2] != driver["python"].split(".")[:2]:
             yes = False
             yield Finding(
@@ -158,7 +167,12 @@ def _executors(facts: Mapping[str, Any]) -> Iterator[Finding]:
     if yes:
         hosts = sorted({entry["host"] for entry in facts["executors"]})
         count = len(facts["executors"])
-        yield Finding(OK, f"{count} Python workers on {', '.join(hosts)} have the same versions")
+        java = ", ".join(sorted({entry["java"] for entry in facts["executors"]}))
+        yield Finding(
+            OK,
+            f"{count} Python workers on {', '.join(hosts)} have the same versions, "
+            f"under Java {java}",
+        )
 
 
 def _caches(facts: Mapping[str, Any]) -> Iterator[Finding]:
@@ -171,7 +185,8 @@ def _caches(facts: Mapping[str, Any]) -> Iterator[Finding]:
                 WRONG,
                 f"{who} cannot keep compiled code, so each process compiles for some seconds",
                 "set NUMBA_CACHE_DIR (spark.executorEnv.NUMBA_CACHE_DIR) to a folder that can be "
-                "written, or run `anabranch warm` while the image is built",
+                "written, or let it write temporary files: what `anabranch warm` has compiled is "
+                "then found, also where it can only be read",
             )
         else:
             yield Finding(OK, f"{who} keeps compiled code in {folder}")

@@ -18,6 +18,7 @@ __all__ = ["PACKAGES", "examine", "start"]
 
 PACKAGES = ("anabranch", "pyspark", "numpy", "numba", "pyarrow", "pandas", "protobuf")
 _MOST_TASKS = 64
+_JAVA = "java_method('java.lang.System', 'getProperty', 'java.version')"
 _SETTINGS = {
     "partitions": "spark.sql.shuffle.partitions",
     "provider": "spark.sql.streaming.stateStore.providerClass",
@@ -43,6 +44,8 @@ def examine(spark: SparkSession, control: str | None = None) -> dict[str, Any]:
     >>> facts = examine(spark)
     >>> facts["error"], facts["executors"][0]["python"] == facts["driver"]["python"]
     (None, True)
+    >>> facts["executors"][0]["java"] == facts["java"]  # here they are one process
+    True
     """
     facts: dict[str, Any] = {name: spark.conf.get(of, None) for name, of in _SETTINGS.items()}
     facts["spark"] = {"client": pyspark.__version__, "server": spark.version}
@@ -75,7 +78,7 @@ def examine(spark: SparkSession, control: str | None = None) -> dict[str, Any]:
 
 def _java(spark: SparkSession) -> str:
     """The version of the JVM that plans queries, asked through SQL: Connect has no other way."""
-    row = spark.sql("SELECT java_method('java.lang.System', 'getProperty', 'java.version')").first()
+    row = spark.sql(f"SELECT {_JAVA}").first()
     return str(row[0]) if row is not None else "unknown"
 
 
@@ -87,7 +90,7 @@ def _cores(spark: SparkSession) -> int | None:
 
 
 def _ask(spark: SparkSession, look: Callable[[], dict[str, Any]], cores: int | None) -> list[Any]:
-    """What the Python processes of executors see, one entry for each process."""
+    """What the Python processes of executors see, one entry for each, with the Java beside it."""
     tasks = min(_MOST_TASKS, 2 * (cores or 8))
 
     def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -95,10 +98,14 @@ def _ask(spark: SparkSession, look: Callable[[], dict[str, Any]], cores: int | N
 
         import pyarrow
 
-        for _ in batches:
-            yield pyarrow.RecordBatch.from_pydict({"facts": [json.dumps(look())]})
+        for batch in batches:
+            found = {**look(), "java": batch.column(0)[0].as_py()}
+            yield pyarrow.RecordBatch.from_pydict({"facts": [json.dumps(found)]})
 
-    rows = spark.range(0, tasks, 1, tasks).mapInArrow(run, "facts string").collect()
+    # Spark computes this column where the rows are, not while it plans: it could be another each
+    # time.
+    asked = spark.range(0, tasks, 1, tasks).selectExpr(f"{_JAVA} AS java")
+    rows = asked.mapInArrow(run, "facts string").collect()
     found = [json.loads(row[0]) for row in rows]
     return list({(entry["host"], entry["pid"]): entry for entry in found}.values())
 

@@ -33,7 +33,7 @@ SOUND: dict[str, Any] = {
     "provider": "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider",
     "control": "/shared",
     "driver": HERE,
-    "executors": [{**HERE, "host": "b", "pid": 2, "time": 101.0}],
+    "executors": [{**HERE, "host": "b", "pid": 2, "time": 101.0, "java": "21.0.1"}],
     "error": None,
     "after": 102.0,
 }
@@ -49,6 +49,7 @@ def changed(**changes: Any) -> dict[str, Any]:
 def test_what_is_sound_is_ok() -> None:
     assert {finding.level for finding in judge(SOUND)} == {OK}
     assert len(list(judge(SOUND))) == 10
+    assert any("the same versions, under Java 21.0.1" in str(finding) for finding in judge(SOUND))
 
 
 FAULTS = {
@@ -58,6 +59,10 @@ FAULTS = {
         "install the same",
     ),
     "Java is 11.0.2": (changed(java="11.0.2"), "install 17 or newer"),
+    "executor on b has Java 11.0.2": (
+        changed(executor={"java": "11.0.2"}),
+        "install 17 or newer there",
+    ),
     "the driver has no numba": (
         changed(driver={**HERE, "packages": {**PACKED, "numba": None}}),
         "pip install anabranch",
