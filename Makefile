@@ -18,7 +18,7 @@ help:
 	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, a real cluster, killed at each step; the page in a browser"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=)"
-	@echo "make soak    all streaming verbs for an hour (HOURS=): flat memory, exact answers"
+	@echo "make soak    all streaming verbs for an hour (HOURS=, SHORT=1: undecided figures pass): flat memory, exact answers"
 	@echo "make chaos   plans change and things break (KILLS=, PLANS=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
@@ -70,7 +70,7 @@ slow: setup
 # Brokers, servers and jars are fetched into .services and torn down after the tests. The page is
 # opened in the system's Chromium.
 services: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services]" playwright
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services,examples,notebooks,video-concepts]" playwright
 	$(BIN)/python -m pytest -m services
 
 laws: setup
@@ -81,7 +81,7 @@ fuzz: setup
 	$(BIN)/python -m scripts.reliability.fuzz --cases $(or $(CASES),100000) --spark $(or $(SPARK_CASES),200)
 
 soak: setup
-	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1)
+	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1) $(if $(SHORT),--short)
 
 chaos: setup
 	$(BIN)/python -m scripts.reliability.chaos --scene $(or $(SCENE),local) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000)

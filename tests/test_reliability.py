@@ -15,7 +15,8 @@ from scripts.reliability.chaos import Chaos
 from scripts.reliability.fuzz import MIX, VERBS
 from scripts.reliability.lives import LIVES, Life, in_utc
 from scripts.reliability.scenes import CAUSES, SCENES
-from scripts.reliability.slopes import slope
+from scripts.reliability.slopes import shift, slope
+from scripts.reliability.soak import faults, judged
 from scripts.reliability.streams import NUMBERS, STEP, batches, reached, rows_of
 
 
@@ -65,6 +66,41 @@ def test_growth_is_told_from_noise() -> None:
         slope([0, 1, 2], [1, 1, 1])
 
 
+def test_times_that_rise_are_told_from_times_that_jump() -> None:
+    t, random = np.arange(0, 3600, 10.0), np.random.default_rng(2)
+    jumps = 3 + 2 * random.random(len(t)) + 30 * (random.random(len(t)) > 0.95)
+    saw = 200 + np.arange(len(t)) % 5 * 40.0
+    assert shift(t, jumps).verdict == shift(t, saw).verdict == "flat"
+    assert shift(t, jumps + t / 3600 * 4).verdict == "grows"
+    assert shift(t, saw * (1 + t / 3600)).verdict == "grows"
+    # One late spell, as when another program runs, is not growth, and not its absence either.
+    spells = np.where((t // 150) % 2 == 1, 9.0, 3.0) + np.where(t > 3100, 3.0, 0.0)
+    assert shift(t, spells).verdict in ("flat", "too noisy to tell")
+    assert shift(t, np.where(t < 1700, t, 5.0)).verdict == "flat"
+
+
+def test_a_long_run_fails_where_it_cannot_tell() -> None:
+    t = np.arange(0, 3600, 10.0)
+    noise = np.random.default_rng(2).normal(0, 1, len(t))
+
+    def report(**figures: np.ndarray) -> dict[str, dict[str, object]]:
+        flat = {"jvm_mb": 900 + 0 * t, "nearest_batch_seconds": 3 + 0.1 * noise}
+        names = {"seconds": t, "nearest_control_kb": t, **flat, **figures}
+        return judged(
+            [dict(zip(names, row, strict=True)) for row in zip(*names.values(), strict=True)]
+        )
+
+    assert set(report()["slopes"]) == {"jvm_mb"}
+    assert set(report()["shifts"]) == {"nearest_batch_seconds"}
+    assert faults(report()) == []
+    unsure = report(heap_mb=100 + 20 * noise)
+    assert faults(unsure) == ["heap_mb: too short to tell"]
+    assert faults(unsure, short=True) == []
+    assert faults(report(heap_mb=100 + t / 60), short=True) == ["heap_mb: grows"]
+    growing = report(emd_checkpoint_kb=t + 1)
+    assert faults(growing, short=True) == ["emd_checkpoint_kb: grows"]
+
+
 def test_rows_are_functions_of_their_numbers() -> None:
     first = rows_of(np.arange(5 * NUMBERS), 0)
     again = rows_of(np.arange(3 * NUMBERS, 5 * NUMBERS), 0)
@@ -101,3 +137,12 @@ def test_the_reports_that_the_page_shows_are_there() -> None:
     results = Path(__file__).parent.parent / "scripts" / "reliability" / "results"
     for path in results.glob("*.json"):
         assert json.loads(path.read_text())
+
+
+def test_the_kept_reports_are_judged_as_the_program_judges() -> None:
+    results = Path(__file__).parent.parent / "scripts" / "reliability" / "results"
+    for path in results.glob("soak*.json"):
+        report = json.loads(path.read_text())
+        for kind, again in judged(report["readings"]).items():
+            kept = {name: report[kind][name]["verdict"] for name in again}
+            assert kept == {name: found["verdict"] for name, found in again.items()}

@@ -1,4 +1,4 @@
-"""Random arguments of every verb: a call is taken, or refused with all its problems named."""
+"""Random arguments of the verbs below: a call is taken, or refused with all its problems named."""
 
 from __future__ import annotations
 

@@ -5,6 +5,10 @@ half is cut into blocks, each counts by its median, and a straight line goes thr
 The 95 % interval of its slope says what the noise allows. Growth is *shown* if the whole interval
 lies above the limit, and *excluded* if the whole of it lies below; otherwise the run was too short
 to tell, and the report says so.
+
+Memory is judged so. Seconds of a micro-batch and bytes of a checkpoint are noisy by nature: files
+come and go, and the machine has other work. For these the same blocks are compared, the later six
+with the earlier six: by how much their medians differ, and whether their ranks do.
 """
 
 from __future__ import annotations
@@ -16,12 +20,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["LIMIT", "Slope", "slope"]
+__all__ = ["LIMIT", "RISE", "Shift", "Slope", "shift", "slope"]
 
 LIMIT = 0.01
 """Of the mean, per hour."""
 
+RISE = 1.1
+"""How much higher than before the later blocks may lie, where readings are noisy."""
+
 _BLOCKS = 12
+_SURE = 31  # of 36 pairs of 6 and 6 blocks: the rank-sum test at 2.5 %, one-sided
 
 
 @dataclass(frozen=True)
@@ -47,6 +55,58 @@ class Slope:
         }
 
 
+@dataclass(frozen=True)
+class Shift:
+    """The medians of earlier and of later blocks; in how many of 36 pairs the later one is more."""
+
+    early: float
+    late: float
+    higher: float
+
+    @property
+    def verdict(self) -> str:
+        """``flat``, ``grows`` or ``too noisy to tell``."""
+        if self.late <= RISE * self.early:
+            return "flat"
+        return "grows" if self.higher >= _SURE else "too noisy to tell"
+
+    def to_dict(self) -> dict[str, Any]:
+        """For the report."""
+        return {name: round(value, 3) for name, value in asdict(self).items()} | {
+            "verdict": self.verdict
+        }
+
+
+def shift(seconds: Sequence[float], values: Sequence[float]) -> Shift:
+    """How the second half of a series moved, where single readings say little.
+
+    Examples
+    --------
+    >>> hours = np.arange(0, 4, 0.01)
+    >>> noise = 40 * np.random.default_rng(1).random(len(hours))
+    >>> shift(hours * 3600, 100 + noise).verdict, shift(hours * 3600, noise + 40 * hours).verdict
+    ('flat', 'grows')
+    """
+    _, x = _blocks(seconds, values)
+    early, late = x[: len(x) // 2], x[len(x) // 2 :]
+    more = np.sign(late[:, None] - early[None, :])
+    pairs = float((more + 1).sum() / 2) * 36 / more.size
+    return Shift(float(np.median(early)), float(np.median(late)), pairs)
+
+
+def _blocks(seconds: Sequence[float], values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+    """The second half of a series as blocks: their hours, and the medians of their readings."""
+    t, x = np.asarray(seconds, float) / 3600, np.asarray(values, float)
+    late = t >= (t[0] + t[-1]) / 2
+    blocks = [part for part in np.array_split(np.flatnonzero(late), _BLOCKS) if len(part)]
+    if len(blocks) < 4:
+        raise ValueError(f"{len(t)} readings are too few for a slope: let it run longer")
+    return (
+        np.array([t[part].mean() for part in blocks]),
+        np.array([np.median(x[part]) for part in blocks]),
+    )
+
+
 def slope(seconds: Sequence[float], values: Sequence[float]) -> Slope:
     """The slope of the second half of a series.
 
@@ -59,13 +119,7 @@ def slope(seconds: Sequence[float], values: Sequence[float]) -> Slope:
     >>> slope(hours * 3600, 100 + noise).verdict
     'too short to tell'
     """
-    t, x = np.asarray(seconds, float) / 3600, np.asarray(values, float)
-    late = t >= (t[0] + t[-1]) / 2
-    blocks = [part for part in np.array_split(np.flatnonzero(late), _BLOCKS) if len(part)]
-    if len(blocks) < 4:
-        raise ValueError(f"{len(t)} readings are too few for a slope: let it run longer")
-    t = np.array([t[part].mean() for part in blocks])
-    x = np.array([np.median(x[part]) for part in blocks])
+    t, x = _blocks(seconds, values)
     mean = float(x.mean())
     if mean == 0:
         return Slope(0.0, 0.0, 0.0, 0.0)
