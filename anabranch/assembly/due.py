@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from anabranch.assembly.store import NEVER, Events, refs_of
+from anabranch.assembly.store import NEVER, SLICE_BYTES, Events, refs_of
 from anabranch.assembly.table import Event
 from anabranch.flow.blocks import Block, concat, together
 
@@ -18,8 +18,6 @@ __all__ = ["ROW", "Due", "take_in"]
 # that settles ties.
 ROW = ("h1", "h2", "kind", "end", "stream", "tie")
 _TIE = ROW.index("tie")
-
-_SLICE_BYTES = 32 << 20
 
 
 class Due(NamedTuple):
@@ -60,7 +58,7 @@ def take_in(
     for group in together(arrivals):
         fresh = concat(group).in_time_order()
         came += len(fresh)
-        for piece in _pieces(fresh):
+        for piece in fresh.pieces(SLICE_BYTES) if len(fresh) else ():
             passed, missed = len(piece), 0
             if limit is not None:
                 passed = int(np.searchsorted(piece.t, clock, "right"))
@@ -89,13 +87,6 @@ def _figures(parts: list[_Part], by_key: bool) -> tuple[np.ndarray, np.ndarray]:
     rows[:, Event.END : Event.LATE] = w[order, 3:5]
     rows[:, Event.LATE] = late[order]
     return refs[order], rows
-
-
-def _pieces(block: Block) -> list[Block]:
-    """A block, in order of time, cut into slices of a size that state stores bear."""
-    count = max(1, -(-block.nbytes // _SLICE_BYTES))
-    step = -(-len(block) // count)
-    return [block.slice(at, min(at + step, len(block))) for at in range(0, len(block), step)]
 
 
 def _order(t: np.ndarray, w: np.ndarray, late: np.ndarray) -> np.ndarray:

@@ -14,10 +14,12 @@ import numpy as np
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.slices import Notes, Slice, Slices
 
-__all__ = ["MARKS", "NEVER", "ROWS", "AssembleNotes", "Events", "refs_of"]
+__all__ = ["MARKS", "NEVER", "ROWS", "SLICE_BYTES", "AssembleNotes", "Events", "refs_of"]
 
 NEVER = 1 << 62
 ROWS, MARKS = 0, 1
+SLICE_BYTES = 32 << 20
+"""About the most that a slice of rows holds."""
 _LOW = np.int64(0xFFFFFFFF)
 _SMALL = 1 << 20
 _MANY = 16
@@ -115,15 +117,20 @@ class Events:
         return self._moved(refs, moved, chosen)
 
     def _moved(self, refs: np.ndarray, moved: np.ndarray, chosen: set[int]) -> np.ndarray:
-        """Bring the rows of some slices into one; the names under which `refs` now stand."""
+        """Bring the rows of some slices into few; the names under which `refs` now stand."""
         rows = np.sort(refs[moved])
-        block = self.gather(rows)
-        order = np.argsort(block.t, kind="stable")
-        number = self.append(block.take(order), int(block.t.max()))
-        place = np.empty(len(rows), np.int64)
-        place[order] = np.arange(len(rows))
+        entries = [self.slices.entries[number] for number in chosen]
+        each = sum(entry.bytes for entry in entries) / sum(entry.rows for entry in entries)
+        names = []
+        for part in np.array_split(rows, min(len(rows), 1 + int(each * len(rows) / SLICE_BYTES))):
+            block = self.gather(part)
+            order = np.argsort(block.t, kind="stable")
+            number = self.append(block.take(order), int(block.t.max()))
+            place = np.empty(len(part), np.int64)
+            place[order] = np.arange(len(part))
+            names.append(refs_of(number, place))
         renamed = refs.copy()
-        renamed[moved] = refs_of(number, place[np.searchsorted(rows, refs[moved])])
+        renamed[moved] = np.concatenate(names)[np.searchsorted(rows, refs[moved])]
         for other in chosen:
             self.slices.drop(other)
         return renamed

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from anabranch.correlation.call import Side
 from anabranch.correlation.matching import Matches
-from anabranch.flow.blocks import Block, Column, take
+from anabranch.flow.blocks import Block, Column, joined, take
 from anabranch.flow.sides import AT, keep_column
 
 __all__ = ["Gathering", "times_of"]
@@ -157,7 +157,4 @@ def _spread(offsets: pa.Array, children: Sequence[pa.Array]) -> np.ndarray:
 
 
 def _gather(parts: Sequence[tuple[Any, np.ndarray]]) -> pa.Array:
-    taken = [take(column, rows) for column, rows in parts]
-    if isinstance(taken[0], np.ndarray):
-        return pa.array(np.concatenate(taken))
-    return pa.concat_arrays(taken)
+    return pa.array(joined([take(column, rows) for column, rows in parts]))

@@ -18,13 +18,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.forms import stored_type, wide_type
 
-__all__ = ["Block", "Column", "concat", "decode_batch", "encode_batch", "take", "together", "weigh"]
+__all__ = [
+    "Block",
+    "Column",
+    "concat",
+    "decode_batch",
+    "encode_batch",
+    "joined",
+    "take",
+    "together",
+    "weigh",
+]
 
 Column = Any  # np.ndarray (1-D or 2-D) or pa.Array; numpy's and Arrow's stubs do not meet.
 T = TypeVar("T")
 
-# How much of the Arrow columns of several blocks is put together: offsets have 31 bits.
+# How much of Arrow columns is put together as it is stored: offsets have 31 bits.
 TOGETHER_BYTES = 1 << 30
 
 
@@ -94,6 +105,24 @@ class Block:
         """Rows ``start:stop``, without copying."""
         columns = {name: column[start:stop] for name, column in self.columns.items()}
         return Block(self.t[start:stop], self.epoch[start:stop], self.mask[start:stop], columns)
+
+    def pieces(self, size: int) -> list[Block]:
+        """The rows in blocks of about so many bytes, without copying; at least one."""
+        count = max(1, -(-self.nbytes // size))
+        step = max(1, -(-len(self) // count))
+        starts = range(0, max(1, len(self)), step)
+        return [self.slice(start, min(start + step, len(self))) for start in starts]
+
+    def in_stored_form(self) -> Block:
+        """The same rows with the types in which columns are stored; itself if it has them."""
+        wide = {
+            name: column.cast(stored_type(column.type))
+            for name, column in self.columns.items()
+            if not isinstance(column, np.ndarray) and stored_type(column.type) != column.type
+        }
+        if not wide:
+            return self
+        return Block(self.t, self.epoch, self.mask, {**self.columns, **wide}, self.meta)
 
     def in_time_order(self) -> Block:
         """The same rows by rising time; itself if they already are."""
@@ -186,12 +215,40 @@ def decode_batch(data: Any) -> pa.RecordBatch:
 
 
 def take(column: Column, rows: np.ndarray) -> Column:
-    """The values of a column at these positions."""
-    return column[rows] if isinstance(column, np.ndarray) else column.take(pa.array(rows))
+    """The values of a column at these positions, in a wide type where they need one."""
+    if isinstance(column, np.ndarray):
+        return column[rows]
+    places = pa.array(rows)
+    try:
+        return column.take(places)
+    except pa.ArrowInvalid:
+        # A few long texts, taken often, are more than their offsets can tell.
+        wide = wide_type(column.type)
+        if wide == column.type:
+            raise
+        return column.cast(wide).take(places)
+
+
+def joined(columns: Sequence[Column]) -> Column:
+    """The values of columns one after the other, in a wide type if they are too much for theirs.
+
+    Examples
+    --------
+    >>> joined([pa.array(["a"]), pa.array(["b"], pa.large_string())]).to_pylist()
+    ['a', 'b']
+    """
+    if len(columns) == 1:
+        return columns[0]
+    if isinstance(columns[0], np.ndarray):
+        return np.concatenate(columns)
+    types = {column.type for column in columns}
+    if len(types) > 1 or sum(column.nbytes for column in columns) > TOGETHER_BYTES:
+        columns = [column.cast(wide_type(column.type)) for column in columns]
+    return pa.concat_arrays(columns)
 
 
 def concat(blocks: Sequence[Block]) -> Block:
-    """The rows of all blocks, one after the other.
+    """The rows of all blocks, one after the other; columns may become wide.
 
     Examples
     --------
@@ -200,13 +257,9 @@ def concat(blocks: Sequence[Block]) -> Block:
     """
     if len(blocks) == 1:
         return blocks[0]
-    columns = {}
-    for name, first in blocks[0].columns.items():
-        parts = [block.columns[name] for block in blocks]
-        if isinstance(first, np.ndarray):
-            columns[name] = np.concatenate(parts)
-        else:
-            columns[name] = pa.concat_arrays(parts)
+    columns = {
+        name: joined([block.columns[name] for block in blocks]) for name in blocks[0].columns
+    }
     return Block(
         np.concatenate([block.t for block in blocks]),
         np.concatenate([block.epoch for block in blocks]),
@@ -216,7 +269,7 @@ def concat(blocks: Sequence[Block]) -> Block:
 
 
 def together(blocks: Sequence[Block]) -> list[list[Block]]:
-    """The blocks in as few groups as can be put together, in their order.
+    """The blocks in as few groups as can be put together in stored form, in their order.
 
     Examples
     --------

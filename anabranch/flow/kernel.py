@@ -10,11 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol
 
-import numpy as np
 import pyarrow as pa
 
 from anabranch.errors import StateMismatch, changed_settings
@@ -32,9 +31,11 @@ __all__ = [
     "addressed",
     "check_settings",
     "fingerprint_of",
+    "in_loads",
 ]
 
-_BYTES_AT_ONCE = 256 << 20
+# An Arrow array of bytes holds 2 GB, and every batch is held twice on its way to Spark.
+BYTES_AT_ONCE = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -137,21 +138,37 @@ class Packing(Protocol):
         """The cells of one batch under the live plans."""
 
 
-def addressed(cells: Sequence[tuple[int, bytes]]) -> Iterator[pa.RecordBatch]:
-    """Cells for the workers of an operator that follows, as batches of ``worker`` and ``block``.
+def in_loads(cells: Iterable[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    """Workers' cells in lists that each fit into one Arrow batch; one list as a rule.
 
-    One batch as a rule: an Arrow array of bytes holds 2 GB.
+    Examples
+    --------
+    >>> list(in_loads([(0, b"some"), (1, b"more")]))
+    [[(0, b'some'), (1, b'more')]]
     """
-    keys = worker_keys(max((worker for worker, _ in cells), default=0) + 1)
-    starts = np.cumsum([0, *(len(cell) for _, cell in cells)])[:-1] // _BYTES_AT_ONCE
-    for part in np.unique(starts):
-        some = [cell for cell, at in zip(cells, starts, strict=True) if at == part]
-        yield pa.RecordBatch.from_pydict(
-            {
-                "worker": pa.array([keys[worker] for worker, _ in some], pa.int32()),
-                "block": pa.array([cell for _, cell in some], pa.binary()),
-            }
-        )
+    load: list[tuple[int, bytes]] = []
+    filled = 0
+    for worker, cell in cells:
+        if load and filled + len(cell) > BYTES_AT_ONCE:
+            yield load
+            load, filled = [], 0
+        load.append((worker, cell))
+        filled += len(cell)
+    if load:
+        yield load
+
+
+def addressed(
+    cells: Iterable[tuple[int, bytes]], newest: int | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Cells for workers, as batches of ``worker`` and ``block``, with ``newest`` if it is given."""
+    for load in in_loads(cells):
+        keys = worker_keys(max(worker for worker, _ in load) + 1)
+        columns = {"worker": pa.array([keys[worker] for worker, _ in load], pa.int32())}
+        if newest is not None:
+            columns["newest"] = pa.array([newest] * len(load), pa.int64())
+        columns["block"] = pa.array([cell for _, cell in load], pa.binary())
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def fingerprint_of(settings: Mapping[str, str]) -> str:

@@ -148,6 +148,7 @@ class Slices(Generic[N]):
 
     def add(self, side: int, block: Block) -> int:
         """Store a block, in time order and with a row at least, as one slice; its number."""
+        block = block.in_stored_form()
         number = self.next_number
         self.next_number += 1
         first, last = int(block.t[0]), int(block.t[-1])

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.flow.blocks import Block, concat, take, weigh
+from anabranch.flow.blocks import Block, concat, joined, take, weigh
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slices
@@ -29,7 +29,7 @@ from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.marking import Marking
 from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
 from anabranch.neighbours.notes import NearestNotes
-from anabranch.neighbours.requests import Requests, appended, places_in
+from anabranch.neighbours.requests import Requests, places_in
 from anabranch.neighbours.tenure import Tenure
 from anabranch.neighbours.tops import ended, last_words, speaking, top_rows
 from anabranch.plans.plan import LEFT, RIGHT
@@ -38,6 +38,7 @@ __all__ = ["END", "NearestKernel"]
 
 END = FOREVER - 1  # the watermark of a batch query: everything is processed
 _HITS_AT_ONCE = 100_000
+_HIT_BYTES_AT_ONCE = 64 << 20  # of columns that hits carry; one object may be in many
 _KINDS = ("time", "count")
 
 
@@ -239,7 +240,7 @@ class NearestKernel:
                 self._objects.next_number - 1 if self._objects.next_number else -FOREVER
             )
         group.algorithm.add(queries)
-        group.ids = appended(group.ids, block.columns["id"])
+        group.ids = joined([group.ids, block.columns["id"]])
         group.quiet = np.concatenate([group.quiet, quiet])
 
     def _algorithm(self, queries: Queries) -> Algorithm:
@@ -277,8 +278,10 @@ class NearestKernel:
         if (group.quiet > -FOREVER).any():
             rows = np.flatnonzero(reports.entered_t > group.quiet[reports.query])
         self.load.pairs += len(rows)
-        for at in range(0, len(rows), _HITS_AT_ONCE):
-            part = rows[at : at + _HITS_AT_ONCE]
+        each = self._objects.bytes_of(self.nearest.carried)
+        most = max(1, min(_HITS_AT_ONCE, int(_HIT_BYTES_AT_ONCE / max(each, 1.0))))
+        for at in range(0, len(rows), most):
+            part = rows[at : at + most]
             columns, times = self._objects.look(reports.seq[part], self.nearest.carried)
             yield pa.RecordBatch.from_pydict(
                 {

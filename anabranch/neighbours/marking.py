@@ -46,7 +46,8 @@ class Codes:
 
     def of(self, texts: Any) -> np.ndarray:
         """The code of each text: -1 if no query has it, `UNKNOWN` if it is null."""
-        found = pc.index_in(texts, self.values, skip_nulls=True).cast(pa.int64())
+        known = self.values.cast(texts.type)  # texts of one step may have a wide type
+        found = pc.index_in(texts, known, skip_nulls=True).cast(pa.int64())
         codes: np.ndarray = found.fill_null(_OTHER).to_numpy(zero_copy_only=False).copy()
         codes[np.asarray(texts.is_null())] = UNKNOWN
         return codes

@@ -15,11 +15,11 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from anabranch.flow.blocks import Block, Column, concat
+from anabranch.flow.blocks import Block, Column, concat, joined
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.hashing import mix
 
-__all__ = ["MEMORY", "MOST_CANCELLED", "Requests", "appended", "places_in"]
+__all__ = ["MEMORY", "MOST_CANCELLED", "Requests", "places_in"]
 
 MEMORY = 3_600_000_000
 """Microseconds for which a cancellation is remembered, unless objects may be later than that."""
@@ -131,19 +131,12 @@ def places_in(ids: Column, wanted: Column) -> np.ndarray:
     >>> places_in(np.array([7, 8, 7]), np.array([9, 7, 8])).tolist()
     [-1, 0, 1]
     """
-    code, count = _codes(appended(ids, wanted))
+    code, count = _codes(joined([ids, wanted]))
     first = np.full(count, -1)
     n = len(ids)
     first[code[:n][::-1]] = np.arange(n)[::-1]
     found: np.ndarray = first[code[n:]]
     return found
-
-
-def appended(ids: Column, more: Column) -> Column:
-    """Ids and then more of them."""
-    if isinstance(ids, np.ndarray):
-        return np.concatenate([ids, more])
-    return pa.concat_arrays([ids, more])
 
 
 def _together(ops: Sequence[Block]) -> Block:

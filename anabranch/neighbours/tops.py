@@ -13,12 +13,12 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from anabranch.flow.blocks import Column, take
+from anabranch.flow.blocks import Column, joined, take
 from anabranch.neighbours.groups import Group
 from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.methods import ListWithRepair
-from anabranch.neighbours.requests import appended, places_in
+from anabranch.neighbours.requests import places_in
 
 __all__ = ["ended", "last_words", "speaking", "top_rows"]
 
@@ -46,10 +46,10 @@ def ended(groups: Sequence[Group], before: int, upto: int) -> Column | None:
         queries = group.algorithm.queries
         over = queries.until <= upto
         lost = take(group.ids, np.flatnonzero(over & (queries.since < before)))
-        gone = lost if gone is None else appended(gone, lost)
+        gone = lost if gone is None else joined([gone, lost])
         assert isinstance(group.algorithm, ListWithRepair)
         heard = take(group.ids, np.flatnonzero(group.algorithm.changed & ~over))
-        spoken = heard if spoken is None else appended(spoken, heard)
+        spoken = heard if spoken is None else joined([spoken, heard])
     if gone is None or spoken is None or not len(gone):
         return None
     return take(gone, np.flatnonzero(places_in(spoken, gone) < 0))

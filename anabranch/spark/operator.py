@@ -15,7 +15,7 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,8 +31,16 @@ from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, decode_batch, encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
-from anabranch.flow.hashing import worker_keys, worker_of
-from anabranch.flow.kernel import Job, Kernel, Packing, Task, check_settings, fingerprint_of
+from anabranch.flow.hashing import worker_of
+from anabranch.flow.kernel import (
+    Job,
+    Kernel,
+    Packing,
+    Task,
+    addressed,
+    check_settings,
+    fingerprint_of,
+)
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.rejects import Rejecting, accepted
 from anabranch.flow.slices import BEGINNING, Slice, Slices
@@ -62,8 +70,6 @@ __all__ = [
 PACKED = "worker int, newest long, block binary"
 # What an operator sends to another one that follows it.
 CELLS = StructType().add("worker", IntegerType()).add("block", BinaryType())
-# An Arrow array of bytes holds 2 GB, and every batch is held twice on its way to Spark.
-BYTES_AT_ONCE = 256 << 20
 # What one cell of a result holds at most: enough to be fast, little enough to be no burden.
 ROWS_PER_CELL = 50_000
 BYTES_PER_CELL = 64 << 20
@@ -91,37 +97,14 @@ class Packer:
             if batch.num_rows == 0:
                 continue
             packed = self.packing.pack(in_stored_form(batch), live)
-            for cells in _loads(packed.cells):
-                yield _sent(cells, packed.newest)
+            yield from addressed(packed.cells.items(), packed.newest)
             if packed.rejects is not None:
-                yield _sent({0: packed.rejects}, packed.newest)
+                yield from addressed([(0, packed.rejects)], packed.newest)
 
     def _live(self, plans: CurrentPlans) -> LivePlans:
         if plans.control is not None and local_property("streaming.sql.batchId") is None:
             raise RuntimeError("a plan log is read by micro-batch, and this is not one")
         return plans(Task(0, *place()))
-
-
-def _sent(cells: Mapping[int, bytes], newest: int) -> pa.RecordBatch:
-    keys = worker_keys(max(cells) + 1)
-    workers = pa.array([keys[worker] for worker in cells], pa.int32())
-    blocks = pa.array(list(cells.values()), pa.binary())
-    times = pa.array([newest] * len(cells), pa.int64())
-    return pa.RecordBatch.from_arrays([workers, times, blocks], ["worker", "newest", "block"])
-
-
-def _loads(cells: Mapping[int, bytes]) -> Iterator[dict[int, bytes]]:
-    """The workers' cells that fit into one Arrow batch, all of them as a rule."""
-    load: dict[int, bytes] = {}
-    filled = 0
-    for worker, cell in cells.items():
-        if load and filled + len(cell) > BYTES_AT_ONCE:
-            yield load
-            load, filled = {}, 0
-        load[worker] = cell
-        filled += len(cell)
-    if load:
-        yield load
 
 
 @dataclass
@@ -168,8 +151,8 @@ class StreamWorker:
         with single_threaded():
             for batch in kernel.step(arrivals, now * 1000):
                 emitted += batch.num_rows
-                for cell in _cells(batch):
-                    yield _frame(now, cell, None)
+                for part in _parts(batch):
+                    yield _frame(now, encode_batch(part).to_pybytes(), None)
         began = time.perf_counter()
         if self.rejecting is not None:
             mark = None if self.by_clock else now * 1000
@@ -289,7 +272,8 @@ class BatchWorker:
         blocks = [Block.decode(cell) for cell in cells]
         with single_threaded():
             for batch in kernel.step(accepted(blocks), self.now, last=True):
-                yield _as(batch, self.schema)
+                for part in _parts(batch):
+                    yield _as(part, self.schema)
         if self.rejecting is not None:
             self.rejecting.keep(blocks, None, None, task, first=True)
 
@@ -363,12 +347,12 @@ def _arrow(fields: StructType, frame: DataFrame) -> pa.Schema:
     return arrow_schema(fields, has_large_types(frame.sparkSession))
 
 
-def _cells(batch: pa.RecordBatch) -> Iterator[bytes]:
+def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
     """A result in pieces that travel well."""
     most = max(1, int(batch.num_rows * BYTES_PER_CELL / max(batch.nbytes, 1)))
     step = min(ROWS_PER_CELL, most)
     for start in range(0, batch.num_rows, step):
-        yield encode_batch(batch.slice(start, step)).to_pybytes()
+        yield batch.slice(start, step)
 
 
 def _frame(now: int, cell: bytes | None, load: str | None) -> pd.DataFrame:

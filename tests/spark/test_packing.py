@@ -9,6 +9,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.correlation.packing import SidePacking
+from anabranch.flow import kernel
 from anabranch.flow.blocks import Block
 from anabranch.plans.current import CurrentPlans
 from anabranch.spark import operator
@@ -37,10 +38,10 @@ def test_blocks_of_many_workers_leave_in_several_batches(monkeypatch: pytest.Mon
 
     (whole,) = packed()
     size = len(whole.column("block")[0].as_py())
-    monkeypatch.setattr(operator, "BYTES_AT_ONCE", 2 * size + size // 2)
+    monkeypatch.setattr(kernel, "BYTES_AT_ONCE", 2 * size + size // 2)
     parts = packed()
     assert [part.num_rows for part in parts] == [2, 2, 2, 2, 1]
     assert pa.Table.from_batches(parts).column("worker").to_pylist() == whole["worker"].to_pylist()
     assert {len(Block.decode(c.as_py())) for p in parts for c in p["block"]} == {n}
-    monkeypatch.setattr(operator, "BYTES_AT_ONCE", 1)
+    monkeypatch.setattr(kernel, "BYTES_AT_ONCE", 1)
     assert Counter(part.num_rows for part in packed()) == {1: 9}

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.flow.blocks import Block, take
+from anabranch.flow.blocks import Block, joined, take
 from anabranch.flow.sides import ID
 
 __all__ = ["by_time_and_id", "first_after"]
@@ -80,7 +80,7 @@ def _codes(*columns: np.ndarray | pa.Array) -> list[np.ndarray]:
     if isinstance(columns[0], np.ndarray):
         _, codes = np.unique(np.concatenate(columns), return_inverse=True)
     else:
-        whole = pa.concat_arrays(columns)
+        whole = joined(columns)
         known = whole.unique()
         known = known.take(pc.sort_indices(known))
         codes = pc.index_in(whole, known).to_numpy(zero_copy_only=False)

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from anabranch.flow.blocks import Block, Column, concat, take
+from anabranch.flow.blocks import Block, Column, concat, joined, take
 
 __all__ = ["Ordered"]
 
@@ -122,8 +122,13 @@ class Ordered:
             times.append(block.t[rows])
             at += counts[number]
         back = np.argsort(order, kind="stable")
-        columns = {name: take(_together(parts), back) for name, parts in found.items()}
+        columns = {name: take(joined(parts), back) for name, parts in found.items()}
         return columns, np.concatenate(times)[back]
+
+    def bytes_of(self, names: Sequence[str]) -> float:
+        """Bytes of the columns of these names in a past object, on average."""
+        total = sum(block.columns[name].nbytes for block in self._past for name in names)
+        return float(total / max(1, self.next_number - self._base))
 
     def first_after(self, t: int) -> int:
         """The number of the first past object later than a time."""
@@ -167,14 +172,6 @@ class Ordered:
         if cut < len(stored):
             made._waiting = [stored.slice(cut, len(stored))]
         return made
-
-
-def _together(columns: list[Column]) -> Column:
-    if len(columns) == 1:
-        return columns[0]
-    if isinstance(columns[0], np.ndarray):
-        return np.concatenate(columns)
-    return pa.concat_arrays(columns)
 
 
 def _order(block: Block) -> np.ndarray:

@@ -38,8 +38,7 @@ from anabranch.plans.plan import RIGHT
 
 __all__ = ["HomeKernel", "HomeNotes", "Owners"]
 
-# An Arrow array of bytes holds 2 GB; all copies for all owners may be more.
-_BYTES_AT_ONCE = 64 << 20
+_CELL_BYTES = 64 << 20  # of copies; those that an owner gets in one step may be many
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,17 +106,11 @@ class HomeKernel:
         self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """Take in objects, and look at all that are due by the watermark."""
-        cells: list[tuple[int, bytes]] = []
-        filled = 0
-        for owner, block, notes in self.copies(arrivals, now):
-            cell = block.encode(side=RIGHT, **notes)
-            if cells and filled + len(cell) > _BYTES_AT_ONCE:
-                yield from addressed(cells)
-                cells, filled = [], 0
-            cells.append((owner, cell))
-            filled += len(cell)
-        if cells:
-            yield from addressed(cells)
+        yield from addressed(
+            (owner, piece.in_stored_form().encode(side=RIGHT, **notes))
+            for owner, block, notes in self.copies(arrivals, now)
+            for piece in block.pieces(_CELL_BYTES)
+        )
 
     def copies(
         self, arrivals: Sequence[Block], watermark: int
