@@ -1,4 +1,4 @@
-"""A band join on two attributes in Apache Flink, as a process of its own; see `rivals`.
+"""A band join on two attributes in Apache Flink, as a process of its own; see `rivals_bands`.
 
 ::
 
@@ -6,9 +6,10 @@
 
 runs in an environment that has ``apache-flink`` (and not necessarily Anabranch): it joins the CSV
 files of ``FOLDER/left`` and ``FOLDER/right`` twice in one process, once cold and once warm, and
-prints the seconds and the number of pairs as JSON. Flink wants an equality in a join over a window
-of time: ``plain`` gives it one that always holds; ``cells`` lays a grid of cells as wide as the
-band over both attributes and copies the left rows into the nine cells around their own.
+prints the seconds, the number of pairs and a sum over them as JSON. Flink wants an equality in a
+join over a window of time: ``plain`` gives it one that always holds; ``cells`` lays a grid of cells
+as wide as the band over both attributes and copies the left rows into the nine cells around their
+own.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ _NEAR = """
     ABS(a.x - b.x) <= {band} AND ABS(a.y - b.y) <= {band}
     AND b.ts BETWEEN a.ts - INTERVAL '{seconds}' SECOND AND a.ts + INTERVAL '{seconds}' SECOND
 """
+_TOLD = "COUNT(*), SUM(MOD(a.id * 31 + b.id, 1000003))"
 _CELL = "CAST(FLOOR({side}.{name} / {band}) AS BIGINT)"
 
 
@@ -36,7 +38,7 @@ def _query(band: float, seconds: int, by_cells: bool) -> str:
     if not by_cells:
         keyed = "(SELECT *, 0 AS k FROM {0}) AS {1}"
         left, right = keyed.format("lefts", "a"), keyed.format("rights", "b")
-        return f"SELECT COUNT(*) FROM {left} JOIN {right} ON a.k = b.k AND {near}"
+        return f"SELECT {_TOLD} FROM {left} JOIN {right} ON a.k = b.k AND {near}"
     steps = ", ".join(f"({i}, {j})" for i in (-1, 0, 1) for j in (-1, 0, 1))
 
     def cell(side: str, name: str) -> str:
@@ -47,7 +49,7 @@ def _query(band: float, seconds: int, by_cells: bool) -> str:
         f"CROSS JOIN (VALUES {steps}) AS s(i, j)) AS a"
     )
     right = f"(SELECT r.*, {cell('r', 'x')} AS cx, {cell('r', 'y')} AS cy FROM rights AS r) AS b"
-    return f"SELECT COUNT(*) FROM {left} JOIN {right} ON a.cx = b.cx AND a.cy = b.cy AND {near}"
+    return f"SELECT {_TOLD} FROM {left} JOIN {right} ON a.cx = b.cx AND a.cy = b.cy AND {near}"
 
 
 def main() -> None:
@@ -66,15 +68,15 @@ def main() -> None:
         tables.get_config().set(name, value)
     for name in ("left", "right"):
         tables.execute_sql(_SOURCE.format(name=f"{name}s", path=Path(folder) / name))
-    took, count = [], 0
+    took, count, total = [], 0, 0
     for _ in range(2):
         began = time.perf_counter()
         result = tables.execute_sql(_query(float(band), int(seconds), way == "cells"))
         with result.collect() as rows:
             for row in rows:  # the count as it grows
-                count = int(row[0])
+                count, total = int(row[0]), int(row[1])
         took.append(time.perf_counter() - began)
-    print(json.dumps({"seconds": took, "pairs": count}))
+    print(json.dumps({"seconds": took, "pairs": count, "sum": total}))
 
 
 if __name__ == "__main__":
