@@ -23,7 +23,7 @@ from typing import Any
 
 from benchmarks import correlate_filters, correlate_kernel, correlate_streams, correlate_ways
 from benchmarks.correlate_spark import Bench
-from benchmarks.measuring import Screen, beside_earlier, machine
+from benchmarks.measuring import Screen, beside_earlier, by_section, machine
 
 _ON_ONE_CORE = {
     "kernel": correlate_kernel.kernel,
@@ -79,9 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "details": details,
     }
     call.out.mkdir(parents=True, exist_ok=True)
-    if call.only:
-        result = beside_earlier(call.out / f"{stem}.json", result)
-    (call.out / f"{stem}.json").write_text(json.dumps(result, indent=1) + "\n")
+    path = call.out / f"{stem}.json"
+    result = beside_earlier(path, result) if call.only else by_section(result)
+    path.write_text(json.dumps(result, indent=1) + "\n")
     from benchmarks.correlate_picture import draw
 
     draw(result, call.out / f"{stem}.png")

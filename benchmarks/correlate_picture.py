@@ -39,9 +39,10 @@ def draw(result: dict[str, Any], path: Path) -> None:
     for name, axis in zip(shown, axes[:, 0], strict=True):
         panels[name](axis, details)
         axis.spines[["top", "right"]].set_visible(False)
-    about = result["machine"]
+    told = [about for about in result["sections"].values() if about != "unknown"]
+    cpus = sorted({f"{about['cpu']}, {about['cores']} cores" for about in told})
     small = " (quick run: sizes too small for the targets)" if result["quick"] else ""
-    figure.suptitle(f"correlate: {about['cpu']}, {about['cores']} cores{small}", fontsize=10)
+    figure.suptitle(f"correlate: {'; '.join(cpus)}{small}", fontsize=10)
     figure.tight_layout()
     figure.savefig(path, dpi=100, transparent=False)
     plt.close(figure)

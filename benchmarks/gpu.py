@@ -8,8 +8,8 @@ Parts: exact (pairs equal the CPU's bit for bit; what tensor cores lose against 
 (steps of a worker with full windows, transfers and decisions included), areas (Manhattan distances
 and EMD on a line, beside one core), cpu (one core of the same machine), uploads, and kernels
 (comparisons a second by tiles, window and match rate). A part that fails prints its traceback and
-the next one begins. The whole takes about six minutes and writes ``gpu.json``; 1 is returned if a
-part failed.
+the next one begins. The whole takes about six minutes and writes ``gpu.json``, where parts that are
+not run again stay, each with the machine that it came from; 1 is returned if a part failed.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ from benchmarks.gpu_worlds import (
     edge,
     say,
 )
+from benchmarks.origin import origin
 
 _RARE, _USUAL = 5e-9, 1e-6
 _LONGEST = 420.0  # no part begins later than this many seconds after the first
@@ -76,8 +77,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not visible():
         print("there is no GPU here: nothing is measured")
         return 1
-    result: dict[str, Any] = {"machine": _machine()}
-    print(json.dumps(result["machine"]), flush=True)
+    path = call.out / "gpu.json"
+    result: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    about = _machine()
+    print(json.dumps(about), flush=True)
     failed = []
     for name in call.only:
         if time.perf_counter() - BEGAN > _LONGEST:
@@ -86,11 +89,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         say(f"---- {name}")
         try:
             result[name] = parts[name]()
+            result.setdefault("sections", {})[name] = about
         except Exception:
             failed.append(name)
             traceback.print_exc(file=sys.stdout)
         call.out.mkdir(parents=True, exist_ok=True)
-        (call.out / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
+        path.write_text(json.dumps(result, indent=1) + "\n")
     say(f"failed: {failed or 'nothing'}")
     return bool(failed)
 
@@ -106,6 +110,8 @@ def _machine() -> dict[str, Any]:
         "gpu_memory_gb": round(found.total_memory / 1e9, 1),
         "cores": os.cpu_count(),
         "packages": {name: importlib.metadata.version(name) for name in packages},
+        "load_average_at_start": round(os.getloadavg()[0], 2),
+        **origin(),
     }
 
 

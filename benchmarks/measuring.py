@@ -23,7 +23,18 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-__all__ = ["Row", "Screen", "beside_earlier", "in_turns", "machine", "rate", "ratio"]
+from benchmarks.origin import origin
+
+__all__ = [
+    "Row",
+    "Screen",
+    "beside_earlier",
+    "by_section",
+    "in_turns",
+    "machine",
+    "rate",
+    "ratio",
+]
 
 _PACKAGES = ("anabranch", "pyspark", "numpy", "numba", "pyarrow", "pandas")
 
@@ -95,27 +106,48 @@ class Screen:
         self.console.print(f"{len(targets) - len(missed)} of {len(targets)} targets met")
 
 
+def by_section(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result whose ``machine`` is told of every section that it has rows of.
+
+    Examples
+    --------
+    >>> by_section({"machine": {"cpu": "mine"}, "rows": [{"section": "a"}], "details": {}})
+    {'sections': {'a': {'cpu': 'mine'}}, 'rows': [{'section': 'a'}], 'details': {}}
+    """
+    rest = {name: value for name, value in result.items() if name != "machine"}
+    sections = {row["section"]: result["machine"] for row in result["rows"]}
+    return {"sections": sections, **rest}
+
+
 def beside_earlier(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
-    """The result with the sections of an earlier run that were not run again.
+    """The result by sections, with those of an earlier run that were not run again.
 
     Every section times both sides of its ratios itself, so sections may come from different runs.
+    Each keeps its own machine, date and commit; "unknown" where an earlier file does not tell.
     """
+    found = by_section(result)
     if not path.exists():
-        return dict(result)
+        return found
     before = json.loads(path.read_text())
-    again = {row["section"] for row in result["rows"]}
-    kept = [row for row in before["rows"] if row["section"] not in again]
+    kept = [row for row in before["rows"] if row["section"] not in found["sections"]]
+    told = before.get("sections", {})
+    about = {row["section"]: told.get(row["section"], "unknown") for row in kept}
     details = {**before["details"], **result["details"]}
-    return {**result, "rows": [*kept, *result["rows"]], "details": details}
+    sections = {**about, **found["sections"]}
+    return {**found, "sections": sections, "rows": [*kept, *result["rows"]], "details": details}
 
 
-def in_turns(variants: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def in_turns(
+    variants: Mapping[str, Callable[[], object]],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
+) -> dict[str, list[float]]:
     """Seconds of every variant in every round; a first, unrecorded call of each warms up.
 
     Seconds are those of the processor, all threads together: on one core with nobody else they
-    are the clock's, a second thread cannot flatter, and other programs cannot take part.
+    are the clock's, a second thread cannot flatter, and other programs cannot take part. Variants
+    that may use several cores need another `clock`, that on the wall.
     """
-    clock = time.process_time
     for run in variants.values():
         run()
     seconds: dict[str, list[float]] = {name: [] for name in variants}
@@ -150,6 +182,7 @@ def machine() -> dict[str, Any]:
         "packages": {name: importlib.metadata.version(name) for name in _PACKAGES},
         # Others at work on the machine make rates, and to a lesser extent ratios, worse.
         "load_average_at_start": round(os.getloadavg()[0], 2),
+        **origin(),
     }
 
 

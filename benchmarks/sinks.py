@@ -135,7 +135,8 @@ def main() -> None:
     from scripts.services.postgres import server
 
     screen, table, sent = Screen(), pairs(options.rows), records(options.rows)
-    details = {"rows": options.rows, "batches": options.batches, "machine": machine()}
+    about = machine()
+    details = {"rows": options.rows, "batches": options.batches}
 
     def note(section: str, what: str, found: list[float]) -> None:
         screen.add(Row(section, what, statistics.median(found), "ms"))
@@ -166,7 +167,8 @@ def main() -> None:
             note("spark", f"via {name}", found)
     screen.table(f"milliseconds per micro-batch of {options.rows:,} rows, median")
     path = RESULTS / "sinks.json"
-    result = {"rows": [row.to_dict() for row in screen.rows], "details": details}
+    told = [row.to_dict() for row in screen.rows]
+    result = {"machine": about, "rows": told, "details": details}
     path.write_text(json.dumps(beside_earlier(path, result), indent=1) + "\n")
 
 

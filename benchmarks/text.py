@@ -187,12 +187,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
     screen = Screen()
-    details = {"names": options.names, "rounds": options.rounds, "machine": machine()}
+    about = machine()
+    details = {"names": options.names, "rounds": options.rounds}
     on_one_core(screen, options.names, options.rounds)
     on_spark(screen, options.names, options.rounds)
     screen.table("Texts and sets")
     path = RESULTS / "text.json"
-    result = {"rows": [row.to_dict() for row in screen.rows], "details": details}
+    rows = [row.to_dict() for row in screen.rows]
+    result = {"machine": about, "rows": rows, "details": details}
     path.write_text(json.dumps(beside_earlier(path, result), indent=1) + "\n")
 
 

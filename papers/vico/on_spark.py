@@ -37,7 +37,7 @@ from anabranch.plans.routing import LivePlans, route
 from anabranch.plans.segments import Segments
 from anabranch.plans.story import story
 from benchmarks.correlate_spark import Batch, Bench, Feed, median
-from benchmarks.measuring import Row, Screen, beside_earlier, machine
+from benchmarks.measuring import Row, Screen, beside_earlier, by_section, machine
 from papers.style import PAGE, in_style, line_of, written
 
 _SECOND = 1_000_000
@@ -340,7 +340,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
     call = parser.parse_args(arguments)
-    screen = Screen()
+    screen, about = Screen(), machine()
     details: dict[str, Any] = {}
     sections: dict[str, Section] = {**SECTIONS, "prototype": partial(prototype, rate=call.rate)}
     with tempfile.TemporaryDirectory(prefix="anabranch-bench-") as folder:
@@ -357,12 +357,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     result = {
         "benchmark": "vico",
         "quick": call.quick,
-        "machine": machine(),
+        "machine": about,
         "rows": [row.to_dict() for row in screen.rows],
         "details": details,
     }
-    if call.only:
-        result = beside_earlier(path, result)
+    result = beside_earlier(path, result) if call.only else by_section(result)
     call.out.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(result, indent=1) + "\n")
     screen.console.print(f"wrote {stem}.json")

@@ -1,0 +1,31 @@
+"""Where a result comes from: its date and the code. Needs Python alone, and git if it is there."""
+
+from __future__ import annotations
+
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+__all__ = ["origin"]
+
+
+def origin() -> dict[str, Any]:
+    """When and from which code a result comes: date, commit, and whether files differed from it."""
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    commit = _git("rev-parse", "--short", "HEAD")
+    if commit is None:  # an installed package, or a copy of the files
+        return {"date": now, "commit": "unknown", "changed_since_commit": "unknown"}
+    # Results are written into the tree as benchmarks go; they are not what is measured.
+    changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!papers/*/results")
+    return {"date": now, "commit": commit, "changed_since_commit": changed != ""}
+
+
+def _git(*words: str) -> str | None:
+    """What git answers; None if it cannot."""
+    root = Path(__file__).parents[1]
+    try:
+        said = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return said.stdout.strip()

@@ -1,0 +1,68 @@
+"""Results of benchmarks say of every section where, when and from which code it comes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import origin
+from benchmarks.measuring import beside_earlier, machine
+
+RESULTS = [
+    path
+    for pattern in ("benchmarks/results/*.json", "papers/*/results/*.json")
+    for path in sorted(Path(__file__).parents[1].glob(pattern))
+]
+
+
+def run(machine: str, *sections: str) -> dict[str, Any]:
+    rows = [{"section": section, "what": machine} for section in sections]
+    return {"machine": {"cpu": machine}, "rows": rows, "details": dict.fromkeys(sections, machine)}
+
+
+def test_a_section_that_is_kept_keeps_the_machine_that_it_came_from(tmp_path: Path) -> None:
+    path = tmp_path / "result.json"
+    for result in (run("first", "a", "b"), run("second", "b", "c"), run("third", "c")):
+        path.write_text(json.dumps(beside_earlier(path, result)))
+    found = json.loads(path.read_text())
+    origins = {"a": "first", "b": "second", "c": "third"}
+    assert found["sections"] == {section: {"cpu": cpu} for section, cpu in origins.items()}
+    assert {row["section"]: row["what"] for row in found["rows"]} == origins
+    assert found["details"] == origins
+    assert "machine" not in found, "it would be taken for that of all sections"
+
+
+def test_a_file_that_does_not_say_where_its_sections_come_from_makes_them_unknown(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(run("somewhere", "a")))
+    found = beside_earlier(path, run("here", "b"))
+    assert found["sections"] == {"a": "unknown", "b": {"cpu": "here"}}
+
+
+def test_a_result_names_its_date_and_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = {"rev-parse": "abc1234", "status": " M anabranch/calls.py"}
+    monkeypatch.setattr(origin, "_git", lambda *words: said[words[0]])
+    found = machine()
+    assert (found["commit"], found["changed_since_commit"]) == ("abc1234", True)
+    assert found["date"].endswith("+00:00")
+    said["status"] = ""
+    assert machine()["changed_since_commit"] is False
+    monkeypatch.setattr(origin, "_git", lambda *words: None)
+    assert machine()["commit"] == "unknown"
+
+
+@pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
+def test_stored_results_tell_of_each_section_where_it_comes_from(path: Path) -> None:
+    result = json.loads(path.read_text())
+    if not isinstance(result, dict) or "sections" not in result:
+        return  # one run wrote the whole file
+    sections = result["sections"]
+    named = {row["section"] for row in result["rows"]} if "rows" in result else set(result)
+    assert set(sections) == named - {"sections"}
+    for about in sections.values():
+        assert about == "unknown" or {"date", "commit", "changed_since_commit"} <= set(about)
