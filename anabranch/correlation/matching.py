@@ -70,7 +70,8 @@ class Matcher:
         where = correlation.where
         self._whole = _Conjunction(where, count(), Decisions(correlation))
         self._scored = where.scored
-        self._search = None if device is None else self._whole.searching(device)
+        must = correlation.device == "gpu"
+        self._search = None if device is None else self._whole.searching(device, must)
 
     def over(self, pairs: Iterable[Pair]) -> Iterator[tuple[Pair, Matches]]:
         """The pairs of rows that join here, of many pairs of blocks."""
@@ -154,7 +155,7 @@ class _Conjunction:
         inner = [found for parts in self._choices for part in parts for found in part.searches]
         return [*self._emd.values(), *inner]
 
-    def searching(self, device: Device) -> GpuSearch | None:
+    def searching(self, device: Device, must: bool) -> GpuSearch | None:
         """What a device does for these terms: comparing vectors that no key keeps few."""
         if self._key is not None:
             return None
@@ -162,10 +163,10 @@ class _Conjunction:
             slot, term, what = self._vector
             threshold = what.reach(float(term.threshold), term.upward)
             look = vector_look(slot, what.kind, term.upward, threshold)
-            return None if look is None else GpuSearch(device, look)
+            return None if look is None else GpuSearch(device, look, must=must)
         for first in self._emd.values():
             if self._overlap is None and first.on_a_line is not None:
-                return GpuSearch(device, LineLook(*first.on_a_line), first.looked)
+                return GpuSearch(device, LineLook(*first.on_a_line), first.looked, must)
             break
         return None
 

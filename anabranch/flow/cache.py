@@ -92,6 +92,12 @@ class Cache:
         while self.nbytes > self.budget and len(self._entries) > 1:
             self.forget(next(iter(self._entries)))
 
+    def shrink(self, budget: int) -> None:
+        """Keep to fewer bytes from now on."""
+        self.budget = min(self.budget, budget)
+        while self.nbytes > self.budget and self._entries:
+            self.forget(next(iter(self._entries)))
+
     def take(self, token: str) -> Any:
         """Hand out what will be changed: it is no longer here."""
         found = self._entries.get(token)

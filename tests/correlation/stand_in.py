@@ -51,6 +51,11 @@ class StandIn:
     uploads: list[int] = field(default_factory=list)
     launches: list[int] = field(default_factory=list)
     summed: int = 0
+    failed: str = ""
+    released: int = 0
+
+    def release(self) -> None:
+        self.released += 1
 
     def upload(
         self, matrix: np.ndarray, stamps: np.ndarray, norms: np.ndarray | None

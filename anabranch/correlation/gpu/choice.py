@@ -5,14 +5,17 @@ from __future__ import annotations
 import ctypes
 import functools
 import importlib.util
+import logging
 import os
 from collections.abc import Sequence
 
 from anabranch.correlation.gpu.device import Device
-from anabranch.errors import InvalidCall, extra
+from anabranch.errors import AnabranchError, InvalidCall, extra
 from anabranch.flow.cache import CACHE, Cache
 
-__all__ = ["open_device", "visible"]
+__all__ = ["open_device", "visible", "warn_once"]
+
+_LOG = logging.getLogger("anabranch")
 
 
 def budget() -> int:
@@ -27,6 +30,8 @@ def budget() -> int:
 def open_device(wanted: str, addresses: Sequence[str], worker: int) -> Device | None:
     """The GPU of a worker; None for the CPU.
 
+    Under ``"auto"`` whatever goes wrong is said once, and the CPU does the work.
+
     Parameters
     ----------
     wanted
@@ -38,6 +43,25 @@ def open_device(wanted: str, addresses: Sequence[str], worker: int) -> Device | 
     """
     if wanted == "cpu" or (wanted == "auto" and not (visible() and _installed())):
         return None
+    try:
+        return _device(addresses, worker)
+    except Exception as error:  # packages, driver, memory: any of them may refuse
+        if wanted == "auto":
+            warn_once(f"device='auto': comparing on the CPU, since the GPU cannot be used: {error}")
+            return None
+        if isinstance(error, AnabranchError):
+            raise
+        raise InvalidCall(
+            "correlate",
+            [
+                f"device='gpu', and the GPU cannot be used: {type(error).__name__}: {error}; see "
+                "nvidia-smi and python -c 'import torch; torch.zeros(1).cuda()' on the worker's "
+                "host, or pass device='auto', which then takes the CPU"
+            ],
+        ) from error
+
+
+def _device(addresses: Sequence[str], worker: int) -> Device:
     with extra("gpu", "device='gpu'", "torch"), extra("gpu", "device='gpu'", "triton"):
         import torch
         import triton  # noqa: F401
@@ -54,16 +78,20 @@ def open_device(wanted: str, addresses: Sequence[str], worker: int) -> Device | 
     number = ordinal(addresses[0], count) if addresses else worker % count
     capability = torch.cuda.get_device_capability(number)
     if capability < (8, 0):
-        if wanted == "auto":
-            return None
         raise InvalidCall(
             "correlate",
             [
-                f"device='gpu', and GPU {number} has compute capability "
+                f"GPU {number} has compute capability "
                 f"{'.'.join(map(str, capability))}: bfloat16 needs 8.0 (Ampere) or later"
             ],
         )
     return _opened(number)
+
+
+@functools.cache
+def warn_once(text: str) -> None:
+    """Say something on the standard error of this process, and not again."""
+    _LOG.warning("%s", text)
 
 
 def ordinal(address: str, count: int) -> int:

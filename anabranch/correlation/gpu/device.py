@@ -72,9 +72,10 @@ class Hits(NamedTuple):
 
 
 class Device(Protocol):
-    """What proposes pairs."""
+    """What proposes pairs; `failed` says why it no longer does, if it has failed."""
 
     memory: Cache
+    failed: str
 
     @property
     def run(self) -> int:
@@ -93,6 +94,9 @@ class Device(Protocol):
 
     def part(self, rows: Rows, start: int, stop: int) -> Rows:
         """A copy of rows ``start:stop``."""
+
+    def release(self) -> None:
+        """Give back memory that nothing is in."""
 
     def start(self, work: Sequence[Work], how: How) -> Any:
         """Begin to look at pairs."""

@@ -16,8 +16,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anabranch.correlation.filters.tiles import Candidates, Pair
+from anabranch.correlation.gpu.choice import warn_once
 from anabranch.correlation.gpu.device import Device, Work
 from anabranch.correlation.gpu.looks import Look, Resident
+from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block
 
 __all__ = ["GpuSearch"]
@@ -40,11 +42,16 @@ class _Started(NamedTuple):
 
 @dataclass(frozen=True)
 class GpuSearch:
-    """Proposes pairs for one comparison on a device; `looked` is called with what it looks at."""
+    """Proposes pairs for one comparison on a device; `looked` is called with what it looks at.
+
+    What does not fit into its memory is left to the CPU. If the device fails, so is all that
+    follows; one that `must` not fail raises.
+    """
 
     device: Device
     look: Look
     looked: Callable[[Pair], None] | None = None
+    must: bool = False
 
     def over(
         self, pairs: Iterable[Pair], suits: Callable[[Pair], bool]
@@ -53,18 +60,20 @@ class GpuSearch:
         group: list[Pair] = []
         work, started = 0, None
         for pair in pairs:
-            if not suits(pair):
+            if self.device.failed or not suits(pair):
                 yield pair, None
                 continue
             group.append(pair)
             work += len(pair.left) * len(pair.right)
             if work >= _COMPARISONS or len(group) == _PAIRS:
                 # The next launch is under way while candidates of this one are decided.
-                before, started = started, self._start(group)
-                group, work = [], 0
+                before, started = started, self._launched(group)
                 if before is not None:
                     yield from self._finish(before)
-        last = self._start(group) if group and work >= WORTHWHILE else None
+                if started is None:
+                    yield from ((pair, None) for pair in group)
+                group, work = [], 0
+        last = self._launched(group) if group and work >= WORTHWHILE else None
         if started is not None:
             yield from self._finish(started)
         if last is not None:
@@ -75,20 +84,63 @@ class GpuSearch:
     def inherit(self, block: Block, start: int, part: Block) -> None:
         """Keep what the device has of ``block[start:]`` for a part that begins there."""
         found: Resident | None = self.device.memory.get(self._token(block))
-        if found is not None and found.order is None and part is not block:
+        if found is None or found.order is not None or part is block or self.device.failed:
+            return
+        try:
             rows = self.device.part(found.rows, start, start + len(part))
-            self._keep(part, Resident(found.scale, rows))
+        except Exception as error:  # it is uploaded when it is asked for
+            self._refused(error)
+            return
+        self._keep(part, Resident(found.scale, rows))
+
+    def _launched(self, group: Sequence[Pair]) -> _Started | None:
+        """A launch that is under way; None where the CPU is to do the work."""
+        if self.device.failed:
+            return None
+        for _ in range(2):
+            try:
+                return self._start(group)
+            except Exception as error:
+                if not self._refused(error):
+                    return None
+        return None
+
+    def _refused(self, error: Exception) -> bool:
+        """Make room if there is too little memory, else give the device up; whether to go on."""
+        device, memory = self.device, self.device.memory
+        if _is_memory(error):
+            if memory.nbytes:  # else it is others who fill it
+                memory.shrink(memory.nbytes // 2)
+            device.release()
+            warn_once(
+                "the memory of the GPU is full: keeping fewer rows there, and comparing on the CPU "
+                "what does not fit; set ANABRANCH_GPU_MB to less, or run fewer workers on a GPU"
+            )
+            return True
+        what = f"{type(error).__name__}: {error}"
+        if self.must:
+            raise AnabranchError(
+                f"device='gpu', and the GPU failed: {what}; device='auto' goes on with the CPU"
+            ) from error
+        device.failed = what
+        warn_once(f"device='auto': comparing on the CPU from now on, since the GPU failed: {what}")
+        return False
 
     def _start(self, group: Sequence[Pair]) -> _Started:
+        rows = [(self._resident(pair.left), self._resident(pair.right)) for pair in group]
+        work = [self._work(pair, *both) for pair, both in zip(group, rows, strict=True)]
+        started = _Started(group, rows, self.device.start(work, self.look.how))
         if self.looked is not None:
             for pair in group:
                 self.looked(pair)
-        rows = [(self._resident(pair.left), self._resident(pair.right)) for pair in group]
-        work = [self._work(pair, *both) for pair, both in zip(group, rows, strict=True)]
-        return _Started(group, rows, self.device.start(work, self.look.how))
+        return started
 
     def _finish(self, started: _Started) -> Iterator[tuple[Pair, Candidates | None]]:
-        hits = self.device.finish(started.launch)
+        try:
+            hits = self.device.finish(started.launch)
+        except Exception as error:
+            self._refused(error)
+            hits = None
         if hits is None:
             yield from ((pair, None) for pair in started.pairs)
             return
@@ -135,3 +187,8 @@ class GpuSearch:
     def _token(self, block: Block) -> str:
         key = ("device", id(self.device.memory), self.look.key)
         return block.derive(key, lambda _: secrets.token_hex(8))
+
+
+def _is_memory(error: Exception) -> bool:
+    """Whether a device, or the memory that it shares with its host, is full."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()

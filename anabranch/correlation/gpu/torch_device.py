@@ -102,6 +102,7 @@ class TorchDevice:
 
     def __init__(self, number: int | None, memory: Cache, tiling: Tiling | None = None) -> None:
         self.memory = memory
+        self.failed = ""
         self._on = torch.device("cpu") if number is None else torch.device("cuda", number)
         self._tiling = tiling
         # The interpreter does not know bfloat16: it multiplies the same numbers in float32.
@@ -169,6 +170,11 @@ class TorchDevice:
             more = matrix if of.more is of.matrix else of.more[where].clone()
             stamps = of.stamps[:, start:stop].clone()
             return TorchRows(matrix, more, stamps, of.error, of.by_columns)
+
+    def release(self) -> None:
+        """Have torch give back what it keeps for later."""
+        if self._streams:
+            torch.cuda.empty_cache()
 
     def start(self, work: Sequence[Work], how: How) -> _Started:
         """Launch both kernels."""
