@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import pandas as pd
 import pytest
 
 import anabranch as ab
+from tests.sinks.stories import installed
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "examples")]
@@ -76,13 +76,11 @@ def test_examples_without_their_file_are_left_out(
 
 
 @pytest.mark.services
-@pytest.mark.parametrize("name", notebooks.GALLERY)
+@pytest.mark.parametrize(  # without those whose file no package brings, unless it is named
+    "name", [name for name in notebooks.GALLERY if notebooks.FILES.get(name, "PATH") in os.environ]
+)
 def test_a_notebook_runs_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    if notebooks.FILES.get(name, "PATH") not in os.environ:
-        pytest.skip(f"{notebooks.FILES[name]} names no file")
-    for package in ["nbclient", "ipykernel", *PACKAGES.get(name, [])]:
-        if find_spec(package) is None:
-            pytest.skip(f"{package} is not installed: see make notebooks")
+    installed("nbclient", "ipykernel", *PACKAGES.get(name, []), extra="examples,notebooks")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("ANABRANCH_PROGRESS", "off")
     book = notebooks.run(name)

@@ -22,7 +22,7 @@ from anabranch.spark.dashboard import prometheus, view
 from anabranch.spark.dashboard.feed import Query
 from tests.dashboard.reports import START, report
 from tests.dashboard.test_board import running
-from tests.sinks.stories import needed
+from tests.sinks.stories import installed, needed
 
 ROOT = Path(__file__).parent.parent.parent
 DEPLOY = ROOT / "deploy"
@@ -147,7 +147,7 @@ def test_prometheus_itself_accepts_the_alerts() -> None:
 
 @pytest.mark.services
 def test_prometheus_itself_reads_what_is_served() -> None:
-    pytest.importorskip("prometheus_client")
+    installed("prometheus_client", extra="metrics")
     from scripts.services.promtool import promtool
 
     program = needed(promtool)

@@ -31,11 +31,11 @@ def needed(make: Callable[[], Any]) -> Any:
     except Absent as missing:
         if os.environ.get("CI"):
             pytest.fail(f"CI must have it: {missing}")
-        pytest.skip(str(missing))
+        pytest.skip(str(missing), allow_module_level=True)
 
 
-def installed(*names: str) -> None:
-    """Skip, or fail in CI, if a package is not there."""
+def installed(*names: str, extra: str = "sinks,kafka") -> None:
+    """Skip, or fail in CI, if a package is not there; of a test, or of a module."""
     from importlib.util import find_spec
 
     from scripts.services.jars import Absent
@@ -43,9 +43,7 @@ def installed(*names: str) -> None:
     def look() -> None:
         missing = [name for name in names if find_spec(name) is None]
         if missing:
-            raise Absent(
-                f"{', '.join(missing)} not installed: pip install 'anabranch[sinks,kafka]'"
-            )
+            raise Absent(f"{', '.join(missing)} not installed: pip install 'anabranch[{extra}]'")
 
     needed(look)
 

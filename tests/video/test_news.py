@@ -21,6 +21,7 @@ from anabranch.video.scoring import Present, Seen, score_pairs, score_topics
 from anabranch.video.shot_kernel import FramePacking, ShotsJob
 from anabranch.video.stories import TopicCall, TopicsJob
 from anabranch.video.studio import record
+from tests.sinks.stories import installed
 
 THRESHOLD = 0.6
 
@@ -62,6 +63,7 @@ def correlated(
 @pytest.mark.services
 @pytest.mark.parametrize("seed", [7, 8])
 def test_what_channels_have_in_common_is_found(tmp_path: Path, seed: int) -> None:
+    installed("av", extra="video")
     plan = programme(seed)
     record(plan, fetch(), tmp_path)
     keys = key_frames(tmp_path)
@@ -83,6 +85,7 @@ def test_what_channels_have_in_common_is_found(tmp_path: Path, seed: int) -> Non
 
 @pytest.mark.services
 def test_the_command_finds_all_and_says_so() -> None:
+    installed("av", extra="video")
     command = [sys.executable, "-m", "anabranch.cli.main", "news", "--check"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr
