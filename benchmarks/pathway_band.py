@@ -43,7 +43,7 @@ def _joined(folder: str, band: float, span: int) -> tuple[float, tuple[int, int]
     import pathway as pw  # of its own environment
     from pathway.internals.parse_graph import G
 
-    class Rows(pw.Schema):
+    class Rows(pw.Schema):  # type: ignore[misc]
         n: int
         t: int
         x: float

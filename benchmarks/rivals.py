@@ -61,7 +61,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--pathway", help="the Python of an environment with pathway")
     call = parser.parse_args(arguments)
     screen, about = Screen(), machine()
-    sections = {**SECTIONS, "bands": partial(bands, flink=call.flink, pathway=call.pathway)}
+    sections: dict[str, Section] = {
+        **SECTIONS,
+        "bands": partial(bands, flink=call.flink, pathway=call.pathway),
+    }
     details = {name: sections[name](screen, call.quick) for name in call.only or sections}
     screen.table("beside the rivals")
     rows = [row.to_dict() for row in screen.rows]

@@ -361,8 +361,9 @@ def follow(page: Paper) -> None:
     text(page, 2.5, 2.7, "found in the cloud", fontsize=9, color=page.faint)
     text(page, 7.5, 2.7, "found by bob", fontsize=9, color=COLOURS["good"])
     timeline(page, range(0, 11, 2), 0, "time")
-    text(page, 5, -0.75, "A pair belongs to the place of its older row. The cloud is sent rows for "
-         "one window longer.\nSo nothing is lost, and nothing is found twice.", fontsize=9.5)  # fmt: skip
+    text(page, 5, -0.75, "A pair belongs to the place of its older row. The cloud is sent rows "
+         "for one window longer.\nSo nothing is lost, and nothing is found twice.",
+         fontsize=9.5)  # fmt: skip
     page.axes.set(xlim=(-3.0, 13.0), ylim=(-1.1, 3.4))
 
 
