@@ -7,11 +7,14 @@ what is not here is read from the state store. A kernel is handed out only to wh
 of the state that it wrote.
 
 Memory is bounded in two ways. All entries together keep within a budget of bytes; the least
-recently used go first. And every entry has an owner, the operator of a query, and a time at which
-it is of no more use: it goes when the process hears that the owner's watermark has passed that
-time, whoever dropped the slice from the state. A kernel is of use in the next micro-batch alone,
-for if it is not called here then, it is called elsewhere. Owners that were silent for long go
-altogether.
+recently used go first, but not what the next micro-batch will ask for. A step reads the slices of
+its window one after the other, every time: if the least recently used always made way, a window a
+little larger than the budget would be read back whole in every micro-batch. So of a window that
+does not fit, what is there stays, and only the rest is read again. And every entry has an owner,
+the operator of a query, and a time at which it is of no more use: it goes when the process hears
+that the owner's watermark has passed that time, whoever dropped the slice from the state. A kernel
+is of use in the next micro-batch alone, for if it is not called here then, it is called elsewhere.
+Owners that were silent for long go altogether.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ __all__ = ["CACHE", "FOR_EVER", "Cache"]
 
 FOR_EVER = 1 << 62
 _SILENT_SECONDS = 600.0
+_WAITING_SECONDS = 60.0  # how long what another owner will need is kept for it
 
 
 @dataclass
@@ -37,6 +41,7 @@ class _Entry:
     owner: str
     expires: int
     last_batch: int
+    used: int = 0  # the last micro-batch that its owner had told of by then
 
 
 class Cache:
@@ -59,6 +64,7 @@ class Cache:
         self.nbytes = 0
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._heard: dict[str, float] = {}
+        self._batches: dict[str, int] = {}
 
     def get(self, token: str) -> Any:
         """What this token names, if it is here."""
@@ -66,7 +72,7 @@ class Cache:
         if entry is None:
             return None
         self._entries.move_to_end(token)
-        self._heard[entry.owner] = time.monotonic()
+        self._use(entry)
         # Weighed anew: kernels attach what they derive, for some measures several times as much.
         self._weigh(entry)
         return entry.what
@@ -88,9 +94,9 @@ class Cache:
         self.forget(token)
         entry = self._entries[token] = _Entry(what, 0, owner, expires, last_batch)
         self._weigh(entry)
-        self._heard[owner] = time.monotonic()
+        self._use(entry)
         while self.nbytes > self.budget and len(self._entries) > 1:
-            self.forget(next(iter(self._entries)))
+            self.forget(self._to_go())
 
     def shrink(self, budget: int) -> None:
         """Keep to fewer bytes from now on."""
@@ -118,14 +124,35 @@ class Cache:
     def hear(self, owner: str, watermark: int, batch: int = 0) -> None:
         """How far an owner is: what has expired by then goes, and who is silent for long."""
         now = time.monotonic()
-        self._heard[owner] = now
+        if owner not in self._batches:  # what it has here it has used in this very batch
+            for entry in self._entries.values():
+                entry.used = batch if entry.owner == owner else entry.used
+        self._heard[owner], self._batches[owner] = now, batch
         gone = {name for name, last in self._heard.items() if last < now - _SILENT_SECONDS}
         for name in gone:
             del self._heard[name]
+            self._batches.pop(name, None)
         for token, entry in list(self._entries.items()):
             over = entry.expires <= watermark or entry.last_batch < batch
             if entry.owner in gone or (entry.owner == owner and over):
                 self.forget(token)
+
+    def _use(self, entry: _Entry) -> None:
+        self._heard[entry.owner] = time.monotonic()
+        entry.used = self._batches.get(entry.owner, 0)
+
+    def _to_go(self) -> str:
+        """The least recently used of what nobody is about to need; else the newest slice."""
+        now = time.monotonic()
+        for token, entry in self._entries.items():
+            batch = self._batches.get(entry.owner)
+            # Batches are told of at their end: used in this one or the last counts as one back.
+            needed = batch is not None and entry.used >= batch - 1
+            if not needed or self._heard.get(entry.owner, 0.0) < now - _WAITING_SECONDS:
+                return token
+        # Kernels are worth more: they are read back whole, and were used this very batch.
+        newest = reversed(self._entries.items())
+        return next((t for t, e in newest if e.last_batch == FOR_EVER), next(iter(self._entries)))
 
     def _weigh(self, entry: _Entry) -> None:
         size = entry.what.held_bytes if isinstance(entry.what, Block) else entry.what.nbytes

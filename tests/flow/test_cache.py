@@ -84,3 +84,55 @@ def test_owners_that_are_silent_for_long_go(monkeypatch: pytest.MonkeyPatch) -> 
     now = 601.0
     cache.hear("alive", 0)
     assert cache.get("ended") is None and cache.get("alive") is not None
+
+
+def scanned(cache: Cache, window: range, batch: int, owner: str = "query") -> int:
+    """How many slices a step reads back that looks at all of its window, one after the other."""
+    missing = 0
+    for number in window:
+        if cache.get(f"{owner} {number}") is None:
+            missing += 1
+            cache.put(f"{owner} {number}", block(), owner)
+    cache.hear(owner, 0, batch)
+    return missing
+
+
+def test_of_a_window_that_does_not_fit_only_the_rest_is_read_again() -> None:
+    cache, window = Cache(budget=10 * block().nbytes), range(12)
+    assert scanned(cache, window, 40) == 12
+    # The least recently used one is always the next to be asked for.
+    assert [scanned(cache, window, batch) for batch in range(41, 46)] == [2] * 5
+    assert cache.nbytes <= cache.budget
+
+
+def test_slices_that_a_window_has_left_make_way_for_new_ones() -> None:
+    cache = Cache(budget=10 * block().nbytes)
+    for batch in range(30):
+        window = range(batch, batch + 8)
+        missing = scanned(cache, window, batch)
+        assert missing == (8 if batch == 0 else 1), batch
+    assert all(cache.get(f"query {number}") is not None for number in window)
+
+
+def test_a_worker_that_is_called_elsewhere_makes_way() -> None:
+    cache = Cache(budget=10 * block().nbytes)
+    for batch in range(3):
+        scanned(cache, range(8), batch)
+    # Another worker of the same query now comes here, and the first does not.
+    missing = [scanned(cache, range(100, 108), batch) for batch in range(3, 8)]
+    assert missing[0] == 8 and missing[-1] == 0
+
+
+def test_two_queries_keep_what_they_have() -> None:
+    cache = Cache(budget=10 * block().nbytes)
+    for batch in range(4):
+        found = [scanned(cache, range(6), batch, owner) for owner in ("one", "two")]
+    assert sum(found) <= 3, "twelve slices, of which ten fit"
+
+
+def test_kernels_are_kept_before_slices() -> None:
+    cache, window = Cache(budget=10 * block().nbytes), range(12)
+    for batch in range(5):
+        scanned(cache, window, batch)
+        cache.put("kernel", block(), "query", last_batch=batch + 1)
+        assert cache.get("kernel") is not None
