@@ -29,6 +29,8 @@ def main() -> int:
     daemon = DAEMON if form == "as stored" else "benchmarks.state_plain"
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--conf spark.python.daemon.module={daemon} pyspark-shell"
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    # Either Python worker may get either key: the state of both, decoded, is to fit.
+    os.environ.setdefault("ANABRANCH_CACHE_MB", str(max(1024, 4 * int(megabytes))))
     place = Path(folder)
     files = max(1, round((int(megabytes) << 20) / _PER_ROW / _LARGE))
     bench = Bench(place / part, False, lambda text: None)
