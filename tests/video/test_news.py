@@ -13,13 +13,13 @@ import pytest
 
 from anabranch.flow.blocks import Block
 from anabranch.testing.workers import Workers
-from anabranch.video.channels import Programme, programme
+from anabranch.video.channels import ADVERT, AGAIN, SECOND, Programme, programme
 from anabranch.video.clips import fetch
 from anabranch.video.planning import Folder, Planner
 from anabranch.video.rows import Reading, rows_of
-from anabranch.video.scoring import Present, Seen, score_pairs, score_topics
+from anabranch.video.scoring import Present, Seen, score_pairs, score_shots, score_topics
 from anabranch.video.shot_kernel import FramePacking, ShotsJob
-from anabranch.video.stories import TopicCall, TopicsJob
+from anabranch.video.stories import TopicCall, Topics, TopicsJob
 from anabranch.video.studio import record
 from tests.sinks.stories import installed
 
@@ -47,17 +47,37 @@ def key_frames(folder: Path) -> list[tuple[Seen, np.ndarray]]:
     return found
 
 
+Pair = tuple[Seen, Seen, float]
+
+
 def correlated(
     plan: Programme, keys: list[tuple[Seen, np.ndarray]]
-) -> list[tuple[Seen, Seen, float]]:
-    """Pairs of different channels, by comparing all with all."""
+) -> tuple[list[Pair], list[Pair]]:
+    """Pairs of different channels and of the same one, by comparing all with all."""
     lively = [(seen, v / np.linalg.norm(v)) for seen, v in keys if v.any()]
-    return [
-        (a, b, float(v @ w))
-        for a, v in lively
-        for b, w in lively
-        if a.channel < b.channel and abs(a.t - b.t) <= plan.window and v @ w >= THRESHOLD
+    alike = [
+        (a, b, float(v @ w)) for a, v in lively for b, w in lively if a < b and v @ w >= THRESHOLD
     ]
+    far = [(abs(a.t - b.t), a.channel == b.channel) for a, b, _ in alike]
+    pairs = [p for p, (t, same) in zip(alike, far, strict=True) if not same and t <= plan.window]
+    return pairs, [p for p, (t, same) in zip(alike, far, strict=True) if same and t <= AGAIN]
+
+
+def told(plan: Programme, pairs: list[Pair], repeats: list[Pair]) -> Topics:
+    """Topics of pairs, without what is repeated."""
+    job = TopicsJob(
+        TopicCall(
+            *(plan.gap, True),
+            **{"near": plan.near, "longest": 1 << 60, "alone": THRESHOLD},
+            **{"repeating": 600 * SECOND, "equal": SECOND, "span": 60 * SECOND},
+        )
+    ).groups()
+    both = [(1, *pair) for pair in pairs] + [(0, *pair) for pair in repeats]
+    for counts, a, b, score in sorted(both, key=lambda one: (max(one[1].t, one[2].t), one[:3])):
+        where = (a.channel, b.channel, a.t, b.t)
+        job.take_in((max(a.t, b.t), counts, a.id, b.id, *where, score, "", ""))
+    job.close(1 << 62)
+    return job
 
 
 @pytest.mark.services
@@ -67,20 +87,26 @@ def test_what_channels_have_in_common_is_found(tmp_path: Path, seed: int) -> Non
     plan = programme(seed)
     record(plan, fetch(), tmp_path)
     keys = key_frames(tmp_path)
-    pairs = correlated(plan, keys)
-    tally = score_pairs(plan, [pair[:2] for pair in pairs])
-    assert (tally.false, tally.twice) == (0, 0), tally.wrong
-    assert tally.found >= 0.95 * len(plan.pairs), tally.wrong
-    call = TopicCall(plan.gap, True, near=plan.near, longest=1 << 60, alone=THRESHOLD)
-    topics, present = TopicsJob(call).groups(), Present()
-    for a, b, score in sorted(pairs, key=lambda pair: (max(pair[0].t, pair[1].t), pair[:2])):
-        where = (a.channel, b.channel, a.t, b.t)
-        topics.take_in((max(a.t, b.t), 1, a.id, b.id, *where, score, "", ""))
-    topics.close(1 << 62)
+    shots = score_shots(plan, [seen for seen, _ in keys])
+    assert (shots.missed, shots.false) == (0, 0) and shots.twice < 5, shots.wrong
+    pairs, repeats = correlated(plan, keys)
+    topics, present = told(plan, pairs, repeats), Present()
     for event in topics.events:
         present.take_in(event)
-    told = score_topics(plan, present.rows.values(), {seen.id: seen for seen, _ in keys})
-    assert (told.missed, told.false, told.twice) == (0, 0, 0), told.wrong
+    seen = {one.id: one for one, _ in keys}
+    found = [
+        (seen[event["left_id"]], seen[event["right_id"]])
+        for event in topics.events
+        if event["event"] in ("opened", "grew")
+    ]
+    tally = score_pairs(plan, found)
+    assert (tally.false, tally.twice) == (0, 0), tally.wrong
+    assert tally.found >= 0.95 * len(plan.pairs), tally.wrong
+    verdict = score_topics(plan, present.rows.values(), seen)
+    assert (verdict.missed, verdict.false, verdict.twice) == (0, 0, 0), verdict.wrong
+    # Without repetitions the advert is a topic: five shots of one channel twice on the other.
+    assert topics.dropped == {"advert": 2 * len(ADVERT)}
+    assert score_pairs(plan, [pair[:2] for pair in pairs]).false == 2 * len(ADVERT)
 
 
 @pytest.mark.services

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
-from anabranch.video.channels import Programme, Shot, programme
-from anabranch.video.scoring import Seen, score_pairs, score_topics
+from anabranch.video.channels import ADVERT, Programme, Shot, programme
+from anabranch.video.scoring import (
+    Seen,
+    Tally,
+    Verdict,
+    percentile,
+    score_pairs,
+    score_shots,
+    score_topics,
+)
 
 PLAN = programme(3)
 
@@ -57,3 +65,54 @@ def test_a_key_frame_of_no_shot_is_false() -> None:
     nowhere = Seen("x", "north", 0)
     assert score_pairs(PLAN, [(nowhere, ALL[0][0])]).false == 1
     assert score_pairs(PLAN, []).missed == len(PLAN.pairs)
+
+
+def test_an_advert_is_no_topic() -> None:
+    spots = [shot for shot in PLAN.shots if shot.scene == ADVERT[0]]
+    assert [shot.channel for shot in spots] == ["north", "north", "south"]
+    assert score_pairs(PLAN, [(seen(spots[1]), seen(spots[2]))]).false == 1
+
+
+def test_each_shot_has_one_key_frame() -> None:
+    due = [shot for shot in PLAN.shots if shot.scene != "black" and not PLAN.spoilt(shot)]
+    keys = [seen(shot) for shot in PLAN.shots if shot.scene != "black"]
+    tally = score_shots(PLAN, keys)
+    assert (tally.found, tally.missed, tally.false, tally.twice) == (len(due), 0, 0, 0)
+    nowhere = Seen("x", "north", 0)
+    again = seen(due[0])._replace(id="y")
+    tally = score_shots(PLAN, [nowhere, again, *(seen(shot) for shot in due[:-1])])
+    assert (tally.found, tally.missed, tally.false, tally.twice) == (len(due) - 1, 1, 1, 1)
+    assert [line.partition(":")[0] for line in tally.wrong] == ["2 key frames", "missed"]
+
+
+def test_a_run_that_misses_everything_is_not_good() -> None:
+    nothing = Verdict(score_shots(PLAN, []), score_pairs(PLAN, []), score_topics(PLAN, [], {}))
+    shots, topics, pairs = nothing.problems
+    assert shots == "0.00 of the shots found, 0 false"
+    assert topics == f"{len(PLAN.topics)} of the topics that are due were missed"
+    assert pairs == "0.00 of the pairs found, not 0.95"
+
+
+def test_what_makes_a_run_good_enough() -> None:
+    good = Tally(found=20)
+    for tally, which, problem in (
+        (Tally(found=19, missed=1), "pairs", ""),
+        (Tally(found=18, missed=2), "pairs", "0.90 of the pairs found, not 0.95"),
+        (Tally(found=19, missed=1), "topics", "1 of the topics that are due were missed"),
+        (Tally(found=20, false=1), "pairs", "1 pairs false, 0 there twice"),
+        (Tally(found=20, twice=2), "topics", "0 topics false, 2 there twice"),
+        (Tally(found=99, missed=1, twice=3), "shots", ""),
+        (Tally(found=97, missed=3), "shots", "0.97 of the shots found, 0 false"),
+        (Tally(found=99, false=1), "shots", "1.00 of the shots found, 1 false"),
+    ):
+        of = {"shots": good, "pairs": good, "topics": good, which: tally}
+        assert Verdict(**of).problems == [problem] * bool(problem)
+
+
+def test_a_verdict_tells_how_long_it_took() -> None:
+    waited = [*(n / 10 for n in range(1, 41))]
+    told = Verdict(Tally(), Tally(), Tally(), waited).to_dict()
+    assert told["latency_seconds"] == {"count": 40, "median": 2.0, "p95": 3.8, "most": 4.0}
+    assert told["problems"] == [] and told["pairs"]["found"] == 0
+    assert Verdict(Tally(), Tally(), Tally()).to_dict()["latency_seconds"] == {"count": 0}
+    assert percentile([5.0], 95) == percentile([5.0], 50) == 5.0

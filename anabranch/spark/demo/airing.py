@@ -6,7 +6,7 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from anabranch.video.channels import SECOND, SEGMENT
@@ -44,6 +44,7 @@ class Airing(threading.Thread):
         self.error: Exception | None = None
         self.sent = 0
         self.began: float | None = None  # by the monotonic clock, when the clock started
+        self._closed: dict[str, float] = {}  # by channel and name, when each segment was there
         self._go, self._stop_asked = threading.Event(), threading.Event()
 
     @property
@@ -62,11 +63,15 @@ class Airing(threading.Thread):
         if self.is_alive():
             self.join()
 
-    def since_shown(self, t: int) -> float | None:
-        """Seconds since a frame was on air; None if that was before the clock started."""
-        if self.began is None or t < self._due[0][0]:
+    def since_closed(self, frames: Iterable[str]) -> float | None:
+        """Seconds since the last segment of these frames was there, by their ids.
+
+        None if that was before the clock started.
+        """
+        closed = max(self._closed[frame.rpartition("/")[0]] for frame in frames)
+        if self.began is None or closed < self.began:
             return None
-        return time.monotonic() - self.began - (t - self._due[0][0]) / SECOND / self.speed
+        return time.monotonic() - closed
 
     def run(self) -> None:
         try:
@@ -87,5 +92,6 @@ class Airing(threading.Thread):
             place.mkdir(parents=True, exist_ok=True)
             hidden = place / f".{path.name}"
             shutil.copyfile(path, hidden)
+            self._closed[f"{channel}/{path.name}"] = time.monotonic()
             os.replace(hidden, place / path.name)
             self.sent += 1

@@ -7,12 +7,13 @@ of the pairs. What they find is compared with the timetable.
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 import time
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,24 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch import video
-from anabranch.predicates import cosine, differs
+from anabranch.predicates import cosine, differs, same
 from anabranch.spark.correlate import correlate
 from anabranch.spark.dashboard.board import Board, dashboard
 from anabranch.spark.demo.airing import Airing
 from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
 from anabranch.spark.watch import Interrupt
 from anabranch.spark.watch_batches import brief
-from anabranch.video.channels import SCENES, SECOND, Programme, programme
+from anabranch.video.channels import AGAIN, SECOND, Programme, programme
 from anabranch.video.clips import fetch, licences
-from anabranch.video.scoring import Present, Seen, Tally, score_pairs, score_topics
+from anabranch.video.scoring import (
+    Present,
+    Seen,
+    Verdict,
+    percentile,
+    score_pairs,
+    score_shots,
+    score_topics,
+)
 from anabranch.video.studio import recorded
 
 __all__ = ["NewsSettings", "run_news"]
@@ -53,10 +62,11 @@ class NewsSettings:
     workers: int = 2
     page: bool = True
     keep_files: bool = False
+    out: Path | None = None
 
 
 def run_news(settings: NewsSettings, console: Console | None = None) -> int:
-    """Run it and return the exit code: 1 if something was false, or there twice, 0 if not."""
+    """Run it and return the exit code: 0 if it found what it must and nothing else, 1 if not."""
     console = console or Console(highlight=False)
     folder = Path(tempfile.mkdtemp(prefix="anabranch-news-"))
     log = folder / "spark.log"
@@ -81,10 +91,9 @@ def run_news(settings: NewsSettings, console: Console | None = None) -> int:
 
 def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> int:
     plan = programme(settings.seed, settings.seconds)
-    names = sorted({scene.clip for scene in SCENES.values()})
     with waiting(console, "fetching real clips, once"):
-        fetch(names)
-    for line in licences(names):
+        fetch(plan.clips)
+    for line in licences(plan.clips):
         console.print(f"  {line}", style="dim", markup=False, soft_wrap=True)
     with waiting(console, "recording three channels, once"):
         segments = recorded(plan)
@@ -95,24 +104,19 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
     with (
         Interrupt() as interrupt,
         session(settings.workers, folder, log, console, interrupt) as spark,
-        dashboard(spark) if settings.page else nullcontext() as board,
+        dashboard(spark) as board,
     ):
-        if board is not None:
+        if settings.page:
             open_page(board.url, console)
         show = _Show(spark, plan, Airing(segments, folder / "air", settings.speed), folder, board)
         with show.running():
             show.follow(interrupt, console)
-        pairs, topics = show.verdict()
-    console.print(_sheet(pairs, topics))
-    waited = sorted(show.latencies.values())
-    if waited:
-        console.print(
-            f"A topic was there {waited[len(waited) // 2]:.1f} s after the frame that made it was "
-            f"on air, in the median of {len(waited)}; {waited[-1]:.1f} s at most."
-        )
-    for line in (pairs.wrong + topics.wrong)[:20]:
-        console.print(f"  {line}", markup=False)
-    return 0 if pairs.good and topics.good else 1
+        verdict = show.verdict()
+    _tell(verdict, console)
+    if settings.out is not None:
+        asked = {name: getattr(settings, name) for name in ("seed", "seconds", "speed", "workers")}
+        settings.out.write_text(json.dumps({**asked, **verdict.to_dict()}, indent=1) + "\n")
+    return 1 if verdict.problems else 0
 
 
 class _Show:
@@ -124,15 +128,15 @@ class _Show:
         plan: Programme,
         airing: Airing,
         folder: Path,
-        board: Board | None,
+        board: Board,
     ) -> None:
         self.spark, self.plan, self.airing = spark, plan, airing
         self.folder, self.board = folder, board
         self.present = Present()
         self.keys: dict[str, Any] = {}
-        self.latencies: dict[str, float] = {}  # of topics, once they are there
+        self.waited: dict[frozenset[str], float] = {}  # of pairs, until topics on the page had them
         self._events = 0
-        self._seen: set[str] = set()  # key frames that have been on the page
+        self._on_page: set[frozenset[str]] = set()
         self._queries: dict[str, Any] = {}
         self._frames: dict[str, Any] = {}
         self._starts = 0
@@ -174,18 +178,19 @@ class _Show:
 
     def _topics(self) -> Any:
         keys = self.spark.readStream.schema(_KEYS).parquet(str(self.folder / "keys"))
-        pairs = correlate(
-            # Black frames have no direction.
-            keys.filter("exists(features, x -> x != 0)"),
-            where=(cosine("features") >= _THRESHOLD) & differs("channel"),
-            window=f"{self.plan.window // SECOND} seconds",
-            watermark="10 seconds",
-            keep=["channel"],
-        )
+        # Black frames have no direction.
+        lively = keys.filter("exists(features, x -> x != 0)")
+        alike = cosine("features") >= _THRESHOLD
+        call: dict[str, Any] = {"watermark": "10 seconds", "keep": ["channel"]}
+        window = f"{self.plan.window // SECOND} seconds"
+        pairs = correlate(lively, where=alike & differs("channel"), window=window, **call)
+        window = f"{AGAIN // SECOND} seconds"
+        repeats = correlate(lively, where=alike & same("channel"), window=window, **call)
         topics = video.topics(
             pairs,
             near=f"{self.plan.near // SECOND} seconds",
             gap=f"{self.plan.gap // SECOND} seconds",
+            repeats=repeats,
             alone=_THRESHOLD,  # every pair is told, so that each can be scored
             live=True,
         )
@@ -243,15 +248,23 @@ class _Show:
                     soft_wrap=True,
                 )
         shown = self._shown(told)
-        for name, event in shown.latest.items():
-            # What was provisional may be final under another name.
-            waited = self.airing.since_shown(round(event["ts"].timestamp() * 1e6))
-            if waited is not None and not shown.rows[name] & self._seen:
-                self.latencies[name] = waited
-            self._seen |= shown.rows[name]
-        if shown.latest and self.board is not None:
+        if shown.latest:
             self._fetch_keys(shown)
-            self.board.topics(_on_page(shown, self.keys))
+            self.board.topics(_as_shown(shown, self.keys))
+            self._measure(told)
+
+    def _measure(self, told: list[Any]) -> None:
+        """How long it took for pairs that are on the page now for the first time."""
+        pairs = {
+            frozenset((row["left_id"], row["right_id"]))
+            for row in told
+            if row["event"] in ("opened", "grew")
+        }
+        for pair in pairs - self._on_page:
+            waited = self.airing.since_closed(pair)
+            if waited is not None:
+                self.waited[pair] = waited
+        self._on_page |= pairs
 
     def _shown(self, told: list[Any]) -> Present:
         """Final topics, and provisional ones of key frames that are in none of those."""
@@ -276,8 +289,8 @@ class _Show:
             for row in table.filter(F.col("id").isin(*wanted)).drop("features").collect():
                 self.keys[row["id"]] = row
 
-    def verdict(self) -> tuple[Tally, Tally]:
-        """Pairs and topics, against the timetable."""
+    def verdict(self) -> Verdict:
+        """Shots, pairs and topics, against the timetable."""
         table = self.spark.read.schema(_KEYS).parquet(str(self.folder / "keys"))
         rows = table.select("id", "channel", F.unix_micros("ts").alias("t")).collect()
         keys = {row["id"]: Seen(*row) for row in rows}
@@ -286,11 +299,15 @@ class _Show:
             for row in self._told()
             if row["event"] in ("opened", "grew") and not row["provisional"]
         ]
-        topics = score_topics(self.plan, self.present.rows.values(), keys)
-        return score_pairs(self.plan, pairs), topics
+        return Verdict(
+            score_shots(self.plan, keys.values()),
+            score_pairs(self.plan, pairs),
+            score_topics(self.plan, self.present.rows.values(), keys),
+            [*self.waited.values()],
+        )
 
 
-def _on_page(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
+def _as_shown(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
     """Topics as the page has them, hottest first: a row of pictures for each channel."""
     found = []
     for name, event in present.latest.items():
@@ -313,11 +330,23 @@ def _on_page(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["event"] == "closed", -one["heat"]))
 
 
-def _sheet(pairs: Tally, topics: Tally) -> Table:
+def _tell(verdict: Verdict, console: Console) -> None:
+    """What was found, how long it took, and what is wrong with it."""
     sheet = Table(box=None, padding=(0, 2))
     for name in ("", "found", "missed", "false", "twice"):
         sheet.add_column(name, justify="left" if not name else "right")
-    for name, tally in (("pairs of shots", pairs), ("topics", topics)):
+    told = {"shots": verdict.shots, "pairs of shots": verdict.pairs, "topics": verdict.topics}
+    for name, tally in told.items():
         figures = (tally.found, tally.missed, tally.false, tally.twice)
-        sheet.add_row(name, *map(str, figures), style=None if tally.good else "red")
-    return sheet
+        sheet.add_row(name, *map(str, figures))
+    console.print(sheet)
+    if verdict.waited:
+        console.print(
+            f"A topic had a pair on the page {percentile(verdict.waited, 50):.1f} s after its "
+            f"last segment closed in the median of {len(verdict.waited)}, "
+            f"{percentile(verdict.waited, 95):.1f} s in 95 of 100."
+        )
+    for line in (verdict.pairs.wrong + verdict.topics.wrong + verdict.shots.wrong)[:20]:
+        console.print(f"  {line}", markup=False)
+    for line in verdict.problems:
+        console.print(f"Not good enough: {line}.", style="red", markup=False)
