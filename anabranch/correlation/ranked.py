@@ -44,7 +44,9 @@ class RankedKernel(CorrelateKernel):
         self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """What a plain worker does, for rows that are in time and in order."""
-        heard = next(block.meta for block in arrivals if "counts" in block.meta)
+        heard = next((block.meta for block in arrivals if "counts" in block.meta), None)
+        if heard is None:
+            return  # nothing happens without rows
         self._counts, self._expired = heard["counts"], int(heard["expired"])
         yield from super().step(arrivals, now, last)
         # A plan is retired by this: its rows have expired once they are no newer.

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -31,6 +31,7 @@ def check_kernel(
     *,
     answer: Callable[[list[dict[str, Any]]], Sequence[Any]] = list,
     remains: int = 0,
+    batches: Literal["any", "in order", "as given"] = "any",
     seed: int = 0,
 ) -> None:
     """Raise `AssertionError` unless the kernel of `job` obeys the laws of kernels.
@@ -58,6 +59,10 @@ def check_kernel(
         Makes the answer out of all rows of the result, where it is not the rows themselves.
     remains
         Rows that may stay for ever, as where windows hold the newest so many rows.
+    batches
+        How rows may be cut into micro-batches. ``"in order"`` is for a kernel to which rows come
+        in the order of their times; each micro-batch then has the watermark of its newest row.
+        ``"as given"`` is for one whose micro-batches another kernel has made.
     seed
         Orders, batches and failures are drawn with it.
 
@@ -81,16 +86,17 @@ def check_kernel(
     law.check("as given", steps, want)
     for _ in range(2):
         law.check("rows in another order", _in_other_order(steps, random), want)
-    law.check("a row at a time", _cut(steps, random, latest=True), want)
+    cut = {"any": _cut, "in order": _cut_in_order, "as given": _as_given}[batches]
+    law.check("a row at a time", cut(steps, random, True), want)
     for _ in range(3):
-        law.check("in other micro-batches", _cut(steps, random), want)
+        law.check("in other micro-batches", cut(steps, random), want)
     law.check("steps that failed and ran again", steps, want, failing=random)
     law.check("kernels that live on", steps, want, workers=LivingWorkers(job))
-    for some in (steps, _cut(steps, random)):
+    for some in (steps, cut(steps, random)):
         how: Any = {"failing": random, "workers": LivingWorkers(job)}
         law.check("kernels that live on for a while", some, want, **how)
     law.check("run only when due", steps, want, only_due=True)
-    law.check("run only when due", _cut(steps, random), want, only_due=True)
+    law.check("run only when due", cut(steps, random), want, only_due=True)
 
 
 class _Law:
@@ -213,6 +219,29 @@ def _cut(steps: Sequence[Step], random: np.random.Generator, latest: bool = Fals
             found += [([], int(mark)) for mark in _between(found[-1][1], now, random)]
         found += [(part, now) for part in (first, *others)]
     return found
+
+
+def _cut_in_order(
+    steps: Sequence[Step], random: np.random.Generator, each: bool = False
+) -> list[Step]:
+    """The same rows in other micro-batches, by rising time; equal times stay together."""
+    blocks = [block for arrivals, _ in steps for block in arrivals if len(block)]
+    if not blocks:
+        return list(steps)
+    times = np.unique(np.concatenate([block.t for block in blocks]))
+    share = 1.0 if each else random.random()
+    ends = times[(random.random(len(times)) < share) | (times == times[-1])]
+    found: list[Step] = []
+    for number, end in enumerate(ends.tolist()):
+        places = [np.flatnonzero(np.searchsorted(ends, block.t) == number) for block in blocks]
+        parts = [_part(b, rows) for b, rows in zip(blocks, places, strict=True) if len(rows)]
+        found.append((parts, end))
+    return [*found, ([], max(steps[-1][1], found[-1][1]))]
+
+
+def _as_given(steps: Sequence[Step], random: np.random.Generator, each: bool = False) -> list[Step]:
+    """The same micro-batches, of which none can be cut."""
+    return list(steps)
 
 
 def _rounds(

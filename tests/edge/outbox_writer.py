@@ -1,7 +1,13 @@
-"""Writes to the outbox in a folder and says what was kept, until it is killed."""
+"""Writes to the outbox in a folder and says what was kept, until it is killed.
+
+With a number it kills itself, after so many times ten instructions of SQLite.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
 
 from anabranch.edge.agent_state import Effects
@@ -9,11 +15,19 @@ from anabranch.edge.outbox import Outbox
 from anabranch.edge.own_stream import Row
 
 
-def main(folder: str) -> None:
+def main(folder: str, last: int | None = None) -> None:
     box = Outbox(folder)
     _, rows, _ = box.load()
     number = 1 + max((row.n for row in rows), default=-1)
-    print(box.incarnation)
+    print(box.incarnation, flush=True)
+    if last is not None:
+        count = itertools.count(1)
+
+        def die() -> None:
+            if next(count) >= last:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        box._base.set_progress_handler(die, 10)
     while True:
         several = [Row("gps", number + k, number, 3, {"xy": [0.5, number]}) for k in range(5)]
         frame = (number, b"f%d" % number)
@@ -24,4 +38,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(sys.argv[1], *map(int, sys.argv[2:]))

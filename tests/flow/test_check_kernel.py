@@ -1,4 +1,7 @@
-"""The laws of kernels hold for all three, and fail where a kernel breaks one of them."""
+"""The laws of kernels hold for those of three verbs, and fail where a kernel breaks one of them.
+
+Those of the other kernels are in `test_every_kernel`.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ from anabranch.assembly.closing import Closing
 from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.table import MARK
-from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel
 from anabranch.correlation.packing import SidePacking
 from anabranch.flow.blocks import Block
@@ -70,6 +73,15 @@ def correlating(batches: list[twin.Batch], window: tuple[str, str], late: int | 
     types = simple_types(SCHEMA)
     found, problems = plan_correlation(types, types, **call)
     assert found is not None, problems
+    made, left, right = sent(found, batches, late)
+    want = twin.pairs(left, right, found.window, near)
+    return Case(CorrelateJob(found), made, [(*pair, score) for pair, score in want.items()], pairs)
+
+
+def sent(
+    found: Correlation, batches: list[twin.Batch], late: int | None, packing: Any = SidePacking
+) -> tuple[list[Step], list[twin.Row], list[twin.Row]]:
+    """What reaches the one worker of a call, and which of the rows are in time."""
     live = LivePlans({0: broadcast(1)})
     marks = list(twin.watermarks(batches, 20_000 if late is None else late))
     made: list[Step] = []
@@ -77,14 +89,13 @@ def correlating(batches: list[twin.Batch], window: tuple[str, str], late: int | 
         blocks = []
         for side, rows in zip((LEFT, RIGHT), batch, strict=True):
             if rows:
-                packing = SidePacking(found, side, streaming=True)
-                packed = packing.pack(prepare(found.sides[side], table(list(rows))), live)
+                packs = packing(found, side, streaming=True)
+                packed = packs.pack(prepare(found.sides[side], table(list(rows))), live)
                 blocks += [Block.decode(cell) for cell in packed.cells.values()]
         made.append((blocks, mark))
     limits = marks if late is not None else [0, *marks[:-1]]
     left, right, _ = twin.in_time(batches, limits)
-    want = twin.pairs(left, right, found.window, near)
-    return Case(CorrelateJob(found), made, [(*pair, score) for pair, score in want.items()], pairs)
+    return made, left, right
 
 
 def pairs(rows: list[dict[str, Any]]) -> list[Any]:
