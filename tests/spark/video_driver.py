@@ -1,11 +1,12 @@
-"""A driver for tests that kill it: frames or key frames of channels into an exactly-once folder.
+"""A driver for tests that kill it: frames, key frames or topics into an exactly-once folder.
 
 Usage: ``python video_driver.py FOLDER [--what keys] [--hold BATCH] [--worker 1,4] [--executor 2]``.
-It reads ``channels``, writes ``out`` and keeps ``out.checkpoint``; with ``--hold`` it stops in the
-middle of that micro-batch, when frames have been decoded and nothing is written, makes the file
-``reached`` and waits to be killed. In the other batches that are named, the task that has decoded a
-segment kills the Python processes that it runs in, or its executor, with which ``--master`` must
-start executors of their own. Each is killed once, and says so with a file ``killed-...``.
+It reads ``channels``, or ``left`` for topics, writes ``out`` and keeps ``out.checkpoint``. With
+``--hold`` it stops in the middle of that micro-batch, when frames have been decoded and nothing is
+written, makes the file ``reached`` and waits to be killed. In the other batches that are named, the
+task that has decoded a segment kills the Python processes that it runs in, or its executor, with
+which ``--master`` must start executors of their own. Each is killed once,
+and says so with a file ``killed-...``.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ from typing import Any
 from pyspark import TaskContext
 
 import anabranch as ab
+from tests.spark.feeds import Feed
 from tests.spark.sessions import new_session
+from tests.video.test_topics_on_spark import topics
 
 
 def killing(folder: Path, kind: str, batches: list[str]) -> Callable[[Any], Iterator[Any]]:
@@ -64,10 +67,23 @@ def _parent(pid: int) -> int:
         return 0  # it has ended meanwhile
 
 
+def found(spark: Any, given: argparse.Namespace) -> Any:
+    """What is asked for, as a stream."""
+    if given.what == "topics":
+        return topics(Feed(given.folder).streams(spark)[0], watermark="3 seconds")
+    path, start = str(given.folder / "channels"), "2024-05-01"
+    frames = ab.video.frames(spark, path, start=start, closed="all", max_files=1, picture=None)
+    decoded = frames
+    for kind, batches in (("worker", given.worker), ("executor", given.executor)):
+        once = killing(given.folder, kind, batches.split(","))
+        decoded = decoded.mapInArrow(once, frames.schema)
+    return ab.video.shots(decoded) if given.what == "keys" else decoded.select("id", "ts", "sig")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--what", choices=("frames", "keys"), default="keys")
+    parser.add_argument("--what", choices=("frames", "keys", "topics"), default="keys")
     parser.add_argument("--hold", type=int, default=-1)
     parser.add_argument("--worker", default="")
     parser.add_argument("--executor", default="")
@@ -85,15 +101,9 @@ def main() -> None:
                 time.sleep(1)
         sink(rows, batch)
 
-    path, start = str(given.folder / "channels"), "2024-05-01"
-    frames = ab.video.frames(spark, path, start=start, closed="all", max_files=1, picture=None)
-    decoded = frames
-    for kind, batches in (("worker", given.worker), ("executor", given.executor)):
-        once = killing(given.folder, kind, batches.split(","))
-        decoded = decoded.mapInArrow(once, frames.schema)
-    found = ab.video.shots(decoded) if given.what == "keys" else decoded.select("id", "ts", "sig")
     query = (
-        found.writeStream.foreachBatch(write)
+        found(spark, given)
+        .writeStream.foreachBatch(write)
         .option("checkpointLocation", str(given.folder / "out.checkpoint"))
         .trigger(availableNow=True)
         .start()

@@ -126,6 +126,29 @@ def test_any_batching_gives_the_key_frames_of_one_pass(channel: Any, data: st.Da
     assert [(one.row, one.reason, one.began) for one in found] == want
 
 
+def test_the_law_catches_a_cold_start_with_each_segment() -> None:
+    """A segment that begins in a dissolve, or just before a cut, needs what came before it."""
+    matrix = np.frombuffer(b"".join(SIGS), np.uint8).reshape(-1, 320)
+    times = np.arange(len(SIGS)) * FRAME
+    anchors, runs = times % 1_000_000 == 0, np.zeros(len(SIGS), int)
+    edges = [0, *range(25, len(SIGS), 50), len(SIGS)]
+
+    def parts(fresh: bool) -> list[tuple[int, str]]:
+        cutter, found = Cutter(10**7), []
+        for begin, end in pairwise(edges):
+            cutter = Cutter(10**7) if fresh else cutter
+            part = slice(begin, end)
+            given = (matrix[part], times[part], runs[part], anchors[part])
+            last = fresh or end == len(SIGS)
+            found += cutter.take(*given, list(range(begin, end)), final=last)
+        return [(one.row, one.reason) for one in found]
+
+    assert parts(fresh=False) == told(FRAMES)
+    cold = parts(fresh=True)
+    assert {how for _, how in cold} >= {"start"} and cold != told(FRAMES)
+    assert sum(how == "start" for _, how in cold) > 2  # a key frame for nothing, with each
+
+
 def us(moment: datetime) -> int:
     return (moment - datetime(1970, 1, 1, tzinfo=UTC)) // timedelta(microseconds=1)
 

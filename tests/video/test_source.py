@@ -14,11 +14,13 @@ from hypothesis import strategies as st
 
 from anabranch.calls import Check
 from anabranch.errors import AnabranchError
+from anabranch.video import rows
 from anabranch.video.clock import Place, Probe, Said, follow
 from anabranch.video.planning import Folder, Limit, Planner
 from anabranch.video.rows import Reading
 from anabranch.video.segments import channels, closed, list_starts
 from anabranch.video.starts import start_text, start_times
+from tests.video import reads
 from tests.video.films import film, segmented, write
 from tests.video.reads import START, read, rows_and_report
 
@@ -59,6 +61,35 @@ def test_times_rise_and_begin_where_the_start_says(tmp_path: Path) -> None:
     # Timestamps of the film begin at one second.
     assert times[0] == datetime(2024, 5, 1, 0, 0, 1, tzinfo=UTC)
     assert all(a < b for a, b in pairwise(times))
+
+
+def test_the_law_catches_the_first_frame_of_each_slot(tmp_path: Path, monkeypatch: Any) -> None:
+    """A segment cannot know whether the one before it has filled the slot in which it begins."""
+    filled: set[int] = set()
+
+    def first_of_slot(ts: int, length: int, every: int) -> bool:
+        slot = ts // every
+        new = slot not in filled
+        filled.add(slot)
+        return new
+
+    def one_segment(*given: Any) -> Any:
+        filled.clear()
+        yield from rows.rows_of(*given)
+
+    frames = film([30, 40, 35])
+    times = {}
+    for mutated in (False, True):
+        if mutated:
+            monkeypatch.setattr(rows, "taken", first_of_slot)
+            monkeypatch.setattr(reads, "rows_of", one_segment)
+        for cuts in CUTS[:2]:
+            folder = tmp_path / f"{mutated}{len(cuts)}" / "north"
+            segmented(folder, frames, cuts)
+            found, _ = read(folder, Reading(200_000, 400_000, None))
+            times[mutated, cuts] = [row["ts"] for row in found]
+    assert times[False, CUTS[0]] == times[False, CUTS[1]]
+    assert len(times[True, CUTS[0]]) < len(times[True, CUTS[1]])
 
 
 # ---------------------------------------------------------------- offsets

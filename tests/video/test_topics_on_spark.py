@@ -11,6 +11,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidCall
 from tests.spark.feeds import SECOND, START, Feed, scripted, settings
+from tests.spark.processes import driver
 
 BATCHES = [([*left, *right], []) for left, right in scripted(6, rows=(6, 6), seed=4)]
 END = [([{**BATCHES[0][0][0], "id": 90_000, "t": START + 600 * SECOND}], [])]
@@ -45,6 +46,29 @@ def test_a_stream_gives_the_topics_of_the_table(spark: Any, tmp_path: Path) -> N
     assert got.filter("event = 'opened'").count() == (
         got.filter("event IN ('closed', 'merged')").count()
     )
+
+
+@pytest.mark.slow
+def test_a_driver_killed_in_mid_batch_tells_each_event_of_topics_once(
+    spark: Any, tmp_path: Path
+) -> None:
+    """At four moments: before anything is told, in the middle twice, and while topics close."""
+
+    def events(frame: Any) -> list[tuple[str, ...]]:
+        return sorted(tuple(map(str, row)) for row in frame.collect())
+
+    feed = Feed(tmp_path).add(BATCHES + END)
+    for batch in (0, 2, 4, 6):
+        with driver(
+            tmp_path, "--what", "topics", "--hold", str(batch), script="video_driver.py"
+        ) as held:
+            held.kill_when_held()
+    with driver(tmp_path, "--what", "topics", script="video_driver.py") as last:
+        last.finish()
+    got = events(feed.output(spark))
+    with settings(spark, shuffle__partitions=2):
+        want = events(topics(feed.tables(spark)[0]))
+    assert got == want and len(want) > 10
 
 
 def test_wrong_calls(spark: Any) -> None:
