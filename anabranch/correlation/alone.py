@@ -100,6 +100,7 @@ class AloneKernel(ForwardingKernel):
         for side, rows in self._waiting.decided(watermark, self._is_last):
             self.load.unmatched += len(rows)
             self._alone.append(as_pairs(self.correlation, side, rows))
+        self.load.matched += self._waiting.matched()
         super()._expire(watermark)
 
     def _send(

@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from anabranch.correlation.group_load import GroupsLoad
 from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Task
-from anabranch.flow.load import Load
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 
 __all__ = ["Group", "Grouping", "Groups", "GroupsJob", "GroupsKernel", "Vertex"]
@@ -241,7 +241,7 @@ class GroupsKernel:
 
     def __init__(self, job: GroupsJob, slices: Slices[Notes], worker: int = 0) -> None:
         self.job, self.slices = job, slices
-        self.load = Load(worker)
+        self.load = GroupsLoad(worker)
         self.groups = job.groups()
         self._changed = False
 
@@ -275,13 +275,14 @@ class GroupsKernel:
                 )
         self.groups.close(limit)
         events, self.groups.events = self.groups.events, []
-        self.load.pruned, self.groups.dropped = dict(self.groups.dropped), Counter()
+        dropped, self.groups.dropped = self.groups.dropped, Counter()
         self._changed = self._changed or bool(events)
-        self.load.pairs += len(events)
+        self.load.count(events, dropped)
         if self.job.grouping.live and arrivals and not last:
             events += self._provisional(arrivals)
         self.slices.merge_small()
         self.slices.notes.reached = max(self.slices.notes.reached, now)
+        self.load.open_groups, self.load.waiting_pairs = len(self.groups.open), self.slices.rows
         self.load.state_rows = self.slices.rows + len(self.groups.of)
         self.load.state_bytes = self.slices.nbytes + self.nbytes
         self.load.busy_seconds += time.perf_counter() - began
@@ -313,7 +314,7 @@ class GroupsKernel:
             self.groups = fresh.groups
 
     def _take_in(self, block: Block) -> None:
-        self.load.rows_left += len(block)
+        self.load.rows += len(block)
         self.load.rejected += block.meta.get("rejected", 0)
         if alone := block.meta.get("alone", 0):
             self.groups.dropped["without partner"] += alone

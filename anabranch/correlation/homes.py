@@ -85,6 +85,7 @@ class HomeKernel:
         for side, alone in self._waiting.decided(now, last):
             self.load.unmatched += len(alone)
             yield as_pairs(self.correlation, side, alone)
+        self.load.matched += self._waiting.matched()
         self.slices.merge_small()
         self.slices.notes.reached = now
         self.load.state_rows, self.load.state_bytes = self.slices.rows, self.slices.nbytes

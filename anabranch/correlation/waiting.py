@@ -38,6 +38,7 @@ class Waiting:
         self._correlation = correlation
         self._slices = slices
         self._first = first
+        self._matched = 0
 
     @staticmethod
     def stays(correlation: Correlation) -> tuple[int, ...]:
@@ -65,9 +66,16 @@ class Waiting:
             rows = self._slices.take_until(self._first + side, limit)
             known = self._slices.take_until(self._met_side(side), limit)
             if rows is not None and known is not None:
-                rows = rows.take(np.flatnonzero(~_are_in(rows, known)))
+                alone = np.flatnonzero(~_are_in(rows, known))
+                self._matched += len(rows) - len(alone)
+                rows = rows.take(alone)
             if rows is not None and len(rows):
                 yield side, rows
+
+    def matched(self) -> int:
+        """How many rows were found to have met someone, since this was last asked."""
+        found, self._matched = self._matched, 0
+        return found
 
     def due(self) -> int | None:
         """When the first row that waits can be decided."""
@@ -90,6 +98,7 @@ class Waiting:
             block = self._slices.read(entry.number)
             found = _are_in(block, known)
             if found.any():
+                self._matched += int(found.sum())
                 self._slices.drop(entry.number)
                 self._slices.append(self._first + side, block.take(np.flatnonzero(~found)))
 

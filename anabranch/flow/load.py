@@ -53,7 +53,8 @@ class Load(Figures):
     that an upper bound showed to match and `solved` those that had to be solved; `ranges` is the
     work by range of the left row's key, under a plan of ranges.
 
-    `unmatched` counts rows that were emitted without a partner.
+    `unmatched` counts rows that were emitted without a partner, `matched` those that waited to be
+    and found one.
 
     Of `nearest` under ``selective``, `sent_at_once` and `sent_later` count copies sent to owners
     of queries, `withheld` those not sent at the first look, `dropped` those that never will be, and
@@ -67,6 +68,7 @@ class Load(Figures):
     comparisons: int = 0
     pairs: int = 0
     unmatched: int = 0
+    matched: int = 0
     bytes_in: int = 0
     compare_seconds: float = 0.0
     newest: dict[str, int] = field(default_factory=dict)

@@ -14,10 +14,19 @@ from typing import Any
 from anabranch.assembly.call import Assembly
 from anabranch.calls import describe
 from anabranch.correlation.call import Correlation
+from anabranch.correlation.grouping import Grouping
 from anabranch.correlation.windows import describe_window
 from anabranch.neighbours.call import Nearest
 
-__all__ = ["Announced", "announce", "announced", "assembly_words", "nearest_words", "pair_words"]
+__all__ = [
+    "Announced",
+    "announce",
+    "announced",
+    "assembly_words",
+    "group_words",
+    "nearest_words",
+    "pair_words",
+]
 
 _MOST = 256  # calls that are remembered
 
@@ -76,6 +85,17 @@ def pair_words(call: Correlation) -> str:
     text = f"Pairs of {both} with {call.where}, {apart}"
     alone = " and ".join(("left", "right")[side] for side in call.unmatched)
     return f"{text}; {alone} rows without a partner too" if alone else text
+
+
+def group_words(call: Grouping, what: str = "Groups of rows") -> str:
+    """What a call of `groups` does, or of what stands on it.
+
+    Examples
+    --------
+    >>> group_words(Grouping(300_000_000, True))
+    'Groups of rows that pairs connect; one closes after 5 minutes without a pair'
+    """
+    return f"{what} that pairs connect; one closes after {describe(call.gap)} without a pair"
 
 
 def nearest_words(call: Nearest) -> str:

@@ -203,7 +203,8 @@ def run(
     rejection: Rejection | None = None,
 ) -> DataFrame:
     """The result of a checked call."""
-    spark, name = frames[LEFT].sparkSession, metrics_name("correlate")
+    verb = "dedupe" if correlation.how == "dedupe" else "correlate"
+    spark, name = frames[LEFT].sparkSession, metrics_name(verb)
     fixed = plan if control is None else None
     streaming, job = frames[LEFT].isStreaming, job_of(correlation, fixed)
     in_two_steps = has_homes(correlation, fixed)

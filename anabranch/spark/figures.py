@@ -34,6 +34,8 @@ class _Counts(TypedDict, total=False):
     comparisons: int
     pairs: int
     unmatched_rows: int
+    emitted_rows: int
+    duplicates: int
     accepted_by_bound: int
     solved: int
     pruned: dict[str, int]
@@ -49,6 +51,13 @@ class _Counts(TypedDict, total=False):
     open_windows: int
     remembered: int
     waiting_rows: int
+    groups_opened: int
+    groups_grown: int
+    groups_merged: int
+    groups_closed: int
+    dropped_pairs: int
+    open_groups: int
+    waiting_pairs: int
 
 
 class WorkerMetrics(_Counts, total=False):
@@ -88,7 +97,7 @@ class _Drawn(dict[str, Any]):
 
 @renamed()
 def metrics(query: Any) -> Metrics:
-    """The latest figures of a streaming query that correlates, finds neighbours or assembles.
+    """The latest figures of a streaming query with a verb of Anabranch.
 
     Every verb has ``verb, batch, seconds, rows_in, late_rows, rejected_rows, state_rows,
     state_bytes, slowest_worker_seconds, mean_worker_seconds, watermark`` (as Spark writes it),
@@ -97,10 +106,13 @@ def metrics(query: Any) -> Metrics:
     ===========  ===================================================================================
     correlate    ``pairs, unmatched_rows, comparisons``, rates per second and row; ``pruned`` (by
                  filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
+    dedupe       ``emitted_rows, duplicates``, and the rest as correlate
     nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under
                  ``selective`` ``sent_at_once, sent_later`` (copies to owners), ``withheld``
                  (at first), ``dropped`` (for good)
     assemble     ``instances, revisions, timeouts, evicted, open_windows, remembered, waiting_rows``
+    groups       ``groups_opened, groups_grown, groups_merged, groups_closed`` (events emitted),
+                 ``dropped_pairs, open_groups, waiting_pairs``; ``rows_in`` are pairs
     ===========  ===================================================================================
 
     Each of ``workers`` has the same counts and state under the same names, its number ``worker``

@@ -11,9 +11,15 @@ from anabranch.flow.sketch import WIDTH, Sketch
 __all__ = ["figures_html"]
 
 _WORKERS = 16  # that are drawn
-_FLOW = ("rows_in", "pairs", "unmatched_rows", "hits", "instances", "revisions")
+_FLOW = (
+    *("rows_in", "pairs", "unmatched_rows", "emitted_rows", "duplicates", "hits"),
+    *("instances", "revisions", "groups_opened", "groups_closed"),
+)
 _BAD = ("late_rows", "rejected_rows", "dropped")
-_STATE = ("state_rows", "state_bytes", "open_windows", "waiting_rows")
+_STATE = (
+    *("state_rows", "state_bytes", "open_windows", "waiting_rows"),
+    *("open_groups", "waiting_pairs"),
+)
 
 
 def figures_html(figures: Mapping[str, Any]) -> str:

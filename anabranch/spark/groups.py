@@ -20,6 +20,7 @@ from anabranch.correlation.grouping import Grouping, GroupsJob
 from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import renamed
 from anabranch.flow.rejects import Rejecting
+from anabranch.spark.announced import Announced, announce, group_words
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.lateness import lateness_problems, with_watermark
 from anabranch.spark.metrics import metrics_name
@@ -147,11 +148,13 @@ def grouped(
     fields: StructType,
     name: str,
     rejecting: Rejecting | None = None,
+    what: str = "Groups of rows",
 ) -> DataFrame:
-    """The events of a job; `rows` have the columns of its packing."""
+    """The events of a job; `rows` have the columns of its packing, and `what` says what comes."""
     blocks = rows.mapInArrow(Packer(packing), PACKED)
     if not rows.isStreaming:
         return over_batch(job, blocks, fields, rejecting=rejecting)
+    announce(name, Announced(group_words(job.grouping, what), delay=job.grouping.delay))
     blocks = with_watermark(blocks, job.grouping.delay)
     return over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
 

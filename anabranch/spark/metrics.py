@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from anabranch.assembly.kernel import AssembleLoad
-from anabranch.flow.load import Load
+from anabranch.correlation.group_load import GroupsLoad
+from anabranch.flow.load import Figures, Load
 
 __all__ = [
     "HELD",
@@ -18,6 +19,7 @@ __all__ = [
     "alone_name",
     "batch_metrics",
     "counts_of",
+    "found_in",
     "has_rejects",
     "held_by",
     "loads_of",
@@ -35,7 +37,8 @@ __all__ = [
     "worker_figures",
 ]
 
-VERBS = ("correlate", "nearest", "assemble")
+VERBS = ("correlate", "dedupe", "nearest", "assemble", "groups")
+_PAIRING = ("correlate", "dedupe")  # the same workers, in two steps if rows are to wait
 _AT_ONCE, _WAITS, _ALONE = "now_", "waits_", "alone_"
 State = dict[tuple[str, int], Load]  # by operator and worker
 
@@ -56,25 +59,51 @@ _COUNTED: dict[str, dict[str, tuple[str, ...]]] = {
         "accepted_by_bound": ("accepted",),
         "solved": ("solved",),
     },
+    "dedupe": {
+        **_COMPARED,
+        "emitted_rows": ("unmatched",),
+        "duplicates": ("matched",),
+        "accepted_by_bound": ("accepted",),
+        "solved": ("solved",),
+    },
     "nearest": {**_COMPARED, "hits": ("pairs",), **{name: (name,) for name in _ROUTED}},
     "assemble": {
         "rows_in": ("rows", "rejected"),
         **_ALWAYS,
         **{name: (name,) for name in ("instances", "revisions", "timeouts", "evicted")},
     },
+    "groups": {
+        "rows_in": ("rows", "rejected"),
+        **_ALWAYS,
+        **{f"groups_{name}": (name,) for name in ("opened", "grown", "merged", "closed")},
+        "dropped_pairs": ("dropped",),
+    },
+}
+# What of it a verb emits.
+_FOUND = {
+    "correlate": ("pairs",),
+    "dedupe": ("emitted_rows",),
+    "nearest": ("hits",),
+    "assemble": ("instances",),
+    "groups": ("groups_opened", "groups_grown", "groups_merged", "groups_closed"),
 }
 _STATE = ("state_rows", "state_bytes")
 HELD = {
     "correlate": _STATE,
+    "dedupe": _STATE,
     "nearest": _STATE,
     "assemble": ("open_windows", "remembered", "waiting_rows", *_STATE),
+    "groups": ("open_groups", "waiting_pairs", *_STATE),
 }
 """What workers of a verb hold now."""
 _OF_A_WORKER = {
     "correlate": ("bytes_in", "compare_seconds", "pruned", "ranges"),
+    "dedupe": ("bytes_in", "compare_seconds", "pruned", "ranges"),
     "nearest": ("bytes_in", "compare_seconds"),
     "assemble": ("peak_windows",),
+    "groups": (),
 }
+_REPORTS: dict[str, type[Figures]] = {"assemble": AssembleLoad, "groups": GroupsLoad}  # else a Load
 
 
 def metrics_name(verb: str, at_once: bool = False) -> str:
@@ -95,14 +124,18 @@ def waiting_name(name: str) -> str:
 
     It does not begin with that of the first step, whose figures plans are made from.
     """
-    prefix = _prefix("correlate")
+    prefix = _pairing(name)
     return f"{prefix}{_WAITS}{name.removeprefix(prefix)}"
 
 
 def alone_name(name: str) -> str:
     """The name of the metrics of a `correlate` whose rows wait where they are compared."""
-    prefix = _prefix("correlate")
+    prefix = _pairing(name)
     return f"{prefix}{_ALONE}{name.removeprefix(prefix)}"
+
+
+def _pairing(name: str) -> str:
+    return next(_prefix(verb) for verb in _PAIRING if name.startswith(_prefix(verb)))
 
 
 def verb_of(name: str) -> str | None:
@@ -115,10 +148,8 @@ def verb_of(name: str) -> str | None:
     >>> verb_of(waiting_name("anabranch_correlate_1a2b"))
     'correlate_waits'
     """
-    if name.startswith(tuple(_prefix("correlate") + kind for kind in (_WAITS, _ALONE))):
+    if name.startswith(tuple(_prefix(of) + kind for of in _PAIRING for kind in (_WAITS, _ALONE))):
         return "correlate_waits"
-    if name.startswith(_prefix("groups")):
-        return "groups"
     for verb in VERBS:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb
@@ -173,6 +204,17 @@ def counts_of(loads: Iterable[Any], verb: str) -> dict[str, int]:
     }
 
 
+def found_in(counts: Mapping[str, int], verb: str) -> int:
+    """How many rows a verb has emitted, of what it counted.
+
+    Examples
+    --------
+    >>> found_in({"rows_in": 5, "hits": 3}, "nearest")
+    3
+    """
+    return sum(counts[name] for name in _FOUND[verb])
+
+
 def held_by(loads: Iterable[Any], verb: str) -> dict[str, int]:
     """What workers of a verb hold, by their last reports."""
     loads = list(loads)
@@ -187,7 +229,7 @@ def rates_of(loads: Iterable[Any], verb: str, seconds: float) -> dict[str, Any]:
         "slowest_worker_seconds": max(busy, default=0.0),
         "mean_worker_seconds": sum(busy) / len(busy) if busy else 0.0,
     }
-    if verb == "assemble":
+    if verb in _REPORTS:
         return times
     rows = sum(load.rows_left + load.rows_right for load in loads)
     compared = sum(load.comparisons for load in loads)
@@ -195,14 +237,14 @@ def rates_of(loads: Iterable[Any], verb: str, seconds: float) -> dict[str, Any]:
         "comparisons_per_second": compared / seconds if seconds else 0.0,
         "copies_per_row": sum(map(_copies, loads)) / rows if rows else 0.0,
     }
-    if verb == "correlate":
+    if verb in _PAIRING:
         found["pruned"] = dict(sum((Counter(load.pruned) for load in loads), Counter()))
     return {**found, **times}
 
 
 def waits(load: Any) -> bool:
     """Whether a report is of the step in which rows wait, and not of a worker that compares."""
-    return str(load.operator).startswith(_prefix("correlate") + _WAITS)
+    return str(load.operator).startswith(tuple(_prefix(verb) + _WAITS for verb in _PAIRING))
 
 
 def worker_figures(load: Any, verb: str) -> dict[str, Any]:
@@ -213,7 +255,7 @@ def worker_figures(load: Any, verb: str) -> dict[str, Any]:
     >>> worker_figures(AssembleLoad(3, rows=9, open_windows=2), "assemble")["rows_in"]
     9
     """
-    copies = {} if verb == "assemble" else {"copies": _copies(load)}
+    copies = {} if verb in _REPORTS else {"copies": _copies(load)}
     return {
         "worker": load.worker,
         "busy_seconds": load.busy_seconds,
@@ -235,10 +277,10 @@ def _copies(load: Load) -> int:
 
 def reports_of(progress: Any, verb: str) -> list[Any]:
     """The workers' reports of a verb inside one progress report."""
-    if verb != "assemble":
+    if verb not in _REPORTS:
         return list(loads_of(progress, _prefix(verb)))
     return [
-        replace(AssembleLoad.from_json(text), operator=name)
+        replace(_REPORTS[verb].from_json(text), operator=name)
         for name, row in (progress.observedMetrics or {}).items()
         if name.startswith(_prefix(verb))
         for text in texts_of(row)
@@ -246,8 +288,9 @@ def reports_of(progress: Any, verb: str) -> list[Any]:
 
 
 def loads_of(progress: Any, prefix: str | None = None) -> list[Load]:
-    """The workers' reports inside one progress report, of `correlate` and `nearest` or of one."""
-    prefixes = (_prefix("correlate"), _prefix("nearest")) if prefix is None else (prefix,)
+    """The workers' reports inside one progress report, of verbs that compare or of one prefix."""
+    compare = tuple(_prefix(verb) for verb in VERBS if verb not in _REPORTS)
+    prefixes = compare if prefix is None else (prefix,)
     return [
         replace(Load.from_json(text), operator=name)
         for name, row in (progress.observedMetrics or {}).items()
@@ -279,6 +322,7 @@ def batch_metrics(progress: Any, loads: Iterable[Load], state: State) -> dict[st
         "batch": progress.batchId,
         "seconds": seconds,
         **counts_of(loads, "nearest"),
+        **counts_of(loads, "dedupe"),
         **counts_of(loads, "correlate"),
         **rates_of(loads, "correlate", seconds),
         **held_by(state.values(), "correlate"),

@@ -16,6 +16,7 @@ with extra("cli", "ab.watch", "rich"):
 
     from anabranch.spark.watch_assembly import AssemblyTable, assembles
     from anabranch.spark.watch_batches import BatchTable
+    from anabranch.spark.watch_groups import GroupsTable, only_groups
 
 __all__ = ["Interrupt", "watch"]
 
@@ -30,7 +31,7 @@ def watch(
     console: Console | None = None,
     prediction: Any = None,
 ) -> None:
-    """Show a streaming query that correlates or assembles, batch by batch, until it stops.
+    """Show a streaming query with a verb of Anabranch, batch by batch, until it stops.
 
     In a terminal this is a table of the latest micro-batches that is redrawn in place; elsewhere
     (a pipe, a log file) one plain line per batch. Ctrl-C ends the watching, not the query. If the
@@ -91,10 +92,13 @@ def watch(
 
 
 def _suited(table: BatchTable, query: Any) -> BatchTable:
-    """Another table if the query turns out to assemble; nothing was shown of it before."""
-    if table.count or isinstance(table, AssemblyTable) or not assembles(query):
+    """Another table if the query turns out to assemble or group; nothing was shown of it before."""
+    if table.count or type(table) is not BatchTable:
         return table
-    return AssemblyTable(table.batches.maxlen or 12, table.prediction)
+    for kind, suits in ((AssemblyTable, assembles), (GroupsTable, only_groups)):
+        if suits(query):
+            return kind(table.batches.maxlen or 12, table.prediction)
+    return table
 
 
 def _follow(table: BatchTable, query: Any, until: float | None, interrupt: Interrupt) -> bool:

@@ -20,7 +20,7 @@ __all__ = ["AssemblyTable", "assembles"]
 def assembles(query: Any) -> bool:
     """Whether a query has reported an assembly, and no correlation."""
     names = {name for report in query.recentProgress for name in report.observedMetrics or {}}
-    return observes(names, "assemble") and not observes(names, "correlate", "nearest")
+    return observes(names, "assemble") and not observes(names, "correlate", "dedupe", "nearest")
 
 
 class AssemblyTable(BatchTable):

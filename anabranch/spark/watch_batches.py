@@ -11,19 +11,25 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.calls import count
-from anabranch.spark.metrics import State, batch_metrics, loads_of, observes
+from anabranch.spark.metrics import VERBS, State, batch_metrics, loads_of, observes, verbs_of
 from anabranch.spark.totals import plain_line
 
 __all__ = ["STARTING", "BatchTable", "brief"]
 
 STARTING = "starting Python workers (10 to 30 s the first time)"
 _WAITING = f"waiting for the first batch: {STARTING}"
-_WORDS = {"correlate": ("rows", "pairs"), "nearest": ("objects", "hits")}  # what goes in and out
+# What goes in and out.
+_WORDS = {
+    "correlate": ("rows", "pairs"),
+    "dedupe": ("rows", "rows"),
+    "nearest": ("objects", "hits"),
+}
 _TOTALS = (
     "rows_in",
     "comparisons",
     "pairs",
     "unmatched_rows",
+    "duplicates",
     "late_rows",
     "rejected_rows",
     "seconds",
@@ -88,8 +94,7 @@ class BatchTable:
             f"{span}: {count(total['rows_in'])} {came}, {count(total['comparisons'])} comparisons "
             f"({count(rate)}/s), {count(total['pairs'])} {found}, {count(total['late_rows'])} late"
         )
-        if total["unmatched_rows"]:
-            text += f", {count(total['unmatched_rows'])} without partner"
+        text += _beside(total, self.verb)
         if total["rejected_rows"]:
             text += f", {count(total['rejected_rows'])} rejected"
         text = f"{text}; {self.status}"
@@ -145,12 +150,15 @@ class BatchTable:
         return loads_of(progress)
 
     def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
-        if not observes(progress.observedMetrics or {}, "correlate"):
-            self.verb = "nearest"
-        return batch_metrics(progress, loads, self._state)
+        names = progress.observedMetrics or {}
+        self.verb = next((verb for verb in _WORDS if observes(names, verb)), self.verb)
+        figures = batch_metrics(progress, loads, self._state)
+        if self.verb == "dedupe":  # rows that found no partner are what it emits
+            figures |= {"pairs": figures["emitted_rows"]}
+        return figures
 
     def _text(self, figures: dict[str, Any]) -> str:
-        return _line(figures, *_WORDS[self.verb])
+        return _line(figures, self.verb)
 
     def _add(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
         figures = self._figures(progress, loads)
@@ -170,8 +178,9 @@ class BatchTable:
             return "the query has ended" if error is None else f"the query FAILED: {brief(error)}"
         if self.count:
             return "running"
-        if latest is not None and latest.numInputRows and not _correlates(latest):
-            return "this query reports nothing: is ab.correlate, nearest or assemble in it?"
+        if latest is not None and latest.numInputRows and not verbs_of(latest):
+            known = ", ".join(f"ab.{verb}" for verb in VERBS)
+            return f"this query reports nothing: is one of {known} in it?"
         return _WAITING
 
 
@@ -179,26 +188,29 @@ def _marked(number: int, style: str) -> Text:
     return Text(count(number), style=style if number else "")
 
 
-def _line(figures: dict[str, Any], came: str, found: str) -> str:
+def _beside(figures: dict[str, Any], verb: str) -> str:
+    """What became of the rows that are not in what was emitted, or are in it alone."""
+    if verb == "dedupe":
+        return f", {count(figures['duplicates'])} duplicates"
+    alone = figures["unmatched_rows"]
+    return f", {count(alone)} without partner" if alone else ""
+
+
+def _line(figures: dict[str, Any], verb: str) -> str:
+    came, found = _WORDS[verb]
     text = (
         f"batch {figures['batch']}: {count(figures['rows_in'])} {came} in, "
         f"{count(figures['comparisons'])} comparisons, "
         f"{count(figures['comparisons_per_second'])}/s, {count(figures['pairs'])} {found} out, "
-        f"{figures['copies_per_row']:.2f} copies per row, {count(figures['late_rows'])} late, "
-    )
-    if figures["unmatched_rows"]:
-        text += f"{count(figures['unmatched_rows'])} without partner, "
+        f"{figures['copies_per_row']:.2f} copies per row, {count(figures['late_rows'])} late"
+    ) + _beside(figures, verb)
     if figures["rejected_rows"]:
-        text += f"{count(figures['rejected_rows'])} rejected, "
+        text += f", {count(figures['rejected_rows'])} rejected"
     return text + (
-        f"state {count(figures['state_rows'])} rows {figures['state_bytes'] / 1e6:.1f} MB, "
+        f", state {count(figures['state_rows'])} rows {figures['state_bytes'] / 1e6:.1f} MB, "
         f"workers {figures['slowest_worker_seconds']:.2f} s slowest "
         f"{figures['mean_worker_seconds']:.2f} s mean"
     )
-
-
-def _correlates(progress: Any) -> bool:
-    return observes(progress.observedMetrics or {}, "correlate", "nearest")
 
 
 def brief(error: Any) -> str:

@@ -152,6 +152,11 @@ def test_batching_order_and_restarts_do_not_matter(
     assert told(events, pairs) == twin(pairs, gap, True)
     assert workers.timers[0] is None
     assert sum(load.late for load in workers.loads) == 0
+    kinds = Counter(event["event"] for event in events)
+    for name, kind in (("opened",) * 2, ("grown", "grew"), ("merged",) * 2, ("closed",) * 2):
+        assert sum(getattr(load, name) for load in workers.loads) == kinds[kind]
+    assert sum(load.rows for load in workers.loads) == len(pairs)
+    assert workers.loads[-1].open_groups == workers.loads[-1].waiting_pairs == 0
 
 
 @settings(max_examples=examples(100), deadline=None)
@@ -223,13 +228,13 @@ def test_a_pair_has_both_ids() -> None:
     packed = PairPacking().pack(batch.slice(0, 3), None)
     workers = Workers(GroupsJob(Grouping(10, True)))
     workers.step(0, [Block.decode(packed.cells[0])], 1)
-    assert workers.loads[-1].pruned == {"without partner": 2} and workers.loads[-1].rejected == 0
+    assert workers.loads[-1].reasons == {"without partner": 2} and workers.loads[-1].rejected == 0
     with pytest.raises(BadRow, match="pair with left id None cannot be grouped: both ids are null"):
         PairPacking().pack(batch, None)
     packed = PairPacking(drop_bad_rows=True).pack(batch, None)
     assert packed.newest == 5
     workers.step(0, [Block.decode(packed.cells[0])], 2)
-    assert workers.loads[-1].pruned == {"without partner": 2} and workers.loads[-1].rejected == 1
+    assert workers.loads[-1].reasons == {"without partner": 2} and workers.loads[-1].rejected == 1
 
 
 def test_pairs_without_a_usable_time_are_rejected() -> None:

@@ -142,6 +142,11 @@ def test_rows_without_an_earlier_alike_one(
 
     first = [b["id"] for b in rows if not any(alike(a, b) for a in rows)]
     assert found(process) == Counter((None, ident) for ident in first)
+    # Every row in time is emitted or a duplicate, by the reports too.
+    loads = process.loads + process.homes.loads
+    assert sum(load.unmatched for load in loads) == len(first)
+    assert sum(load.matched for load in loads) == len(rows) - len(first)
+    assert sum(load.pairs for load in loads) == 0
 
 
 def test_kept_columns_and_texts_as_ids() -> None:

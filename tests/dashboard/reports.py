@@ -28,7 +28,7 @@ def report(
 ) -> Any:
     """A micro-batch every two seconds, by default of a worker that found three pairs."""
     loads = loads or (AssembleLoad(0, rows=5, instances=2, open_windows=4),)
-    if verb != "assemble" and isinstance(loads[0], AssembleLoad):
+    if verb not in ("assemble", "groups") and isinstance(loads[0], AssembleLoad):
         loads = (Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3, state_rows=7),)
     return SimpleNamespace(
         **{

@@ -11,6 +11,7 @@ from typing import Any
 
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
+from anabranch.correlation.group_load import GroupsLoad
 from anabranch.flow.load import Load
 from anabranch.plans.log import Entry, PlanLog
 from anabranch.spark.announced import Announced, announce
@@ -120,6 +121,25 @@ def assembly(batches: int, query: str = "3-assemble") -> Any:
         )  # fmt: skip
         made.append(report(n, load, verb="assemble", query=query))
     return running("views", query, made)
+
+
+def grouping(batches: int, query: str = "4-groups") -> Any:
+    """Groups of stories, of which some pairs connect nothing."""
+    made = []
+    for n in range(batches):
+        load = GroupsLoad(
+            0, rows=30, opened=2, grown=8, closed=1, dropped=3, reasons={"repeated": 3},
+            open_groups=5 + n % 3, waiting_pairs=4, state_rows=40, state_bytes=9000,
+        )  # fmt: skip
+        made.append(report(n, load, verb="groups", query=query))
+    return running("stories", query, made)
+
+
+def deduping(batches: int, query: str = "5-dedupe") -> Any:
+    """Rows without their near-duplicates."""
+    load = Load(0, rows_left=40, copies_left=40, comparisons=900, unmatched=30, matched=10)
+    made = [report(n, load, verb="dedupe", query=query) for n in range(batches)]
+    return running("posts", query, made)
 
 
 def running(name: str, query: str, reports: list[Any]) -> Any:

@@ -12,7 +12,7 @@ import pytest
 
 import anabranch as ab
 from tests.dashboard.reports import report
-from tests.dashboard.scenes import assembly, correlation, search, session
+from tests.dashboard.scenes import assembly, correlation, deduping, grouping, search, session
 from tests.sinks.stories import needed
 
 pytestmark = pytest.mark.services
@@ -27,6 +27,8 @@ PANELS = {
     "correlate": "pace flow compared time lost backlog state workers plan predictions matches",
     "nearest": "pace flow compared time lost state workers matches search",
     "assemble": "pace flow time lost windows state workers reasons predictions",
+    "dedupe": "pace flow compared time lost state workers",
+    "groups": "pace flow time lost open state workers groups",
 }
 
 
@@ -58,6 +60,7 @@ def board(tmp_path: Path) -> Iterator[Any]:
         10.0, size=3, timeout=5.0, sizes=([2], [1.0]), duration=_duration()
     )
     queries = (correlation(60, tmp_path / "control"), search(30), assembly(30))
+    queries += (grouping(30), deduping(30))
     with ab.dashboard(session(*queries), placement=plan, prediction=estimate) as made:
         made._view.tables["SLA"] = [{"service": "a", "met": "3", "unknown": "2"}]
         yield made
@@ -166,12 +169,13 @@ def test_the_keyboard_reaches_everything(page: Any, board: Any) -> None:
     page.goto(board.url)
     page.locator("#subjects button").nth(2).wait_for()
     focused = []
-    for _ in range(6):
+    for _ in range(7):
         page.keyboard.press("Tab")
         focused.append(page.locator(":focus").inner_text())
     assert focused[0] == "Skip to the query"
-    assert [text.split(" ")[1] for text in focused[1:4]] == ["news", "offers", "views"]
-    assert focused[4] == "Pause"
+    named = [text.split(" ")[1] for text in focused[1:6]]
+    assert named == ["news", "offers", "views", "stories", "posts"]
+    assert focused[6] == "Pause"
     page.locator("#subjects button").nth(1).focus()
     page.keyboard.press("Enter")
     page.locator("#name:has-text('ab.nearest')").wait_for()

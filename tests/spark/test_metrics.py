@@ -13,6 +13,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.assembly.kernel import AssembleLoad
+from anabranch.correlation.group_load import GroupsLoad
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
 from anabranch.spark.figures import Metrics, WorkerMetrics
@@ -67,12 +68,13 @@ def test_the_types_name_the_documented_keys() -> None:
 
 
 def test_every_verb_delivers_the_documented_keys() -> None:
-    work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3, rejected=2, late=1)
+    work = Load(
+        0, rows_left=5, rows_right=2, comparisons=10, pairs=3, rejected=2, late=1, matched=6
+    )
     held = AssembleLoad(0, rows=9, instances=2, late=1, rejected=3)
-    found = {
-        verb: ab.metrics(query(progress(0, verb, held if verb == "assemble" else work)))
-        for verb in ("correlate", "nearest", "assemble")
-    }
+    tied = GroupsLoad(0, rows=9, opened=2, grown=5, closed=1, rejected=3, open_groups=4)
+    loads = {"assemble": held, "groups": tied}
+    found = {verb: ab.metrics(query(progress(0, verb, loads.get(verb, work)))) for verb in VERBS}
     for verb, figures in found.items():
         assert figures["verb"] == verb
         assert figures.keys() == documented(verb, "batch")
@@ -82,7 +84,9 @@ def test_every_verb_delivers_the_documented_keys() -> None:
         shared = worker.keys() & figures.keys()
         assert shared >= figures["total"].keys()
         assert {name: worker[name] for name in shared} == {name: figures[name] for name in shared}
-        assert figures["rows_in"] == (12 if verb == "assemble" else 9)
+        assert figures["rows_in"] == (12 if verb in loads else 9)
+    assert (found["groups"]["groups_grown"], found["groups"]["open_groups"]) == (5, 4)
+    assert "pairs" not in found["dedupe"] and found["dedupe"]["duplicates"] == 6
     assert found["nearest"]["hits"] == 3 and "pairs" not in found["nearest"]
     assert (found["assemble"]["late_rows"], found["assemble"]["rejected_rows"]) == (1, 3)
     both = progress(0, "correlate", work)

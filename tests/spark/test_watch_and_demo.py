@@ -91,6 +91,7 @@ def test_a_table_counts_every_batch_once():
     assert table.total == {
         "rows_in": 37, "comparisons": 6000, "pairs": 4, "late_rows": 2, "rejected_rows": 0,
         "unmatched_rows": 0,
+        "duplicates": 0,
         "seconds": 6.0,
     }  # fmt: skip
     # A worker without news still holds what it held.
@@ -136,6 +137,41 @@ def test_a_query_of_nearest_is_watched_in_its_own_words():
     assert "objects" in console.file.getvalue() and "pairs" not in console.file.getvalue()
 
 
+def test_a_query_of_dedupe_is_watched_in_its_own_words():
+    from anabranch.spark.watch_batches import BatchTable
+
+    query, table = ScriptedQuery(), BatchTable()
+    query.recentProgress = [progress(0, [Load(0, rows_left=9, unmatched=5, matched=3, late=1)])]
+    report = query.recentProgress[0].observedMetrics
+    report["anabranch_dedupe_1"] = report.pop("anabranch_correlate_1")
+    table.update(query)
+    assert table.caption == (
+        "batch 0: 9 rows, 0 comparisons (0/s), 5 rows, 1 late, 3 duplicates; running"
+    )
+    (line,) = table.take_lines()
+    assert "9 rows in" in line and "5 rows out" in line and "1 late, 3 duplicates, state" in line
+    assert "partner" not in line
+
+
+def test_a_query_of_groups_is_watched_in_its_own_words():
+    from anabranch.correlation.group_load import GroupsLoad
+
+    query, console = ScriptedQuery(), plain()
+    load = GroupsLoad(0, rows=9, opened=2, grown=5, closed=1, late=3, dropped=4, open_groups=7)
+    query.recentProgress = [progress(0, [load])]
+    report = query.recentProgress[0].observedMetrics
+    report["anabranch_groups_1"] = report.pop("anabranch_correlate_1")
+    query.isActive = False
+    ab.watch(query, console=console)
+    line, caption = console.file.getvalue().splitlines()
+    words = "9 pairs in, 2 groups opened, 5 grown, 0 merged, 1 closed, 3 late, 4 dropped"
+    assert line == f"batch 0: {words}, 7 open, 0 pairs waiting, state 0.0 MB"
+    assert caption == f"1 batches: {words}; the query has ended"
+    screen = Console(file=io.StringIO(), width=100, force_terminal=True)
+    ab.watch(query, console=screen)
+    assert "waiting" in screen.file.getvalue() and "merged" in screen.file.getvalue()
+
+
 def test_a_restarted_query_counts_on():
     from anabranch.spark.watch_batches import BatchTable
 
@@ -171,7 +207,10 @@ def test_a_query_without_a_correlation_is_told_so():
     query, table = ScriptedQuery(), BatchTable()
     query.recentProgress = [progress(0, None)]
     table.update(query)
-    assert "is ab.correlate, nearest or assemble in it?" in table.caption
+    assert (
+        "is one of ab.correlate, ab.dedupe, ab.nearest, ab.assemble, ab.groups in it?"
+        in table.caption
+    )
 
 
 def test_watching_a_failed_query_names_the_error_and_raises_nothing():

@@ -14,6 +14,7 @@ from anabranch.spark.dashboard.planview import PlanView
 from anabranch.spark.dashboard.points import Point, merged, point_of
 from anabranch.spark.metrics import (
     counts_of,
+    found_in,
     held_by,
     named,
     reports_of,
@@ -108,11 +109,10 @@ class History:
         self.workers = by_worker(loads, self._state.values(), self.verb, live)
         busy = [one["busy_seconds"] for one in self.workers if one["live"]]
         held = {} if plain else held_by(self._state.values(), self.verb)
-        point = point_of(progress, loads, held, busy)
-        if plain:
-            point |= {"rows": rows, "slowest": None, "mean": None, "found": None}
-        self.series.add(point)
-        self.totals.update({"rows_in": rows} if plain else counts_of(loads, self.verb))
+        counts = {"rows_in": rows} if plain else counts_of(loads, self.verb)
+        found = None if plain else found_in(counts, self.verb)
+        self.series.add(point_of(progress, loads, held, counts, found, busy))
+        self.totals.update(counts)
         for load in loads:
             self.reasons.update(getattr(load, "reasons", {}))
             for side in ("left", "right") if isinstance(load, Load) else ():
@@ -160,7 +160,7 @@ def by_worker(
         if not waits(load):
             mine = worker_figures(load, verb)
             line = found.setdefault(load.worker, {"worker": load.worker, "busy_seconds": 0.0})
-            for name in ("state_rows", "state_bytes", "open_windows"):
+            for name in ("state_rows", "state_bytes", "open_windows", "open_groups"):
                 if name in mine:
                     line[name] = line.get(name, 0) + mine[name]
     for load in loads:

@@ -15,20 +15,45 @@ __all__ = ["LARGEST", "LATEST", "SUMMED", "Point", "epoch", "merged", "point_of"
 Point = dict[str, float | None]
 """Figures of a micro-batch by name; None where there is none."""
 
-SUMMED = ("rows", "left", "right", "copies", "comparisons", "found", "late", "rejected")
+SUMMED = (
+    "rows",
+    "left",
+    "right",
+    "copies",
+    "comparisons",
+    "found",
+    "late",
+    "rejected",
+    "duplicates",
+)
 LARGEST = ("seconds", "slowest", "mean", "lag", "backlog", "memory", "commit")
-LATEST = ("batch", "at", "watermark", "skew", "state_rows", "state_bytes", "open_windows")
+LATEST = (
+    "batch",
+    "at",
+    "watermark",
+    "skew",
+    "state_rows",
+    "state_bytes",
+    "open_windows",
+    "open_groups",
+)
 _MICROS = 1_000_000
 # What sources say of rows that they have and have not sent yet; the first that is there counts.
 _BACKLOGS = ("maxOffsetsBehindLatest", "numFilesOutstanding", "numRowsOutstanding")
 
 
 def point_of(
-    progress: Any, loads: Iterable[Any], held: Mapping[str, int], busy: Sequence[float] = ()
+    progress: Any,
+    loads: Iterable[Any],
+    held: Mapping[str, int],
+    counts: Mapping[str, int],
+    found: int | None,
+    busy: Sequence[float],
 ) -> Point:
     """What workers of a verb reported of a micro-batch.
 
-    `held` is what all of them hold now, and `busy` how long each worker of the live plans computed,
+    `held` is what all of them hold now, `counts` what they did and `found` what they emitted;
+    `busy` is how long each worker of the live plans computed,
     also those that had nothing to do: how even the work is goes by all of them.
     """
     loads = list(loads)
@@ -39,16 +64,17 @@ def point_of(
         "batch": int(progress.batchId),
         "at": at,
         "seconds": seconds,
-        "rows": _sum(loads, "rows_left", "rows_right", "rows", "rejected"),
+        "rows": counts["rows_in"],
         "left": _sum(loads, "rows_left") if compares else None,
         "right": _sum(loads, "rows_right") if compares else None,
         "copies": _sum(loads, "copies_left", "copies_right") if compares else None,
         "comparisons": _sum(loads, "comparisons") if compares else None,
-        "found": _sum(loads, "pairs", "instances"),
+        "found": found,
+        "duplicates": counts.get("duplicates"),
         "late": _sum(loads, "late"),
         "rejected": _sum(loads, "rejected"),
-        "slowest": max(busy, default=0.0),
-        "mean": math.fsum(busy) / len(busy) if busy else 0.0,
+        "slowest": max(busy, default=None),
+        "mean": math.fsum(busy) / len(busy) if busy else None,
         "watermark": mark,
         "lag": None if mark is None or at is None else at + seconds - mark,
         "skew": _skew(loads),
@@ -58,6 +84,7 @@ def point_of(
         "state_rows": held.get("state_rows", 0),
         "state_bytes": held.get("state_bytes", 0),
         "open_windows": held.get("open_windows"),
+        "open_groups": held.get("open_groups"),
     }
 
 

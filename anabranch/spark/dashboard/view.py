@@ -26,8 +26,10 @@ _LINKS = 12  # of a placement
 _HOUR, _TREND = 3600.0, 600.0  # seconds that a trend is taken from, at most and at least
 _UNKNOWN = {
     "correlate": "Pairs of rows that are similar and close in time",
+    "dedupe": "Rows without their near-duplicates",
     "nearest": "The nearest objects of each saved search",
     "assemble": "One row for all events of a group",
+    "groups": "Groups of rows that pairs connect",
     PLAIN: "A stream without a verb of Anabranch, of which rows are shown",
 }
 
@@ -87,7 +89,7 @@ class View:
         points = history.series.points
         vitals = vitals_of(query, history, now)
         said: list[Prediction] = []
-        if history.verb == "correlate":
+        if history.verb in ("correlate", "dedupe"):
             since = drawn.get("since", 0)  # before, rows were sent under other plans
             present = [point for point in points if (point["batch"] or 0) >= since]
             said = predict_pairs(present, call, plan)

@@ -156,7 +156,7 @@ def topics(
         rows = rows.union(_rows(repeats, kind, 0))
     job = TopicsJob(call)
     packing = PairPacking("ts", False, pairs.isStreaming, job.order + job.facts)
-    events = grouped(job, rows, packing, _fields(kind), metrics_name("groups"))
+    events = grouped(job, rows, packing, _fields(kind), metrics_name("groups"), what="Topics")
     return _result(events, pairs.schema["left_id"].dataType)
 
 

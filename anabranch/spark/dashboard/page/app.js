@@ -4,8 +4,10 @@
 const at = (id) => document.getElementById(id);
 const known = {subjects: new Map(), rows: {}, topics: [], state: null, chosen: null, search: {}, asking: false};
 const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "Off"]};
-const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"], stream: ["rows", ""]};
-const COMPARES = ["correlate", "nearest"];
+const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"],
+  dedupe: ["rows", "rows emitted"], groups: ["pairs", "events"], stream: ["rows", ""]};
+const COMPARES = ["correlate", "dedupe", "nearest"];
+const EVENTS = {groups_opened: "opened", groups_grown: "grew", groups_merged: "merged", groups_closed: "closed"};
 
 /* ---------------------------------------------------------------- what the driver tells */
 
@@ -159,6 +161,19 @@ function reasonsPanel() {
   return panel;
 }
 
+function groupsPanel() {
+  const panel = new Panel("groups", "Groups");
+  panel.update = (subject) => {
+    if (subject.verb !== "groups") return panel.show();
+    const why = Object.entries(subject.reasons).sort((a, b) => b[1] - a[1]);
+    panel.show(
+      element("p", {}, `${count(subject.series.open_groups.at(-1))} groups are open.`),
+      table(["event", "so far"], Object.entries(EVENTS).map(([name, kind]) => [kind, count(subject.total[name])])),
+      ...(why.length ? [table(["pairs that connect nothing", "so far"], why.map(([reason, n]) => [reason, count(n)]))] : []));
+  };
+  return panel;
+}
+
 function value(parts) {
   const cell = element("td", {class: "text"});
   for (const [text, differs] of parts) {
@@ -273,15 +288,16 @@ function panelsOf(subject) {
   const made = [
     topicsPanel(),
     new ChartPanel("pace", "Time of a micro-batch", pace, seconds),
-    new ChartPanel("flow", "Rows of a micro-batch", found ? [...flow, {label: found, colour: "good", of: column("found")}] : flow, count),
+    new ChartPanel("flow", "Rows of a micro-batch", [...flow, ...(found ? [{label: found, colour: "good", of: column("found")}] : []), ...(subject.verb === "dedupe" ? [{label: "duplicates", colour: "warn", of: column("duplicates")}] : [])], count),
   ];
   if (compares) made.push(new ChartPanel("compared", "Comparisons per second", [{label: "comparisons", colour: "left", of: over("comparisons", "seconds")}], count));
   made.push(new ChartPanel("time", "Watermark behind the clock", [{label: "lag", colour: "left", of: column("lag")}], seconds));
   if (!plain) made.push(new ChartPanel("lost", "Late and rejected rows", [{label: "late", colour: "warn", of: column("late")}, {label: "rejected", colour: "bad", of: column("rejected")}], count));
   if (subject.series.backlog.some((one) => one !== null)) made.push(new ChartPanel("backlog", "Backlog", [{label: "not yet read", colour: "right", of: column("backlog")}], count));
+  if (subject.verb === "groups") made.push(new ChartPanel("open", "Open groups", [{label: "open", colour: "left", of: column("open_groups")}], count));
   if (subject.verb === "assemble") made.push(new ChartPanel("windows", "Open windows", [{label: "open", colour: "left", of: column("open_windows")}], count));
   if (!plain) made.push(statePanel());
-  made.push(workersPanel(), planPanel(), reasonsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), tablesPanel(), placementPanel());
+  made.push(workersPanel(), planPanel(), reasonsPanel(), groupsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), tablesPanel(), placementPanel());
   return made;
 }
 
@@ -307,13 +323,19 @@ function renderHead(subject) {
   at("others").replaceChildren(...others.map((one) => element("li", {class: one.light}, element("span", {}, `${one.sentence} ${one.do}`))));
 }
 
+const emitted = (total) => total.pairs ?? total.emitted_rows ?? total.hits ?? total.instances ??
+  Object.keys(EVENTS).reduce((sum, name) => sum + (total[name] || 0), 0);
+
 function renderFigures(subject) {
   const [came, found] = WORDS[subject.verb], s = subject.series, last = (name) => (s[name] || []).at(-1), total = subject.total;
   const per = (name) => last(name) === null || !last("seconds") ? null : last(name) / last("seconds");
   const both = (last("left") || 0) + (last("right") || 0);
   const all = [
     [came, count(last("rows")), count(total.rows_in) + " so far"],
-    ...(found ? [[found, count(last("found")), count(total.pairs ?? total.hits ?? total.instances) + " so far"]] : []),
+    ...(found ? [[found, count(last("found")), count(emitted(total)) + " so far"]] : []),
+    ...(subject.verb === "dedupe" ? [["duplicates", count(last("duplicates")), count(total.duplicates) + " so far"]] : []),
+    ...(subject.verb === "groups" ? [["open groups", count(last("open_groups")), count(total.groups_closed) + " closed so far"],
+      ["dropped pairs", count(total.dropped_pairs), "so far"]] : []),
     ...(subject.verb === "assemble" ? [["open windows", count(last("open_windows")), ""]] : []),
     ...(!COMPARES.includes(subject.verb) ? [] : [
       ["comparisons", count(per("comparisons")) + "/s", count(total.comparisons) + " so far"],
