@@ -23,6 +23,7 @@ from anabranch.assembly.service_stats.summary import Summary
 from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, by_name
+from anabranch.spark.sla import named_promises
 from anabranch.spark.verdicts import (
     PROMISE_COLUMNS,
     Promises,
@@ -55,8 +56,8 @@ class ServiceStats:
     >>> import tempfile
     >>> rows = spark.sql('''SELECT 'a' AS kind, id AS key, 0 AS seq, 0 AS revision,
     ...     timestamp_seconds(1700000000) AS opened, timestamp_seconds(1700000000 + id) AS closed,
-    ...     double(id) AS duration, 1.0D AS count_ratio FROM range(1, 101)''')
-    >>> known = ServiceStats(tempfile.mkdtemp(), {"a": "90 seconds"}, complete="count_ratio >= 1")
+    ...     double(id) AS duration, 3 AS count FROM range(1, 101)''')
+    >>> known = ServiceStats(tempfile.mkdtemp(), {"a": "90 seconds"}, complete="count >= 3")
     >>> known.update(rows)
     >>> summary = known.get("a")
     >>> summary.count, summary.mean, round(summary.quantile(0.5)), summary.compliance
@@ -75,8 +76,9 @@ class ServiceStats:
         metric: str = "duration",
         period: Duration = "1 hour",
         complete: Condition | None = None,
-        promise_columns: Sequence[str] = PROMISE_COLUMNS,
+        promise_columns: Sequence[Any] = PROMISE_COLUMNS,
     ) -> None:
+        promises, promise_columns = named_promises(promises, promise_columns)
         problems = [
             f"{name} must be the name of a column, got {value!r}"
             for name, value in (("service", service), ("metric", metric))

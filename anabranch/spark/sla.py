@@ -22,7 +22,7 @@ from anabranch.spark.verdicts import (
     problems_with,
 )
 
-__all__ = ["rank_services", "sla"]
+__all__ = ["named_promises", "rank_services", "sla"]
 
 _LOG = logging.getLogger("anabranch")
 
@@ -36,13 +36,14 @@ def sla(
     metric: Any = "duration",
     period: Duration = "1 hour",
     complete: Condition | None = None,
-    promise_columns: Sequence[str] = PROMISE_COLUMNS,
+    promise_columns: Sequence[Any] = PROMISE_COLUMNS,
 ) -> DataFrame:
     """How many instances of each service kept its promise, period by period, at least and at most.
 
     An incomplete instance understates its duration: if it is over the promise all the same, the
     promise is *violated*; otherwise the outcome is *unknown*. The true share of kept promises lies
-    between `low` and `high`.
+    between `low` and `high` if what counts as complete is complete. Of a stream the first row of an
+    instance counts, and a later one may bring another outcome: `revised` counts those.
 
     Parameters
     ----------
@@ -64,11 +65,12 @@ def sla(
     complete
         What makes an instance complete: SQL text such as ``"count >= 3"`` or
         ``"exists(items, x -> x.last)"``; a Column; a function of the DataFrame that returns one; or
-        True for all. By default those that reached a declared size
-        (``ab.close.count``), that ``ab.close.learned`` closed as ``complete``, or whose end marker
-        closed them (``ab.close.until``). How many events are usual proves nothing.
+        True for all. By default those that reached a declared size (``ab.close.count``) or whose
+        end marker closed them (``ab.close.until``). What a policy expects is no proof: say
+        ``"reason = 'complete'"`` to take the word of ``ab.close.learned``, and its `risk` with it.
     promise_columns
-        The columns of service and promise where `promises` is a DataFrame.
+        The columns of service and promise where `promises` is a DataFrame: names, also inside a
+        struct, or Columns.
 
     Returns
     -------
@@ -91,6 +93,7 @@ def sla(
     """
     if is_frame(instances):
         (instances,), (service, metric) = opened((instances,), (service, metric))
+    promises, promise_columns = named_promises(promises, promise_columns)
     problems = problems_with(instances, promises, service, metric, complete, promise_columns)
     length = duration_of("period", period, problems)
     if problems:
@@ -121,7 +124,7 @@ def rank_services(
     service: Any = "kind",
     metric: Any = "duration",
     complete: Condition | None = None,
-    promise_columns: Sequence[str] = PROMISE_COLUMNS,
+    promise_columns: Sequence[Any] = PROMISE_COLUMNS,
     prefer: Mapping[Any, float] | None = None,
     weight: float = 0.3,
     half_life: Duration | None = None,
@@ -168,6 +171,7 @@ def rank_services(
     """
     if is_frame(instances):
         (instances,), (service, metric) = opened((instances,), (service, metric))
+    promises, promise_columns = named_promises(promises, promise_columns)
     problems = problems_with(instances, promises, service, metric, complete, promise_columns)
     problems = problems or preference_problems(
         instances, promises, service, prefer, promise_columns
@@ -216,6 +220,14 @@ def rank_services(
     )
     ranked = rated.orderBy(F.desc("score"), F.desc(_judged()), "service")
     return ranked if top is None else ranked.limit(int(top))
+
+
+def named_promises(promises: Any, columns: Any) -> tuple[Any, Any]:
+    """Promises whose columns have names of their own, and those names; the rest is left alone."""
+    if not (is_frame(promises) and isinstance(columns, (list, tuple))):
+        return promises, columns
+    (found,), names = opened((promises,), columns)
+    return found, tuple(names)
 
 
 def _judged() -> Column:

@@ -87,11 +87,11 @@ def judge(
 def _evidence() -> Column:
     """Whether an instance is known to be complete, by what `assemble` says of it.
 
-    It is where it reached a size that was declared, where its end marker closed it, or where a
-    learned policy closed it with its last event. How many events are usual proves nothing.
+    It is where it reached a size that was declared, or where its end marker closed it. How many
+    events are usual proves nothing, and what a policy expects is no proof either.
     """
     declared = (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
-    return F.col("reason").isin("complete", "end") | declared
+    return (F.col("reason") == "end") | declared
 
 
 def revision_problems(instances: DataFrame) -> list[str]:
@@ -151,7 +151,7 @@ def problems_with(
     """Why these instances cannot be judged by these promises."""
     problems = instance_problems(instances, service, metric, complete)
     problems += promise_problems(promises, columns)
-    if metric == "duration" and not problems:
+    if not problems and metric == "duration":
         problems += _negative(promises)
     if isinstance(promises, Mapping) and not problems:
         problems = _key_problems(instances, service, promises, "promises")
@@ -164,7 +164,7 @@ def _negative(promises: Any) -> list[str]:
         return []
     each = promises if isinstance(promises, Mapping) else {"all services": promises}
     return [
-        f"promise of {name!r}: a duration is never negative, got {value!r}"
+        f"promise of {name!r} must not be negative: a duration never is; got {value!r}"
         for name, value in each.items()
         if _promised(value) < 0
     ]
@@ -210,8 +210,8 @@ def _complete_problems(instances: DataFrame, complete: Any) -> list[str]:
             return []
         return [
             f"nothing says which instances are complete: instances has no {', '.join(lacking)}; "
-            "say it with complete=, for example complete='count_ratio >= 1', or complete=True if "
-            "every instance is"
+            "say it with complete=: by an end marker, complete='exists(items, x -> x.last)', a "
+            "declared size, complete='count >= 3', or complete=True if every instance is"
         ]
     try:
         condition(instances, complete)
@@ -389,7 +389,7 @@ def _promised(value: Any) -> float:
     if is_number(value, EXACT):
         return float(value)
     if isinstance(value, (int, float, Decimal)):
-        raise ValueError(f"{value!r} is no finite number")
+        raise ValueError(f"{value!r} is no finite number; it must be one, or a duration")
     if (us := microseconds(value)) < 0:
         raise ValueError(f"{value!r} is negative")
     return us / 1e6
