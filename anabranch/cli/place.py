@@ -117,12 +117,12 @@ def place(
         "pin": pin,
     }
     try:
-        # Checked before the work, so that a long run does not end in a wrong option.
-        _check_paths(out, plot)
         with _progress(console) as progress:
             task = progress.add_task("reading", total=None)
             options = {"shared": shared, "time_limit": time_limit}
-            call = _Call.read(views, sources, column, named, core, options)
+            # Checked before the work, so that a long run does not end in a wrong option.
+            problems = _path_problems(out, plot)
+            call = _Call.read(views, sources, column, named, core, options, problems)
             progress.update(task, description="planning")
             began = time.perf_counter()
             plan = call.plan(replan, without or ())
@@ -162,33 +162,57 @@ class _Call:
         named: dict[str, list[str] | None],
         core: Path | None,
         options: dict[str, Any],
+        problems: list[str],
     ) -> _Call:
-        """Tables and options; every problem is said."""
-        from anabranch.placement.call import read_tables
+        """Tables and options; every problem is said, also those that are known already."""
+        from anabranch.placement.call import read_tables, time_limit_problems
+        from anabranch.placement.tables import column_problems
 
-        problems: list[str] = []
         columns = dict(_pair("--column", text, problems) for text in column or ())
+        wrong = column_problems({name: theirs for name, theirs in columns.items() if theirs})
+        problems += [f"--column{text.removeprefix('columns')}" for text in wrong]
         if sources is None:
             problems.append(
                 "--sources is missing: name a table source, device, or 'own' for each source on a "
                 "device of its own name"
             )
-        inputs, houses = read_tables(views, sources, columns, problems)
-        problems = [text.replace(*_NAMING) for text in problems]
+        unread: list[str] = []
+        inputs, houses = read_tables(views, sources, columns, unread)
+        problems += [text.replace(*_NAMING) for text in unread]
         call = cls(inputs, houses, columns, options)
         for name in ("upload_cost", "download_cost", "capacity", "load"):
             if given := named[name]:
                 call.options[name] = call._numbers(name, given, problems)
         if given := named["pin"]:
             pairs = [_pair("--pin", text, problems) for text in given]
-            call.options["pin"] = {call.name(view): call.name(place) for view, place in pairs}
+            call.options["pin"] = {call.name(v): call.name(place) for v, place in pairs if place}
         if given := named["readers"]:
             call.options["readers"] = call._readers(given, problems)
         if core is not None:
             call.options["core"] = _core(core, call, problems)
         if problems:
-            raise InvalidCall("place", problems)
+            problems += time_limit_problems(options["time_limit"])
+            raise InvalidCall("place", problems + ([] if unread else call._problems()))
         return call
+
+    def _problems(self) -> list[str]:
+        """What else the plan would reject, if not all options can be read."""
+        from anabranch.placement.pinning import Wishes
+        from anabranch.placement.reading import read_graph
+        from anabranch.placement.tables import named_as_given
+
+        names = ("upload_cost", "download_cost", "capacity", "load", "shared")
+        given = {name: self.options[name] for name in names if name in self.options}
+        core = self.options.get("core")
+        sites = () if core is None else core.nodes
+        wishes = Wishes(self.options.get("readers"), self.options.get("pin"), sites)
+        try:
+            read_graph(
+                self.inputs, "own" if self.sources is None else self.sources, wishes=wishes, **given
+            )
+        except InvalidCall as error:
+            return named_as_given(error.problems, self.columns)
+        return []
 
     def plan(self, replan: Path | None, without: Sequence[str]) -> Placement:
         """The plan: of new rates, and without devices that failed, if there are any."""
@@ -288,7 +312,7 @@ def _core(path: Path, call: _Call, problems: list[str]) -> Any:
     return CoreNetwork(links, attached, sites)
 
 
-def _check_paths(out: Path | None, plot: Path | None) -> None:
+def _path_problems(out: Path | None, plot: Path | None) -> list[str]:
     problems = []
     for path in filter(None, (out, plot)):
         if not path.absolute().parent.is_dir():
@@ -304,8 +328,7 @@ def _check_paths(out: Path | None, plot: Path | None) -> None:
             import matplotlib  # noqa: F401
         except ImportError:
             problems.append("--plot needs matplotlib: pip install 'anabranch[plots]'")
-    if problems:
-        raise InvalidCall("place", problems)
+    return problems
 
 
 def _write(plan: Placement, out: Path) -> None:

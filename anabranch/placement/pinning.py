@@ -16,7 +16,16 @@ from anabranch.errors import InvalidCall
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE, ViewGraph
 from anabranch.placement.tables import is_cost, is_id, listed
 
-__all__ = ["Reader", "Wishes", "pinned_graph", "read_wishes", "with_pins", "with_usual_rates"]
+__all__ = [
+    "Reader",
+    "Wishes",
+    "declare",
+    "pinned_graph",
+    "read_wishes",
+    "unknown_views",
+    "with_pins",
+    "with_usual_rates",
+]
 
 
 class Reader(NamedTuple):
@@ -53,6 +62,7 @@ Reader(view='map', place='S2', rate=3.0)]
     """
     readers: list[Reader] = []
     pins: dict[Any, Any] = {}
+    known = len(problems)
     for name, given in (("readers", wishes.readers), ("pin", wishes.pin)):
         if given is not None and not isinstance(given, Mapping):
             problems.append(
@@ -76,7 +86,7 @@ Reader(view='map', place='S2', rate=3.0)]
         problems.append(
             f'readers and pin name places: a device or "cloud"; they do not for {listed(nowhere)}'
         )
-    return Fixed(readers, pins) if not problems else Fixed([], {})
+    return Fixed(readers, pins) if len(problems) == known else Fixed([], {})
 
 
 def _places(where: Any) -> list[tuple[Any, Any]]:
@@ -85,6 +95,16 @@ def _places(where: Any) -> list[tuple[Any, Any]]:
     if isinstance(where, (list, tuple, set, frozenset)):
         return [(place, None) for place in where]
     return [(where, None)]
+
+
+def unknown_views(fixed: Fixed, views: Iterable[Any], problems: list[str]) -> None:
+    """Note the views of readers and pins that there are not."""
+    asked = dict.fromkeys([*(r.view for r in fixed.readers), *fixed.pins])
+    known = set(views) if asked else set()
+    if strange := [view for view in asked if view not in known]:
+        problems.append(
+            f"readers or pin name unknown views {listed(strange)}: the table has {listed(views)}"
+        )
 
 
 def declare(
@@ -113,14 +133,6 @@ def pinned_graph(
     if not (fixed.readers or fixed.pins):
         return graph
     views = {graph.view_name(v): v for v in range(graph.views)}
-    strange = [r.view for r in fixed.readers if r.view not in views]
-    strange += [view for view in fixed.pins if view not in views]
-    if strange:
-        problems.append(
-            f"readers or pin name unknown views {listed(dict.fromkeys(strange))}: the table has "
-            f"{listed(views)}"
-        )
-        return graph
     device = {graph.device_name(d): d for d in range(graph.devices)}
     device |= {place: CLOUD for place in (CLOUD_NAME, *sites) if place not in device}
     at = np.full(graph.views + len(fixed.readers), FREE, np.int32)

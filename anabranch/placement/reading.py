@@ -11,7 +11,7 @@ import pandas as pd
 from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, ViewGraph
-from anabranch.placement.pinning import Wishes, declare, pinned_graph, read_wishes
+from anabranch.placement.pinning import Wishes, declare, pinned_graph, read_wishes, unknown_views
 from anabranch.placement.tables import (
     COLUMNS,
     SHOWN,
@@ -78,6 +78,7 @@ def read_graph(
             raise
         raise InvalidCall("place", problems) from None
     given = (("upload_cost", upload_cost), ("download_cost", download_cost))
+    unknown_views(fixed, view_ids, problems)
     declare(fixed, device_ids, wishes.sites, _named(upload_cost, download_cost, capacity), problems)
     prices = [_per_device(value, name, device_ids, problems) for name, value in given]
     limit, weight = _limits(capacity, load, device_ids, pd.Index(view_ids), problems)
@@ -304,10 +305,12 @@ def _limits(
         if load is not None:
             problems.append("load is given without capacity, where it means nothing: give both")
         return None, None
-    for name, value in (("capacity", capacity), ("load", {} if load is None else load)):
-        if not isinstance(value, Mapping):
-            problems.append(f"{name} must be a dict, got {type(value).__name__}")
-            return None, None
+    both = (("capacity", capacity), ("load", {} if load is None else load))
+    wrong = [(name, value) for name, value in both if not isinstance(value, Mapping)]
+    if wrong:
+        problems += [f"{n} must be a dict of numbers, got {type(v).__name__}" for n, v in wrong]
+        return None, None
+    for name, value in both:
         wrong = [k for k, v in value.items() if not is_cost(v)]
         if wrong:
             problems.append(f"{name} must be at least 0 and finite, but is not for {listed(wrong)}")

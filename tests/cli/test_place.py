@@ -222,6 +222,24 @@ def test_wrong_options_are_refused_in_a_sentence(
         assert "cost" not in run.output.splitlines()[0]  # nothing is planned and then refused
 
 
+def test_all_problems_are_told_at_once(app: typer.Typer, views: Path) -> None:
+    """Those of the options' form, and those that only the tables show."""
+    wrong = "--upload-cost zoe=1 --capacity zed=1 --load foo=2 --reader bar=cloud --pin baz=cloud"
+    told = ("upload_cost names unknown devices 'zoe'", "capacity names unknown devices 'zed'")
+    told += ("load names unknown views 'foo'", "name unknown views 'bar', 'baz'")
+    form = "--column nonsense=x --download-cost=x=y --pin near_1 --out x.txt --time-limit 0"
+    also = ("--column names unknown columns 'nonsense': there are 'view'", "--download-cost must")
+    also += ("--pin must be NAME=VALUE, got 'near_1'", "--out must end in", "time_limit must be")
+    for options, texts in ((wrong, told), (f"{wrong} {form}", told + also)):
+        run = CliRunner().invoke(app, ["place", str(views), "--sources", "own", *options.split()])
+        assert run.exit_code == 2 and isinstance(run.exception, SystemExit), run.output
+        assert f"place cannot start, {len(texts)} problems" in run.output
+        for text in texts:
+            assert text in run.output
+    run = CliRunner().invoke(app, ["place", str(views), "--sources", "own", "--column", "ninput=x"])
+    assert run.exit_code == 2 and "--column names unknown columns 'ninput'" in run.output
+
+
 def test_the_command_has_what_python_has(app: typer.Typer, tmp_path: Path) -> None:
     need, shops = tmp_path / "need.csv", tmp_path / "shops.csv"
     need.write_text("board,feed,mbit\nhq,t1,10\nhq,t2,8\nshop,t1,10\nshop,news,1\n")
