@@ -136,3 +136,23 @@ def test_a_histogram_belongs_to_its_ground_distance():
     line, circle = (settings_of(where=ab.emd("v", ground=kind) <= 1) for kind in ("line", "circle"))
     assert "emd line-" in line["where[0]"] and "emd circle-" in circle["where[0]"]
     assert changed_settings(line, settings_of(where=ab.emd("v", dim=4) <= 2)) is None
+
+
+def test_only_what_changes_no_distance_of_an_emd_may_change():
+    """Scores and filters are of the next run, as thresholds are; the rest is of stored rows."""
+    kept = {"ground": [[0, 0], [0, 1], [1, 0]]}
+    begun = settings_of(where=ab.emd("v", **kept) <= 1)
+    for free in ({"scores": "bound"}, {"filters": "paper"}):
+        assert changed_settings(begun, settings_of(where=ab.emd("v", **kept, **free) <= 1)) is None
+    for other in (
+        {"ground": [0, 5, 9]},
+        {"ground": [[0, 0], [0, 1], [1, 1]]},
+        {**kept, "metric": "manhattan"},
+        {**kept, "scale": "max"},
+        {**kept, "scale": 2},
+        {**kept, "normalize": None},
+    ):
+        says = changed_settings(begun, settings_of(where=ab.emd("v", **other) <= 1))
+        assert says is not None and "where[0]='emd points-" in says
+    positions = [settings_of(where=ab.emd("v", ground=[0, 5, n]) <= 1) for n in (9, 10)]
+    assert "emd line-" in str(changed_settings(*positions))

@@ -521,6 +521,38 @@ def test_wrong_measures_are_refused_at_once(arguments, says):
         ab.emd("h", **arguments)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"ground": "circle", "dim": 7},
+        {"ground": [0, 5, 9]},
+        {"ground": [[0], [2.5]], "scale": np.float64(3), "normalize": None},
+        {"ground": [[0, 1], [1, 0]]},
+        {"ground": [[0, 1], [1, 0]], "metric": "euclidean"},
+        {"ground": [[0, 1, 2], [1, 0, 4]], "metric": "manhattan", "scale": "max"},
+        {"ground": [[0, 1, 2], [1, 0, 4]], "filters": "paper", "scores": "bound"},
+        {"filters": ["mean"]},
+    ],
+)
+def test_what_is_printed_is_the_same_measure_when_it_is_pasted(arguments):
+    made = ab.emd("h", "g", **arguments)
+    again = eval(repr(made), {"emd": ab.emd})
+    for name in ("left", "right", "label", "ground", "filters", "exact_scores", "dim"):
+        assert getattr(again, name) == getattr(made, name)
+
+
+def test_a_long_ground_is_shortened_for_all_to_see():
+    texts = [repr(ab.emd("h", ground=np.arange(n))) for n in (64, 65)]
+    assert all(
+        "<" in text and f"{n} positions" in text for n, text in zip((64, 65), texts, strict=True)
+    )
+    moved = np.arange(64.0)
+    moved[7] = 7.5
+    assert repr(ab.emd("h", ground=moved)) not in texts
+    assert ab.emd("h", scale=2).label == ab.emd("h", scale=2.0).label
+
+
 def test_a_score_is_the_distance_unless_a_bound_is_asked_for():
     """Two small piles among many bins: a bound shows the match, and is not the distance."""
     random = np.random.default_rng(3)

@@ -23,6 +23,7 @@ __all__ = ["Ground", "read_ground"]
 
 _METRICS = ("euclidean", "manhattan")
 _SYMMETRY = 1e-9
+_SHOWN = 16  # numbers of a ground that are shown; longer ones by their digest
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,22 @@ class Ground:
         table = b"" if self.table is None else self.table.tobytes()
         head = f"{self.kind} {self.metric} {self.scale} ".encode()
         return f"{self.kind}-{hashlib.sha256(head + table).hexdigest()[:8]}"
+
+    @property
+    def square(self) -> bool:
+        """Whether the table alone could be taken for a matrix."""
+        return self.table is not None and self.table.shape[0] == self.table.shape[1]
+
+    @property
+    def text(self) -> str:
+        """As it was given; of a long one how long it is, and what tells it from others."""
+        if self.table is None:
+            return repr(self.kind)
+        if self.table.size > _SHOWN:
+            what = {"line": "positions", "points": "points"}.get(self.kind, "bins in a matrix")
+            return f"<{len(self.table)} {what}, {self.digest}>"
+        rows = [[int(x) if x.is_integer() else x for x in row] for row in self.table.tolist()]
+        return repr([row[0] for row in rows] if self.kind == "line" else rows)
 
     def __hash__(self) -> int:
         return hash((self.digest, self.bins))
@@ -215,7 +232,9 @@ triangle inequality; take the shortest paths instead']
     good_scale = scale is None or _is_positive(scale) or (isinstance(scale, str) and scale == "max")
     if not good_scale:
         problems.append(f"scale must be a number above 0, or 'max', got {scale!r}")
-    scale = scale if good_scale else None
+        scale = None
+    # As a float, so that 2 and 2.0 are one and a restart finds them alike.
+    scale = "max" if isinstance(scale, str) else None if scale is None else float(scale)
     bins = int(dim) if is_whole(dim) else None
     if isinstance(ground, str):
         if ground not in ("line", "circle"):
@@ -242,7 +261,7 @@ triangle inequality; take the shortest paths instead']
     n = table.shape[0]
     if not np.isfinite(table).all():
         at = np.argwhere(~np.isfinite(table))[0]
-        problems.append(f"ground: the entry at {at.tolist()} is not finite")
+        problems.append(f"ground: the entry at {at.tolist()} is not finite; all must be numbers")
         return Ground("line", n, None, "euclidean", scale), problems
     square = table.ndim == 2 and table.shape[0] == table.shape[1]
     if square and metric is None:

@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from typing import Any
 
-from anabranch.correlation.emd.filters import read_filters
+from anabranch.correlation.emd.filters import CHAINS, read_filters
 from anabranch.correlation.emd.ground import Ground, read_ground
 from anabranch.errors import InvalidCall, renamed
 from anabranch.predicates import Compared, VectorMeasure
+from anabranch.predicates.terms import columns_text
 
 __all__ = ["EmdMeasure", "emd"]
 
@@ -29,10 +30,23 @@ class EmdMeasure(VectorMeasure):
     exact_scores: bool = True
 
     def __repr__(self) -> str:
-        columns = repr(self.left)
-        if self.right != self.left:
-            columns += f", {self.right!r}"
-        return f"emd({columns}, ground={self.ground.kind!r})"
+        ground = self.ground
+        usual = read_filters("default", ground)[0]
+        chain = next((n for n, names in CHAINS.items() if names == self.filters), None)
+        given = [columns_text(self.left, self.right), f"ground={ground.text}"]
+        if ground.kind == "points" and (ground.metric != "euclidean" or ground.square):
+            given.append(f"metric={ground.metric!r}")
+        if self.unit:
+            given.append("normalize=None")
+        if ground.scale is not None:
+            given.append(f"scale={ground.scale!r}")
+        if self.filters != usual:
+            given.append(f"filters={chain or list(self.filters)!r}")
+        if not self.exact_scores:
+            given.append("scores='bound'")
+        if self.dim is not None and ground.table is None:
+            given.append(f"dim={self.dim!r}")
+        return f"emd({', '.join(given)})"
 
     @property
     def label(self) -> str:
@@ -91,7 +105,9 @@ def emd(
     >>> emd("hist") <= 4
     emd('hist', ground='line') <= 4
     >>> emd("hist", ground=[[0, 0], [0, 1], [1, 0]], scale="max") <= 0.1
-    emd('hist', ground='points') <= 0.1
+    emd('hist', ground=[[0, 0], [0, 1], [1, 0]], scale='max') <= 0.1
+    >>> emd("hist", ground=range(64)) <= 4
+    emd('hist', ground=<64 positions, line-d9496dbd>) <= 4
     >>> emd("hist", ground="ring")
     Traceback (most recent call last):
         ...
