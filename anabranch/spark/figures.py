@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any, TypedDict, cast
 
 from anabranch.errors import InvalidCall, renamed
@@ -18,7 +18,7 @@ from anabranch.spark.metrics import (
     waits,
     worker_figures,
 )
-from anabranch.spark.totals import since_start
+from anabranch.spark.totals import Run, run_of
 
 __all__ = ["Metrics", "WorkerMetrics", "metrics"]
 
@@ -119,7 +119,8 @@ def metrics(query: Any) -> Metrics:
     and its ``busy_seconds``. ``rows_in`` includes rows that were rejected.
 
     Counts are those of the newest micro-batch that did work: batches in which only timers fire are
-    passed over. State is that of now. ``total`` counts since this run of the query was started; a
+    passed over, however many they are. Until one has done work there are none. State is that of
+    now. ``total`` counts since this run of the query was started; a
     restart begins anew. A query of several verbs has the figures of the others under ``"also"``.
 
     Examples
@@ -136,19 +137,17 @@ def metrics(query: Any) -> Metrics:
                 f"{kind_of(query)}"
             ],
         )
-    totals = since_start(query, recent)
-    found = [_figures(verb, recent, totals.get(verb, {})) for verb in VERBS]
+    run = run_of(query, recent)
+    found = [_figures(verb, recent, run) for verb in VERBS]
     found = [figures for figures in found if figures]
     first: dict[str, Any] = dict(found[0]) if found else {}
     also = {"also": found[1:]} if found[1:] else {}
     return cast(Metrics, _Drawn(first, **also))
 
 
-def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> Metrics:
+def _figures(verb: str, recent: Iterable[Any], run: Run) -> Metrics:
     """Figures of one verb: counts of the newest batch that did work, state of now."""
     state: dict[tuple[str, int], Any] = {}
-    latest: dict[str, Any] = {}
-    seen: dict[str, Any] = {}
     mark = None
     for progress in recent:
         loads = reports_of(progress, verb)
@@ -157,19 +156,24 @@ def _figures(verb: str, recent: Iterable[Any], total: Mapping[str, int]) -> Metr
             continue
         # A worker may report twice in a batch: for its rows, then for its timer.
         state.update(((load.operator, load.worker), load) for load in loads)
-        counts, seconds = counts_of(loads, verb), seconds_of(progress)
-        seen = {
-            "verb": verb,
-            "batch": progress.batchId,
-            "seconds": seconds,
-            **counts,
-            **rates_of(loads, verb, seconds),
-            "workers": [worker_figures(load, verb) for load in loads if not waits(load)],
-        }
-        if any(counts.values()):
-            latest = seen
-    if not seen:
+    # Spark remembers 100 reports, and all of them may be of timers: the session remembers more.
+    worked = run.worked.get(verb)
+    if not state and worked is None:
         return {}
-    held = held_by(state.values(), verb)
-    found = {**(latest or seen), **held, "watermark": mark, "total": dict(total)}
-    return cast(Metrics, found)
+    done = {"verb": verb} if worked is None else _work(verb, worked)
+    held = held_by(state.values(), verb) if state else {}
+    total = dict(run.totals.get(verb, {}))
+    return cast(Metrics, {**done, **held, "watermark": mark, "total": total})
+
+
+def _work(verb: str, progress: Any) -> dict[str, Any]:
+    """What a micro-batch did."""
+    loads, seconds = reports_of(progress, verb), seconds_of(progress)
+    return {
+        "verb": verb,
+        "batch": progress.batchId,
+        "seconds": seconds,
+        **counts_of(loads, verb),
+        **rates_of(loads, verb, seconds),
+        "workers": [worker_figures(load, verb) for load in loads if not waits(load)],
+    }

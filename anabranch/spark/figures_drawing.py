@@ -35,7 +35,9 @@ def figures_html(figures: Mapping[str, Any]) -> str:
 
 
 def _verb(page: Sketch, one: Mapping[str, Any], top: float) -> float:
-    title = f"{one.get('verb')}, micro-batch {one.get('batch')}: {one.get('seconds', 0.0):.3g} s"
+    title = f"{one.get('verb')}: no micro-batch has done work yet"
+    if "batch" in one:
+        title = f"{one.get('verb')}, micro-batch {one['batch']}: {one.get('seconds', 0.0):.3g} s"
     page.text(0, top + 12, title, bold=True, room=WIDTH)
     page.text(0, top + 30, _named(one, _FLOW), room=WIDTH)
     page.text(0, top + 46, _named(one, _STATE), faint=True, room=WIDTH)

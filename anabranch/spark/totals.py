@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 from anabranch.spark.listening import hearer_of, hearers
 from anabranch.spark.metrics import counts_of, reports_of, verbs_of
 
-__all__ = ["Counting", "follow", "plain_line", "since_start"]
+__all__ = ["Counting", "Run", "follow", "plain_line", "run_of", "since_start"]
 
 _LOG = logging.getLogger("anabranch")
 _RUNS = 64  # that a session remembers
@@ -26,11 +26,12 @@ _OURS = re.compile(r"anabranch\.errors\.(\w+): (.*)")
 
 
 @dataclass
-class _Run:
+class Run:
     """What one run of a query has reported, up to a batch."""
 
     last: int = -1
     totals: dict[str, Counter[str]] = field(default_factory=dict)
+    worked: dict[str, Any] = field(default_factory=dict)  # the newest report of work, by verb
 
     def add(self, progress: Any) -> None:
         """Count a micro-batch; one that was counted already changes nothing."""
@@ -39,21 +40,22 @@ class _Run:
             return
         self.last = int(progress.batchId)
         for verb in verbs:
-            self.totals.setdefault(verb, Counter()).update(
-                counts_of(reports_of(progress, verb), verb)
-            )
+            counts = counts_of(reports_of(progress, verb), verb)
+            self.totals.setdefault(verb, Counter()).update(counts)
+            if any(counts.values()):
+                self.worked[verb] = progress
 
 
 class Counting:
     """Counts the micro-batches of all queries of a session."""
 
     def __init__(self) -> None:
-        self.runs: OrderedDict[str, _Run] = OrderedDict()
+        self.runs: OrderedDict[str, Run] = OrderedDict()
 
     def progressed(self, progress: Any) -> None:
         """Add up what the micro-batch did."""
         if verbs_of(progress):
-            self.runs.setdefault(str(progress.runId), _Run()).add(progress)
+            self.runs.setdefault(str(progress.runId), Run()).add(progress)
             while len(self.runs) > _RUNS:
                 self.runs.popitem(last=False)
 
@@ -83,15 +85,21 @@ def follow(spark: SparkSession) -> None:
 
 
 def since_start(query: Any, recent: Iterable[Any]) -> Mapping[str, Mapping[str, int]]:
-    """What a run has counted, by verb; `recent` are the reports that Spark remembers.
+    """What a run has counted, by verb; `recent` are the reports that Spark remembers."""
+    return run_of(query, recent).totals
+
+
+def run_of(query: Any, recent: Iterable[Any]) -> Run:
+    """What is known of a run; `recent` are the reports that Spark remembers.
 
     Listeners hear a little later: what they have not heard of yet is among the recent ones.
     """
     known = [heard.runs.get(str(query.runId)) for heard in hearers(Counting)]
-    run = _Run()
+    run = Run()
     for found in known:
         if found is not None and found.last > run.last:
-            run = _Run(found.last, {verb: Counter(c) for verb, c in found.totals.items()})
+            totals = {verb: Counter(c) for verb, c in found.totals.items()}
+            run = Run(found.last, totals, dict(found.worked))
     for progress in recent:
         run.add(progress)
-    return run.totals
+    return run

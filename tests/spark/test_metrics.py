@@ -38,6 +38,14 @@ def query(*reports: Any) -> Any:
     return SimpleNamespace(runId="run", recentProgress=list(reports))
 
 
+class Session:
+    """What can be listened to, and referred to weakly."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Any] = []
+        self.streams = SimpleNamespace(addListener=self.listeners.append)
+
+
 def test_an_empty_timer_batch_is_never_the_newest() -> None:
     work = Load(0, rows_left=5, rows_right=2, comparisons=10, pairs=3, state_rows=7)
     timer = Load(0, state_rows=4)
@@ -45,6 +53,30 @@ def test_an_empty_timer_batch_is_never_the_newest() -> None:
     assert (found["batch"], found["rows_in"], found["comparisons"]) == (0, 7, 10)
     assert found["state_rows"] == 4  # of now
     assert found["watermark"] == "2024-01-01T00:00:00.000Z"
+
+
+def test_a_hundred_empty_timer_batches_hide_nothing() -> None:
+    """All that Spark remembers; the session's listener remembers the last work."""
+    work = progress(0, "correlate", Load(0, rows_left=5, comparisons=10, pairs=3, state_rows=7))
+    timers = [progress(n, "correlate", Load(0, state_rows=4)) for n in range(1, 101)]
+    session: Any = Session()
+    hearer_of(session, Counting)
+    (listener,) = session.listeners
+    for report in (work, *timers):
+        listener.onQueryProgress(SimpleNamespace(progress=report))
+    found = ab.metrics(query(*timers))
+    assert (found["batch"], found["pairs"], found["state_rows"]) == (0, 3, 4)
+    assert found["total"]["pairs"] == 3
+
+
+def test_zeros_are_never_the_newest_work() -> None:
+    timers = [progress(n, "correlate", Load(0, state_rows=4)) for n in range(5, 105)]
+    for report in timers:
+        report.runId = "unheard"
+    unheard = SimpleNamespace(runId="unheard", recentProgress=timers)
+    found = ab.metrics(unheard)
+    assert found["state_rows"] == 4 and not {"batch", "pairs", "workers"} & found.keys()
+    assert "no micro-batch has done work yet" in found._repr_html_()  # type: ignore[attr-defined]
 
 
 def documented(verb: str, where: str) -> set[str]:
@@ -97,14 +129,6 @@ def test_every_verb_delivers_the_documented_keys() -> None:
 
 def test_totals_outlive_what_spark_remembers() -> None:
     """Spark forgets; the listener has counted, and what it has not heard of yet is added once."""
-
-    class Session:
-        """What can be listened to, and referred to weakly."""
-
-        def __init__(self) -> None:
-            self.listeners: list[Any] = []
-            self.streams = SimpleNamespace(addListener=self.listeners.append)
-
     session: Any = Session()
     assert hearer_of(session, Counting) is hearer_of(session, Counting)
     (listener,) = session.listeners
