@@ -13,7 +13,6 @@ Kernels know no Spark, and this knows no verb.
 from __future__ import annotations
 
 import secrets
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -48,7 +47,7 @@ from anabranch.flow.stored import restored, stored
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.job_progress import show_jobs
-from anabranch.spark.processor import Processor
+from anabranch.spark.processor import Processor, said_first
 from anabranch.spark.quiet import hush_server
 from anabranch.spark.settings import has_large_types, partitions
 from anabranch.spark.tasks import gpus, local_property, place
@@ -92,11 +91,13 @@ class Packer:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """One output row per worker that gets rows, for each input batch."""
         freeze_imports()
-        live = None if self.plans is None else self._live(self.plans)
+        with said_first():
+            live = None if self.plans is None else self._live(self.plans)
         for batch in batches:
             if batch.num_rows == 0:
                 continue
-            packed = self.packing.pack(in_stored_form(batch), live)
+            with said_first():
+                packed = self.packing.pack(in_stored_form(batch), live)
             yield from addressed(packed.cells.items(), packed.newest)
             if packed.rejects is not None:
                 yield from addressed([(0, packed.rejects)], packed.newest)
@@ -171,12 +172,7 @@ class StreamWorker:
         if head is None:
             slices.notes.settings = self._settings
         else:
-            try:
-                check_settings(slices.notes.settings, self._settings)
-            except StateMismatch as error:
-                # Before Spark prints the same as the end of traces, once for each layer of its own.
-                print(f"StateMismatch: {error}", file=sys.stderr, flush=True)
-                raise
+            check_settings(slices.notes.settings, self._settings)
         return slices
 
     def _kernel(self, slices: Slices[Any], task: Task) -> Kernel:

@@ -9,15 +9,37 @@ the work itself travels as bytes, and is unpickled by the first rows or timer.
 from __future__ import annotations
 
 import pickle
+import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from pyspark import cloudpickle
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 
+from anabranch.errors import StateMismatch
 from anabranch.spark.quiet import hush_trial
 
-__all__ = ["Processor", "Worker"]
+__all__ = ["Processor", "Worker", "said_first"]
+
+
+@contextmanager
+def said_first() -> Iterator[None]:
+    """Print a mismatch that leaves a task on one line, before Spark prints it at the end of traces.
+
+    Examples
+    --------
+    >>> with said_first():
+    ...     raise StateMismatch("begun with k='5'")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.StateMismatch: begun with k='5'
+    """
+    try:
+        yield
+    except StateMismatch as error:
+        print(f"StateMismatch: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        raise
 
 
 class Worker(Protocol):
@@ -56,10 +78,14 @@ class Processor(StatefulProcessor):
         self._begun = False
 
     def handleInputRows(self, key: Any, rows: Iterator[Any], timerValues: Any) -> Any:
-        return self._ready().take(key, rows, timerValues)
+        with said_first():
+            found = self._ready().take(key, rows, timerValues)
+        return _saying(found)
 
     def handleExpiredTimer(self, key: Any, timerValues: Any, expiredTimerInfo: Any) -> Any:
-        return self._ready().wake(key, timerValues, expiredTimerInfo.getExpiryTimeInMs())
+        with said_first():
+            found = self._ready().wake(key, timerValues, expiredTimerInfo.getExpiryTimeInMs())
+        return _saying(found)
 
     def close(self) -> None:
         pass
@@ -72,3 +98,9 @@ class Processor(StatefulProcessor):
             worker.begin(self._handle, self._head, self._pieces)
             self._begun = True
         return worker
+
+
+def _saying(results: Iterator[Any]) -> Iterator[Any]:
+    """Results as they come; most of a task's work is done while they are asked for."""
+    with said_first():
+        yield from results

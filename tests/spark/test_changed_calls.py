@@ -10,6 +10,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import BadRow, StateMismatch
+from anabranch.spark.operator import Packer
 from tests.correlation.twin import Batch
 from tests.spark.feeds import SECOND, START, Feed
 from tests.spark.tws import Correlating
@@ -100,6 +101,29 @@ def test_a_stopped_query_goes_on_once_the_length_is_named() -> None:
     want = {pair for pair in within(1, [0, 1], [0, 1]) if pair[0] != 1000}
     assert run.pairs.keys() == want
     run.restarted(where=where(), bad_rows="fail").run([batch(2)])  # and without, again
+
+
+def test_any_mismatch_of_a_task_is_one_line_before_any_trace(capsys: Any) -> None:
+    """Not only of settings: here of a vector's length, and where rows are packed."""
+    call = {"where": ab.emd("h") <= 1, "plan": ab.broadcast(2), **CALL}
+    run = Correlating((ROW, ROW), **call).run([batch(0)])
+    with pytest.raises(StateMismatch):
+        left, right = batch(1)
+        spoilt = [([{**left[0], "h": [1.0] * 5}, *left[1:]], right)]
+        run.restarted(where=ab.emd("h", dim=5) <= 1, bad_rows="drop").run(spoilt)
+    (line,) = set(capsys.readouterr().err.splitlines())
+    assert line.startswith("StateMismatch: ") and "holds 'h' of length 16" in line
+
+    class Logged:
+        """Packs nothing: its plan log is of another query."""
+
+        def pack(self, rows: Any, live: Any) -> Any:
+            raise StateMismatch("entry 00000001.json is missing,\nthough later ones are there")
+
+    with pytest.raises(StateMismatch):
+        list(Packer(Logged())(iter([pa.RecordBatch.from_pydict({"x": [1]})])))
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line == "StateMismatch: entry 00000001.json is missing, though later ones are there"
 
 
 def test_a_changed_setting_is_one_line_before_any_trace(capsys: Any) -> None:
