@@ -192,10 +192,8 @@ _HOME = {
     "anabranch.video.calibration": "video.calibrate",
 }
 _MODULE = {name: module for module, names in _HOME.items() for name in names.split()}
-# What somebody may look for here that is in a namespace. Classes are found, though not listed; a
-# function alone would not say what it is of: `after`, `kafka`, `frames`.
+# What somebody may look for here that is in a namespace, and there alone: one name for one thing.
 _INSIDE = {name.rpartition(".")[2]: name for name in _MODULE if "." in name}
-_FOUND = ("assembly", "errors", "placement", "plans")
 # Public names that are modules themselves.
 _NAMESPACES = {
     "close": "anabranch.assembly.close",
@@ -233,8 +231,6 @@ def __getattr__(name: str) -> Any:
     elif name in _FORMER:
         now = _FORMER[name]
         raise AttributeError(f"ab.{name} is {'now called ' if now.startswith('ab.') else ''}{now}")
-    elif name in _INSIDE and _INSIDE[name].partition(".")[0] in _FOUND:
-        found = getattr(import_module(_MODULE[_INSIDE[name]]), name)
     elif name in _INSIDE:
         raise AttributeError(f"ab.{name} is in a namespace: write ab.{_INSIDE[name]}")
     else:
