@@ -306,7 +306,7 @@ def _gather(
         except ValueError as error:
             problems.append(f"timeout: {error}")
     if rate is not None and events is not None:
-        problems.append("rate and events are both given: say one of them")
+        problems.append("rate and events are both given: leave one out")
     elif rate is None and events is None:
         problems.append("rate is missing: say rate= instances per second, or events=")
     for name, value in (("rate", rate), ("events", events)):

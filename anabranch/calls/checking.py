@@ -203,6 +203,13 @@ class Check:
         self.say(f"{name} must be {' or '.join(map(repr, allowed))}, got {value!r}")
         return allowed[0]
 
+    def flag(self, name: str, value: Any) -> bool:
+        """True or False."""
+        if isinstance(value, bool):
+            return value
+        self.say(f"{name} must be True or False, got {value!r}")
+        return False
+
     def pair(self, name: str, value: Any, what: str = "a column name") -> tuple[Any, Any] | None:
         """One value for both inputs, or one for each."""
         both = tuple(value) if isinstance(value, (tuple, list)) else (value, value)

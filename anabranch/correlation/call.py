@@ -261,7 +261,7 @@ def plan_correlation(
 
 
 def _how(check: Check, how: Any, one: bool, by_rows: bool) -> str:
-    if how == "dedupe" and one:
+    if isinstance(how, str) and how == "dedupe" and one:
         found = "dedupe"
     else:
         found = check.choice("how", how, [name for name in HOW if name != "dedupe"])

@@ -37,7 +37,7 @@ def read_window(check: Check, window: Any, one: bool) -> tuple[tuple[int, int], 
     both = check.pair("window", window, "a duration or a number of rows")
     if both is None:
         return nothing
-    if one and both[0] != both[1]:
+    if one and isinstance(window, (tuple, list)) and both[0] != both[1]:
         check.say(
             f"window: one stream has one window, a duration such as '1 minute' or a number of rows "
             f"such as 1000, got {window!r}"

@@ -269,7 +269,9 @@ def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> d
             "it, or use a column 'rows' for counts"
         )
     if window and rows:
-        check.say("window= and rows= were both given: a query has one kind of window")
+        check.say(
+            "window= and rows= were both given: a query has one kind of window, so leave one out"
+        )
     if "k" not in found and not k:
         check.say("queries have no column 'k' and the call names none: add k=10")
     if not ({"window", "rows"} & set(found) or window or rows):
@@ -317,7 +319,7 @@ def _share(check: Check, method: str, error: Any) -> float:
     if error is None:
         return 1e-3
     if method != "probabilistic":
-        check.say(f"error= is for method='probabilistic'; method={method!r} has no error")
+        check.say(f"error= is for method='probabilistic'; method={method!r} has none: leave it out")
     if not is_number(error) or not 0 < error < 1:
         check.say(f"error must lie between 0 and 1, got {error!r}; 0.001 is usual")
         return 1e-3

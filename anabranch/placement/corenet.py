@@ -92,9 +92,9 @@ def _link_problems(links: Any) -> list[str]:
     if not isinstance(links, Sequence) or isinstance(links, (str, bytes)):
         return [f"links must be a list of (site, site, cost), got {links!r}"]
     if not links:
-        return ["a core network needs at least one link"]
+        return ["links must have at least one link, (site, site, cost)"]
     return [
-        f"link {link!r} must be (site, site, cost of at least 0)"
+        f"links: {link!r} must be (site, site, cost of at least 0)"
         for link in links
         if not isinstance(link, (tuple, list))
         or len(link) != 3

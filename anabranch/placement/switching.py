@@ -9,7 +9,7 @@ number (flaw F7, against section 4.5 of the paper).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from inspect import signature
 from typing import Any
@@ -21,7 +21,7 @@ from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.cost import link_costs, node_locations
 from anabranch.placement.graph import CLOUD, CLOUD_NAME, FREE
 from anabranch.placement.placement import Placement
-from anabranch.placement.tables import is_cost, listed
+from anabranch.placement.tables import is_cost, is_id, listed
 
 __all__ = ["Move", "Switcher"]
 
@@ -120,7 +120,8 @@ class Switcher:
         changes = list(changes) if isinstance(changes, (list, tuple)) else changes
         if not isinstance(changes, list) or changes:
             self.best = self.best.replan(changes)
-        self.aim = self.best.replan(pin=self._held(hold)) if hold else self.best
+        held = self._held(hold)
+        self.aim = self.best.replan(pin=held) if held else self.best
         graph, target = self.best.graph, self.aim.places
         now = link_costs(graph, self.places)
         lost = now - link_costs(graph, target)
@@ -146,6 +147,8 @@ class Switcher:
         says where views are in fact, if not where `observe` wanted them.
         """
         problems = _plan_problems(plan)
+        if location is not None and not isinstance(location, Mapping):
+            problems.append(f"location must be a dict of views and places, got {location!r}")
         if problems:
             raise InvalidCall("adopt", problems)
         price = _device_prices(plan, self._move_cost, "adopt")
@@ -195,8 +198,10 @@ class Switcher:
 
     def _held(self, hold: Any) -> dict[Any, Any]:
         """Where the views are that cannot move now."""
-        at, views = self.location, [hold] if isinstance(hold, str) else list(hold)
-        if isinstance(hold, str) or (views := [view for view in views if view not in at]):
+        at = self.location
+        several = isinstance(hold, Collection) and not isinstance(hold, (str, bytes))
+        views = list(hold) if several else [hold]
+        if not several or (views := [v for v in views if not is_id(v) or v not in at]):
             problem = f"hold must be a list of views of the plan, such as {listed(at)}"
             raise InvalidCall("observe", [f"{problem}, but has {listed(views)}"])
         return {view: at[view] for view in hold}

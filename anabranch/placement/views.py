@@ -186,7 +186,10 @@ def view(
     kept = _kept(keep, feeds, check)
     alike = len({part.name for part in feeds}) == len(set(times)) == len(set(kept)) == 1
     if symmetric is True and not (alike and len(feeds) == 2):
-        check.say("symmetric views compare one feed with itself, with one window and keep for both")
+        check.say(
+            "symmetric views compare one feed with itself, with one window and keep for both: "
+            "leave it out"
+        )
     check.refuse("view")
     kind = "pairs" if len(feeds) == 2 else "each"
     form = _form(where, feeds)
@@ -285,7 +288,8 @@ def _kept(keep: Any, feeds: list[Feed], check: Check) -> tuple[tuple[str, ...], 
         kept = check.names("keep", side)
         lacking = [name for name in kept if name not in dict(part.columns)]
         if lacking:
-            check.say(f"keep: feed {part.name!r} has no column {listed(lacking)}")
+            have = listed(dict(part.columns))
+            check.say(f"keep: feed {part.name!r} has no column {listed(lacking)}; it has {have}")
         found.append(kept)
     return tuple(found)
 

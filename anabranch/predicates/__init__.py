@@ -206,13 +206,13 @@ def custom(
     >>> custom(ratio, left=["size"], right=["size"]) >= 0.5
     custom(ratio, left=['size'], right=['size']) >= 0.5
     """
-    return Custom(function, _names(left), _names(right))
+    return Custom(function, _names("left", left), _names("right", right))
 
 
-def _names(columns: Any) -> tuple[Named, ...]:
+def _names(side: str, columns: Any) -> tuple[Named, ...]:
     """Columns of a custom function; one may be given by its name alone."""
     names = (columns,) if not isinstance(columns, (list, tuple)) else tuple(columns)
-    return tuple(column_of("custom", name) for name in names)
+    return tuple(column_of("custom", name, side) for name in names)
 
 
 def _is_column(value: Any) -> bool:

@@ -21,7 +21,7 @@ class Between(Term):
     def __post_init__(self) -> None:
         for side in ("left", "low", "high"):
             if side == "left" or getattr(self, side) is not None:
-                object.__setattr__(self, side, column_of("within", getattr(self, side)))
+                object.__setattr__(self, side, column_of("within", getattr(self, side), side))
 
     @property
     def bounds(self) -> dict[str, Named]:

@@ -45,18 +45,18 @@ class Expression:
 Named = str | Expression
 
 
-def column_of(verb: str, value: Any) -> Named:
-    """A column as the caller gives it, by name or as a Column of Spark.
+def column_of(verb: str, value: Any, name: str = "") -> Named:
+    """A column as the caller gives it as `name`, by its name or as a Column of Spark.
 
     Examples
     --------
     >>> column_of("cosine", "payload.v")
     'payload.v'
-    >>> column_of("cosine", 5)
+    >>> column_of("cosine", 5, "left")
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: cosine cannot start: a column is a name, 'v' or 'payload.v', or \
-a Column of Spark, F.col('v'); got 5
+    anabranch.errors.InvalidCall: cosine cannot start: left: a column is a name, 'v' or \
+'payload.v', or a Column of Spark, F.col('v'); got 5
     """
     if isinstance(value, Expression) or (isinstance(value, str) and value):
         return value
@@ -64,4 +64,4 @@ a Column of Spark, F.col('v'); got 5
     if spark is not None and isinstance(value, spark.Column):
         return Expression.of(value)
     what = "a column is a name, 'v' or 'payload.v', or a Column of Spark, F.col('v')"
-    raise InvalidCall(verb, [f"{what}; got {value!r}"])
+    raise InvalidCall(verb, [f"{name}{': ' * bool(name)}{what}; got {value!r}"])

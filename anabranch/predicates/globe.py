@@ -89,11 +89,15 @@ def haversine(lat: Any, lon: Any, other_lat: Any = None, other_lon: Any = None) 
     haversine(('lat', 'lon'), ('y', 'x')) < 9000
     """
     if (other_lat is None) != (other_lon is None):
-        raise InvalidCall("haversine", ["give latitude and longitude of the right input, or none"])
-    left = (column_of("haversine", lat), column_of("haversine", lon))
+        problem = (
+            "give latitude and longitude of the right input, other_lat= and other_lon=, or none"
+        )
+        raise InvalidCall("haversine", [problem])
+    left = (column_of("haversine", lat, "lat"), column_of("haversine", lon, "lon"))
     if other_lat is None:
         return Globe(left, left)
-    return Globe(left, (column_of("haversine", other_lat), column_of("haversine", other_lon)))
+    right = (("other_lat", other_lat), ("other_lon", other_lon))
+    return Globe(left, tuple(column_of("haversine", value, name) for name, value in right))  # type: ignore[arg-type]
 
 
 def on_globe(term: Compared, latitudes: tuple[str, str], points: tuple[str, str]) -> list[Term]:

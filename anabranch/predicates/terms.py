@@ -360,7 +360,7 @@ def columns_text(left: Named, right: Named) -> str:
 def read_columns(term: Any, verb: str) -> None:
     """Let a term hold its columns, `left` and `right`, as they are read."""
     for side in ("left", "right"):
-        object.__setattr__(term, side, column_of(verb, getattr(term, side)))
+        object.__setattr__(term, side, column_of(verb, getattr(term, side), side))
 
 
 def _uncompared(measure: Measure) -> str:

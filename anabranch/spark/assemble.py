@@ -61,7 +61,7 @@ def assemble(
     close: Closing | WindowFit = MISSING,
     time: Any = "ts",
     keep: Any = (),
-    response: str | None = None,
+    response: Any = None,
     watermark: Duration | None = None,
     max_open: int | None = None,
     clock: str = "event",
@@ -90,7 +90,8 @@ def assemble(
     keep
         Columns to keep of every event, in order of time, in `items`.
     response
-        A column of response times in milliseconds; `duration` then reaches to the last response.
+        A column of response times in milliseconds, by name, inside a struct too (``"http.ms"``), or
+        as a Column; `duration` then reaches to the last response.
         Null, NaN and infinite ones count as none.
     watermark
         Streaming: how far an event may lag behind the newest one. Leave it out if the inputs
@@ -167,7 +168,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         bad_rows=bad_rows,
     )
     problems += mixed_problems(named) or _clock_problems(streaming, watermark, clock, idle)
-    if clock != "processing":
+    if not (isinstance(clock, str) and clock == "processing"):
         problems += lateness_problems(named, dict.fromkeys(named, time), watermark)
     if frames:
         problems += setting_problems(frames[0].sparkSession, streaming)
@@ -221,6 +222,7 @@ def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], stream
         return
     t = F.unix_micros(by_name(call.time))
     rows = [frame.select(by_name(call.kind).alias("kind"), t.alias("t")) for frame in frames]
+    _LOG.info("assemble runs a job over its tables, to see whether values of %r repeat", call.kind)
     spans = reduce(DataFrame.union, rows).groupBy("kind").agg((F.max("t") - F.min("t")).alias("s"))
     found = spans.agg(F.count(F.lit(1)), F.max("s")).first()
     if found is not None and found[0] > 1 and (found[1] or 0) < call.closing.timeout:
@@ -379,6 +381,6 @@ def _clock_problems(streaming: bool, watermark: Any, clock: Any, idle: Any) -> l
             problems.append(
                 "idle= moves the watermark of a stream: it needs streams and watermark="
             )
-    if clock == "processing" and not streaming:
+    if isinstance(clock, str) and clock == "processing" and not streaming:
         problems.append("clock='processing' is for streams; a table has no time of arrival")
     return problems

@@ -162,7 +162,7 @@ def correlate(
     problems += setting_problems(spark, streaming)
     for (label, frame), names in zip(inputs.items(), _kept(keep), strict=False):
         problems += carry_problems(f"keep: {label} column", frame, names)
-    if how == "dedupe":  # what ab.dedupe asks for
+    if isinstance(how, str) and how == "dedupe":  # what ab.dedupe asks for
         problems.append("how='dedupe' is ab.dedupe(stream, ...)")
     problems += mixed_problems(inputs) or lateness_problems(
         inputs, dict(zip(inputs, times, strict=False)), watermark
@@ -383,7 +383,7 @@ def control_problems(
         return ["plan=ab.adaptive(...) keeps a plan log: add control='path/of/a/directory'"]
     problems = []
     if not streaming:
-        problems.append("control= is for streaming; a batch query has one plan")
+        problems.append("control= is for streaming; a batch query has one plan: leave it out")
     elif late is None:
         problems.append(
             "control= needs watermark=, which bounds how long a replaced plan stays live"

@@ -21,7 +21,7 @@ from anabranch.spark.follow_tables import (
     result_columns,
     table_problems,
 )
-from anabranch.spark.settings import setting_problems
+from anabranch.spark.settings import session_problems, setting_problems
 
 __all__ = ["follow"]
 
@@ -90,7 +90,7 @@ def follow(
     >>> found.columns[:7]
     ['view', 'left_key', 'right_key', 'left_n', 'right_n', 'left_time', 'right_time']
     """
-    problems: list[str] = []
+    problems = session_problems(spark)
     given = as_list(views, problems)
     problems += kept_problems(given)
     if feeds is not None:

@@ -317,7 +317,8 @@ def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Col
     from pyspark.sql import Column
     from pyspark.sql import functions as F
 
-    forms = "a condition: SQL text such as 'count >= 3', a Column, or a function of the DataFrame"
+    text = "'count >= 3'" if "count" in frame.columns else "\"status = 'done'\""
+    forms = f"a condition: SQL text such as {text}, a Column, or a function of the DataFrame"
     try:
         found = given(frame) if callable(given) and not isinstance(given, Column) else given
         if isinstance(found, bool):

@@ -15,7 +15,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from anabranch.calls import IDS, MISSING, TIMESTAMP, Check, Duration
+from anabranch.calls import IDS, MISSING, TIMESTAMP, Check, Duration, is_whole
 from anabranch.correlation.grouping import Grouping, GroupsJob
 from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import renamed
@@ -113,7 +113,7 @@ def groups(
     delay = None if watermark is None else check.duration("watermark", watermark)
     names = check.pair("id", id) or ("", "")
     ids = [check.column("pairs", name, "id", IDS) for name in names]
-    moment = check.column("pairs", time, "time", TIMESTAMP)
+    moment = check.column("pairs", check.name("time", time), "time", TIMESTAMP)
     one = _one_stream(check, frame, ids[0], streams)
     if all(ids) and one and types[ids[0]] != types[ids[1]]:
         check.say(f"id: both ids of one stream have one type, got {types[ids[0]]}, {types[ids[1]]}")
@@ -163,13 +163,13 @@ def _one_stream(check: Check, frame: DataFrame, ident: str, streams: Any) -> boo
     said = (frame.schema[ident].metadata or {}).get(STREAMS) if ident else 2
     if streams is None:
         streams = said
-    if streams not in (1, 2) or isinstance(streams, bool):
+    if not is_whole(streams) or streams > 2:
         got = "pairs do not say" if streams is None else f"got {streams!r}"
         check.say(
             "streams must be 1 if both ids are of one stream, so that equal ids are one row, or 2 "
             f"if they are of two; {got}"
         )
-    return bool(streams == 1)
+    return is_whole(streams) and int(streams) == 1
 
 
 def _fields(kinds: tuple[str, ...]) -> StructType:

@@ -95,7 +95,7 @@ def control_problems(
         return problems
     problems += shared_path_problems(objects.sparkSession, "control", control)
     if not objects.isStreaming:
-        problems.append("control= is for streaming; a batch query has one plan")
+        problems.append("control= is for streaming; a batch query has one plan: leave it out")
     elif watermark is None and not routed:
         problems.append(
             "control= needs watermark=, which bounds how long a replaced plan stays live"

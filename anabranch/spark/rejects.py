@@ -19,6 +19,7 @@ from anabranch.spark.frames import JSON_FORM, by_name
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.listening import hearer_of
 from anabranch.spark.metrics import has_rejects
+from anabranch.spark.settings import session_problems
 
 __all__ = ["Rejection", "begun", "columns_of", "rejection_of", "rejection_problems", "rejects"]
 
@@ -66,7 +67,7 @@ def rejects(spark: SparkSession, path: str | os.PathLike[str]) -> DataFrame:
     Row(side='stream', reason="'x' is null", \
 row='{"id":2,"ts":"2023-11-14T22:13:22.000000Z","x":null}')
     """
-    problems = path_problems("path", path)
+    problems = session_problems(spark) + path_problems("path", path)
     if problems:
         raise InvalidCall("rejects", problems)
     root = absolute(path)

@@ -30,6 +30,7 @@ __all__ = [
     "partitions",
     "partitions_for",
     "room_problems",
+    "session_problems",
     "setting_problems",
 ]
 
@@ -83,7 +84,7 @@ def configure(spark: Any, workers: int = 8) -> Any:
     is_builder = hasattr(spark, "getOrCreate") and hasattr(spark, "config")
     if not is_builder and not hasattr(spark, "conf"):
         problems.append(
-            "the first argument must be a SparkSession or SparkSession.builder, got "
+            "spark, the first argument, must be a SparkSession or SparkSession.builder, got "
             f"{kind_of(spark)}"
         )
     if problems:
@@ -193,6 +194,13 @@ def room_problems(spark: SparkSession, plan: Any) -> list[str]:
         f"plan {plan} has {plan.workers} workers, but {_PARTITIONS} is {count}: use fewer, or call "
         f"ab.configure(spark, workers={plan.workers})"
     ]
+
+
+def session_problems(spark: Any) -> list[str]:
+    """What is wrong with what was given as the session."""
+    if hasattr(spark, "conf") and hasattr(spark, "readStream"):
+        return []
+    return [f"spark must be a SparkSession, got {kind_of(spark)}"]
 
 
 def setting_problems(spark: SparkSession, streaming: bool) -> list[str]:

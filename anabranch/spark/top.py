@@ -34,13 +34,15 @@ def top(frame: DataFrame, id: Any = QUERY_ID) -> DataFrame:
     refuse_others("top", {"frame": frame})
     columns = frame.columns
     (frame,), (id,) = opened((frame,), (id,))
+    if not isinstance(id, str) or not id:
+        raise InvalidCall("top", [f"id must be a column name or a Column, got {id!r}"])
     missing = [name for name in (id, "ts", "rank") if name not in frame.columns]
     if missing:
         raise InvalidCall(
             "top",
             [
                 f"frame has no column {missing[0]!r}, it has {', '.join(columns)}: give it "
-                "rows of ab.nearest(..., output='top')"
+                "rows of ab.nearest(..., output='top'), and name the column of queries with id="
             ],
         )
     if frame.isStreaming:

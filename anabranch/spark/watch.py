@@ -9,6 +9,7 @@ from types import FrameType
 from typing import Any
 
 from anabranch.errors import InvalidCall, extra, renamed
+from anabranch.spark.frames import kind_of
 
 with extra("cli", "ab.watch", "rich"):
     from rich.console import Console
@@ -65,9 +66,11 @@ def watch(
         problems.append(
             f"prediction must be what ab.estimate_state returns, got {type(prediction).__name__}"
         )
+    if console is not None and not isinstance(console, Console):
+        problems.append(f"console must be a Console of rich, or None, got {kind_of(console)}")
     if problems:
         raise InvalidCall("watch", problems)
-    console = console or Console()
+    console = Console() if console is None else console
     until = None if seconds is None else time.monotonic() + seconds
     # The table must fit the screen, or it could not be redrawn in place.
     rows = max(3, min(12, console.height - 8)) if console.is_terminal else 12

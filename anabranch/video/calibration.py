@@ -61,10 +61,16 @@ def calibrate(
     >>> round(found.threshold, 3), found.recall, found.frames
     (0.939, {'noise': 1.0}, 3)
     """
+    problems = []
+    if not (copies is None or isinstance(copies, Mapping)):
+        problems.append(f"copies must be a dict of vectors by name, got {copies!r}")
+    if not isinstance(apart, Collection) or isinstance(apart, (str, bytes)):
+        problems.append(f"apart must be a list of names of copies, got {apart!r}")
+    if problems:
+        raise InvalidCall("video.calibrate", problems)
     kept = _unit("vectors", vectors)
     labels = np.asarray(clips)
     made = {name: _unit(f"copies[{name!r}]", each) for name, each in (copies or {}).items()}
-    problems = []
     if labels.shape != (len(kept),):
         problems.append(f"clips must name the clip of each of {len(kept)} vectors, got {clips!r}")
     problems += [
@@ -95,7 +101,13 @@ def _best(ones: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 def _unit(name: str, rows: Any) -> np.ndarray:
-    found = np.asarray(rows, np.float64)
+    try:
+        found = np.asarray(rows, np.float64)
+    except (TypeError, ValueError):
+        problem = (
+            f"{name} must be rows of vectors or of views, all numbers, got {type(rows).__name__}"
+        )
+        raise InvalidCall("video.calibrate", [problem]) from None
     if found.ndim not in (2, 3) or not found.size:
         problem = f"{name} must be rows of vectors or of views, got an array of shape {found.shape}"
         raise InvalidCall("video.calibrate", [problem])

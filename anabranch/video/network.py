@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -161,6 +162,10 @@ def onnx(
     """
     check = Check()
     names = check.names("names", names)
+    if not isinstance(path, (str, os.PathLike)) or not str(path):
+        check.say(f"path must be the path of a model, got {path!r}")
+    if not isinstance(layer, str):
+        check.say(f"layer must be the name of an output, got {layer!r}")
     for label, given, count in (("size", size, 2), ("mean", mean, 3), ("std", std, 3)):
         if (
             not isinstance(given, (tuple, list))

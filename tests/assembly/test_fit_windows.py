@@ -376,6 +376,18 @@ def test_predictions_refuse_what_makes_no_sense(wrong, message):
         ab.estimate_state(**{"size": 3, "timeout": 5.0, "sizes": [2], "duration": EQ5, **wrong})
 
 
+def test_what_is_advised_for_complete_is_possible():
+    """Events have no count; rows of ab.assemble have one."""
+    events = pd.DataFrame({"kind": ["a", "a"], "ts": [0.0, 1.0], "status": ["open", "done"]})
+    rows = pd.DataFrame({"kind": ["a"], "first_ts": [0.0], "last_ts": [1.0], "count": [3]})
+    for sample, wrong in ((events, "count >= 1"), (rows, "size >= 1")):
+        with pytest.raises(InvalidCall) as refused:
+            ab.fit_windows(sample, complete=wrong)
+        advised = re.search(r"text such as (\"[^\"]*\"|'[^']*')", str(refused.value))
+        assert advised is not None
+        assert ab.fit_windows(sample, complete=advised[1][1:-1]).instances == 1
+
+
 def test_two_observed_sizes_are_a_list():
     told = ab.estimate_state(10.0, size=3, timeout=5.0, sizes=(3, 4), duration=EQ5)
     assert told == ab.estimate_state(10.0, size=3, timeout=5.0, sizes=[3, 4], duration=EQ5)

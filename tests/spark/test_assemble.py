@@ -293,6 +293,15 @@ def test_responses_of_any_length_and_none(spark: Any, kind: str) -> None:
     assert {r["page"]: r["duration"] for r in found.collect()} == {0: 3600.0, 1: 1, 2: 1, 3: 1}
 
 
+def test_responses_inside_a_struct_and_as_a_column(spark: Any) -> None:
+    table = spark.sql(
+        "SELECT 'a' AS page, timestamp_seconds(1700000000) AS ts, named_struct('ms', 2500) AS http"
+    )
+    for response in ("http.ms", F.col("http")["ms"] * 1):
+        found = ab.assemble(table, key="page", close=ab.close.gap("1 minute"), response=response)
+        assert [row["duration"] for row in found.collect()] == [2.5]
+
+
 WRONG = {
     "streaming needs a bound on lateness": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},

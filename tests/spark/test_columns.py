@@ -291,6 +291,10 @@ def test_calls_that_run_a_job_say_so_and_no_others(spark: Any, caplog: Any) -> N
         "correlate, plan": (False, lambda: ab.correlate(rows, rows, plan=ab.grid(1, 1), **pairs)),
         "nearest": (True, lambda: ab.nearest(rows, wanted, by="v", k=1, window="5 s")),
         "assemble": (True, lambda: ab.assemble(rows, key="id", close=ab.close.gap("1 s"))),
+        "assemble, learned": (
+            True,
+            lambda: ab.assemble(rows.withColumn("k", F.lit(1)), key="k", close=ab.close.learned()),
+        ),
         "fit_windows": (True, lambda: ab.fit_windows(rows, key="v", time="ts")),
         "place": (True, lambda: ab.place(views, "own")),
         "place_pairs": (True, lambda: ab.place_pairs(streams)),
@@ -300,6 +304,7 @@ def test_calls_that_run_a_job_say_so_and_no_others(spark: Any, caplog: Any) -> N
         "rank, age": (True, lambda: ab.rank_services(seen, "1 s", half_life="1 d", **complete)),
         "rank, likes": (True, lambda: ab.rank_services(seen, "1 s", prefer={"a": 1}, **complete)),
     }  # fmt: skip
+    told = {"assemble, learned": 2}
     context = spark.sparkContext
     for name, (runs, call) in calls.items():
         caplog.clear()
@@ -309,4 +314,5 @@ def test_calls_that_run_a_job_say_so_and_no_others(spark: Any, caplog: Any) -> N
         said = [r.getMessage() for r in caplog.records if " job" in r.getMessage()]
         ran = context.statusTracker().getJobIdsForGroup(name)
         assert (bool(said), bool(ran)) == (runs, runs), (name, said, ran)
+        assert len(said) >= told.get(name, 0), (name, said)
     context._jsc.clearJobGroup()

@@ -167,7 +167,7 @@ def resolve(names: Sequence[Any], key: Any, time: Any, complete: Any) -> Columns
         if not isinstance(column, str):
             problems.append(f"{name} must name columns by their names, strings, got {column!r}")
         elif column not in names:
-            problems.append(f"no column {column!r}; the sample has {have}")
+            problems.append(f"{name}: no column {column!r}; the sample has {have}")
     window: tuple[str, ...] = ()
     if assembled:
         window = tuple(name for name in _WINDOW if name in names) if "seq" in names else ()
@@ -211,7 +211,9 @@ def read_instances(
 def _judged(sample: Any, complete: Any) -> Any:
     """The sample with a column more that says which rows are complete."""
     frame = sample if _is_pandas(sample) else sample.to_pandas()
-    forms = "a column, text such as 'count >= 3', truth values, or a function of the sample"
+    assembled = all(name in frame.columns for name in ASSEMBLED)
+    text = "'count >= 3'" if assembled else "\"status = 'done'\", true of an instance's last event"
+    forms = f"a column, text such as {text}, truth values, or a function of the sample"
     known = (
         callable(complete) or isinstance(complete, (str, bool)) or hasattr(complete, "__array__")
     )

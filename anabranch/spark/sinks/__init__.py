@@ -94,7 +94,7 @@ def iceberg(
     if table.count(".") < 2:
         wanted = "table must be named catalog.namespace.table"
         raise InvalidCall("sinks.iceberg", [f"{wanted}, got {table!r}"])
-    return Sink(IcebergTable(table, _pairs("sinks.iceberg", catalog)), app, via, small)
+    return Sink(IcebergTable(table, _pairs("sinks.iceberg", catalog, "catalog")), app, via, small)
 
 
 @renamed()
@@ -227,10 +227,10 @@ def _texts(verb: str, **given: Any) -> None:
         raise InvalidCall(verb, problems)
 
 
-def _pairs(verb: str, options: Any) -> dict[str, str]:
+def _pairs(verb: str, options: Any, name: str = "options") -> dict[str, str]:
     if options is None or isinstance(options, Mapping):
-        return {str(name): str(value) for name, value in (options or {}).items()}
-    raise InvalidCall(verb, [f"options must be a dict of settings, got {options!r}"])
+        return {str(key): str(value) for key, value in (options or {}).items()}
+    raise InvalidCall(verb, [f"{name} must be a dict of settings, got {options!r}"])
 
 
 def __getattr__(name: str) -> Any:

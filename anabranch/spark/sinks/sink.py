@@ -116,9 +116,8 @@ class Sink:
         for problem in app_problems(app):
             check.say(problem)
         check.whole("small", small, least=0)
-        if via is not None:
-            check.choice("via", via, (DRIVER, SPARK))
-        missing = target.driver_problem() if via == DRIVER else None
+        way = None if via is None else check.choice("via", via, (DRIVER, SPARK))
+        missing = target.driver_problem() if way == DRIVER and isinstance(via, str) else None
         if missing:
             check.say(missing)
         check.refuse(target.verb)

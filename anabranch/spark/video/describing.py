@@ -102,6 +102,7 @@ def describe(
     names = getattr(concepts, "names", None)
     if concepts is not None and not isinstance(names, (tuple, list)):
         check.say("concepts must have names: set .names, a list of texts, on the function")
+    views = check.flag("views", views)
     check.column("keys", "features", "vector", frozenset({"array<float>"}))
     if vector == "both" or views or concepts is not None or text is not None:
         check.column("keys", "picture", "pictures", frozenset({"binary"}))

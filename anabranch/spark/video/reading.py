@@ -11,6 +11,7 @@ from pyspark.sql import functions as F
 from anabranch.calls import Check, Duration
 from anabranch.errors import renamed
 from anabranch.spark.metrics import metrics_name
+from anabranch.spark.settings import session_problems
 from anabranch.spark.versions import limit_problems
 from anabranch.spark.video.source import VideoSource, options_of
 from anabranch.video.layout import VERSION
@@ -91,7 +92,8 @@ def frames(
         **{"max_files": max_files, "max_bytes": max_bytes},
     }
     limited = not (keep is None and max_files is None and max_bytes is None)
-    texts = _texts("video.frames", options, limit_problems() if limited else [])
+    problems = session_problems(spark) + (limit_problems() if limited else [])
+    texts = _texts("video.frames", options, problems)
     spark.dataSource.register(VideoSource)
     return _rows(spark.readStream.format("video").options(**texts).load())
 
@@ -129,7 +131,8 @@ ns and their names (weeks, days, hours, minutes, seconds, ...)
         **{"bad": bad, "timestamps": timestamps},
     }
     found = not isinstance(path, str) or Path(path.removeprefix("file://")).exists()
-    texts = _texts("video.table", options, [] if found else [f"path: there is no {path!r} here"])
+    problems = session_problems(spark) + ([] if found else [f"path: there is no {path!r} here"])
+    texts = _texts("video.table", options, problems)
     spark.dataSource.register(VideoSource)
     return _rows(spark.read.format("video").options(**texts).load())
 

@@ -129,6 +129,7 @@ def topics(
     least = check.whole("channels", channels, 2)
     if alone is not None and not is_number(alone):
         check.say(f"alone must be a score such as 0.6, or None, got {alone!r}")
+    live = check.flag("live", live)
     _check_columns(check, given)
     for problem in [
         *setting_problems(pairs.sparkSession, pairs.isStreaming),
@@ -149,7 +150,7 @@ def topics(
         span=microseconds(_ADVERT),
         channels=least,
         alone=None if alone is None else float(alone),
-        live=bool(live) and pairs.isStreaming,
+        live=live and pairs.isStreaming,
     )
     rows = _rows(pairs, kind, 1)
     if repeats is not None:
