@@ -95,12 +95,12 @@ class Correlation:
     @property
     def has_key(self) -> bool:
         """Whether an equality is among the terms."""
-        return has_key(self.where)
+        return has_key(self.where, self.one_stream)
 
     @property
     def locality(self) -> Locality | None:
         """Where the keys of a plan by value come from; None if the predicate has none."""
-        return locality_of(self.where)
+        return locality_of(self.where, self.one_stream)
 
     def values(self, block: Block) -> np.ndarray | None:
         """The keys of rows of either side, for a plan by value."""
@@ -157,6 +157,7 @@ class Correlation:
         found = {"streams": "one" if self.one_stream else "two", "how": self.how, "window": spans}
         for number, term in enumerate(self.where.leaves):
             slots = [slot for side in self.sides for slot in side.slots if slot.term == number]
+            slots = [slot for slot in slots if slot.role != "right"]  # the right side has it too
             kind = slots[0].measure or type(term.plain).__name__.lower()
             kind += " or null" * slots[0].optional
             columns = ", ".join(f"{slot.column} {slot.stored_type}" for slot in slots)
@@ -180,6 +181,7 @@ class _Given:
     bad_rows: Any = "fail"
     how: Any = "inner"
     device: Any = "auto"
+    ordered: Any = False
 
 
 def plan_correlation(
@@ -211,14 +213,13 @@ def plan_correlation(
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     drops = check.choice("bad_rows", given.bad_rows, ("fail", "drop")) == "drop"
     how = _how(check, given.how, one, by_rows)
-    device = check.choice("device", given.device, DEVICES)
+    device = _device(check, given.device, by_rows)
     predicate = _predicate(check, given.where)
     check_plan(check, given.plan, predicate, one, by_rows)
     slots = Slots(check, labels)
     if predicate is not None:
-        _check_symmetry(check, predicate, one)
-        slots.read(predicate)
-    slots.demand_lengths(drops)
+        _check_order(check, predicate, one, given.ordered)
+        slots.read(predicate, drops)
     times, ids = check.pair("time", given.time), check.pair("id", given.id)
     kept = _kept(check, given.keep)
     if one:
@@ -282,6 +283,16 @@ def _how(check: Check, how: Any, one: bool, by_rows: bool) -> str:
     return found
 
 
+def _device(check: Check, device: Any, by_rows: bool) -> str:
+    found = check.choice("device", device, DEVICES)
+    if found == "gpu" and by_rows:
+        check.say(
+            "device='gpu' knows windows of time, and this window counts rows: give a duration such "
+            "as '1 minute', or leave device out, and the CPU compares"
+        )
+    return found
+
+
 def _predicate(check: Check, where: Any) -> Predicate | None:
     if not check.given("where", where, "where=ab.cosine('v') >= 0.9"):
         return None
@@ -298,14 +309,22 @@ def _predicate(check: Check, where: Any) -> Predicate | None:
     return where
 
 
-def _check_symmetry(check: Check, where: Predicate, one: bool) -> None:
-    """One stream has pairs without order, so a term must be the same either way round."""
-    for term in where.leaves if one else ():
+def _check_order(check: Check, where: Predicate, one: bool, ordered: Any) -> None:
+    """Two columns of one stream are compared only by who knows that order then counts."""
+    if not isinstance(ordered, bool):
+        check.say(f"ordered must be True or False, got {ordered!r}")
+    elif ordered and not one:
+        check.say(
+            "ordered=True is for one stream, whose left row is the earlier one; of two streams the "
+            "left row is that of the left: leave it out"
+        )
+    for term in where.leaves if one and not ordered else ():
         left, right = columns_of(term)
         if left != right:
             check.say(
-                f"{term!r} compares two different columns, and the rows of a pair of one stream "
-                "have no order: name one column, or pass the stream twice, ab.correlate(s, s, ...)"
+                f"{term!r} compares two different columns, and which row of a pair of one stream "
+                "has the first is not said: name one column, or pass ordered=True to correlate, "
+                "which takes it from the earlier row"
             )
 
 

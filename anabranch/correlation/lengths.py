@@ -34,13 +34,13 @@ class Lengths(Notes):
         for slot in correlation.sides[side].slots:
             if slot.kind not in ("vector", "bits"):
                 continue
-            width = block.columns[slot.name].shape[1]
-            expected: Any = self.lengths.setdefault(slot.name, width)
+            name, width = slot.compared_name, block.columns[slot.name].shape[1]
+            expected: Any = self.lengths.setdefault(name, width)
             size = block.meta.get("bytes", {}).get(slot.name)
             if size is not None:  # words alone would take a short value for a padded one
                 same = width == expected
                 sizes = self.bytes
-                expected = sizes.setdefault(slot.name, size) if same else _in_units(slot, expected)
+                expected = sizes.setdefault(name, size) if same else _in_units(slot, expected)
                 width = size
             if width == expected:
                 continue
@@ -56,7 +56,7 @@ class Lengths(Notes):
     def check_call(self, correlation: Correlation) -> None:
         """Refuse a call that names another length than stored rows have."""
         for slot in correlation.left.slots:
-            known, size = self.lengths.get(slot.name), self.bytes.get(slot.name)
+            known, size = (of.get(slot.compared_name) for of in (self.lengths, self.bytes))
             if known is not None and (
                 _width(slot) not in (None, known) or (size and slot.dim not in (None, size))
             ):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from anabranch.calls import COUNTS, ML_VECTOR, VECTORS, Check, unwrapped
 from anabranch.correlation.emd.measure import EmdMeasure
-from anabranch.flow.sides import Slot, slot_column
+from anabranch.flow.sides import Slot, in_roles, slot_column
 from anabranch.plans.plan import SIDES
 from anabranch.predicates import (
     Between,
@@ -38,8 +38,11 @@ class Slots:
         self.limits: dict[str, float] = {}
         self.scales: dict[str, int] = {}
 
-    def read(self, where: Predicate) -> None:
-        """The slots of every term whose columns are there and can be compared."""
+    def read(self, where: Predicate, drops: bool = False) -> None:
+        """The slots of every term whose columns are there and can be compared.
+
+        Rows that cannot be compared may be dropped if `drops`.
+        """
         inside = [isinstance(term, Either) for term in where.terms for _ in term.leaves]
         for number, (term, optional) in enumerate(zip(where.leaves, inside, strict=True)):
             columns = [
@@ -63,7 +66,20 @@ class Slots:
                     slot = slot_column(number, place if kind == "raw" else None)
                     self.found[n].append(Slot(slot, name, kind, type_, dim, label, scale, optional))
 
-    def demand_lengths(self, drops: bool) -> None:
+        self._demand_lengths(drops)
+        if len(set(self.labels)) == 1:
+            self._share()
+
+    def _share(self) -> None:
+        """Have rows of one stream carry what they are compared by in either role.
+
+        Where that is the same column, it is stored once.
+        """
+        terms = dict.fromkeys(slot.term for slot in self.found[0])
+        sides = [[[s for s in of if s.term == term] for of in self.found] for term in terms]
+        self.found[0][:] = [slot for both in sides for slot in in_roles(*both)]
+
+    def _demand_lengths(self, drops: bool) -> None:
         """Lengths must be named where rows may be dropped or values may be null."""
         for slot in self.found[0]:
             long = slot.kind == "vector" or (slot.kind == "bits" and slot.type == "binary")

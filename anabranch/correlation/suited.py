@@ -12,7 +12,8 @@ from anabranch.plans.plan import Plan, Routing
 from anabranch.plans.ranges import Ranges
 from anabranch.plans.segments import Segments
 from anabranch.plans.triangle import Triangle
-from anabranch.predicates import Compared, Predicate, Same
+from anabranch.predicates import Compared, Predicate, Same, Term
+from anabranch.predicates.naming import columns_of
 
 __all__ = ["check_plan", "has_key", "locality_of", "misfit"]
 
@@ -49,14 +50,19 @@ def misfit(plan: Plan, where: Predicate, one: bool, by_rows: bool) -> str:
             f"plan {plan} is for one stream against itself, ab.correlate(stream, ...); for two "
             "take for example ab.grid(2, 2)"
         )
-    if plan.needs == "key" and not has_key(where):
+    if plan.needs == "key" and not has_key(where, one):
+        if has_key(where):
+            return (
+                f"plan {plan} spreads by key, and ab.same(...) of two columns of one stream gives "
+                "a row two keys: take for example ab.triangle(2)"
+            )
         if any(isinstance(leaf, Same) for leaf in where.leaves):
             return (
                 f"plan {plan} spreads by key, and rows that match by another side of | have other "
                 "keys: put ab.same(...) beside it, ab.same('k') & (a | b), or take ab.grid(2, 2)"
             )
         return f"plan {plan} spreads by key: add ab.same(...) to the predicate"
-    if isinstance(plan, Ranges) and locality_of(where) is None:
+    if isinstance(plan, Ranges) and locality_of(where, one) is None:
         inside = [
             getattr(leaf, "measure", None) for leaf in where.leaves if leaf not in where.terms
         ]
@@ -72,18 +78,24 @@ def misfit(plan: Plan, where: Predicate, one: bool, by_rows: bool) -> str:
     return ""
 
 
-def has_key(where: Predicate) -> bool:
-    """Whether an equality is among the terms."""
-    return any(isinstance(term, Same) for term in where.terms)
+def has_key(where: Predicate, one: bool = False) -> bool:
+    """Whether an equality is among the terms; in one stream, one by which a row has one key."""
+    return any(isinstance(term, Same) and _routes(term, one) for term in where.terms)
 
 
-def locality_of(where: Predicate) -> Locality | None:
+def _routes(term: Term, one: bool) -> bool:
+    """Whether a row goes by one value, be it the left or the right one of a pair."""
+    left, right = columns_of(term)
+    return not one or left == right
+
+
+def locality_of(where: Predicate, one: bool = False) -> Locality | None:
     """The keys of an Earth Mover's Distance that bound where rows match, if there is one."""
     for number, term in enumerate(where.leaves):
         if all(term is not own for own in where.terms):
             continue  # rows that match by another side of | may have any keys
         if isinstance(term, Compared) and isinstance(term.measure, EmdMeasure):
             near, ground = not term.upward, term.measure.ground
-            if near and ground.bins is not None:
+            if _routes(term, one) and near and ground.bins is not None:
                 return Locality(slot_column(number), ground, float(term.threshold))
     return None

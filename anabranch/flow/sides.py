@@ -4,13 +4,17 @@ Users name columns as they like, dots and spaces included; inside, rows have ``t
 ``id``, ``h`` and ``key`` (hashes that route them), ``s0, s1, ...`` (what is compared, one *slot* a
 term) and ``k0, k1, ...`` (what is only carried). Where windows count rows, ``t`` is the rank of a
 row in its side, ``at`` its event time, and ``before`` how many rows of the other side precede it.
+Where a row of one stream has other columns as the right one of a pair, these are ``r0, r1, ...``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from anabranch.calls import INTEGRAL
+from anabranch.flow.blocks import Block
 
 __all__ = [
     "AT",
@@ -26,8 +30,10 @@ __all__ = [
     "Side",
     "Slot",
     "hash_column",
+    "in_roles",
     "keep_column",
     "present_column",
+    "right_role",
     "slot_column",
 ]
 
@@ -62,6 +68,54 @@ def present_column(slot: Slot) -> str:
     return slot.name + PRESENT
 
 
+def in_roles(left: Sequence[Slot], right: Sequence[Slot]) -> list[Slot]:
+    """The slots of a term as columns of one row, which may be the left or the right of a pair.
+
+    Examples
+    --------
+    >>> slots = in_roles([Slot("s1", "bid", "int", "int")], [Slot("s1", "ask", "int", "int")])
+    >>> [(slot.name, slot.column, slot.compared_name) for slot in slots]
+    [('s1', 'bid', 's1'), ('r1', 'ask', 's1')]
+    """
+    if [slot.column for slot in left] == [slot.column for slot in right]:
+        return list(left)
+    return [
+        *(replace(slot, role="left") for slot in left),
+        *(replace(slot, name=f"r{slot.name[1:]}", role="right") for slot in right),
+    ]
+
+
+_OF_A_TERM = re.compile(r"([rs])(\d+)(_|$)")
+
+
+def right_role(block: Block) -> Block:
+    """The rows as right ones of pairs of one stream; itself if these compare the same columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> block = Block.of([5], {"s0": np.array([1]), "r0": np.array([2])})
+    >>> {name: column.tolist() for name, column in right_role(block).columns.items()}
+    {'s0': [2]}
+    """
+
+    def make(of: Block) -> Block:
+        places = {name: found for name in of.columns if (found := _OF_A_TERM.match(name))}
+        changed = {found[2] for found in places.values() if found[1] == "r"}
+        if not changed:
+            return of
+        columns = {}
+        for name, column in of.columns.items():
+            found = places.get(name)
+            if found is None or found[2] not in changed:
+                columns[name] = column
+            elif found[1] == "r":
+                columns[f"s{name[1:]}"] = column
+        return Block(of.t, of.epoch, of.mask, columns, of.meta)
+
+    return block.derive("right role", make)
+
+
 def keep_column(number: int) -> str:
     """The column that carries the kept column of this number (names may hold anything)."""
     return f"k{number}"
@@ -76,7 +130,9 @@ class Slot:
     key), ``text`` (a key as text, with its hash in a second column), ``string`` (compared letter by
     letter), ``set`` (of texts or integers, each once) or ``raw`` (handed to a custom function).
     `measure` names the measure. An `optional` one is compared inside ``|`` and may be null, which a
-    column of its own says; null in a `nullable` one is `UNKNOWN`, or no number.
+    column of its own says; null in a `nullable` one is `UNKNOWN`, or no number. One of one `role`
+    is compared only while its row is the left one of a pair of one stream, or only while it is the
+    right one, which has another column.
     """
 
     name: str
@@ -88,12 +144,18 @@ class Slot:
     scale: int = 0
     optional: bool = False
     nullable: bool = False
+    role: str = ""
 
     @property
     def is_key(self) -> bool:
         """Whether rows of a pair agree in it, so that it can route them."""
-        agree = self.measure != "differs" and not self.optional
+        agree = self.measure != "differs" and not self.optional and not self.role
         return agree and self.kind in ("code", "text")
+
+    @property
+    def compared_name(self) -> str:
+        """Its name where it is compared; `name` is that of the stored column."""
+        return f"s{self.name[1:]}"
 
     @property
     def term(self) -> int:

@@ -197,7 +197,8 @@ def custom(
     ``datetime64``, anything else as objects; of an array column each is a numpy array, and
     ``np.stack`` makes a matrix of them. Rows with nulls are bad rows and not shown. A cell must
     depend on its own two rows alone, since the library is free to choose which rows it shows
-    together. A single column may be given by its name alone.
+    together. A single column may be given by its name alone. Of one stream, ``left`` are the
+    earlier rows, by time and id, so a function need not be the same either way round.
 
     Examples
     --------

@@ -57,6 +57,7 @@ def correlate(
     rejects: str | None = None,
     how: str = "inner",
     device: str = "auto",
+    ordered: bool = False,
 ) -> DataFrame:
     """Pairs of rows of two streams (or tables) that are close in time and satisfy a predicate.
 
@@ -108,6 +109,9 @@ def correlate(
     device
         ``"gpu"`` multiplies vectors on a GPU, for the same pairs and scores, and fails in a task
         that sees none; ``"auto"`` does so where there is one; ``"cpu"`` never. See docs/gpu.md.
+    ordered
+        One stream: whether terms may compare two columns, ``ab.within("asked", "bid", 0.5)``. The
+        first is then that of the left row, the earlier one.
 
     Returns
     -------
@@ -157,6 +161,7 @@ def correlate(
         bad_rows=bad_rows,
         how=how,
         device=device,
+        ordered=ordered,
     )
     times = time if isinstance(time, (tuple, list)) and len(time) == 2 else (time, time)
     problems += setting_problems(spark, streaming)
