@@ -23,7 +23,7 @@ import pyarrow as pa
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.ties import by_time_and_id
-from anabranch.correlation.filters.tiles import Pair, comparisons, may_meet
+from anabranch.correlation.filters.tiles import Pair, may_meet
 from anabranch.correlation.gathering import Gathering, times_of
 from anabranch.correlation.gpu.choice import open_device
 from anabranch.correlation.gpu.device import Device
@@ -32,6 +32,7 @@ from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.kernel import Task, fingerprint_of
 from anabranch.flow.load import Load
+from anabranch.flow.sides import right_role
 from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT
@@ -213,7 +214,7 @@ class CorrelateKernel:
             load.compare_seconds -= clock()
             if pair is None:
                 return
-            load.comparisons += comparisons(pair)
+            load.comparisons += self._matcher.comparisons(pair)
             yield pair
 
     def _pairings(self, lefts: Sequence[Block], rights: Sequence[Block]) -> Iterator[Pair]:
@@ -245,7 +246,7 @@ class CorrelateKernel:
                         yield block, stored
 
         for left, right in both():
-            pair = Pair(left, right, self.correlation.window, ordered=True)
+            pair = Pair(left, right_role(right), self.correlation.window, ordered=True)
             if may_meet(pair):
                 yield pair
 

@@ -12,7 +12,6 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow.compute as pc
 
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.deciding import (
@@ -25,16 +24,19 @@ from anabranch.correlation.deciding import (
 from anabranch.correlation.emd.measure import EmdMeasure
 from anabranch.correlation.emd.runs import Found
 from anabranch.correlation.emd.search import EmdSearch
+from anabranch.correlation.filters.apart import Apart, taken_apart
 from anabranch.correlation.filters.bands import Band, band_candidates, band_size
 from anabranch.correlation.filters.choosing import Habits, vector_candidates
 from anabranch.correlation.filters.equality import all_alike, key_candidates, shared_groups
 from anabranch.correlation.filters.loops import loop_candidates
+from anabranch.correlation.filters.ties import kept_earlier
 from anabranch.correlation.filters.tiles import Candidates, Pair, admitted, comparisons, tiles
 from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.gpu.looks import LineLook, vector_look
 from anabranch.correlation.gpu.search import GpuSearch
-from anabranch.flow.blocks import Block, take
-from anabranch.flow.sides import BEFORE, PRESENT, slot_column
+from anabranch.correlation.known import known_rows, visible
+from anabranch.flow.blocks import Block
+from anabranch.flow.sides import BEFORE, slot_column
 from anabranch.plans.routing import OTHER
 from anabranch.predicates import (
     Compared,
@@ -87,6 +89,10 @@ class Matcher:
         """The pairs of the two blocks that join here."""
         return self._decided(pair, self._whole.propose(pair))
 
+    def comparisons(self, pair: Pair) -> int:
+        """How many pairs of the two blocks are compared; a device compares whole blocks."""
+        return comparisons(pair) if self._search is not None else self._whole.comparisons(pair)
+
     def inherit(self, block: Block, start: int, part: Block) -> None:
         """Told that ``block[start:]`` begins with a part that is stored."""
         if self._search is not None:
@@ -95,7 +101,7 @@ class Matcher:
     def _decided(self, pair: Pair, proposed: Iterator[Candidates | Found]) -> Iterator[Matches]:
         for candidates in proposed:
             if OTHER in pair.left.columns:
-                candidates = _in_order(pair, candidates)
+                candidates = type(candidates)(*kept_earlier(pair.left, pair.right, candidates))
             i, j = candidates[:2]
             known = candidates.value if isinstance(candidates, Found) else None
             rows, score = self._whole.decide(pair.left, pair.right, i, j, self._scored, known)
@@ -114,7 +120,7 @@ class _Conjunction:
     def __init__(
         self, where: Predicate, numbers: Iterator[int], decisions: Decisions, inside: bool = False
     ) -> None:
-        self._decisions, self._inside = decisions, inside
+        self._decisions = decisions
         self._terms: list[tuple[str, Term]] = []
         self._choices: list[list[_Conjunction]] = []
         for term in where.terms:
@@ -148,6 +154,8 @@ class _Conjunction:
         self._overlap = next((found for found in overlaps if found is not None), None)
         self._differing = [slot for slot, term in self._terms if isinstance(term, Differs)]
         self._key = next((slot for slot, term in self._terms if isinstance(term, Same)), None)
+        self._nullable = [slot for slot, _ in self._terms] if inside else []
+        self._last: tuple[Pair, Apart | None] | None = None
 
     @property
     def searches(self) -> list[EmdSearch]:
@@ -181,7 +189,7 @@ class _Conjunction:
 
     def propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         """All pairs that may satisfy the terms, each once."""
-        left, right = self._known(pair.left), self._known(pair.right)
+        left, right = (known_rows(block, self._nullable) for block in (pair.left, pair.right))
         if left is None and right is None:
             yield from self._propose(pair)
             return
@@ -203,7 +211,7 @@ class _Conjunction:
 
         `known` are the distances that the first search found of them.
         """
-        rows, left, right, i, j = self._visible(left, right, i, j)
+        rows, left, right, i, j = visible(left, right, i, j, self._nullable)
         score = np.full(len(rows), np.nan)
         searched = next(iter(self._emd), None) if known is not None else None
         for slot, term in self._terms:
@@ -232,7 +240,7 @@ class _Conjunction:
     ) -> np.ndarray:
         """The value of a term of some alternative, where it holds."""
         found = np.full(len(i), np.nan)
-        rows, left, right, i, j = self._visible(left, right, i, j)
+        rows, left, right, i, j = visible(left, right, i, j, self._nullable)
         for slot, term in self._terms:
             if term is scored and len(rows):
                 value, good = self._evaluate(slot, term, left, right, i, j)
@@ -251,38 +259,42 @@ class _Conjunction:
             return self._emd[slot].decide(left, right, i, j)
         return self._decisions.of(slot, term, left, right, i, j)
 
-    def _known(self, block: Block) -> _Known | None:
-        """The rows in which no column of these terms is null; None if they are all."""
-        if not self._inside:
-            return None
-        names = [name for slot, _ in self._terms for name in _flags(block, slot)]
-
-        def make(of: Block) -> _Known | None:
-            known = np.logical_and.reduce([np.ones(len(of), bool), *(of.columns[n] for n in names)])
-            if known.all():
-                return None
-            rows, place = np.flatnonzero(known).astype(np.int32), np.cumsum(known, dtype=np.int32)
-            return _Known(of.take(rows), rows, np.where(known, place - 1, -1))
-
-        return block.derive(("known", *names), make)
-
-    def _visible(self, left: Block, right: Block, i: np.ndarray, j: np.ndarray) -> _Visible:
-        """Those of some pairs in which no column of these terms is null."""
-        a, b = self._known(left), self._known(right)
-        if a is None and b is None:
-            return _Visible(np.arange(len(i)), left, right, i, j)
-        i, j = a.places[i] if a else i, b.places[j] if b else j
-        rows = np.flatnonzero((i >= 0) & (j >= 0))
-        return _Visible(rows, a.block if a else left, b.block if b else right, i[rows], j[rows])
-
     def _propose(self, pair: Pair) -> Iterator[Candidates | Found]:
         if any(all_alike(pair, slot) for slot in self._differing):
             return
+        apart = self._apart(pair)
         if self._key is not None:
             yield from self._by_key(pair)
         elif self._bands and self._prefer_band(pair):
             yield from band_candidates(pair, self._bands)
-        elif self._vector is not None:
+        elif apart is None:
+            yield from self._search(pair)
+        else:
+            for part in apart.parts:
+                for i, j, *known in self._search(part.pair):
+                    rows = part.left[i], part.right[j]
+                    yield Found(*rows, *known) if known else Candidates(*rows)
+
+    def comparisons(self, pair: Pair) -> int:
+        """How many pairs of the two blocks are compared."""
+        if any(all_alike(pair, slot) for slot in self._differing):
+            return 0
+        apart = self._apart(pair)
+        return comparisons(pair) if apart is None else apart.comparisons
+
+    def _apart(self, pair: Pair) -> Apart | None:
+        """The blocks by the value in which rows must differ, if that pays."""
+        if not self._differing or self._key is not None:
+            return None
+        if self._last is None or self._last[0] is not pair:
+            banded = bool(self._bands) and self._prefer_band(pair)
+            slot, cell = self._differing[0], self._cell(pair)
+            self._last = pair, None if banded else taken_apart(pair, slot, cell)
+        return self._last[1]
+
+    def _search(self, pair: Pair) -> Iterator[Candidates | Found]:
+        """What the term proposes that costs least, of those that look at every two rows."""
+        if self._vector is not None:
             yield from self._by_vector(pair)
         elif self._overlap is not None:
             yield from self._overlap.candidates(pair)
@@ -294,6 +306,14 @@ class _Conjunction:
             yield from self._by_custom(pair)
         else:
             yield from self._all(pair)
+
+    def _cell(self, pair: Pair) -> float:
+        """Nanoseconds on one core to look at two rows among many, at least; measured."""
+        if self._vector is None:
+            return 2.0
+        slot, _, what = self._vector
+        width: int = pair.left.columns[slot].shape[1]
+        return (0.15 if what.kind in _PRODUCTS else 1.3) + 0.0045 * width
 
     def _by_choice(self, pair: Pair) -> Iterator[Candidates]:
         """What each alternative finds and no earlier one would have found."""
@@ -358,42 +378,3 @@ class _Conjunction:
         for top, bottom, start, stop in tiles(pair, _TILE, _TILE):
             i, j = np.divmod(np.arange((bottom - top) * (stop - start)), stop - start)
             yield from admitted(pair, top + i, start + j)
-
-
-class _Known(NamedTuple):
-    """Some rows of a block, their places in it, and its rows' places among them, else -1."""
-
-    block: Block
-    rows: np.ndarray
-    places: np.ndarray
-
-
-class _Visible(NamedTuple):
-    """Which of some pairs are left, in which blocks, and where in them."""
-
-    rows: np.ndarray
-    left: Block
-    right: Block
-    i: np.ndarray
-    j: np.ndarray
-
-
-def _flags(block: Block, slot: str) -> list[str]:
-    """The columns that say whether a term's columns are known."""
-    return [
-        name
-        for name in block.columns
-        if name.endswith(PRESENT) and name.removesuffix(PRESENT).partition("_")[0] == slot
-    ]
-
-
-def _in_order(pair: Pair, candidates: Candidates | Found) -> Candidates | Found:
-    """Of rows of one stream, those pairs whose left row is the earlier one, by time and id."""
-    i, j = candidates[:2]
-    later = pair.left.t[i] < pair.right.t[j]
-    tied = np.flatnonzero(~later)  # the window lets no left row be later
-    if len(tied):
-        ids = take(pair.left.columns["id"], i[tied]), take(pair.right.columns["id"], j[tied])
-        less = ids[0] < ids[1] if isinstance(ids[0], np.ndarray) else pc.less(*ids).to_numpy(False)
-        later[tied[less]] = True
-    return type(candidates)(*(column[later] for column in candidates))

@@ -6,6 +6,8 @@ time and id, rows after a given one are found by position, so that no two are co
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,7 +15,7 @@ import pyarrow.compute as pc
 from anabranch.flow.blocks import Block, joined, take
 from anabranch.flow.sides import ID
 
-__all__ = ["by_time_and_id", "first_after"]
+__all__ = ["by_time_and_id", "first_after", "kept_earlier"]
 
 
 def by_time_and_id(block: Block) -> Block:
@@ -57,6 +59,27 @@ def first_after(left: Block, right: Block) -> np.ndarray | None:
     first = low.copy()
     first[tied] += before
     return first
+
+
+def kept_earlier(left: Block, right: Block, found: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Of pairs of rows of one stream, those whose left row is the earlier one, by time and id.
+
+    `found` are their places, and what else is known of them.
+
+    Examples
+    --------
+    >>> rows = Block.of([1, 1], {"id": np.array([3, 7])})
+    >>> [part.tolist() for part in kept_earlier(rows, rows, np.array([[0, 0, 1], [0, 1, 0]]))]
+    [[0], [1]]
+    """
+    i, j = found[:2]
+    later = left.t[i] < right.t[j]
+    tied = np.flatnonzero(~later)  # the window lets no left row be later
+    if len(tied):
+        ids = take(left.columns[ID], i[tied]), take(right.columns[ID], j[tied])
+        less = ids[0] < ids[1] if isinstance(ids[0], np.ndarray) else pc.less(*ids).to_numpy(False)
+        later[tied[less]] = True
+    return [column[later] for column in found]
 
 
 def _ordered(block: Block) -> bool:
