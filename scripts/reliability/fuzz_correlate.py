@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
+from anabranch.correlation.suited import has_key
 from anabranch.errors import BadRow
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess
@@ -138,6 +139,8 @@ def _plans(odd: Odd, one: bool, counted: bool, clause: Clause) -> tuple[Any, ...
     ]
     if one:
         choices.append(lambda: ab.triangle(1 + odd.below(4)))
+    if has_key(clause.predicate):
+        choices.append(lambda: ab.keyed(1 + odd.below(4)))
     if not counted:
         choices.append(lambda: ab.segments(1 + odd.below(4), f"{1 + odd.below(99)} ms"))
     return tuple(odd.pick(choices)() for _ in range(1 + odd.below(3)))
@@ -146,7 +149,9 @@ def _plans(odd: Odd, one: bool, counted: bool, clause: Clause) -> tuple[Any, ...
 def run_in_process(case: Case) -> tuple[Counter[tuple[Any, Any]], int]:
     """The pairs that came out, and how many rows were rejected; `BadRow` where one stops it."""
     schemas = (case.schema, None if case.one else case.schema)
-    run = InProcess(*schemas, streaming=case.streaming, **case.call)
+    # Where plans change, workers may not go by the first one.
+    fixed = not case.streaming and len(case.plans) == 1
+    run = InProcess(*schemas, streaming=case.streaming, fixed=fixed, **case.call)
     live: dict[int, Any] = {0: run.plan}
     for number, (left, right) in enumerate(case.batches):
         if number and number < len(case.plans):

@@ -100,6 +100,10 @@ def once(expected: twin.Pairs) -> Counter[tuple[int, int]]:
     return Counter(expected.keys())
 
 
+def alike_and_same(a: twin.Row, b: twin.Row) -> float | None:
+    return cosine(a, b) if a["k"] == b["k"] else None
+
+
 def cosine(a: twin.Row, b: twin.Row) -> float | None:
     dot = sum(p * q for p, q in zip(a["v"], b["v"], strict=True))
     norms = sum(p * p for p in a["v"]) * sum(q * q for q in b["v"])
@@ -114,6 +118,8 @@ plans = st.one_of(
         Segments, st.integers(1, 4), st.integers(1000, 50_000), st.sampled_from(["left", "right"])
     ),
 )
+# With an equality in the predicate rows may also go by its key.
+keyed_plans = plans | st.builds(ab.keyed, st.integers(1, 5))
 windows = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(
     lambda w: (f"{w[0]} ms", f"{w[1]} ms")
 )

@@ -6,18 +6,24 @@ from collections import Counter
 from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.correlation.call import plan_correlation
+from anabranch.correlation.filters import apart
+from anabranch.correlation.filters.tiles import Pair
+from anabranch.correlation.matching import Matcher
 from anabranch.errors import InvalidCall
+from anabranch.flow.blocks import Block
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
 from anabranch.plans.segments import Segments
 from anabranch.testing import InProcess, check_plan
-from tests.correlation.test_laws import SCHEMA, cosine, streams, table
+from tests.correlation.test_laws import SCHEMA, alike_and_same, cosine, streams, table
 from tests.examples import examples
 
 WHERE = ab.cosine("v") >= 0.5
@@ -31,6 +37,16 @@ plans = st.one_of(
         Segments, st.integers(1, 4), st.integers(1000, 50_000), st.sampled_from(["left", "right"])
     ),
 )
+
+
+keyed_plans = plans | st.builds(ab.keyed, st.integers(1, 5))
+
+
+def condition(by_key: bool) -> tuple[Any, Any, Any]:
+    """A predicate, its twin, and the plans under which it may run."""
+    if by_key:
+        return WHERE & ab.same("k"), alike_and_same, keyed_plans
+    return WHERE, cosine, plans
 
 
 def rows_of(batch: Any) -> list[Row]:
@@ -52,32 +68,37 @@ def found(process: InProcess) -> Counter[tuple[int, int]]:
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(streams(), plans, st.integers(0, 60))
-def test_in_batch_every_two_rows_come_once(batches, plan: Plan, window: int) -> None:
-    process = InProcess(SCHEMA, None, where=WHERE, window=f"{window} ms", plan=plan)
+@given(streams(), st.data(), st.integers(0, 60), st.booleans())
+def test_in_batch_every_two_rows_come_once(batches, data, window: int, by_key: bool) -> None:
+    where, good, drawn = condition(by_key)
+    plan = data.draw(drawn)
+    process = InProcess(SCHEMA, None, where=where, window=f"{window} ms", plan=plan)
     for batch in batches:
         process.step(table(rows_of(batch)))
     rows = [row for batch in batches for row in rows_of(batch)]
-    assert found(process) == pairs(rows, window * 1000)
+    assert found(process) == pairs(rows, window * 1000, good)
     for pair in process.pairs:
         assert pair["left_t"] <= pair["right_t"]
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(streams(), st.data(), st.integers(0, 60), st.integers(0, 40))
-def test_plans_change_in_a_stream_with_late_rows(batches, data, window: int, late: int) -> None:
+@given(streams(), st.data(), st.integers(0, 60), st.integers(0, 40), st.booleans())
+def test_plans_change_in_a_stream_with_late_rows(
+    batches, data, window: int, late: int, by_key: bool
+) -> None:
+    where, good, drawn = condition(by_key)
     process = InProcess(
-        SCHEMA, None, where=WHERE, window=f"{window} ms", watermark=f"{late} ms", streaming=True
+        SCHEMA, None, where=where, window=f"{window} ms", watermark=f"{late} ms", streaming=True
     )
-    live: dict[int, Plan] = {0: data.draw(plans)}
+    live: dict[int, Plan] = {0: data.draw(drawn)}
     taken: list[Row] = []
     for batch in batches:
         if data.draw(st.booleans()):
-            live[max(live) + 1] = data.draw(plans)
+            live[max(live) + 1] = data.draw(drawn)
         mark = process.watermark
         taken += [row for row in rows_of(batch) if row["t"] > mark]
         process.step(table(rows_of(batch)), live=(LivePlans(dict(live)),) * 2)
-    assert found(process) == pairs(taken, window * 1000)
+    assert found(process) == pairs(taken, window * 1000, good)
     given_rows = sum(len(rows_of(batch)) for batch in batches)
     assert sum(load.late for load in process.loads) == given_rows - len(taken)
     assert sum(load.rows_left for load in process.loads) == given_rows
@@ -163,6 +184,12 @@ def test_texts_order_ids_of_one_time() -> None:
     [
         ("stream has no column 'w'", {"where": ab.cosine("w") >= 0.5}),
         ("compares two different columns", {"where": ab.within("x", "id", 1)}),
+        ("ordered must be True or False, got 1", {"ordered": 1}),
+        (
+            "ab.same(...) of two columns of one stream gives a row two keys",
+            {"where": ab.same("x", "id"), "ordered": True, "plan": ab.keyed(2)},
+        ),
+        ("device='gpu' knows windows of time", {"window": 9, "device": "gpu"}),
         ("one stream has one window", {"window": ("1 s", "2 s")}),
         ("time: one stream has one", {"time": ("ts", "at")}),
         ("keep: one stream has one", {"keep": (["x"], ["k"])}),
@@ -172,6 +199,11 @@ def test_wrong_calls(message: str, call: dict[str, Any]) -> None:
     with pytest.raises(InvalidCall) as error:
         InProcess(SCHEMA, None, **{"where": WHERE, "window": "1 s", **call})
     assert str(error.value).count(message) == 1
+
+
+def test_two_streams_have_their_order() -> None:
+    with pytest.raises(InvalidCall, match="ordered=True is for one stream"):
+        InProcess(SCHEMA, SCHEMA, where=WHERE, window="1 s", ordered=True)
 
 
 def test_a_triangle_is_not_for_two_streams() -> None:
@@ -188,6 +220,76 @@ def test_differs_alone(batches, window: int, plan: Plan) -> None:
     rows = [row for batch in batches for row in rows_of(batch)]
     want = pairs(rows, window * 1000, lambda a, b: 1.0 if a["k"] != b["k"] else None)
     assert found(process) == want
+
+
+DIFFERING: dict[str, tuple[Any, Any]] = {
+    "vectors": (ab.cosine("v") >= 0.5, cosine),
+    "loops": (ab.manhattan("v") <= 3, lambda a, b: _near(a, b, 3)),
+    "own": (
+        ab.custom(lambda a, b: a["x"][:, None] <= b["x"], left="x", right="x"),
+        lambda a, b: 1.0 if a["x"] <= b["x"] else None,
+    ),
+    "all": (None, lambda a, b: 1.0),
+}
+
+
+def _near(a: Row, b: Row, limit: float) -> float | None:
+    return 1.0 if sum(abs(p - q) for p, q in zip(a["v"], b["v"], strict=True)) <= limit else None
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    streams(),
+    plans,
+    st.integers(0, 60) | st.just("rows"),
+    st.sampled_from(sorted(DIFFERING)),
+    st.sampled_from(["x", "k"]),
+    st.sampled_from([0, 10**18]),
+)
+def test_rows_of_one_channel_are_not_compared(
+    batches, plan: Plan, window: Any, which: str, column: str, cost: int
+) -> None:
+    """Whether blocks are taken apart or not, by numbers and by texts: the same pairs."""
+    term, good = DIFFERING[which]
+    where = ab.differs(column) if term is None else term & ab.differs(column)
+    span = 10**9 if window == "rows" else window * 1000
+    if window == "rows" and isinstance(plan, Segments):
+        plan = ab.triangle(2)
+    within = 10**6 if window == "rows" else f"{window} ms"
+    process = InProcess(SCHEMA, None, where=where, window=within, plan=plan)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(apart, "PART_NS", cost)
+        for batch in batches:
+            process.step(table(rows_of(batch)))
+        process.finish()
+    rows = [row for batch in batches for row in rows_of(batch)]
+
+    def differ(a: Row, b: Row) -> float | None:
+        return 1.0 if a[column] != b[column] else None
+
+    assert found(process) == pairs(rows, span, lambda a, b: differ(a, b) and good(a, b))
+    if not cost:
+        compared = sum(load.comparisons for load in process.loads)
+        assert compared == sum(pairs(rows, span, differ).values())
+
+
+@pytest.mark.parametrize("channels", [2, 4])
+def test_of_channels_in_turn_one_comparison_in_so_many_is_saved(channels: int) -> None:
+    count = 3000
+    call, _ = plan_correlation(
+        {"id": "bigint", "ts": "timestamp", "v": "array<float>", "c": "bigint"},
+        None,
+        where=(ab.cosine("v") >= 0.99) & ab.differs("c"),
+        window="1 hour",
+    )
+    assert call is not None
+    ids = np.arange(2 * count)
+    columns = {"s0": np.random.default_rng(3).normal(size=(2 * count, 256)), "s1": ids % channels}
+    rows = Block.of(ids, {"id": ids, "s0": columns["s0"].astype("f4"), "s1": columns["s1"]})
+    pair = Pair(rows.slice(0, count), rows.slice(count, 2 * count), call.window, ordered=True)
+    assert Matcher(call).comparisons(pair) == count * count * (channels - 1) // channels
+    few = Pair(rows.slice(0, 20), rows.slice(count, 2 * count), call.window, ordered=True)
+    assert Matcher(call).comparisons(few) == 20 * count  # taking it apart would cost more
 
 
 @pytest.mark.parametrize("texts", [False, True])

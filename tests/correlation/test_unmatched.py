@@ -17,8 +17,18 @@ from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess
 from tests.correlation import twin
-from tests.correlation.test_laws import SCHEMA, cosine, micros, plans, streams, table, windows
-from tests.correlation.test_one_stream import plans as plans_of_one
+from tests.correlation.test_laws import (
+    SCHEMA,
+    alike_and_same,
+    cosine,
+    keyed_plans,
+    micros,
+    plans,
+    streams,
+    table,
+    windows,
+)
+from tests.correlation.test_one_stream import condition as condition_of_one
 from tests.correlation.test_one_stream import rows_of
 from tests.examples import examples
 
@@ -31,9 +41,16 @@ def found(process: InProcess) -> Found:
     return Counter((pair["left_id"], pair["right_id"]) for pair in process.pairs)
 
 
-def expected(left: Any, right: Any, window: tuple[int, int], how: str) -> Found:
+def condition(by_key: bool) -> tuple[Any, Any, Any]:
+    """A predicate, its twin, and the plans under which it may run."""
+    if by_key:
+        return WHERE & ab.same("k"), alike_and_same, keyed_plans
+    return WHERE, cosine, plans
+
+
+def expected(left: Any, right: Any, window: tuple[int, int], how: str, good: Any = cosine) -> Found:
     """The twin: all pairs, and the rows that are in none."""
-    pairs = twin.pairs(left, right, window, cosine)
+    pairs = twin.pairs(left, right, window, good)
     want: Found = Counter() if how == "anti" else Counter(pairs.keys())
     if how in ("left", "full", "anti"):
         want += Counter((row["id"], None) for row in left if row["id"] not in {a for a, _ in pairs})
@@ -45,28 +62,33 @@ def expected(left: Any, right: Any, window: tuple[int, int], how: str) -> Found:
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(streams(), plans, windows, st.sampled_from(HOW))
-def test_in_batch(batches, plan: Plan, window, how: str) -> None:
-    process = InProcess(SCHEMA, SCHEMA, where=WHERE, window=window, plan=plan, how=how)
+@given(streams(), st.data(), windows, st.sampled_from(HOW), st.booleans())
+def test_in_batch(batches, data, window, how: str, by_key: bool) -> None:
+    where, good, drawn = condition(by_key)
+    plan = data.draw(drawn)
+    process = InProcess(SCHEMA, SCHEMA, where=where, window=window, plan=plan, how=how)
     for left, right in batches:
         process.step(table(list(left)), table(list(right)))
     process.finish()
     left, right = ([row for batch in batches for row in batch[side]] for side in (0, 1))
-    assert found(process) == expected(left, right, micros(window), how)
+    assert found(process) == expected(left, right, micros(window), how, good)
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(streams(), st.data(), windows, st.integers(0, 40), st.sampled_from(HOW))
-def test_plans_change_in_streams_with_late_rows(batches, data, window, late: int, how: str) -> None:
+@given(streams(), st.data(), windows, st.integers(0, 40), st.sampled_from(HOW), st.booleans())
+def test_plans_change_in_streams_with_late_rows(
+    batches, data, window, late: int, how: str, by_key: bool
+) -> None:
     """After the last row the watermark goes on until every row is decided."""
-    call = {"where": WHERE, "window": window, "watermark": f"{late} ms", "how": how}
+    where, good, drawn = condition(by_key)
+    call = {"where": where, "window": window, "watermark": f"{late} ms", "how": how}
     process = InProcess(SCHEMA, SCHEMA, streaming=True, **call)
-    live: dict[int, Plan] = {0: data.draw(plans)}
+    live: dict[int, Plan] = {0: data.draw(drawn)}
     left: list[twin.Row] = []
     right: list[twin.Row] = []
     for lefts, rights in batches:
         if data.draw(st.booleans()):
-            live[max(live) + 1] = data.draw(plans)
+            live[max(live) + 1] = data.draw(drawn)
         mark = process.watermark
         left += [row for row in lefts if row["t"] > mark]
         right += [row for row in rights if row["t"] > mark]
@@ -79,7 +101,7 @@ def test_plans_change_in_streams_with_late_rows(batches, data, window, late: int
             process = again
     for mark in range(0, 500_000, 20_000):
         process.step(None, None, watermark=1_700_000_000_000_000 + mark)
-    assert found(process) == expected(left, right, micros(window), how)
+    assert found(process) == expected(left, right, micros(window), how, good)
     assert process.homes.state_rows == 0
 
 
@@ -88,8 +110,9 @@ def test_plans_change_in_streams_with_late_rows(batches, data, window, late: int
 def test_a_plan_that_cannot_change_needs_no_second_step(
     batches, data, window, late: int, how: str, compacted: bool
 ) -> None:
-    plan = data.draw(plans)
-    call = {"where": WHERE, "window": window, "watermark": f"{late} ms", "how": how, "plan": plan}
+    where, good, drawn = condition(data.draw(st.booleans()))
+    plan = data.draw(drawn)
+    call = {"where": where, "window": window, "watermark": f"{late} ms", "how": how, "plan": plan}
     process = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, **call)
     left: list[twin.Row] = []
     right: list[twin.Row] = []
@@ -107,38 +130,42 @@ def test_a_plan_that_cannot_change_needs_no_second_step(
                 process = again
         for mark in range(0, 500_000, 20_000):
             process.step(None, None, watermark=1_700_000_000_000_000 + mark)
-    assert found(process) == expected(left, right, micros(window), how)
+    assert found(process) == expected(left, right, micros(window), how, good)
     assert process.state_rows == process.homes.state_rows == 0
     sides = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}[how]
     assert bool(process.homes.heads) <= (not all(plan.once(side) for side in sides))
 
 
 @settings(max_examples=examples(100), deadline=None)
-@given(streams(), plans_of_one, st.integers(0, 60), st.integers(0, 40), st.booleans())
+@given(streams(), st.data(), st.integers(0, 60), st.integers(0, 40), st.booleans(), st.booleans())
 def test_rows_without_an_earlier_alike_one(
-    batches, plan: Plan, window: int, late: int, fixed: bool
+    batches, data, window: int, late: int, fixed: bool, by_key: bool
 ) -> None:
-    process = InProcess(
-        SCHEMA,
-        None,
-        where=WHERE,
-        window=f"{window} ms",
-        watermark=f"{late} ms",
-        plan=plan,
-        how="dedupe",
-        streaming=True,
-        fixed=fixed,
-    )
+    """Each once, and later than all that earlier steps have emitted; plans change if they may."""
+    where, good, drawn = condition_of_one(by_key)
+    plan = data.draw(drawn)
+    call = {"where": where, "window": f"{window} ms", "watermark": f"{late} ms", "how": "dedupe"}
+    process = InProcess(SCHEMA, None, plan=plan, streaming=True, fixed=fixed, **call)
+    live: dict[int, Plan] = {0: plan}
     rows: list[twin.Row] = []
-    for batch in batches:
-        mark = process.watermark
-        rows += [row for row in rows_of(batch) if row["t"] > mark]
-        process.step(table(rows_of(batch)))
-    process.step(None, watermark=1_700_000_001_000_000)
+    emitted = 0
+    for batch in [*batches, None]:
+        mark = process.watermark if batch is not None else 1_700_000_001_000_000
+        before = len(process.pairs)
+        if batch is None:
+            process.step(None, watermark=mark)
+        else:
+            if not fixed and data.draw(st.booleans()):
+                live[max(live) + 1] = data.draw(drawn)
+            rows += [row for row in rows_of(batch) if row["t"] > mark]
+            process.step(table(rows_of(batch)), live=(LivePlans(dict(live)),) * 2)
+        times = [pair["right_t"] for pair in process.pairs[before:]]
+        assert all(emitted < t <= mark for t in times)
+        emitted = max([emitted, *times])
 
     def alike(a: twin.Row, b: twin.Row) -> bool:
         earlier = (a["t"], a["id"]) < (b["t"], b["id"]) and b["t"] - a["t"] <= window * 1000
-        return earlier and cosine(a, b) is not None
+        return earlier and good(a, b) is not None
 
     first = [b["id"] for b in rows if not any(alike(a, b) for a in rows)]
     assert found(process) == Counter((None, ident) for ident in first)
