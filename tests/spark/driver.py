@@ -2,7 +2,8 @@
 
 ``python driver.py FOLDER`` correlates the files of a `Feed` in FOLDER until all
 are processed, and prints the query's figures as the last line. With ``--changing`` it also asks
-for another plan every five micro-batches, by hand as an operator would.
+for another plan every five micro-batches, by hand as an operator would. With ``--mode`` it runs one
+of the queries of `modes`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from anabranch.plans.plan import Plan
 from tests.correlation import twin
 from tests.spark import nearest_feed as nearest_driver
 from tests.spark.feeds import PATIENCE, SECOND, Feed
+from tests.spark.modes import MODES
 from tests.spark.sessions import new_session
 
 SPANS = (3 * SECOND, 2 * SECOND)
@@ -117,6 +119,15 @@ def run_assembly(options: argparse.Namespace) -> None:
     spark.stop()
 
 
+def run_mode(options: argparse.Namespace) -> None:
+    """One of the queries of `modes`, which go on without rows once the watermark has moved."""
+    spark = new_session(options.folder, options.master, 2, options.remote, dict(options.conf))
+    feed = Feed(options.folder, hold=options.hold, idle=True)
+    query = feed.run(MODES[options.mode].query(*feed.streams(spark), watermark="5 seconds"))
+    print(json.dumps(ab.metrics(query)))
+    spark.stop()
+
+
 def _rejects(options: argparse.Namespace) -> str | None:
     return str(options.folder / "rejects") if options.rejects else None
 
@@ -133,6 +144,7 @@ def main() -> None:
     parser.add_argument("--routed", action="store_true", help="`nearest` under selective routing")
     parser.add_argument("--batch", action="store_true", help="also as a batch, into FOLDER/batch")
     parser.add_argument("--assemble", action="store_true", help="assemble instead")
+    parser.add_argument("--mode", choices=MODES, help="another query instead")
     parser.add_argument("--rejects", action="store_true", help="keep bad and late rows")
     parser.add_argument("--hold", help="wait to be killed at the first result that this holds for")
     parser.add_argument("--spoil", help="what happens to the first attempt of tasks")
@@ -141,6 +153,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.assemble:
         return run_assembly(options)
+    if options.mode:
+        return run_mode(options)
     workers = 4 if options.changing else 2
     spark = new_session(options.folder, options.master, workers, options.remote, dict(options.conf))
     feed = Feed(options.folder, hold=options.hold, spoil=options.spoil)

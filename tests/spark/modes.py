@@ -1,0 +1,93 @@
+"""Queries for a driver that is killed: each as a stream, and as the table that has the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from pyspark.sql import functions as F
+
+import anabranch as ab
+from tests.spark.feeds import SECOND, START, Batch, scripted
+
+COUNT = 8
+LAST = 90_000  # the id of a row that only moves the watermark
+ALIKE = ab.cosine("v") >= 0.8
+
+
+class Mode(NamedTuple):
+    """A query, and results at which its driver is killed, by a name for what then is under way.
+
+    The query gets both sides and what else its verb needs, which is a watermark in a stream.
+    """
+
+    query: Callable[..., Any]
+    kills: Mapping[str, str]
+    one_stream: bool = True
+
+
+def _globe(left: Any, right: Any, **more: Any) -> Any:
+    """Places by the number of a row, up to forty thousandths of a degree from a corner."""
+    sides = [
+        frame.withColumns(
+            {"lat": 48 + F.col("x") / 1000, "lon": 16 + F.pmod("bits", F.lit(7)) / 1000}
+        )
+        for frame in (left, right)
+    ]
+    where = ab.haversine("lat", "lon") <= 800.0
+    return ab.correlate(*sides, where=where, window="2 seconds", **more)
+
+
+MODES = {
+    "one": Mode(
+        lambda left, _, **more: ab.correlate(
+            left, where=ALIKE & ab.differs("room"), window="2 seconds", keep="room", **more
+        ),
+        {"pairs": "left_id >= 6000"},
+    ),
+    "dedupe": Mode(
+        lambda left, _, **more: ab.dedupe(left, where=ALIKE, window="1 second", **more),
+        {"rows": "id >= 4000"},
+    ),
+    "left": Mode(
+        lambda left, right, **more: ab.correlate(
+            *(left, right), where=ALIKE, window="200 ms", keep="name", how="left", **more
+        ),
+        {"a pair": "right_id >= 4000", "a row without a partner": "right_id IS NULL"},
+        one_stream=False,
+    ),
+    "anti": Mode(
+        lambda left, right, **more: ab.correlate(
+            *(left, right), where=ALIKE, window="200 ms", how="anti", plan=ab.grid(1, 2), **more
+        ),
+        {"a row that waited at home": "left_id >= 4000"},
+        one_stream=False,
+    ),
+    "rows": Mode(
+        lambda left, right, **more: ab.correlate(
+            *(left, right), where=ALIKE, window=(9, 5), **more
+        ),
+        {"ranked pairs": "right_id >= 4000"},
+        one_stream=False,
+    ),
+    "groups": Mode(
+        lambda left, _, **more: ab.groups(
+            ab.correlate(left, where=ALIKE, window="300 ms", **more), gap="400 ms"
+        ),
+        {"growth": "event = 'grew' AND left_id >= 4000", "an end": "event = 'closed'"},
+    ),
+    "globe": Mode(
+        lambda left, right, **more: _globe(left, right, **more),
+        {"places": "left_id >= 6000"},
+        one_stream=False,
+    ),
+}
+
+
+def batches_of(mode: Mode) -> list[Batch]:
+    """What the query reads: one side alone for one stream, and the end of time as last batch."""
+    batches = scripted(COUNT, rows=(12, 12), seed=21)
+    if mode.one_stream:
+        batches = [([*left, *right], []) for left, right in batches]
+    ends = [{**batches[0][0][0], "id": LAST + n, "t": START + 600 * n * SECOND} for n in (1, 2)]
+    return batches + [([row], []) for row in ends]
