@@ -5,9 +5,10 @@
     python -m benchmarks.asks [--rounds 5] [--out FOLDER]
 
 One core, without Spark, in seconds of the processor, in turns: `haversine` against all pairs by
-numpy; `dedupe` and rows without a partner against the pairs alone; rows of one time; `groups`
-against one call of scipy for all pairs; `close.until` against the same without. Writes
-``asks.json``. (`nearest(within=)` is a filter on the distance of what comes out.)
+numpy; `dedupe` and rows without a partner against the pairs alone; rows of one time; `differs`
+taken apart by value against whole blocks; `|` and `~` against plain terms; `rejects=` against the
+same without; `groups` against one call of scipy for all pairs; `close.until` against the same
+without. Writes ``asks.json``. (`nearest(within=)` is a filter on the distance of what comes out.)
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
@@ -29,14 +31,18 @@ from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.store import AssembleNotes
 from anabranch.assembly.table import MARK
+from anabranch.correlation.filters import apart
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.correlation.grouping import Grouping, GroupsJob
 from anabranch.correlation.matching import Matcher
+from anabranch.correlation.packing import SidePacking
 from anabranch.flow.blocks import Block
+from anabranch.flow.sides import WHOLE, present_column
 from anabranch.flow.slices import Slices
+from anabranch.plans.routing import LivePlans
 from anabranch.predicates.globe import RADIUS, on_globe
 from anabranch.predicates.terms import together
-from anabranch.testing import InProcess, Workers
+from anabranch.testing import InProcess, Workers, prepare
 from benchmarks.correlate_kernel import directions, specification
 from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
 
@@ -149,6 +155,103 @@ def one_stream(screen: Screen, rounds: int) -> None:
     screen.add(Row("one stream and partners", what, share, "times", 0.5, at_most=True))
 
 
+def channels(screen: Screen, rounds: int) -> None:
+    """8,000 by 8,000 rows of some channels in turn, each against the others."""
+    count, width = 8000, 128
+    types = {"v": "array<float>", "c": "bigint"}
+    call = specification(types, (ab.cosine("v") >= 0.75) & ab.differs("c"))
+
+    def run(number: int, cost: float) -> Callable[[], int]:
+        sides = [
+            Block.of(
+                np.full(count, START),
+                {"id": np.arange(count), "s0": directions(count, width, n), "s1": values},
+            )
+            for n, values in enumerate((np.arange(count) % number,) * 2)
+        ]
+
+        def go() -> int:
+            before, apart.PART_NS = apart.PART_NS, cost
+            try:
+                pair = Pair(sides[0], sides[1], (0, 0))
+                return sum(len(found.left) for found in Matcher(call).matches(pair))
+            finally:
+                apart.PART_NS = before
+
+        return go
+
+    for number in (2, 4, 8, 16):
+        variants = {"whole": run(number, np.inf), "apart": run(number, 0)}
+        assert variants["whole"]() == variants["apart"]()
+        seconds = in_turns(variants, rounds)
+        cost = ratio(seconds["apart"], seconds["whole"])
+        what = f"{number} channels, taken apart against whole blocks: cost"
+        screen.add(Row("differs", what, cost, "times"))
+
+
+def either(screen: Screen, rounds: int) -> None:
+    """4,000 by 4,000 rows: alternatives and opposites against the terms they are made of."""
+    count = 4000
+    types = {"v": "array<float>", "w": "array<float>", "x": "double"}
+    near = [ab.cosine(name, dim=32) >= 0.75 for name in ("v", "w")]
+
+    def run(where: Any) -> Callable[[], int]:
+        call = specification(types, where)
+        blocks = []
+        for side, of in enumerate(call.sides):
+            columns: dict[str, Any] = {"id": np.arange(count)}
+            for slot in of.slots:
+                seed = 10 * side + ord(slot.column)
+                vectors = directions(count, 32, seed)
+                columns[slot.name] = vectors if slot.kind == "vector" else vectors[:, 0] * 1.0
+                if slot.optional:
+                    columns[present_column(slot)] = np.ones(count, bool)
+            blocks.append(Block.of(np.full(count, START), columns))
+
+        def go() -> int:
+            pair = Pair(blocks[0], blocks[1], (0, 0))
+            return sum(len(found.left) for found in Matcher(call).matches(pair))
+
+        return go
+
+    variants = {
+        "a": run(near[0]),
+        "b": run(near[1]),
+        "a | b": run(near[0] | near[1]),
+        "a & within": run(near[0] & ab.within("x", 1)),
+        "a & ~within": run(near[0] & ~ab.within("x", 1)),
+    }
+    seconds = in_turns(variants, rounds)
+    both = [a + b for a, b in zip(seconds["a"], seconds["b"], strict=True)]
+    cost = ratio(seconds["a | b"], both)
+    screen.add(Row("or and not", "a | b against a and b alone, added: cost", cost, "times"))
+    cost = ratio(seconds["a & ~within"], seconds["a & within"])
+    screen.add(Row("or and not", "a & ~within against a & within: cost", cost, "times"))
+
+
+def dead_letters(screen: Screen, rounds: int) -> None:
+    """Packing 4,000 rows, of which one in a hundred is bad: dropped, and kept whole as well."""
+    table = stream(1, 4000)[0]
+    bad = pc.equal(pc.bit_wise_and(table["id"], 127), 0)
+    times = pc.if_else(bad, pa.scalar(None, table.schema.field("ts").type), table["ts"])
+    table = table.set_column(1, "ts", times)
+    where = ab.cosine("v", dim=32) >= 0.75
+    call = specification({"v": "array<float>"}, where, bad_rows="drop")
+    batch = prepare(call.left, table)
+    texts = pa.array([f'{{"id":{n},"v":"{n:0200d}"}}' for n in range(table.num_rows)])
+    whole = pa.RecordBatch.from_arrays([*batch.columns, texts], [*batch.schema.names, WHOLE])
+    packing, live = SidePacking(call, 0, True), LivePlans({0: ab.grid(2, 2)})
+
+    def run(rows: pa.RecordBatch) -> Callable[[], object]:
+        return lambda: [packing.pack(rows, live) for _ in range(10)]
+
+    seconds = in_turns({"counted": run(batch), "kept": run(whole)}, rounds)
+    cost = ratio(seconds["kept"], seconds["counted"])
+    note = f"{rate(10 * table.num_rows, seconds['kept']):.3g} rows/s"
+    what = "rejects=, rows travel whole, against bad_rows='drop': cost of packing"
+    screen.add(Row("rejects", what, cost, "times", note=note))
+
+
 def groups(screen: Screen, rounds: int) -> None:
     """50,000 pairs, in event-time order and with events, against components of all at once."""
     count = 50_000
@@ -222,7 +325,7 @@ def until(screen: Screen, rounds: int) -> None:
         screen.add(Row("assemble", f"{name} against {base}: cost", cost, "times", note=note))
 
 
-SECTIONS = (haversine, one_stream, groups, until)
+SECTIONS = (haversine, one_stream, channels, either, dead_letters, groups, until)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -93,10 +93,10 @@ class KernelRun:
         return Block(t, epoch, np.where(epoch == 1, 0b11, 0b1), columns)
 
 
-def specification(columns: dict[str, str], where: Any) -> Correlation:
+def specification(columns: dict[str, str], where: Any, **more: Any) -> Correlation:
     """A validated call over these columns."""
     schema = {"id": "bigint", "ts": "timestamp", **columns}
-    spec, problems = plan_correlation(schema, schema, where=where, window="1 minute")
+    spec, problems = plan_correlation(schema, schema, where=where, window="1 minute", **more)
     assert spec is not None, problems
     return spec
 
