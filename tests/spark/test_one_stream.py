@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
@@ -33,6 +34,20 @@ def test_in_batch(spark: Any, tmp_path: Path) -> None:
     assert result.columns[-2:] == ["left_room", "right_room"]
     agree(found(result), pairs(flat(BATCHES)[0], 2 * SECOND))
     assert result.filter("left_ts > right_ts OR left_room = right_room").count() == 0
+
+
+def test_two_columns_the_first_of_the_earlier_row(spark: Any) -> None:
+    """A bid near what was asked before, by a nested name and a Column; not the other way round."""
+    rows = spark.sql(
+        """SELECT id, timestamp_seconds(1700000000 + id) AS ts, named_struct('asked', asked) AS of,
+                  bid FROM VALUES (1L, 10, 0), (2L, 50, 10), (3L, 0, 50), (4L, 10, 9) AS
+                  t(id, asked, bid)"""
+    )
+    where = ab.within("of.asked", F.col("bid") + 0, 1)
+    found = ab.correlate(rows, where=where, window="1 minute", ordered=True).collect()
+    assert {(row.left_id, row.right_id) for row in found} == {(1, 2), (1, 4), (2, 3)}
+    with pytest.raises(InvalidCall, match="or pass ordered=True to correlate"):
+        ab.correlate(rows, where=where, window="1 minute")
 
 
 @pytest.mark.slow

@@ -22,7 +22,7 @@ __all__ = ["Apart", "Part", "taken_apart"]
 
 MOST_VALUES = 64
 # Nanoseconds on one core to look at two parts at all; measured.
-PART_NS = 100_000
+PART_NS = 100_000.0
 _CARRIED = re.compile(r"k\d+$|h$")
 
 
