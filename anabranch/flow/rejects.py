@@ -21,6 +21,8 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -32,7 +34,15 @@ from anabranch.flow.folders import Folder
 from anabranch.flow.kernel import Task
 from anabranch.flow.sides import REASON, WHOLE
 
-__all__ = ["Rejecting", "accepted", "as_json", "commit", "counted_files", "counts"]
+__all__ = [
+    "Rejecting",
+    "accepted",
+    "as_json",
+    "commit",
+    "counted_files",
+    "counts",
+    "newest_rows",
+]
 
 LATE = "late"
 _QUERY, _RUNS, _COMMITTED = "query=", "_runs", "_committed"
@@ -208,15 +218,40 @@ def counted_files(path: str) -> list[str]:
     folder = Folder(path)
     found = []
     for query in folder.names("", ""):
-        if not query.startswith(_QUERY):
-            continue
-        # Files last: those of what is known to be committed are all there by then.
-        runs = [name.split(".") for name in folder.names(f"{query}/{_RUNS}", "")]
-        begun = [(run, int(first)) for _, first, run in runs]
-        committed = folder.read(f"{query}/{_COMMITTED}/{begun[-1][0]}") if begun else None
-        files = folder.names(query, ".parquet")
-        found += [f"{query}/{name}" for name in counts(files, begun, int(committed or -1))]
+        if query.startswith(_QUERY):
+            found += _counted(folder, query)
     return found
+
+
+def _counted(folder: Folder, query: str) -> list[str]:
+    # Files last: those of what is known to be committed are all there by then.
+    runs = [name.split(".") for name in folder.names(f"{query}/{_RUNS}", "")]
+    begun = [(run, int(first)) for _, first, run in runs]
+    committed = folder.read(f"{query}/{_COMMITTED}/{begun[-1][0]}") if begun else None
+    files = folder.names(query, ".parquet")
+    return [f"{query}/{name}" for name in counts(files, begun, int(committed or -1))]
+
+
+def newest_rows(path: str, query: str, most: int) -> list[dict[str, Any]]:
+    """Up to `most` rows that a query has rejected, of its newest micro-batches.
+
+    Files never change, so each is read once.
+    """
+    found: list[dict[str, Any]] = []
+    for name in sorted(_counted(Folder(path), f"{_QUERY}{query}"), reverse=True):
+        found += _first_rows(path, name, most)
+        if len(found) >= most:
+            break
+    return found[:most]
+
+
+@lru_cache(maxsize=64)
+def _first_rows(path: str, name: str, most: int) -> list[dict[str, Any]]:
+    content = Folder(path).read(name)
+    if content is None:
+        return []
+    file = pq.ParquetFile(pa.BufferReader(content))
+    return next((batch.to_pylist() for batch in file.iter_batches(batch_size=most)), [])
 
 
 def counts(

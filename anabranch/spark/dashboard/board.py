@@ -20,6 +20,7 @@ from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.prometheus import exposition
 from anabranch.spark.dashboard.sample import sampled
 from anabranch.spark.dashboard.saved import self_contained
+from anabranch.spark.dashboard.search import searched
 from anabranch.spark.dashboard.server import Channel, Server, is_loopback, page_files
 from anabranch.spark.dashboard.telemetry import Telemetry
 from anabranch.spark.dashboard.topics import MOST_TOPICS, topic_form
@@ -160,7 +161,7 @@ class Board:
         name = f"[{host!s}]" if ":" in str(host) else str(host)
         return f"http://{name}:{port}/" + (f"?token={self._token}" if self._token else "")
 
-    def show(self, frame: DataFrame, label: str = "matches") -> DataFrame:
+    def show(self, frame: DataFrame, label: str = "matches", search: Any = None) -> DataFrame:
         """The same result, of which the newest rows of each micro-batch are shown on the page.
 
         Start the query from what this returns. A few rows of each micro-batch travel in Spark's
@@ -173,15 +174,26 @@ class Board:
             A streaming result, or any other stream, such as one of rejected rows.
         label
             The heading on the page.
+        search
+            The id of a saved search, if the frame is a result of `nearest`: of this one the page
+            has every row, as the ranks of each micro-batch, and not only the newest of all.
         """
         refuse_others("show", {"frame": frame})
-        if not isinstance(label, str) or not label.strip():
-            raise InvalidCall("show", [f"label must be a text, got {label!r}"])
         columns = list(frame.columns)
+        problems = []
+        if not isinstance(label, str) or not label.strip():
+            problems.append(f"label must be a text, got {label!r}")
+        if search is not None and not {"rank", "distance", "object_id"} <= set(columns):
+            problems.append(f"search={search!r} is for results of ab.nearest, got {columns}")
+        if problems:
+            raise InvalidCall("show", problems)
+        asked = columns[0]  # the id of the search, whatever it is called
         if self._show is not None or not self._open:
             columns = [name for name in columns if name in (self._show or ())]
         if not columns or not frame.isStreaming:
             return frame
+        if search is not None and asked in columns:
+            frame = searched(frame, asked, search, columns)
         return sampled(frame, secrets.token_hex(4), label, columns)
 
     def table(self, name: str, rows: Any) -> None:
@@ -276,6 +288,9 @@ class Board:
                 if query.active and query.handle is not None and not query.handle.isActive:
                     error = query.handle.exception()
                     query.end(None if error is None else str(error))
+            for history in list(query.histories.values()):
+                with suppress(OSError, ValueError, AnabranchError):  # only workers may reach them
+                    history.look_at_rejects(query.id)
 
     def _report(self, query: Query, verb: str, progress: Any) -> None:
         """Pass a micro-batch on to OpenTelemetry; others of the session are not ours to report."""
@@ -298,6 +313,7 @@ class Board:
             shown = sum(query.shown for query in queries)
             if shown != self._told:
                 self._told, state["rows"] = shown, self._view.rows_of(queries)
+                state["searches"] = self._view.searches_of(queries)
             if self._view.topics is not self._told_topics:
                 self._told_topics = state["topics"] = self._view.topics
             return encode(state)
@@ -308,7 +324,8 @@ class Board:
             queries = self._queries()
             state = self._view.state(queries)
             rows = self._view.rows_of(queries)
-            return 200, _JSON, encode({**state, "rows": rows, "topics": self._view.topics})
+            whole = {"searches": self._view.searches_of(queries), "topics": self._view.topics}
+            return 200, _JSON, encode({**state, "rows": rows, **whole})
 
     def _metrics(self) -> tuple[int, str, bytes]:
         self._take_in()

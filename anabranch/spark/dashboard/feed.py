@@ -16,6 +16,7 @@ from typing import Any
 from anabranch.spark.dashboard.history import PLAIN, History
 from anabranch.spark.dashboard.points import epoch
 from anabranch.spark.dashboard.sample import Samples, samples_in
+from anabranch.spark.dashboard.search import Search, searches_in
 from anabranch.spark.metrics import verbs_of
 from anabranch.spark.totals import plain_line
 
@@ -42,6 +43,7 @@ class Query:
         self.handle: Any = None
         self.histories: dict[str, History] = {}
         self.samples: dict[str, Samples] = {}
+        self.searches: dict[str, Search] = {}
         self.shown = 0  # how often rows to be shown have come
         self.foreign = False  # whether it has processed rows without any verb of ours
 
@@ -77,6 +79,9 @@ class Query:
         if fresh:  # a report that comes twice shows nothing twice
             for label, rows in shown:
                 self.samples.setdefault(label, Samples()).add(int(progress.batchId), rows)
+                self.shown += bool(rows)
+            for search, rows in searches_in(progress):
+                self.searches.setdefault(search, Search()).add(int(progress.batchId), rows)
                 self.shown += bool(rows)
         return [verb for verb in fresh if verb != PLAIN]
 

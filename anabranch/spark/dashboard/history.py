@@ -12,6 +12,7 @@ from anabranch.plans.plan import Plan
 from anabranch.spark.announced import Announced, announced
 from anabranch.spark.dashboard.planview import PlanView
 from anabranch.spark.dashboard.points import Point, merged, point_of
+from anabranch.spark.dashboard.rejected import Rejected
 from anabranch.spark.metrics import (
     counts_of,
     found_in,
@@ -88,6 +89,7 @@ class History:
         self._state: dict[tuple[str, int], Any] = {}
         self._last: tuple[str, int] | None = None
         self._plans: PlanView | None = None
+        self.rejected = Rejected()
 
     def add(self, progress: Any) -> bool:
         """Take in a report; whether there was anything new of this verb in it."""
@@ -120,6 +122,11 @@ class History:
         self.seconds += seconds_of(progress)
         self.buckets[bisect_left(BUCKETS, seconds_of(progress))] += 1
         return True
+
+    def look_at_rejects(self, query: str) -> None:
+        """Read the newest rejected rows, if there are new ones and they are kept."""
+        count = self.totals["late_rows"] + self.totals["rejected_rows"]
+        self.rejected.look(query, self.names, count)
 
     def plan(self) -> tuple[Announced | None, Plan | None, dict[str, Any]]:
         """What the call said, the plan in force, and what to draw of it."""

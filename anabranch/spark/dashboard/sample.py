@@ -16,7 +16,7 @@ from anabranch.spark.frames import by_name
 from anabranch.spark.metrics import texts_of
 from anabranch.spark.versions import newest_of
 
-__all__ = ["KEPT", "Samples", "difference", "sampled", "samples_in", "sides_of"]
+__all__ = ["KEPT", "Samples", "difference", "sampled", "samples_in", "sides_of", "text_of"]
 
 KEPT = 50
 """Rows that are shown."""
@@ -32,7 +32,7 @@ _MAGIC = {"png": "89504E47", "jpeg": "FFD8FF"}
 def sampled(frame: DataFrame, name: str, label: str, columns: Sequence[str]) -> DataFrame:
     """The same rows; the newest of each micro-batch are in its progress report, as short texts."""
     types = {field.name: field.dataType for field in frame.schema}
-    shown = [_text(by_name(column), types[column]).alias(column) for column in columns]
+    shown = [text_of(by_name(column), types[column]).alias(column) for column in columns]
     order = [c for c in _TIMES if c in types] + [
         c for c, kind in types.items() if isinstance(kind, TimestampType)
     ]
@@ -43,7 +43,7 @@ def sampled(frame: DataFrame, name: str, label: str, columns: Sequence[str]) -> 
     return frame.observe(name, F.transform(rows, lambda row: F.to_json(row)).alias("load"))
 
 
-def _text(value: Column, kind: DataType) -> Column:
+def text_of(value: Column, kind: DataType) -> Column:
     """A value as a text that is not long; a picture as the address that holds it."""
     if isinstance(kind, BinaryType):
         size = F.length(value)

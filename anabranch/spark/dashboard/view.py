@@ -82,6 +82,16 @@ class View:
             for query in queries
         }
 
+    def searches_of(self, queries: Sequence[Query]) -> dict[str, Any]:
+        """The searches that are shown whole, by query and id."""
+        if self.rows:
+            return {}
+        return {
+            query.id: {name: search.form(self.columns) for name, search in query.searches.items()}
+            for query in queries
+            if query.searches
+        }
+
     def _subject(
         self, query: Query, history: History, now: float, newest: int | None
     ) -> dict[str, Any]:
@@ -89,7 +99,7 @@ class View:
         points = history.series.points
         vitals = vitals_of(query, history, now)
         said: list[Prediction] = []
-        if history.verb in ("correlate", "dedupe"):
+        if history.verb == "correlate":
             since = drawn.get("since", 0)  # before, rows were sent under other plans
             present = [point for point in points if (point["batch"] or 0) >= since]
             said = predict_pairs(present, call, plan)
@@ -110,6 +120,7 @@ class View:
             "workers": history.workers,
             "reasons": dict(history.reasons),
             "plan": drawn,
+            "rejects": history.rejected.form(self.columns, self.rows),
             "growth": growth(full(points, call)),
             "predictions": [_compared(prediction) for prediction in said],
             "count": history.series.count,

@@ -2,7 +2,7 @@
 /* The page: takes in what the driver tells, and shows one query at a time. */
 
 const at = (id) => document.getElementById(id);
-const known = {subjects: new Map(), rows: {}, topics: [], state: null, chosen: null, search: {}, asking: false};
+const known = {subjects: new Map(), rows: {}, searches: {}, topics: [], state: null, chosen: null, search: {}, asking: false};
 const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "Off"]};
 const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"],
   dedupe: ["rows", "rows emitted"], groups: ["pairs", "events"], stream: ["rows", ""]};
@@ -28,6 +28,7 @@ function takeIn(state, whole) {
   for (const id of [...known.subjects.keys()])
     if (!state.subjects.some((one) => one.id === id)) known.subjects.delete(id);
   if (state.rows) known.rows = state.rows;
+  if (state.searches) known.searches = state.searches;
   if (state.topics) known.topics = state.topics;
   known.state = state;
   return missed;
@@ -147,6 +148,20 @@ function statePanel() {
   return panel;
 }
 
+function lostPanel() {
+  const panel = new ChartPanel("lost", "Late and rejected rows", [{label: "late", colour: "warn", of: column("late")}, {label: "rejected", colour: "bad", of: column("rejected")}], count);
+  const list = element("div", {});
+  panel.body.append(list);
+  panel.update = (subject) => {
+    panel.chart.draw(subject.series);
+    const {say, rows} = subject.rejects;
+    list.replaceChildren(...(say ? [element("p", {class: "faint"}, say)] : []), ...(rows.length ? [
+      table(["batch", "input", "why", "row"], rows.map((one) => [one.batch, one.side, one.reason,
+        Object.entries(one.row).map(([name, text]) => `${name}: ${text}`).join(", ")]), [1, 2, 3])] : []));
+  };
+  return panel;
+}
+
 function reasonsPanel() {
   const panel = new Panel("reasons", "Windows");
   panel.update = (subject) => {
@@ -250,6 +265,24 @@ function searchPanel() {
   return panel;
 }
 
+/* Of one search everything has come: which object was at each rank, micro-batch by micro-batch. */
+function ranksPanel() {
+  const panel = new Panel("ranks", "A saved search: its ranks over micro-batches", true);
+  panel.update = (subject) => {
+    const whole = Object.entries(known.searches[subject.query] || {}).filter(([, batches]) => batches.length);
+    if (subject.verb !== "nearest" || !whole.length) return panel.show();
+    panel.show(...whole.flatMap(([search, batches]) => {
+      const most = Math.max(1, ...batches.flatMap((of) => of.rows.map((row) => Number(row.rank) || 0)));
+      const at = (of, rank) => of.rows.filter((row) => Number(row.rank) === rank)
+        .map((row) => `${row.object_id ?? "–"}${row.distance ? ` (${Number(row.distance).toPrecision(3)})` : ""}`).join(" → ");
+      const ranks = [...Array(Math.min(most, 20)).keys()].map((n) => n + 1);
+      return [element("h4", {}, `${search}: all of it`), table(["batch", ...ranks.map((n) => `rank ${n}`)],
+        batches.map((of) => [of.batch, ...ranks.map((n) => at(of, n))]), ranks)];
+    }));
+  };
+  return panel;
+}
+
 function tablesPanel() {
   const panel = new Panel("tables", "Tables", true);
   panel.update = () => {
@@ -292,12 +325,12 @@ function panelsOf(subject) {
   ];
   if (compares) made.push(new ChartPanel("compared", "Comparisons per second", [{label: "comparisons", colour: "left", of: over("comparisons", "seconds")}], count));
   made.push(new ChartPanel("time", "Watermark behind the clock", [{label: "lag", colour: "left", of: column("lag")}], seconds));
-  if (!plain) made.push(new ChartPanel("lost", "Late and rejected rows", [{label: "late", colour: "warn", of: column("late")}, {label: "rejected", colour: "bad", of: column("rejected")}], count));
+  if (!plain) made.push(lostPanel());
   if (subject.series.backlog.some((one) => one !== null)) made.push(new ChartPanel("backlog", "Backlog", [{label: "not yet read", colour: "right", of: column("backlog")}], count));
   if (subject.verb === "groups") made.push(new ChartPanel("open", "Open groups", [{label: "open", colour: "left", of: column("open_groups")}], count));
   if (subject.verb === "assemble") made.push(new ChartPanel("windows", "Open windows", [{label: "open", colour: "left", of: column("open_windows")}], count));
   if (!plain) made.push(statePanel());
-  made.push(workersPanel(), planPanel(), reasonsPanel(), groupsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), tablesPanel(), placementPanel());
+  made.push(workersPanel(), planPanel(), reasonsPanel(), groupsPanel(), predictionsPanel(), rowsPanel(), searchPanel(), ranksPanel(), tablesPanel(), placementPanel());
   return made;
 }
 
@@ -340,6 +373,7 @@ function renderFigures(subject) {
     ...(!COMPARES.includes(subject.verb) ? [] : [
       ["comparisons", count(per("comparisons")) + "/s", count(total.comparisons) + " so far"],
       ["copies per row", both ? (last("copies") / both).toFixed(2) : "–", ""]]),
+    ...(total.sent_at_once || total.withheld ? [["copies sent", count(total.sent_at_once + total.sent_later), `${count(total.withheld)} withheld at first, ${count(total.dropped)} dropped, so far`]] : []),
     ["micro-batch", seconds(last("seconds")), subject.interval ? `of ${seconds(subject.interval)}` : "no fixed interval"],
     ["watermark lag", seconds(last("lag")), last("skew") === null || last("skew") === undefined ? "" : `left ${last("skew") >= 0 ? "ahead" : "behind"} by ${seconds(Math.abs(last("skew")))}`],
     ...(subject.verb === "stream" ? [] : [
