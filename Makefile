@@ -70,7 +70,7 @@ slow: setup
 # Brokers, servers and jars are fetched into .services and torn down after the tests. The page is
 # opened in the system's Chromium.
 services: setup
-	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services,examples,notebooks,video-concepts,video-text]" playwright
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[sinks,kafka,services,examples,notebooks,video-concepts,video-text]"
 	$(BIN)/python -m pytest -m services
 
 laws: setup
@@ -121,6 +121,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.assemble --seconds 12
 
 pictures: setup
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pictures]"
 	$(BIN)/python scripts/pictures.py
 	$(BIN)/python -m papers.pictures
 	$(BIN)/python -m scripts.board_picture

@@ -61,3 +61,16 @@ def test_frames_shorten_waits_and_keep_the_end() -> None:
     assert [shown for _, shown in shots] == [("a",), ("a", "b"), ("a", "b", "c")]
     assert [stays for stays, _ in shots] == [cast.LONGEST, 0.5, cast.LAST]
     assert "<use" in cast.drawn(shots)
+
+
+def test_a_page_that_cannot_be_drawn_is_said_and_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scripts import board_picture
+    from scripts.services.jars import Absent
+
+    def absent() -> None:
+        raise Absent("Chromium is not installed")
+
+    monkeypatch.setattr(board_picture, "browser", absent)
+    with pytest.raises(SystemExit, match=r"CANNOT BE DRAWN.*Chromium is not installed") as left:
+        board_picture.main()
+    assert left.value.code not in (0, None)

@@ -30,7 +30,7 @@ def browser() -> Iterator[Any]:
     try:
         from playwright.sync_api import sync_playwright
     except ModuleNotFoundError as error:
-        raise Absent("Playwright is not installed: pip install playwright") from error
+        raise Absent("Playwright is not installed: pip install 'anabranch[pictures]'") from error
     # Its sandbox needs rights that root has given away; it opens only pages of our own.
     flags = ["--no-sandbox"] if os.getuid() == 0 else []
     with sync_playwright() as playwright:

@@ -6,13 +6,24 @@ import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
 
 import anabranch as ab
 from tests.dashboard.reports import report
-from tests.dashboard.scenes import assembly, correlation, deduping, grouping, search, session
+from tests.dashboard.scenes import (
+    MARKUP,
+    assembly,
+    correlation,
+    deduping,
+    grouping,
+    running,
+    search,
+    session,
+    shown,
+)
 from tests.sinks.stories import needed
 
 pytestmark = pytest.mark.services
@@ -202,17 +213,45 @@ def test_a_saved_page_opens_without_the_driver(page: Any, board: Any, tmp_path: 
     assert page.locator("#matches article").count() == 50
 
 
-def test_a_thousand_batches_and_more_do_not_slow_the_page(page: Any, tmp_path: Path) -> None:
-    query = correlation(1500, tmp_path / "control")
+RENDERING = (
+    """() => { const began = performance.now(); render(); return performance.now() - began }"""
+)
+
+
+def driver_cost(board: Any, query: str, batch: int) -> float:
+    """Milliseconds of the driver for a micro-batch: taken in and encoded."""
+    board._feed.progressed(report(batch, query=query, name="news"))
+    began = time.perf_counter()
+    board._take_in()
+    board._message()
+    return 1000 * (time.perf_counter() - began)
+
+
+def test_markup_in_the_name_of_a_query_and_its_labels_is_text(page: Any) -> None:
+    observed = {**report(0).observedMetrics, **shown([{"id": "1"}], MARKUP)}
+    query = running(MARKUP, "1-markup", [report(n, observedMetrics=observed) for n in range(3)])
+    for one in query.recentProgress:
+        one.id = query.id
     with ab.dashboard(session(query)) as board:
-        opened(page, board, "correlate")
-        page.locator("#facts:has-text('1500 micro-batches')").wait_for()
-        for batch in range(1500, 1510):
-            board._feed.progressed(report(batch, query=query.id, name="news"))
-            began = time.monotonic()
-            page.locator(f"#facts:has-text('{batch + 1} micro-batches')").wait_for(timeout=5000)
-            took = time.monotonic() - began
-        assert took < 2.0  # the driver itself waits half a second between messages
+        page.goto(board.url)
+        page.locator("#matches h4").wait_for()
+        assert MARKUP in page.locator("#name").inner_text()
+        assert MARKUP in page.locator("#subjects button").inner_text()
+        assert MARKUP in page.locator("#matches h4").inner_text()
+        assert page.locator("img[src=x]").count() == 0 and page.title() != "attacked"
+
+
+def test_a_thousand_batches_and_more_do_not_slow_the_page(page: Any, tmp_path: Path) -> None:
+    costs = {}
+    for age in (30, 1500):
+        query = correlation(age, tmp_path / f"control{age}")
+        with ab.dashboard(session(query)) as board:
+            opened(page, board, "correlate")
+            page.locator(f"#facts:has-text('{age} micro-batches')").wait_for()
+            costs[age] = (median(driver_cost(board, query.id, age + n) for n in range(15)),
+                          median(page.evaluate(RENDERING) for _ in range(15)))  # fmt: skip
+    for young, old in zip(costs[30], costs[1500], strict=True):
+        assert old < 4 * young + 5.0, costs  # milliseconds
 
 
 def test_elsewhere_the_address_with_the_token_opens_the_page(page: Any, tmp_path: Path) -> None:
