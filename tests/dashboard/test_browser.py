@@ -6,7 +6,6 @@ import base64
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import pytest
@@ -248,8 +247,10 @@ def test_a_thousand_batches_and_more_do_not_slow_the_page(page: Any, tmp_path: P
         with ab.dashboard(session(query)) as board:
             opened(page, board, "correlate")
             page.locator(f"#facts:has-text('{age} micro-batches')").wait_for()
-            costs[age] = (median(driver_cost(board, query.id, age + n) for n in range(15)),
-                          median(page.evaluate(RENDERING) for _ in range(15)))  # fmt: skip
+            # The least of several: the machine and the collector of garbage have their own pace.
+            driver = min(driver_cost(board, query.id, age + n) for n in range(15))
+            costs[age] = driver, min(page.evaluate(RENDERING) for _ in range(15))
+            page.goto("about:blank")  # before its driver goes
     for young, old in zip(costs[30], costs[1500], strict=True):
         assert old < 4 * young + 5.0, costs  # milliseconds
 

@@ -67,8 +67,8 @@ class Vitals:
     @property
     def recent(self) -> Sequence[Point]:
         """The micro-batches that rules look at; the first ones start workers and are left out."""
-        later = [point for point in self.points if (point["batch"] or 0) > 0] or self.points
-        return later[-_RECENT:]
+        newest = self.points[-_RECENT:]
+        return [point for point in newest if (point["batch"] or 0) > 0] or newest
 
     @property
     def cadence(self) -> float | None:
