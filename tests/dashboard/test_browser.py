@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.flow.load import Load
+from anabranch.spark.announced import Announced, announce
 from tests.dashboard.reports import report
 from tests.dashboard.scenes import (
     MARKUP,
@@ -261,3 +263,18 @@ def test_elsewhere_the_address_with_the_token_opens_the_page(page: Any, tmp_path
         page.goto(board.url)
         page.locator("#panels .u-over").nth(3).wait_for()
         assert "token" not in page.url
+
+
+def test_a_cell_of_ranges_says_its_cuts(page: Any) -> None:
+    announce("anabranch_correlate_0c07", Announced("Pairs", ab.ranges(2, count=8)))
+    load = {"load": [Load(0, rows_left=1, busy_seconds=0.5).to_json()]}
+    observed = {"anabranch_correlate_0c07": load}
+    query = running("cuts", "1-cuts", [report(0, query="1-cuts", observedMetrics=observed)])
+    with ab.dashboard(session(query)) as board:
+        page.goto(board.url)
+        page.locator("#plan svg").wait_for()
+        titles = page.locator("#plan rect title").all_text_contents()
+        assert titles == [
+            "worker 0: 0.50 s, ranges 0 to 3 of 8",
+            "worker 1: 0.00 s, ranges 4 to 7 of 8",
+        ]

@@ -87,12 +87,14 @@ function planPicture(plan, workers) {
   const busy = new Map(workers.map((one) => [one.worker, one.busy_seconds])), most = Math.max(1e-9, ...busy.values());
   const shares = plan.widths || plan.cells[0].map(() => 1), whole = shares.reduce((a, b) => a + b, 0) || 1;
   plan.cells.forEach((line, row) => {
-    let x = side;
+    let x = side, cut = 0;
     line.forEach((worker, column) => {
       const width = wide * shares[column] / whole, height = high / plan.cells.length;
       const spent = busy.get(worker) || 0;
       const cell = drawn("rect", {x, y: top + row * height, width: Math.max(1, width - 2), height: height - 2, rx: 3, fill: colour("bar"), "fill-opacity": 0.12 + 0.75 * spent / most, stroke: colour("line")});
-      cell.append(drawn("title", {}, `worker ${worker}: ${seconds(spent)}`));
+      const cuts = plan.widths ? `, ranges ${cut} to ${cut + shares[column] - 1} of ${whole}` : "";
+      cell.append(drawn("title", {}, `worker ${worker}: ${seconds(spent)}${cuts}`));
+      cut += shares[column];
       svg.append(cell);
       if (width > 18) svg.append(drawn("text", {x: x + width / 2 - 4, y: top + row * height + height / 2 + 4}, worker));
       x += width;
