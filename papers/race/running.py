@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from anabranch.testing.lab.measures import fleet, goals
+from anabranch.testing.lab.measures import fleet, goals, within
 from anabranch.testing.lab.workload import Workload
 from papers.race.drawing import COLOURS, draw
 
@@ -69,7 +69,7 @@ def processor(axes: Any, runs: list[dict[str, Any]]) -> None:
 def adoption(axes: Any, runs: list[dict[str, Any]]) -> None:
     """Figure 17: how long a deployment takes."""
     for run, colour in zip((runs[0], runs[-1]), (WHOLE, DOWN), strict=True):
-        after = np.sort(run["adoption"])
+        after = np.sort([np.inf if one is None else one for one in run["adoption"]])
         share = 100 * np.arange(1, len(after) + 1) / len(after)
         name = f"{run['devices']} devices, {run['views']:,} views"
         axes.step(after, share, where="post", color=colour, label=name)
@@ -115,7 +115,7 @@ def table(runs: list[dict[str, Any]]) -> str:
             f"{rate(run, 'down'):.1f}",
             f"{1e5 * rate(run, 'broker_cpu', 'cloud_cpu'):.1f}",
             f"{memory:.0f}",
-            f"{np.quantile(run['adoption'], 0.95):.2f} s",
+            f"{within(run['adoption'], 0.95):.2f} s",
             f"{run['deployment']['wire'] / 1e6:.2f}",
         ]
         lines.append("| " + " | ".join(cells) + " |")

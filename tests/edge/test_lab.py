@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
+from anabranch.edge.definitions import Stream, View
+from anabranch.edge.ownership import Boundary
+from anabranch.edge.placements import Entry
+from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
-from anabranch.testing.lab.measures import Goal, _due
+from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, within
 from anabranch.testing.lab.workload import Workload
 
 pytestmark = [
@@ -58,7 +64,27 @@ def test_rows_that_are_due_are_those_of_each_view_and_link() -> None:
     # The first view at device 1 and the second in the cloud: device 0 sends all of its rows, of
     # which device 1 gets all, and device 2 sends all.
     places = {workload.name(0): "d00001", workload.name(1): "cloud"}
-    assert _due(workload, places, counted) == pytest.approx(1.0 + 1.0 + 1.0)
+    load = _load(workload, places, rows, 32.0, 2.0)
+    assert load.rows == pytest.approx(32 * (1.0 + 1.0 + 1.0))
+    assert load.up_frames == pytest.approx(32 * (0.5 + 0.5))  # one every two seconds
+
+
+def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
+    """With twice the rows, in as many frames since a flush limits them, or in twice as many."""
+    counts = {"up_frames": 100, "down_frames": 50, "sections": 150, "up_rows": 100, "down_rows": 50}
+    bytes_ = {"up": 9000, "down": 4000, "up_payload": 6000, "down_payload": 3000}
+    others = dict.fromkeys(("up_packets", "down_packets", "broker_memory", "cloud_memory"), 10)
+    times = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
+    one = Reading(**counts, **bytes_, **others, **times)
+    first = Load(150, 90, 45, 140)
+    same = _predicted(one, first, first)
+    assert same["payload"] == pytest.approx(9000) and same["wire"] == pytest.approx(one.wire)
+    fuller = _predicted(one, first, Load(300, 90, 45, 140))
+    double = _predicted(one, first, Load(300, 180, 90, 280))
+    assert double["payload"] == pytest.approx(2 * same["payload"])
+    assert double["wire"] == pytest.approx(2 * same["wire"])
+    assert double["up_frames"] == 200 and fuller["up_frames"] == 100
+    assert same["payload"] < fuller["payload"] < double["payload"]
 
 
 @pytest.mark.parametrize("kind", ["friends", "sampled"])
@@ -67,6 +93,26 @@ def test_workloads_have_each_pair_once_and_nobody_with_himself(kind: str) -> Non
     assert (workload.pairs[:, 0] < workload.pairs[:, 1]).all()
     assert len(np.unique(workload.pairs, axis=0)) == len(workload.pairs) >= 50
     assert len(workload.plan().location) == len(workload.pairs)
+
+
+def test_who_has_not_adopted_a_placement_counts() -> None:
+    lab = Lab(3)
+    entry = Entry(0, written="1970-01-01T00:00:10+00:00")
+    views, bounds = [View("v", "near", (0, 1)), View("w", "near", (0, 2))], Boundary(0, "cloud")
+    streams = [Stream(name, name, {}) for name in ("ann", "bob", "cyd")]
+    book = SimpleNamespace(views=views, bounds=[(bounds,)] * 2, streams=streams)
+    lab.cloud = SimpleNamespace(  # type: ignore[assignment]
+        keeper=SimpleNamespace(log=SimpleNamespace(entries=lambda: [entry])),
+        relay=SimpleNamespace(state=SimpleNamespace(book=book)),
+    )
+
+    async def told(**_: Any) -> list[Any]:
+        return [{"adopted": {"0": {"ann": 10.25, "bob": 10.5}}}]
+
+    lab._order = told  # type: ignore[method-assign]
+    found = asyncio.run(lab.adoption(0, patience=0.0)).tolist()
+    assert found == [0.25, 0.5, np.inf]
+    assert not Goal("95 % have adopted", within(found, 0.95), 1.0, "s").met
 
 
 def test_a_goal_that_is_missed_says_so() -> None:
@@ -78,7 +124,6 @@ def test_a_goal_that_is_missed_says_so() -> None:
 def test_devices_send_the_rows_that_the_plan_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from anabranch.testing.lab.lab import Lab
     from scripts.services.nats import server
     from tests.sinks.stories import needed
 
@@ -89,12 +134,12 @@ def test_devices_send_the_rows_that_the_plan_says(
     async def story() -> None:
         async with Lab(8, round_trip=0.02) as lab:
             epoch = await lab.deploy(workload, location)
-            assert len(await lab.adoption(epoch)) == 8
+            assert np.isfinite(await lab.adoption(epoch)).sum() == 8
             before = await lab.read()
             rows = await lab.put(workload, 6.0)
             await asyncio.sleep(3)
             found = (await lab.read()).since(before)
-        due = _due(workload, location, workload.counted(rows, 1.0))
+        due = _load(workload, location, rows, 1.0, lab.flush_seconds).rows
         assert found.up_rows + found.down_rows == round(due)
         assert found.up > found.up_payload > 0 and found.wire > found.up + found.down
 

@@ -204,15 +204,19 @@ class Lab:
         return self.cloud.relay.state.book.epoch
 
     async def adoption(self, epoch: int, patience: float = 60.0) -> np.ndarray:
-        """Seconds from the writing of an entry to its adoption, by device, in order of time."""
+        """Seconds from the writing of an entry to its adoption, by device, in order of time.
+
+        Whoever has not adopted it when patience ends has taken infinitely long.
+        """
         written = self.cloud.keeper.log.entries()[epoch].written
         begun = np.datetime64(written.partition("+")[0]).astype("datetime64[us]").astype(int) / 1e6
         book, until = self.cloud.relay.state.book, time.monotonic() + patience
         while True:
             found = [when for one in await self._order(do="tell") for when in _of(one, epoch)]
             concerned = len({home for home in _concerned(book, epoch)})
-            if len(found) >= concerned or time.monotonic() > until:
-                return np.sort(np.array(found) - begun)
+            missing = max(concerned - len(found), 0)
+            if not missing or time.monotonic() > until:
+                return np.sort(np.append(np.array(found) - begun, np.full(missing, np.inf)))
             await asyncio.sleep(0.1)
 
     async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
