@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.edge.broker import running
+from anabranch.edge.copies import checksum
 from anabranch.edge.frames import Up, decode_up, encode_down, encode_up
 from anabranch.edge.hub import Hub
 from anabranch.edge.placements import Entry
@@ -56,6 +57,7 @@ def frames(rows: int) -> list[tuple[str, bytes]]:
     """A frame of every device for each second; the first says that the entry was adopted."""
     adopted = Up(INCARNATION, 0, 0, -1, extras={"adopted": [[0, -1]]})
     found = [(name_of(device), encode_up(adopted)) for device in range(DEVICES)]
+    before = {device: checksum(content) for device, (_, content) in enumerate(found)}
     rng = np.random.default_rng(2)
     for second in range(SECONDS):
         for device in range(DEVICES):
@@ -63,8 +65,9 @@ def frames(rows: int) -> list[tuple[str, bytes]]:
             n = (INCARNATION << 32) + second * rows + np.arange(rows)
             xy = np.round(rng.uniform(0, 1000, (rows, 2)), 1)
             section = Section(device, 0, n, t, (xy,), int(t[-1]) - 1)
-            up = Up(INCARNATION, second + 1, 0, second, (section,))
+            up = Up(INCARNATION, second + 1, 0, second, (section,), before=before[device])
             found.append((name_of(device), encode_up(up)))
+            before[device] = checksum(found[-1][1])
     return found
 
 
@@ -90,7 +93,7 @@ def _feed(address: str, credentials: Path, on_devices: bool) -> None:
     async def feed() -> None:
         client = await connect(address, credentials, "feed")
         form = json.dumps(entry(on_devices).to_dict()).encode()
-        await client.jetstream().publish("k", form)
+        await client.publish("k", form)
         waiting = frames(1)
         for device, content in waiting[:DEVICES]:
             await client.publish(f"u.{device}", content)

@@ -24,7 +24,7 @@ from nats.errors import Error as BrokerError
 from anabranch.calls import Check, Duration
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.definitions import Definition
-from anabranch.edge.frames import decode_down
+from anabranch.edge.frames import FrameError, decode_down
 from anabranch.edge.hub import device_name
 from anabranch.edge.outbox import Outbox, OutboxFull
 from anabranch.edge.sampling import sampled
@@ -99,6 +99,7 @@ class Agent:
         self._keep = None if keep is None else check.duration("keep", keep)
         check.refuse("Agent")
         self.dropped: dict[str, int] = {}
+        self.unread = 0  # messages that are no frames
         self._handlers: dict[str, list[Callable[[dict[str, Any]], None]]] = {}
         self._pending: list[tuple[Effects, asyncio.Future[None]]] = []
         self._due, self._failed = asyncio.Event(), asyncio.Event()
@@ -164,7 +165,9 @@ class Agent:
     async def __aenter__(self) -> Agent:
         self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, settle=_SETTLE)
         state, rows, frames = self._box.load()
-        self._state = AgentState.restore(self.device, self._box.incarnation, state, rows, frames)
+        self._state = AgentState.restore(
+            self.device, self._box.incarnation, state, rows, frames, token=self._box.token
+        )
         loops = (self._committing, self._flushing, self._linked, self._pruning)
         self._tasks = [asyncio.create_task(self._guarded(loop)) for loop in loops]
         return self
@@ -251,7 +254,8 @@ class Agent:
             await asyncio.sleep(max(self._flush, _GROUP) if self._flush else _BEAT)
             now = clock.monotonic()
             await self._enqueue(self._state.flush(_now()))
-            if self._state.waiting and now - self._heard >= _SILENCE:
+            waits = self._state.waiting or (self.connected and not self._state.begun)
+            if waits and now - self._heard >= _SILENCE:
                 self._heard = now
                 await self._enqueue(self._hello())
 
@@ -291,9 +295,15 @@ class Agent:
         return self._state.connect(self._asked)
 
     async def _receive(self, message: Msg) -> None:
-        self._heard = clock.monotonic()
         try:
             down = decode_down(message.data)
+        except FrameError as error:
+            if error.other_version:
+                self._fail(error)
+            self.unread += 1  # not the cloud's: a frame of its own would be missed by its number
+            return
+        self._heard = clock.monotonic()
+        try:
             said, at = down.extras.get("clock", (None, 0))
             if said is not None and said == self._asked:  # not one of a hello before, sent again
                 before, self.clock_offset = self.clock_offset, offset_of(said, at, _now())

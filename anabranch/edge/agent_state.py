@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import msgpack
 
+from anabranch.edge.copies import TAKEN_OVER, checksum, contradiction
 from anabranch.edge.directives import Directive
+from anabranch.edge.effects import Effects
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import (
     NOTHING,
@@ -16,34 +18,19 @@ from anabranch.edge.frames import (
     Output,
     Up,
     decode_output,
+    decode_up,
     encode_output,
     encode_up,
 )
 from anabranch.edge.meter import Meter
-from anabranch.edge.own_stream import OwnStream, Row, row_size
+from anabranch.edge.own_stream import OwnStream, Row, portion
 from anabranch.edge.ownership import NEVER
 from anabranch.edge.sections import Results, Section
 from anabranch.errors import StateMismatch
 
 __all__ = ["AgentState", "Effects"]
 
-_VERSION = 2
-
-
-@dataclass
-class Effects:
-    """What the shell has to do, in this order.
-
-    Commit `rows`, `frames`, `results` and `state` in one transaction; then send, then show results.
-    """
-
-    rows: list[Row] = field(default_factory=list)  # in place of those with the same number
-    frames: list[tuple[int, bytes]] = field(default_factory=list)
-    results: list[Results] = field(default_factory=list)  # wherever they were computed
-    state: bytes | None = None  # in place of the one before
-    send: list[bytes] = field(default_factory=list)
-    freed: int = -1  # frames up to this number are in the cloud
-    stopped: str = ""  # why this incarnation must not continue
+_VERSION = 3
 
 
 class AgentState:
@@ -54,7 +41,9 @@ class AgentState:
     device
         Its name.
     incarnation
-        Of its outbox: grows whenever that begins anew, and is below 2**31.
+        Of its outbox: 0 until the cloud gives it one, larger than those of all before it.
+    token
+        By which a new outbox asks for an incarnation: different from any other's.
     slack
         How old a row may be when it is put, in microseconds.
     beat
@@ -70,6 +59,7 @@ class AgentState:
         device: str,
         incarnation: int,
         *,
+        token: int = 0,
         slack: int = 1_000_000,
         beat: int = 30_000_000,
         window: int = 262_144,
@@ -79,11 +69,12 @@ class AgentState:
         self.incarnation = incarnation
         self.epoch = -1
         self.evaluator = Evaluator(device)
-        self._slack, self._beat = slack, beat
+        self._token, self._slack, self._beat = token, slack, beat
         self._window, self._portion = window, portion
         self._begun = False
         self._seen = -1
         self._next = 0
+        self._check = 0  # checksum of the frame before that
         self._acked = -1
         self._sent = -1
         self._asked: int | None = None  # after which mailbox frame a hello asked for more
@@ -130,6 +121,11 @@ class AgentState:
     def waiting(self) -> bool:
         """Whether the cloud has not acknowledged all that it asked for."""
         return bool(self._frames) or (self.epoch >= 0 and bool(self._pending))
+
+    @property
+    def begun(self) -> bool:
+        """Whether the cloud knows this incarnation."""
+        return self._begun
 
     @property
     def following(self) -> int:
@@ -197,8 +193,8 @@ class AgentState:
         if directives:
             self._adopt(directives, effects)
         effects.results += down.results
-        if "rewind" in down.extras:
-            self._rewind(int(down.extras["rewind"]), effects)
+        if down.extras.get("rewind", -1) > self._acked:  # send again from there
+            self._sent = int(down.extras["rewind"]) - 1
         return self._done(effects)
 
     def leave(self) -> Effects:
@@ -221,14 +217,23 @@ class AgentState:
 
     def _is_next(self, down: Down, effects: Effects) -> bool:
         """Whether a mailbox frame is to be processed now; asks for what is missing."""
+        given = down.extras.get("given", {}).get(self._token)
+        if given is not None and not self.incarnation:
+            self._number(given, effects)
         begin = down.extras.get("begin")
         if begin is not None and begin[0] == self.incarnation and not self._begun:
             self._begun = True
             self._seen = (down.number if begin[1] is None else begin[1]) - 1
         stop = down.extras.get("stop")
-        if stop is not None and stop[0] == self.incarnation:
+        if stop and stop[0] == self.incarnation and (len(stop) < 3 or self._seen <= stop[2]):
             self._stopped = effects.stopped = stop[1]
         if self._stopped or not self._begun or down.number <= self._seen:
+            return False
+        why = contradiction(down, self._next, self._acked, self._frames)
+        if begin is not None and begin[0] > self.incarnation:
+            why = TAKEN_OVER
+        self._stopped = effects.stopped = why
+        if why:
             return False
         if down.number > self._seen + 1:
             if self._asked != self._seen:
@@ -236,6 +241,20 @@ class AgentState:
                 effects.send.append(self._hello())
             return False
         return True
+
+    def _number(self, incarnation: int, effects: Effects) -> None:
+        """The cloud has given this outbox an incarnation: rows are numbered by it."""
+        self.incarnation = effects.incarnation = incarnation
+        base = incarnation << 32
+        for own in self._own.values():
+            own.following += base
+        self._pending = [replace(row, n=row.n + base) for row in self._pending]
+        waiting, self._frames = list(self._frames.values()), {}
+        self._next, self._sent, self._check = 0, -1, 0
+        for content in waiting:  # which have no rows yet
+            self._emit(effects, [], decode_up(content).extras)
+        effects.send.append(self._hello())
+        self._done(effects)
 
     def _adopt(self, directives: list[Directive], effects: Effects) -> None:
         """Do as told from now on, and say up to which time rows were stamped before."""
@@ -261,7 +280,7 @@ class AgentState:
         if self.epoch >= 0:
             rows, self._pending = self._pending, []
         while True:
-            count = _portion(rows, self._portion)
+            count = portion(rows, self._portion)
             now, rows = rows[:count], rows[count:]
             sections: list[Section] = []
             for own in self._own.values() if self.epoch >= 0 else ():
@@ -319,24 +338,16 @@ class AgentState:
         """Make the next frame."""
         results, self._outgoing = tuple(self._outgoing), []
         head = self.incarnation, self._next, self.epoch, self._seen
-        content = encode_up(Up(*head, tuple(sections), results, extras))
+        content = encode_up(Up(*head, tuple(sections), results, extras, self._check))
+        self._check = checksum(content)
         effects.frames.append((self._next, content))
         self._frames[self._next] = content
         self._next += 1
 
     def _hello(self, now: int | None = None) -> bytes:
         extras = {"hello": self._next} | ({} if now is None else {"at": now})
+        extras |= {} if self.incarnation else {"new": self._token}
         return encode_up(Up(self.incarnation, -1, self.epoch, self._seen, extras=extras))
-
-    def _rewind(self, expected: int, effects: Effects) -> None:
-        """Send again from the frame that the cloud expects."""
-        if expected > self._next:
-            self._stopped = effects.stopped = (
-                f"the outbox went back: it is at frame {self._next}, and the cloud expects "
-                f"{expected}: begin a new incarnation"
-            )
-        elif expected > self._acked:
-            self._sent = expected - 1
 
     def _done(self, effects: Effects) -> Effects:
         self._send(effects)
@@ -346,6 +357,8 @@ class AgentState:
 
     def _send(self, effects: Effects) -> None:
         """Send frames, in order, as far as the window allows."""
+        if not self.incarnation:
+            return
         under_way = sum(len(frame) for n, frame in self._frames.items() if n <= self._sent)
         for number, frame in self._frames.items():
             if number <= self._sent:
@@ -367,7 +380,7 @@ class AgentState:
         own = [one.to_form() for one in self._own.values()]
         head = [self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped]
         outgoing = encode_output(Output(0, tuple(self._outgoing)))
-        rest = [self._uploads, own, outgoing, self.evaluator.snapshot()]
+        rest = [self._check, self._uploads, own, outgoing, self.evaluator.snapshot()]
         blob: bytes = msgpack.packb([_VERSION, *head, *rest])
         return blob
 
@@ -379,18 +392,8 @@ class AgentState:
                 f"{_VERSION}: go on with the version that wrote it, or begin a new outbox"
             )
         self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped = form[:6]
-        uploads, own, outgoing, evaluator = form[6:]
+        self._check, uploads, own, outgoing, evaluator = form[6:]
         self._uploads = tuple((stream, share, until) for stream, share, until in uploads)
         self._own = {one.name: one for one in map(OwnStream.from_form, own)}
         self._outgoing = list(decode_output(outgoing).results)
         self.evaluator = Evaluator.restore(evaluator)
-
-
-def _portion(rows: list[Row], most: int) -> int:
-    """How many rows share a frame: the broker takes no message of any size."""
-    size = 0
-    for count, row in enumerate(rows):
-        size += row_size(row.values)
-        if size > most and count:
-            return count
-    return len(rows)

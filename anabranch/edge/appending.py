@@ -1,7 +1,8 @@
 """Appends to the broker's streams on a condition, many at a time.
 
 nats-py gives each publication a task, a future and a timer of its own, which costs more than all
-else that a relay does. Here one subscription hears all answers, and a batch waits once.
+else that a relay does. Here one subscription hears all answers, and a batch waits once. UP answers
+nobody: what must be there is read back.
 """
 
 from __future__ import annotations
@@ -13,11 +14,17 @@ from typing import Any
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.errors import APIError
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NotFoundError
 
-__all__ = ["Appends"]
+from anabranch.edge.frames import FrameError, Output, decode_output, encode_output
+from anabranch.edge.sections import Results
+from anabranch.errors import AnabranchError, StateMismatch
+
+__all__ = ["Appends", "send_back"]
 
 _PATIENCE = 5.0  # seconds until an answer is given up, and with it the connection
+_ATTEMPTS, _LOOKS, _LOOK = 5, 40, 0.05  # to send; to read it back; seconds between those
 
 
 class Appends:
@@ -65,3 +72,51 @@ def _sequence(answer: dict[str, Any]) -> int | APIError:
         error: dict[str, Any] = answer["error"]
         return APIError(error.get("code", 503), error.get("description"), error.get("err_code"))
     return int(answer["seq"])
+
+
+async def send_back(client: Client, bucket: int, found: Sequence[tuple[int, Results]]) -> None:
+    """Send results of a bucket to devices, by the frames that brought them, and read them back.
+
+    What was sent before is left out. Raises if it does not come to be the last of its subject.
+    """
+    js, subject = client.jetstream(), f"c.{bucket}"
+    stream = await js.find_stream_name_by_subject(subject)
+    for _ in range(_ATTEMPTS):  # the relay may have it forgotten before it is read back
+        sent, after, _ = await _last(js, stream, subject)
+        fresh = tuple(one for frame, one in found if frame > sent)
+        if not fresh:
+            return
+        content = encode_output(Output(found[-1][0], fresh))
+        # Another query that writes for the same bucket is not overwritten.
+        expected = {"Nats-Expected-Last-Subject-Sequence": str(after)}
+        await client.publish(subject, content, headers=expected)
+        for _ in range(_LOOKS):
+            _, sequence, stored = await _last(js, stream, subject)
+            if stored == content:
+                return
+            if sequence > after:
+                raise StateMismatch(
+                    f"another query writes to {subject}: one follows a hub at a time, so this one "
+                    "must stop"
+                )
+            await asyncio.sleep(_LOOK)
+    raise AnabranchError(
+        f"results on {subject} have not come to stream {stream}, which may be full: see that "
+        "`anabranch edge serve` runs, then start the query again"
+    )
+
+
+async def _last(js: JetStreamContext, stream: str, subject: str) -> tuple[int, int, bytes]:
+    """The last message of a bucket: up to which frame it goes, its sequence, and its content.
+
+    The relay lets the broker forget it once it has it, and drops what comes a second time.
+    """
+    try:
+        newest = await js.get_last_msg(stream, subject)
+    except NotFoundError:
+        return -1, 0, b""
+    content = newest.data or b""
+    try:
+        return decode_output(content).batch, newest.seq or 0, content
+    except FrameError:  # nobody's of ours
+        return -1, newest.seq or 0, content

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -35,22 +36,29 @@ _T = TypeVar("_T")
 
 
 class FrameError(AnabranchError, ValueError):
-    """A frame of another version, or one that is damaged."""
+    """A frame of another version, or bytes that are no frame at all."""
+
+    def __init__(self, text: str, other_version: bool = False) -> None:
+        super().__init__(text)
+        self.other_version = other_version
 
 
 @dataclass(frozen=True)
 class Up:
     """From a device, subject ``u.<device>``. `number` is -1 for a hello, which is not kept."""
 
-    incarnation: int
+    incarnation: int  # 0 until the cloud has given one
     number: int  # contiguous
     epoch: int  # newest adopted, -1 if none
     seen: int  # number of the newest mailbox frame processed
     sections: tuple[Section, ...] = ()
     results: tuple[Results, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
-    # hello: next frame number; adopted: [[epoch, newest t stamped below it], ...];
+    # hello: next frame number; new: asks for an incarnation, by a number of its own choice;
+    # adopted: [[epoch, newest t stamped below it], ...];
     # rates: {stream: rows a second}; bye; clock: seconds ahead; at: when a hello was said
+    before: int = 0  # checksum of the frame before it, 0 for the first
+    check: int = 0  # its own, found by `decode_up`
 
 
 @dataclass(frozen=True)
@@ -63,10 +71,13 @@ class Down:
     steps: tuple[Section | Directive, ...] = ()  # to be taken in this order
     results: tuple[Results, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
-    # rewind: the frame that is expected next; stop: [incarnation, why];
+    # rewind: the frame that is expected next;
+    # stop: [incarnation, why, only who has seen no more than this of its mailbox];
     # begin: [incarnation, where its mailbox begins, None for this frame];
+    # given: {number of whoever asked: incarnation};
     # clock: [when a hello was said, when it came];
     # places: of results, for buckets: which device computed each
+    check: int = 0  # checksum of the frame that is acknowledged
 
 
 @dataclass(frozen=True)
@@ -82,8 +93,8 @@ def encode_up(up: Up) -> bytes:
     base = up.incarnation << 32
     sections = [_write_section(section, base) for section in up.sections]
     results = [_write_results(found) for found in up.results]
-    form = [VERSION, up.incarnation, up.number, up.epoch, up.seen, sections, results, up.extras]
-    return _pack(form)
+    head = [VERSION, up.incarnation, up.number, up.epoch, up.seen, up.before]
+    return _pack([*head, sections, results, up.extras])
 
 
 def decode_up(content: bytes) -> Up:
@@ -106,8 +117,8 @@ extra data.)
     """
 
     def read(form: list[Any]) -> Up:
-        incarnation, number, epoch, seen, sections, results, extras = form
-        _demand_whole(incarnation, number, epoch, seen)
+        incarnation, number, epoch, seen, before, sections, results, extras = form
+        _demand_whole(incarnation, number, epoch, seen, before)
         _demand_within(0, incarnation, 1 << 31)
         for one in (number, epoch, seen):
             _demand_within(-1, one, _MOST)
@@ -118,14 +129,15 @@ extra data.)
         base = incarnation << 32
         rows = tuple(_pass_on(section, base) for section in sections)
         found = tuple(map(_read_results, results))
-        return Up(incarnation, number, epoch, seen, rows, found, dict(extras))
+        head = incarnation, number, epoch, seen
+        return Up(*head, rows, found, dict(extras), before, zlib.crc32(content))
 
     return _decoded(content, read)
 
 
 def encode_down(down: Down) -> bytes:
     """A frame as bytes: sections and results that came in a frame are passed on as they came."""
-    head = [_pack(one) for one in (VERSION, down.number, down.position, down.acked)]
+    head = [_pack(one) for one in (VERSION, down.number, down.position, down.acked, down.check)]
     steps, results = list(map(_packed_step, down.steps)), list(map(_packed_results, down.results))
     parts = [_array(len(head) + 3), *head, _array(len(steps)), *steps, _array(len(results))]
     return b"".join([*parts, *results, _pack(down.extras)])
@@ -135,13 +147,14 @@ def decode_down(content: bytes) -> Down:
     """The frame of `encode_down`; raises `FrameError` for anything else."""
 
     def read(form: list[Any]) -> Down:
-        number, position, acked, steps, results, extras = form
+        number, position, acked, check, steps, results, extras = form
+        _demand_whole(number, position, acked, check)
         read_steps = tuple(
             read_directive(step[0]) if isinstance(step, dict) else _read_section(step, 0)
             for step in steps
         )
         found = tuple(map(_read_results, results))
-        return Down(number, position, acked, read_steps, found, dict(extras))
+        return Down(number, position, acked, read_steps, found, dict(extras), check)
 
     return _decoded(content, read)
 
@@ -189,7 +202,8 @@ def _decoded(content: bytes, read: Callable[[list[Any]], _T]) -> _T:
         what = f"{type(error).__name__}: {error}"
         raise FrameError(f"a frame of {len(content)} bytes is damaged ({what})") from error
     raise FrameError(
-        f"a frame of version {version!r}, and this is version {VERSION}: upgrade the older side"
+        f"a frame of version {version!r}, and this is version {VERSION}: upgrade the older side",
+        other_version=True,
     )
 
 

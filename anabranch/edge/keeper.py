@@ -1,7 +1,8 @@
 """The keeper: the only one who writes the log of placements.
 
 A shell around `KeeperState`, which decides what an entry says. An entry is on disk before it is
-published, so whatever is killed in between, the log is the truth and is published again.
+published, so whatever is killed in between, the log is the truth and is published again. That an
+entry is published is known when the relay has folded it; until then it is published again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from anabranch.edge.relay_state import RelayState
 __all__ = ["Keeper"]
 
 _LOOK = 1_000_000  # microseconds between looks at who is silent
+_AGAIN = 5_000_000  # microseconds after which an entry that nobody has read is published again
 
 
 class Keeper:
@@ -34,22 +36,23 @@ class Keeper:
     """
 
     def __init__(self, client: Client, relay: RelayState, control: str | os.PathLike[str]) -> None:
-        self._js, self._relay = client.jetstream(), relay
+        self._client, self._relay = client, relay
         # Microseconds that a silent stream is waited for; its rows that come later are late.
         self.watermark = 600_000_000
         self._looked = 0
+        self._published: int | None = None  # when an entry was last, of those that are not folded
         self._since: dict[int, int] = {}  # when a stream was first waited for
         self.log = PlacementLog(control)
         self.state = KeeperState(relay.book)
 
     async def open(self) -> None:
         """Publish what was written and may not have been published."""
-        for entry in self.state.unfolded(self.log.entries()):
-            await self._publish(entry)
+        await self._publish(*self.state.unfolded(self.log.entries()))
 
     async def turn(self, now: int) -> Entry | None:
         """Write and publish the entry that is due at a time, in microseconds."""
         self._presume(now)
+        await self._publish_again(now)
         entry = self.state.next_entry()
         if entry is None:
             return None
@@ -69,5 +72,18 @@ class Keeper:
                 self.state.presume(stream, now - self.watermark)
                 self.state.because({"rule": "silence"})
 
-    async def _publish(self, entry: Entry) -> None:
-        await self._js.publish("k", json.dumps(entry.to_dict()).encode())
+    async def _publish_again(self, now: int) -> None:
+        """Publish what the relay has not folded after a while: UP may have had no space for it."""
+        waiting = self.state.waiting()
+        if not waiting:
+            self._published = None
+        elif self._published is None or now < self._published:  # or the clock was set back
+            self._published = now
+        elif now >= self._published + _AGAIN:
+            self._published = now
+            await self._publish(*waiting)
+
+    async def _publish(self, *entries: Entry) -> None:
+        """In order: the relay drops an entry that does not follow the one before it."""
+        for entry in entries:
+            await self._client.publish("k", json.dumps(entry.to_dict()).encode())

@@ -51,7 +51,7 @@ class KeeperState:
         Streams, definitions and views that are known by name are not added again.
         """
         wish, book = self._wishes, self._book
-        ahead = [*self._unfolded(), wish]
+        ahead = [*self.waiting(), wish]
         known = [stream.name for stream in book.streams]
         known += [stream.name for entry in ahead for stream in entry.streams]
         fresh = [stream for stream in streams if stream.name not in known]
@@ -83,7 +83,7 @@ class KeeperState:
     def move(self, view: int, place: str) -> bool:
         """Wish for a view at another place; False if it is there, has ended, or is yet moving."""
         book, wish = self._book, self._wishes
-        ahead = [*self._unfolded(), wish]
+        ahead = [*self.waiting(), wish]
         taken = {n for entry in ahead for n in (*entry.removed, *(move[0] for move in entry.moves))}
         if view in taken or not book.settled(view) or book.place(view) in (place, NOWHERE):
             return False
@@ -110,7 +110,7 @@ class KeeperState:
     def next_entry(self) -> Entry | None:
         """What is due now: to be written to the log, and then published."""
         empty = Entry(-1)
-        if self._wishes == empty or self._unfolded():
+        if self._wishes == empty or self.waiting():
             return None
         entry = replace(self._wishes, number=self._book.epoch + 1, cause=self._causes)
         self._wishes, self._causes, self._ahead = empty, {}, [entry]
@@ -119,9 +119,10 @@ class KeeperState:
     def unfolded(self, entries: Iterable[Entry]) -> list[Entry]:
         """Entries of the log that are to be published again after a restart."""
         self._ahead = list(entries)
-        return self._unfolded()
+        return self.waiting()
 
-    def _unfolded(self) -> list[Entry]:
+    def waiting(self) -> list[Entry]:
+        """Entries that were decided and are not folded, oldest first."""
         self._ahead = [entry for entry in self._ahead if entry.number > self._book.epoch]
         return list(self._ahead)
 

@@ -8,6 +8,7 @@ was after the last one.
 from __future__ import annotations
 
 import os
+import secrets
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from typing import Any
 
 import msgpack
 
-from anabranch.edge.agent_state import Effects
+from anabranch.edge.effects import Effects
 from anabranch.edge.frames import Output, decode_output, encode_output
 from anabranch.edge.own_stream import Row
 from anabranch.edge.sections import Results
@@ -103,7 +104,8 @@ class Outbox:
         if version == 0:
             self._base.executescript(
                 f"BEGIN IMMEDIATE; {_TABLES} PRAGMA user_version = {_VERSION};"
-                f"INSERT INTO notes VALUES ('incarnation', {int(time.time())}); COMMIT"
+                "INSERT INTO notes VALUES ('incarnation', 0);"
+                f"INSERT INTO notes VALUES ('token', {secrets.randbits(62)}); COMMIT"
             )
         elif version != _VERSION:
             raise StateMismatch(
@@ -113,8 +115,13 @@ class Outbox:
 
     @property
     def incarnation(self) -> int:
-        """When this outbox was made, in seconds: what tells it from one that was lost."""
+        """What tells this outbox from one that was lost: 0 until the cloud has given it one."""
         return int(self._note("incarnation"))
+
+    @property
+    def token(self) -> int:
+        """By which it asks for an incarnation: drawn when it was made."""
+        return int(self._note("token"))
 
     @property
     def full(self) -> bool:
@@ -142,7 +149,12 @@ class Outbox:
             for row in one.rows
         ]
         covered = msgpack.packb(dict(done or {}))
-        frames = [(number, content, covered) for one in many for number, content in one.frames]
+        # Frames are numbered anew by the one that brings an incarnation.
+        given = next((one.incarnation for one in many if one.incarnation), 0)
+        first = next((k for k, one in enumerate(many) if one.incarnation), 0)
+        frames = [
+            (number, content, covered) for one in many[first:] for number, content in one.frames
+        ]
         results = [
             (max(int(times.max()) for times in found.t), encode_output(Output(0, (found,))))
             for one in many
@@ -152,6 +164,10 @@ class Outbox:
         freed = max((one.freed for one in many), default=-1)
         with self._transaction() as run:
             self._base.executemany("INSERT OR REPLACE INTO rows VALUES (?, ?, ?, ?, ?)", rows)
+            if given:
+                run("UPDATE notes SET value = ? WHERE name = 'incarnation'", (given,))
+                run("UPDATE rows SET n = n + ?1 WHERE n < 1 << 32", (given << 32,))
+                run("DELETE FROM frames")
             self._base.executemany("INSERT INTO frames VALUES (?, ?, ?, NULL)", frames)
             self._base.executemany("INSERT INTO results (t, content) VALUES (?, ?)", results)
             self._base.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", states[-1:])

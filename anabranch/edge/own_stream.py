@@ -15,7 +15,7 @@ from anabranch.edge.sampling import bands
 from anabranch.edge.sections import Section
 from anabranch.errors import InvalidCall
 
-__all__ = ["OwnStream", "Row", "row_size"]
+__all__ = ["OwnStream", "Row", "portion", "row_size"]
 
 _MOST = 500_000  # bytes of a row: the broker takes messages of a megabyte
 
@@ -176,6 +176,16 @@ def row_size(values: Mapping[str, Any]) -> int:
         else:
             size += 8 * len(value) if hasattr(value, "__len__") else 9
     return size
+
+
+def portion(rows: list[Row], most: int) -> int:
+    """How many rows share a frame: the broker takes no message of any size."""
+    size = 0
+    for count, row in enumerate(rows):
+        size += row_size(row.values)
+        if size > most and count:
+            return count
+    return len(rows)
 
 
 def _is_vector(value: Any) -> bool:

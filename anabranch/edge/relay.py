@@ -12,7 +12,7 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from nats.aio.client import Client
@@ -21,12 +21,21 @@ from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
 from anabranch.edge.appending import Appends
-from anabranch.edge.frames import FrameError, decode_down, decode_output, decode_up, encode_down
+from anabranch.edge.frames import (
+    Down,
+    FrameError,
+    decode_down,
+    decode_output,
+    decode_up,
+    encode_down,
+)
+from anabranch.edge.mailboxes import Mailboxes
 from anabranch.edge.placements import Entry
 from anabranch.edge.reading import Reading, sequence_of
 from anabranch.edge.relay_state import Covered, Message, RelayState
 from anabranch.edge.streams import Streams
 from anabranch.errors import AnabranchError, StateMismatch
+from anabranch.flow.numbered import UNREADABLE, described
 
 __all__ = ["Relay"]
 
@@ -34,7 +43,7 @@ _BATCH = 1000  # messages that are read at once
 _SNAPSHOT = 10.0  # seconds between snapshots
 _SLACK = 1.0  # seconds that the broker's clock may be set back
 _AT_ONCE = 1 << 20  # bytes that are gathered at most
-_SPARE = 100  # messages of a mailbox that are kept though its device has them
+_AGAIN = 1 << 20  # bytes of a mailbox that are pushed again in one turn
 _STORED_ELSEWHERE, _NO_SPACE = 10071, (10077, 10122)  # of JetStream's errors
 
 
@@ -67,7 +76,7 @@ class Relay:
         self._folder, self._buckets = Path(folder), buckets
         self._tick, self._ack_after = tick, ack_after
         self._last: dict[str, int] = {}  # sequence of the last message of each subject
-        self._stored: dict[str, list[tuple[int, int]]] = {}  # numbers and sequences of mailboxes
+        self._resend: dict[str, int] = {}  # devices that get their mailbox again, from where on
         self._seen: dict[str, int] = {}  # what each device has processed of its mailbox
         self._owed: dict[str, float] = {}  # since when a device waits for an acknowledgement
         self._written = self._turned = time.monotonic()
@@ -133,9 +142,12 @@ class Relay:
             if now - since < self._ack_after:
                 break  # they are in order of time
             self.state.acknowledge(device)
-        await self._append(self.state.flush())
         for device, first in self.state.replays():
-            await self._replay(device, first)
+            self._resend[device] = first
+            if 0 < first < self.mailboxes.first(device):
+                self.state.stop(device, first - 1)
+        await self._append(self.state.flush())
+        await self._push_again()
         if now - self._written >= _SNAPSHOT:
             await self._write_snapshot()
         return len(messages)
@@ -158,14 +170,17 @@ class Relay:
                 if up.number >= 0:
                     self._owed.setdefault(name, time.monotonic())
             elif kind == "k":
-                self.state.entry(position, Entry.from_dict(json.loads(message.data)))
-            else:
+                self.state.entry(position, _entry_of(message.data))
+            elif name.isdigit():
                 output = decode_output(message.data)
                 self.state.output(position, int(name), output.batch, output.results)
+            else:
+                raise FrameError(f"there is no bucket {name!r}")
         except FrameError:
             # Never the relay's end: anybody who is enrolled may send any bytes. A device of another
-            # version learns from the answer that it cannot be understood.
-            self.state.counts["frames that cannot be read"] += 1
+            # version learns from the answer that it cannot be understood. An entry that was skipped
+            # is published again, and a query that cannot read back its results ends.
+            self.state.skip(position, "frames" if kind == "u" else "messages of the cloud")
             if kind == "u":
                 self._owed.setdefault(name, time.monotonic())
 
@@ -175,6 +190,7 @@ class Relay:
         owed = [(m.subject, m.frame.number, encode_down(m.frame)) for m in messages]
         steps = (len(m.frame.steps) for m in messages if m.subject.startswith("m."))
         self.sections["down"] += sum(steps)
+        owed = [one for one in owed if not await self._over(*one)]
         while owed:
             wanted = [(subject, self._last.get(subject, 0), one) for subject, _, one in owed]
             stored = await self._appends.append(wanted)
@@ -182,35 +198,53 @@ class Relay:
             for one, found in zip(owed, stored, strict=True):
                 if isinstance(found, int):
                     await self._note(*one, found)
-                elif found.err_code in _NO_SPACE:
-                    refused.append(one)
-                else:
+                elif found.err_code not in _NO_SPACE:
                     raise _refusal(one[0], found) from found
+                elif not await self._over(*one, full=True):
+                    refused.append(one)
             owed = refused
             if owed:
                 self.state.counts["waits for space"] += len(owed)
                 await asyncio.sleep(1)  # meanwhile UP fills, and rows wait on devices
 
+    async def _over(self, subject: str, number: int, content: bytes, full: bool = False) -> bool:
+        """Keep a frame beside the broker if its mailbox has no room there; whether it was."""
+        device = subject[2:]
+        fits = not full and self.mailboxes.has_room(device, len(content))
+        if fits or not subject.startswith("m."):
+            return False
+        self.mailboxes.keep_beside(device, number, self.state.position, content)
+        self.state.counts["frames kept beside the broker"] += 1
+        await self._push(device, content)
+        return True
+
     async def _note(self, subject: str, number: int, content: bytes, sequence: int) -> None:
         """A message is stored: now its device may have it."""
         self._last[subject] = sequence
         if subject.startswith("m."):
-            self._stored.setdefault(subject[2:], []).append((number, sequence))
+            self.mailboxes.found(subject[2:], number, sequence, len(content))
             await self._push(subject[2:], content)
 
-    async def _push(self, device: str, content: bytes) -> None:
+    async def _push(self, device: str, content: bytes, again: bool = False) -> None:
+        if device in self._resend and not again:
+            return  # it comes in its turn
         self._owed.pop(device, None)
         self.bytes["down", device] += len(content)
         self.frames["down", device] += 1
         await self._client.publish(f"d.{device}", content)
 
-    async def _replay(self, device: str, first: int) -> None:
-        """Push again what a device has not processed of its mailbox."""
-        since = [seq for number, seq in self._stored.get(device, []) if number >= first]
-        for sequence in since:
-            stored = await self._js.get_msg(self.streams.down, sequence)
-            if stored.data is not None:
-                await self._push(device, stored.data)
+    async def _push_again(self) -> None:
+        """Push what devices have not processed of their mailboxes, some of it in every turn."""
+        for device, first in list(self._resend.items()):
+            size = 0
+            async for number, content in self.mailboxes.contents(device, first):
+                if size > _AGAIN:
+                    self._resend[device] = number
+                    break
+                await self._push(device, content, again=True)
+                size += len(content)
+            else:
+                del self._resend[device]
 
     # ------------------------------------------------------------ what is kept
 
@@ -221,17 +255,33 @@ class Relay:
     async def _read_back(self) -> dict[str, Covered]:
         """The newest number of every subject, and where each message of a mailbox is."""
         covered: dict[str, Covered] = {}
+        beside = self._folder / f"mailboxes-{self.streams.generation}"
+        self.mailboxes = Mailboxes(self._js, self.streams.down, beside)
         for stream in (self.streams.down, self.streams.inside):
             state = (await self._js.stream_info(stream, subjects_filter=">")).state
             for subject in state.subjects or {}:
                 message = await self._js.get_last_msg(stream, subject)
-                down = decode_down(message.data or b"")
                 self._last[subject] = message.seq or 0
-                covered[subject] = Covered(down.number, down.position)
-                if message.time is not None:
-                    self._reached = max(self._reached, (down.position, message.time.timestamp()))
+                newest = _down_of(message.data or b"")
+                stored = None if message.time is None else message.time.timestamp()
+                if newest is None:
+                    newest, stored = await self._newest_of(stream, subject), None
+                if newest is not None:
+                    covered[subject] = Covered(newest.number, newest.position)
+                    if stored is not None:
+                        self._reached = max(self._reached, (newest.position, stored))
         await self._find_mailboxes()
+        for subject, kept in self.mailboxes.covered().items():
+            if kept.number > covered.get(subject, Covered()).number:
+                covered[subject] = kept
         return covered
+
+    async def _newest_of(self, stream: str, subject: str) -> Down | None:
+        """The newest frame of a subject whose newest message is none, found by reading them all."""
+        found = None
+        async for message in self._all(stream, subject):
+            found = _down_of(message.data) or found
+        return found
 
     async def _refuse_refilled(self) -> None:
         """Raise if messages of UP were lost, and others have their numbers by now.
@@ -252,21 +302,32 @@ class Relay:
             )
 
     async def _find_mailboxes(self) -> None:
-        total = (await self._js.stream_info(self.streams.down)).state.messages
+        async for message in self._all(self.streams.down, ">"):
+            if down := _down_of(message.data):
+                sequence = message.metadata.sequence.stream
+                self.mailboxes.found(message.subject[2:], down.number, sequence, len(message.data))
+
+    async def _all(self, stream: str, subject: str) -> AsyncIterator[Msg]:
+        """All messages that a stream has of a subject, in order."""
+        state = (await self._js.stream_info(stream, subjects_filter=subject)).state
+        total = sum((state.subjects or {}).values())
         settings = ConsumerConfig(
-            ack_policy=AckPolicy.NONE, inactive_threshold=60, mem_storage=True
+            ack_policy=AckPolicy.NONE,
+            inactive_threshold=60,
+            mem_storage=True,
+            filter_subject=None if subject == ">" else subject,
         )
-        reader = await self._js.pull_subscribe("", stream=self.streams.down, config=settings)
+        reader = await self._js.pull_subscribe("", stream=stream, config=settings)
         while total > 0:
             for message in await reader.fetch(min(_BATCH, total), timeout=10):
                 total -= 1
-                found = decode_down(message.data).number, message.metadata.sequence.stream
-                self._stored.setdefault(message.subject[2:], []).append(found)
+                yield message
         await reader.unsubscribe()
 
     async def _write_snapshot(self) -> None:
         """Write the state down, then let the broker forget what nobody will read again."""
         self._written = time.monotonic()
+        self.mailboxes.sync()
         draft = self._snapshot.with_suffix(".new")
         with draft.open("wb") as file:
             file.write(self.state.snapshot())
@@ -274,15 +335,7 @@ class Relay:
             os.fsync(file.fileno())
         draft.replace(self._snapshot)
         await self._js.purge_stream(self.streams.up, seq=self.state.position + 1)
-        for device, stored in self._stored.items():
-            # The newest stays: it says what the mailbox covers.
-            first = min(self._seen.get(device, -1), stored[-1][0])
-            if first - stored[0][0] >= _SPARE:  # else it is not worth a request
-                kept = [found for found in stored if found[0] >= first]
-                await self._js.purge_stream(
-                    self.streams.down, subject=f"m.{device}", seq=kept[0][1]
-                )
-                self._stored[device] = kept
+        await self.mailboxes.forget(self._seen)
 
 
 def _refusal(subject: str, error: APIError) -> Exception:
@@ -291,6 +344,27 @@ def _refusal(subject: str, error: APIError) -> Exception:
             f"another relay writes to {subject}: one serves a hub at a time, so this one must stop"
         )
     return error
+
+
+def _entry_of(content: bytes) -> Entry:
+    """An entry of the log, as the keeper publishes it."""
+    try:
+        return Entry.from_dict(json.loads(content))
+    except UNREADABLE as error:
+        raise FrameError(f"{len(content)} bytes are no entry ({described(error)})") from error
+
+
+def _down_of(content: bytes) -> Down | None:
+    """A frame of a mailbox or a bucket; None for what nobody of ours wrote.
+
+    Leaving it out is safe: numbers are contiguous, so a frame of ours would be missed.
+    """
+    try:
+        return decode_down(content)
+    except FrameError as error:
+        if error.other_version:
+            raise
+        return None
 
 
 def _time_of(message: Msg) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -17,9 +17,10 @@ import numpy as np
 
 from anabranch.edge.book import Book
 from anabranch.edge.checking import results_problem, section_problem
+from anabranch.edge.copies import FORGOTTEN, TAKEN_OVER
 from anabranch.edge.definitions import listed
-from anabranch.edge.directives import Directive
-from anabranch.edge.frames import NOTHING, Down, Up
+from anabranch.edge.frames import NOTHING, Up
+from anabranch.edge.mail import Covered, Mail, Message
 from anabranch.edge.ownership import CLOUD, NEVER, NOWHERE, reach
 from anabranch.edge.placements import Entry
 from anabranch.edge.sections import Results, Section, thinned
@@ -27,25 +28,10 @@ from anabranch.errors import StateMismatch
 
 __all__ = ["Covered", "Message", "RelayState"]
 
-_VERSION = 1
+_VERSION = 2
+_INCARNATIONS = 1 << 31
 _AHEAD = "the broker has lost a part of its mailbox: begin with an empty folder"
 _UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
-
-
-@dataclass(frozen=True)
-class Covered:
-    """What the newest message of a subject says: its number, and the position of UP it covers."""
-
-    number: int = -1
-    position: int = -1
-
-
-@dataclass(frozen=True)
-class Message:
-    """To append to a subject, compare-and-set: `frame.number` follows the subject's last."""
-
-    subject: str  # m.<device> or in.<bucket>
-    frame: Down
 
 
 @dataclass
@@ -57,13 +43,8 @@ class _Device:
     asked: int = -1  # the frame for which a rewind was asked
     unacked: int = 0
     left: bool = False  # whether it said that it leaves for good
-
-
-@dataclass
-class _Pending:
-    steps: list[Section | Directive] = field(default_factory=list)
-    results: list[Results] = field(default_factory=list)
-    extras: dict[str, Any] = field(default_factory=dict)
+    check: int = 0  # checksum of the newest frame
+    given: int = 0  # the largest incarnation that was given to it
 
 
 class RelayState:
@@ -72,15 +53,12 @@ class RelayState:
     def __init__(self, buckets: int, covered: Mapping[str, Covered] | None = None) -> None:
         self.buckets = buckets
         self.book = Book()
-        self.position = -1
         self.passed = 0  # rows to devices, since the start
         self.counts: Counter[str] = Counter()  # late rows, frames that were dropped, and why
-        self._covered = dict(covered or {})
+        self._mail = Mail(covered)
         self._devices: dict[str, _Device] = {}
-        self._told: dict[str, set[Any]] = {}  # streams and definitions that a subject knows
         self._batches: dict[int, int] = {}
         self._shapes: dict[int, list[int]] = {}  # lengths of the vectors of each stream
-        self._pending: dict[str, _Pending] = {}
         self._routes: dict[tuple[int, int], list[tuple[str, float, int]]] = {}
         self._reports: list[tuple[str, dict[str, Any]]] = []
         self._hellos: dict[str, int] = {}
@@ -91,18 +69,20 @@ class RelayState:
         """A frame of a device, at a position of UP; `at` is the broker's time, in microseconds."""
         self.position = position
         known = self._devices.setdefault(device, _Device())
+        if not up.incarnation:
+            self._give(device, known, up.extras.get("new"))
+            return
         if up.incarnation < known.incarnation:
             self.counts["frames of a former incarnation"] += 1
             if up.number < 0:
-                why = "another incarnation of this device has taken over"
-                self._extra(device, stop=[up.incarnation, why])
+                self._mail.extra(device, stop=[up.incarnation, TAKEN_OVER])
             return
         if up.incarnation > known.incarnation:
             self._begin(device, known, up.incarnation)
-        elif up.seen > self._covered.get(f"m.{device}", Covered()).number:
+        elif up.seen > self._mail.newest(f"m.{device}").number:
             # It would take new frames for those that it has had.
             self.counts["frames of a device ahead of its mailbox"] += 1
-            self._extra(device, stop=[up.incarnation, _AHEAD])
+            self._mail.extra(device, stop=[up.incarnation, _AHEAD])
             return
         if up.number < 0:
             self._hello(device, known, up, at)
@@ -112,14 +92,23 @@ class RelayState:
             self.counts["frames after a gap"] += 1
             if known.asked != known.next:
                 known.asked = known.next
-                self._extra(device, rewind=known.next)
+                self._mail.extra(device, rewind=known.next)
+        elif up.before != known.check:
+            # The answer says which frame is here, by which an outbox knows that it is a copy.
+            self.counts["frames of a copy"] += 1
+            self.acknowledge(device)
         else:
             self._take(device, known, up)
 
     def entry(self, position: int, entry: Entry) -> None:
-        """An entry of the placement log, at a position of UP; one that it has is dropped."""
+        """An entry of the placement log, at a position of UP; only the next one is taken.
+
+        The keeper publishes again what was not taken.
+        """
         self.position = position
-        if entry.number <= self.book.epoch:
+        if entry.number != self.book.epoch + 1:
+            if entry.number > self.book.epoch:
+                self.counts["entries out of order"] += 1
             return
         late = {stream: self.book.watermark(stream) for stream, _ in entry.presumed}
         changed = self.book.enact(entry)
@@ -137,28 +126,43 @@ class RelayState:
                 if self._may_deliver(found, CLOUD):
                     self._deliver(found, CLOUD)
 
+    def skip(self, position: int, what: str) -> None:
+        """A message at a position of UP that cannot be read: it is counted, and nothing else."""
+        self.position = position
+        self.counts[f"{what} that cannot be read"] += 1
+
     # ------------------------------------------------------------ what follows
+
+    @property
+    def position(self) -> int:
+        """Of UP: all up to it has been folded."""
+        return self._mail.position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        self._mail.position = position
+
+    @property
+    def covered(self) -> Mapping[str, Covered]:
+        """What each subject has."""
+        return self._mail.covered
 
     @property
     def pending(self) -> bool:
         """Whether there is something to flush."""
-        return bool(self._pending)
+        return self._mail.waiting
 
     def flush(self) -> list[Message]:
         """All that is pending, one frame per subject."""
-        messages = []
-        for subject, pending in self._pending.items():
-            number = self._covered.get(subject, Covered()).number + 1
-            self._covered[subject] = Covered(number, self.position)
-            device = self._devices.get(subject[2:]) if subject.startswith("m.") else None
-            acked = -1
-            if device is not None:
-                acked, device.unacked = device.next - 1, 0
-            steps, results = tuple(pending.steps), tuple(pending.results)
-            frame = Down(number, self.position, acked, steps, results, pending.extras)
-            messages.append(Message(subject, frame))
-        self._pending.clear()
-        return messages
+        return self._mail.flush(self._acknowledged)
+
+    def _acknowledged(self, subject: str) -> tuple[int, int]:
+        """The newest frame of a device that has come, and its checksum."""
+        device = self._devices.get(subject[2:]) if subject.startswith("m.") else None
+        if device is None:
+            return -1, 0
+        device.unacked = 0
+        return device.next - 1, device.check
 
     def replays(self) -> list[tuple[str, int]]:
         """Devices that said hello since the last call: what to push again, from which number on."""
@@ -175,17 +179,21 @@ class RelayState:
         """Devices that have left for good."""
         return [name for name, known in self._devices.items() if known.left]
 
+    def stop(self, device: str, seen: int) -> None:
+        """A device asks for what nobody keeps: whoever has seen no more than this went back."""
+        self._mail.extra(device, stop=[self._devices[device].incarnation, FORGOTTEN, seen])
+
     def acknowledge(self, device: str) -> None:
         """Tell a device what has come, if there is nothing else to tell it."""
-        self._pend(f"m.{device}")
+        self._mail.pend(f"m.{device}")
 
     def snapshot(self) -> bytes:
         """All that it knows; right after a `flush` whose messages are stored."""
-        if self._pending:
+        if self.pending:
             raise StateMismatch("a relay is written down right after a flush")
         devices = {name: listed(device) for name, device in self._devices.items()}
-        covered = {subject: listed(found) for subject, found in self._covered.items()}
-        told = {subject: list(known) for subject, known in self._told.items()}
+        covered = {subject: listed(found) for subject, found in self.covered.items()}
+        told = {subject: list(known) for subject, known in self._mail.told.items()}
         form = [self.buckets, self.position, self.book.to_form(), devices, covered, told]
         blob: bytes = msgpack.packb(
             [_VERSION, *form, self._batches, self._shapes, dict(self.counts)]
@@ -204,36 +212,46 @@ class RelayState:
         buckets, position, book, devices, before, told, batches, shapes, counts = form
         relay = cls(buckets, covered)
         for subject, (number, _) in before.items():
-            if relay._covered.get(subject, Covered()).number < number:
+            if relay._mail.newest(subject).number < number:
                 raise StateMismatch(
                     f"subject {subject!r} went back behind number {number}: the broker has lost "
                     "messages, so new streams are needed"
                 )
         relay.position, relay.book = position, Book.from_form(book)
         relay._devices = {name: _Device(*of) for name, of in devices.items()}
-        relay._told = {subject: set(known) for subject, known in told.items()}
+        relay._mail.told = {subject: set(known) for subject, known in told.items()}
         relay._batches, relay._shapes, relay.counts = batches, shapes, Counter(counts)
         return relay
 
     # ------------------------------------------------------------ one device
 
+    def _give(self, device: str, known: _Device, asked: Any) -> None:
+        """A new outbox: it gets a larger incarnation than any before, whatever its clock says."""
+        if type(asked) is not int:
+            self.counts["frames without an incarnation"] += 1
+            return
+        known.given = min(max(known.given, known.incarnation) + 1, _INCARNATIONS - 1)
+        if pending := self._mail.pend(f"m.{device}"):
+            pending.extras.setdefault("given", {})[asked] = known.given
+
     def _begin(self, device: str, known: _Device, incarnation: int) -> None:
         """A device has lost what it had: tell the new incarnation all there is to know."""
         former = known.incarnation
         known.incarnation, known.next, known.asked, known.left = incarnation, 0, -1, False
+        known.check = 0
         if former < 0:  # its mailbox holds all there is to know, from the beginning
-            self._extra(device, begin=[incarnation, 0])
+            self._mail.extra(device, begin=[incarnation, 0])
             return
         known.newest = known.latest
         subject = f"m.{device}"
-        self._told.pop(subject, None)
-        if pending := self._pend(subject):
+        self._mail.told.pop(subject, None)
+        if pending := self._mail.pend(subject):
             pending.steps.clear()
             pending.results.clear()
             pending.extras.update(begin=[incarnation, None])
         directive = self.book.directive(device, range(len(self.book.views)), True)
-        self._tell(subject, directive)
-        if pending := self._pend(subject):
+        self._mail.tell(subject, directive)
+        if pending := self._mail.pend(subject):
             streams = {stream for hosted in directive.hosted for stream in hosted.view.inputs}
             pending.steps += [self._watermark_of(stream) for stream in sorted(streams)]
 
@@ -241,7 +259,10 @@ class RelayState:
         self._hellos[device] = up.seen
         said = up.extras.get("at")
         clock = {"clock": [said, at]} if type(said) is int and at is not None else {}
-        self._extra(device, rewind=known.next, **clock)
+        self._mail.extra(device, rewind=known.next, **clock)
+        following = up.extras.get("hello")
+        if up.seen < 0 and type(following) is int and following < known.next:
+            self.stop(device, -1)
 
     def _take(self, device: str, known: _Device, up: Up) -> None:
         # All of it is looked at before anything changes.
@@ -250,6 +271,7 @@ class RelayState:
         adopted = up.extras.get("adopted", ())
         adopted = [(epoch, newest) for epoch, newest in adopted if 0 <= epoch <= self.book.epoch]
         known.next, known.asked, known.unacked = known.next + 1, -1, known.unacked + 1
+        known.check = up.check
         before = {section.stream: self.book.watermark(section.stream) for section in sections}
         for section in sections:
             section = self._punctual(section, before[section.stream])
@@ -318,7 +340,7 @@ class RelayState:
             part = parts[share]
             if part is None and subject in last:
                 part = self._watermark_of(section.stream, section.watermark)
-            if part is not None and (pending := self._pend(subject)):
+            if part is not None and (pending := self._mail.pend(subject)):
                 pending.steps.append(part)
                 self.passed += len(part.n) if subject.startswith("m.") else 0
 
@@ -357,7 +379,7 @@ class RelayState:
             homes = {self.book.streams[stream].home for stream in view.inputs}
             subjects |= {f"m.{home}" for home in homes - {origin}}
         for subject in sorted(subjects):
-            if pending := self._pend(subject):
+            if pending := self._mail.pend(subject):
                 pending.results.append(found)
                 if subject.startswith("in."):
                     pending.extras.setdefault("places", []).append(origin)
@@ -372,25 +394,4 @@ class RelayState:
                 concerned.setdefault((self._subject(place, view), place), []).append(view)
         for (subject, place), mine in concerned.items():
             device = place != CLOUD
-            self._tell(subject, self.book.directive(place, mine, False, device))
-
-    def _tell(self, subject: str, directive: Directive) -> None:
-        told = self._told.setdefault(subject, set())
-        streams = [one for one in directive.streams if one[0] not in told]
-        definitions = [one for one in directive.definitions if one.name not in told]
-        told.update(number for number, _ in streams)
-        told.update(definition.name for definition in definitions)
-        if pending := self._pend(subject):
-            pending.steps.append(
-                replace(directive, streams=tuple(streams), definitions=tuple(definitions))
-            )
-
-    def _extra(self, device: str, **extras: Any) -> None:
-        if pending := self._pend(f"m.{device}"):
-            pending.extras.update(extras)
-
-    def _pend(self, subject: str) -> _Pending | None:
-        """What waits for a subject; None if it has all up to the present position."""
-        if self.position <= self._covered.get(subject, Covered()).position:
-            return None
-        return self._pending.setdefault(subject, _Pending())
+            self._mail.tell(subject, self.book.directive(place, mine, False, device))

@@ -4,6 +4,10 @@
 placements (``k``) and results of the cloud (``c.*``). ``DOWN`` holds mailboxes (``m.*``), ``IN``
 what the cloud evaluates (``in.*``). All are bounded and refuse what does not fit: rows then wait on
 devices. After `recover` the streams of the next generation have another name.
+
+UP acknowledges nothing: an acknowledgement goes wherever a message asks for it, with the rights of
+the server, so a device could have one put into `k`, a mailbox or a bucket. Who must know that
+something is in UP reads it back.
 """
 
 from __future__ import annotations
@@ -70,6 +74,7 @@ class Streams:
                 storage=StorageType.FILE,
                 discard=DiscardPolicy.NEW,
                 max_bytes=_BYTES,
+                no_ack=base == "UP",
             )
             if not await _exists(js, name):
                 await js.add_stream(settings)

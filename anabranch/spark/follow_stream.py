@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, View
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.frames import Down, Output, decode_down, decode_output, encode_output
+from anabranch.edge.frames import Down, FrameError, decode_down
 from anabranch.edge.ownership import CLOUD
 from anabranch.edge.placements import PlacementLog
 from anabranch.edge.sections import Results
@@ -98,8 +98,8 @@ class Bucket(StatefulProcessor):
         emitted: list[pa.RecordBatch] = []
         returned: list[tuple[int, Results]] = []
         for content in arrived["data"]:
-            frame = decode_down(bytes(content))
-            if frame.number <= last:
+            frame = _frame_of(bytes(content))
+            if frame is None or frame.number <= last:
                 continue  # of a new generation of the stream, which repeats the end of the old one
             if frame.number != last + 1:
                 raise StateMismatch(
@@ -161,6 +161,19 @@ class _Described:
     keys: Sequence[str]
 
 
+def _frame_of(content: bytes) -> Down | None:
+    """A frame of the relay's; None for what nobody of ours wrote.
+
+    Leaving it out is safe: numbers are contiguous, so a frame of ours would be missed.
+    """
+    try:
+        return decode_down(content)
+    except FrameError as error:
+        if error.other_version:
+            raise
+        return None
+
+
 def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str]]:
     """What a frame brings: results found here, and those that devices found, with their places."""
     found: list[tuple[Results, str]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
@@ -169,23 +182,11 @@ def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str]]:
 
 
 async def _send_back(broker: Broker, bucket: int, found: Sequence[tuple[int, Results]]) -> None:
-    """Send results back, by the frames that brought them: what was sent before is left out."""
-    from nats.js.errors import NotFoundError
-
     client = await broker.connect()
     try:
-        js, subject = client.jetstream(), f"c.{bucket}"
-        try:
-            newest = await js.get_last_msg(await js.find_stream_name_by_subject(subject), subject)
-            sent, after = decode_output(newest.data or b"").batch, newest.seq or 0
-        except NotFoundError:
-            sent, after = -1, 0
-        fresh = tuple(one for frame, one in found if frame > sent)
-        if fresh:
-            # Another query that writes for the same bucket makes this fail, and is not overwritten.
-            header = {"Nats-Expected-Last-Subject-Sequence": str(after)}
-            output = encode_output(Output(found[-1][0], fresh))
-            await js.publish(subject, output, headers=header)
+        from anabranch.edge.appending import send_back  # here, for tables do without a broker
+
+        await send_back(client, bucket, found)
     finally:
         await client.close()
 

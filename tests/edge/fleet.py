@@ -17,10 +17,11 @@ from nats.aio.msg import Msg
 from nats.errors import Error
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
+from anabranch.edge.appending import send_back
 from anabranch.edge.broker import Broker
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.frames import Output, decode_down, decode_output, encode_output
+from anabranch.edge.frames import decode_down, decode_output
 from anabranch.edge.sections import Results
 from anabranch.edge.streams import connect
 
@@ -88,7 +89,7 @@ class CloudViews:
         self._places: dict[str, Evaluator] = defaultdict(lambda: Evaluator("cloud"))
         self._numbers: Counter[str] = Counter()
         self._position = 0
-        self._owed: list[tuple[str, bytes]] = []
+        self._owed: list[tuple[int, list[tuple[int, Results]]]] = []
 
     async def run(self) -> None:
         """Continue after whatever becomes of the broker."""
@@ -110,7 +111,7 @@ class CloudViews:
             reader = await js.pull_subscribe("", stream="IN", config=settings)
             while True:
                 while self._owed:  # one by one: a batch is dropped if a later one is there
-                    await js.publish(*self._owed[0])
+                    await send_back(client, *self._owed[0])
                     del self._owed[0]
                 with contextlib.suppress(TimeoutError):
                     for message in await reader.fetch(100, timeout=0.2):
@@ -126,8 +127,7 @@ class CloudViews:
         found = self._places[message.subject].take(down.steps)
         self.found += identities([*found, *down.results])
         if found:
-            output = encode_output(Output(down.number, tuple(found)))
-            self._owed.append((f"c.{message.subject[3:]}", output))
+            self._owed.append((int(message.subject[3:]), [(down.number, one) for one in found]))
 
 
 async def quiet(holds: Any, patience: float = 30.0) -> None:

@@ -21,6 +21,7 @@ from nats.aio.msg import Msg
 from anabranch.edge.broker import Broker
 from anabranch.edge.certificates import client_context, issue, make_authority
 from anabranch.edge.hub import Hub
+from anabranch.edge.streams import Streams
 
 pytestmark = [
     pytest.mark.services,
@@ -113,6 +114,41 @@ def test_a_device_publishes_nowhere_else(broker: Broker, alice: Path, subject: s
                     await asyncio.sleep(0.01)
                 await until(lambda: any("permissions violation" in text for text in said))
         assert [m.subject for m in seen if m.data == b"forged"] == []
+
+    asyncio.run(story())
+
+
+REPLIES = ["d.bob", "m.bob", "in.0", "c.0", "k", "u.bob", "$JS.API.STREAM.DELETE.UP"]
+
+
+def test_no_answer_goes_where_a_device_wants_it(broker: Broker, alice: Path) -> None:
+    """An acknowledgement of the broker's would have the server's rights, and pass all others."""
+
+    async def story() -> None:
+        async with (
+            connected(broker, broker.hub.cloud) as (cloud, _),
+            connected(broker, alice) as (device, said),
+        ):
+            js = cloud.jetstream()
+            await Streams.open(js)
+            seen = await heard(cloud, ">")
+            before = (await js.stream_info("UP")).state.last_seq
+            for reply in REPLIES:
+                await device.publish("u.alice", b"own", reply)
+                refused = {"Nats-Expected-Last-Sequence": "999999"}
+                await device.publish("u.alice", b"refused", reply, refused)
+                await device.publish("u.alice", b"refused", reply, {"Nats-Rollup": "all"})
+            await device.publish("u.alice", b"last")
+            while (await js.stream_info("UP")).state.last_seq < before + len(REPLIES) + 1:
+                await asyncio.sleep(0.01)
+            await until(lambda: any(m.data == b"last" for m in seen))
+            await asyncio.sleep(0.2)
+            assert [m.subject for m in seen if m.subject in REPLIES] == []
+            state = (await js.stream_info("UP")).state
+            assert state.last_seq == before + len(REPLIES) + 1
+            for name in ("DOWN", "IN"):
+                assert (await js.stream_info(name)).state.messages == 0
+            assert said == []
 
     asyncio.run(story())
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from typing import Any
 
@@ -77,14 +78,47 @@ def test_a_frame_that_is_partly_bad_changes_nothing_but_what_is_good() -> None:
 
 @pytest.mark.parametrize(
     ("at", "value"),
-    [(1, -1), (1, 1 << 31), (2, -2), (3, 1 << 62), (4, -5), (7, {"adopted": [[0, 1 << 62]]})],
+    [(1, -1), (1, 1 << 31), (2, -2), (3, 1 << 62), (4, -5), (8, {"adopted": [[0, 1 << 62]]})],
 )
 def test_numbers_that_cannot_be_are_damage(at: int, value: Any) -> None:
-    form: list[Any] = [1, 1, 0, 0, 0, [], [], {}]
+    form: list[Any] = [1, 1, 0, 0, 0, 0, [], [], {}]
     assert decode_up(msgpack.packb(form)).number == 0
     form[at] = value
     with pytest.raises(FrameError, match="is expected, got"):
         decode_up(msgpack.packb(form))
+
+
+STRANGE = [b"", b'{"stream":"UP","seq":1}', b"\xc1" * 9, b"[1, 2]", b'{"number": "x"}', b"null"]
+
+
+@pytest.mark.parametrize("content", STRANGE)
+def test_what_nobody_of_ours_wrote_is_left_out(content: bytes) -> None:
+    """By every reader of the cloud's subjects; what is of another version is an error."""
+    pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
+    from anabranch.edge.relay import _down_of, _entry_of
+
+    assert _down_of(content) is None
+    with pytest.raises(FrameError, match="bytes are no entry"):
+        _entry_of(content)
+    with pytest.raises(FrameError, match="upgrade the older side"):
+        _down_of(bytes([0x91, 9]))
+    relay = hub()
+    relay.skip(3, "frames")
+    assert relay.position == 3 and relay.counts == {"frames that cannot be read": 1}
+
+
+def test_an_agent_goes_on_after_a_message_that_is_no_frame(tmp_path: Any) -> None:
+    pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
+    from types import SimpleNamespace
+
+    from anabranch.edge import Agent
+
+    agent = Agent("ann", broker="tls://hub:4222", credentials=None, folder=tmp_path)
+    for content in STRANGE:
+        asyncio.run(agent._receive(SimpleNamespace(data=content)))  # type: ignore[arg-type]
+    assert agent.unread == len(STRANGE) and agent._error is None
+    asyncio.run(agent._receive(SimpleNamespace(data=bytes([0x91, 9]))))  # type: ignore[arg-type]
+    assert "upgrade the older side" in str(agent._error)
 
 
 class Talk:

@@ -114,6 +114,14 @@ def test_a_changed_definition_needs_a_new_name() -> None:
         KeeperState(book).add(STREAMS, [changed], [(VIEW, "cloud")])
 
 
+def test_a_relay_takes_entries_in_order_alone() -> None:
+    """One may be lost on its way; the keeper publishes it again."""
+    relay = RelayState(1)
+    for position, number in enumerate((0, 0, 2, 1, 1, 2)):
+        relay.entry(position, FIRST if number == 0 else Entry(number))
+    assert relay.book.epoch == 2 and relay.counts == {"entries out of order": 1}
+
+
 def test_entries_are_enacted_in_order() -> None:
     with pytest.raises(StateMismatch, match="entry 3 does not follow entry -1"):
         Book().enact(Entry(3))
@@ -187,15 +195,148 @@ def test_a_former_incarnation_is_told_to_stop() -> None:
     assert relay.counts["frames of a former incarnation"] > 0
 
 
-def test_an_outbox_that_went_back_stops() -> None:
+def row(t: int) -> tuple[str, int, dict[str, Any]]:
+    return "gps[ann]", t, {"xy": [float(t), 2.0], "name": "x"}
+
+
+def backed_up() -> tuple[AgentState, RelayState, AgentState]:
+    """A device, its relay, and a copy of its outbox; the device has gone on by two frames."""
     agent, relay = started()
-    kept = agent.flush(5).state
-    for t in (10, 20, 30):
-        agent.put("gps[ann]", t, {"xy": [1.0, 2.0], "name": "x"})
+    kept = agent.flush(5)
+    talk(agent, relay, kept)
+    copy = AgentState.restore("ann", 1, kept.state, [], kept.frames, slack=0)
+    for t in (10, 20):
+        agent.put(*row(t))
         talk(agent, relay, agent.flush(t))
-    again = AgentState.restore("ann", 1, kept, [], [])
-    heard = talk(again, relay, again.connect())
-    assert any("the outbox went back" in effects.stopped for effects in heard)
+    return agent, relay, copy
+
+
+def cloud_has(relay: RelayState) -> int:
+    return relay._devices["ann"].next
+
+
+@pytest.mark.parametrize("offline", [0, 1, 2, 4])
+def test_an_outbox_that_went_back_stops(offline: int) -> None:
+    """Whether it has fewer frames than the cloud by then, as many or more."""
+    _, relay, copy = backed_up()
+    for t in range(100, 100 + offline):
+        copy.put(*row(t))
+        copy.flush(t)
+    before = cloud_has(relay)
+    heard = talk(copy, relay, copy.connect())
+    words = "the outbox went back" if offline < 2 else "is not the one here"
+    assert any(words in effects.stopped for effects in heard)
+    assert all("begin with an empty" in effects.stopped for effects in heard if effects.stopped)
+    assert cloud_has(relay) == before  # not one of its frames was taken
+    assert relay.counts["frames of a copy"] == (1 if offline > 2 else 0)
+
+
+def test_of_two_copies_one_stops_whoever_sends() -> None:
+    """Both are connected, so both hear what either is told."""
+    agent, relay, copy = backed_up()
+    talk(agent, relay, agent.connect())
+    assert not agent.waiting
+    for down in relay.__dict__["mail"]:
+        copy.receive(down)
+    assert "the outbox went back" in copy.connect().stopped
+    for first in (True, False):
+        agent, relay = started()
+        kept = agent.flush(5)
+        talk(agent, relay, kept)
+        copy = AgentState.restore("ann", 1, kept.state, [], kept.frames, slack=0)
+        one, other = (agent, copy) if first else (copy, agent)
+        for made, t in ((one, 30), (other, 40)):
+            made.put(*row(t))
+        effects = other.flush(40)  # made first, sent last
+        talk(one, relay, one.flush(30))
+        talk(other, relay, effects)
+        talk(other, relay, other.connect())
+        assert "is not the one here" in other.connect().stopped and not one.connect().stopped
+        talk(one, relay, one.flush(50))
+        talk(one, relay, one.connect())
+        assert not one.connect().stopped and not one.waiting
+
+
+def test_an_outbox_that_was_put_back_and_has_nothing_else_to_say_goes_on() -> None:
+    agent, relay = started()
+    kept = agent.flush(5)
+    talk(agent, relay, kept)
+    again = AgentState.restore("ann", 1, kept.state, [], kept.frames, slack=0)
+    again.put(*row(10))
+    heard = talk(again, relay, again.flush(10)) + talk(again, relay, again.connect())
+    assert not any(effects.stopped for effects in heard) and not again.waiting
+
+
+def test_an_outbox_that_asks_for_what_it_has_had_stops_and_its_copy_does_not() -> None:
+    agent, relay, copy = backed_up()
+    talk(agent, relay, agent.connect())
+    assert copy.seen < agent.seen
+    relay.position += 1
+    relay.stop("ann", copy.seen)
+    [message] = [m for m in relay.flush() if m.subject == "m.ann"]
+    assert "a part of its mailbox that it has had" in copy.receive(message.frame).stopped
+    assert not agent.receive(message.frame).stopped
+
+
+def test_an_outbox_that_went_back_before_it_began_stops() -> None:
+    """It knows its incarnation, and has nothing of its mailbox, of which the beginning is gone."""
+    _, relay, _ = backed_up()
+    new = AgentState("ann", 1, slack=0)
+    relay.frame(relay.position + 1, "ann", decode_up(new.connect().send[0]))
+    [message] = [m for m in relay.flush() if m.subject == "m.ann"]
+    assert "the outbox went back" in new.receive(message.frame).stopped
+
+
+# ---------------------------------------------------------------- incarnations
+
+
+def test_an_incarnation_is_given_by_the_cloud() -> None:
+    """Larger than all before, and rows that were put before are numbered by it."""
+    agent, relay = started(incarnation=7)
+    new = AgentState("ann", 0, token=5, slack=0)
+    waiting = [new.put(*row(t)).rows[0] for t in (10, 20)]
+    assert [one.n for one in waiting] == [0, 1] and not new.flush(20).send
+    heard = talk(new, relay, new.connect())
+    assert new.incarnation == 8 and new.epoch == 0
+    [given] = [effects for effects in heard if effects.incarnation]
+    assert given.incarnation == 8 and given.state is not None
+    [stamped] = [effects.rows for effects in heard if effects.rows]
+    assert [(one.n, one.stamp) for one in stamped] == [((8 << 32) + k, 0) for k in (0, 1)]
+    talk(new, relay, new.flush(30))
+    talk(new, relay, new.connect())
+    assert not new.waiting and new.put(*row(40)).rows[0].n == (8 << 32) + 2
+    talk(agent, relay, agent.connect())
+    assert "another incarnation of this device has taken over" in agent.connect().stopped
+
+
+def test_no_two_outboxes_get_the_same_incarnation() -> None:
+    relay = RelayState(1)
+    relay.entry(0, FIRST)
+    agents = [AgentState("ann", 0, token=token, slack=0) for token in (5, 6)]
+    for agent in agents:
+        relay.frame(relay.position + 1, "ann", decode_up(agent.connect().send[0]))
+    [message] = [m for m in relay.flush() if m.subject == "m.ann"]
+    for agent in agents:
+        agent.receive(message.frame)
+    assert [agent.incarnation for agent in agents] == [1, 2]
+
+
+def test_what_a_new_outbox_has_to_say_waits_for_its_incarnation() -> None:
+    agent = AgentState("ann", 0, token=5, slack=0)
+    relay = RelayState(1)
+    relay.entry(0, FIRST)
+    assert not agent.leave().send
+    heard = talk(agent, relay, agent.connect())
+    [frames] = [effects.frames for effects in heard if effects.incarnation]
+    assert [decode_up(content).extras for _, content in frames] == [{"bye": True}]
+    assert relay.left == ["ann"]
+
+
+def test_a_frame_without_an_incarnation_is_counted() -> None:
+    relay = RelayState(1)
+    relay.frame(1, "ann", Up(0, 0, 0, -1))
+    relay.frame(2, "ann", Up(0, -1, 0, -1, extras={"new": "me"}))
+    assert relay.counts["frames without an incarnation"] == 2 and not relay.pending
 
 
 def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
@@ -208,7 +349,7 @@ def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
         for stream, n, t in ((0, 1, 100), (0, 2, 101), (1, 9, 500))
     )
     upcoming = agent.following
-    relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows))
+    relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows, before=agent._check))
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [BASE + 2])]  # type: ignore[union-attr]
     assert relay.counts["late rows"] == 1 and relay.counts["sections of a foreign stream"] == 1
@@ -234,9 +375,8 @@ def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
     good = Section(0, 0, n, t, (xy, name))
     report = {"adopted": [[99, 5]]}
     relay.flush()
-    relay.frame(
-        relay.position + 1, "ann", Up(1, agent.following, 0, 0, (good, *bad), (results,), report)
-    )
+    sent = (good, *bad), (results,), report, agent._check
+    relay.frame(relay.position + 1, "ann", Up(1, agent.following, 0, 0, *sent))
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert len(message.frame.steps) == 1 and not message.frame.results
     assert relay.counts["sections with a stamp that nobody gave"] == 1
@@ -245,9 +385,9 @@ def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
     assert relay.counts["results of a foreign view"] == 1
 
 
-@pytest.mark.parametrize("at", [1, 2, 3, 4])
+@pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
 def test_a_frame_whose_numbers_are_none_is_damaged(at: int) -> None:
-    form = [1, 1, 0, 0, 0, [], [], {}]
+    form = [1, 1, 0, 0, 0, 0, [], [], {}]
     form[at] = "many"
     with pytest.raises(FrameError, match="whole numbers are expected"):
         decode_up(msgpack.packb(form))

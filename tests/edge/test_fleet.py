@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from anabranch.edge.agent import Agent
 from anabranch.edge.broker import Broker, running
 from anabranch.edge.hub import Hub
 from anabranch.edge.serving import Cloud
+from anabranch.errors import StateMismatch
 from tests.edge.fleet import CloudViews, friends, kept, quiet, twin, walk
 from tests.sinks.stories import needed
 
@@ -107,3 +109,41 @@ def test_ten_devices_and_one_switch(fresh: Broker, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_hundred_devices_and_one_switch(fresh: Broker, tmp_path: Path) -> None:
     is_exact(asyncio.run(fleet(fresh, tmp_path, 100, 40)))
+
+
+def test_a_folder_that_was_put_back_stops_its_agent(fresh: Broker, tmp_path: Path) -> None:
+    """It went on by some frames, came back as it was, and was put other rows offline."""
+    fresh.hub.enrol("ann")
+    folder, backup = tmp_path / "ann", tmp_path / "backup"
+
+    async def put(broker: str, rows: int) -> None:
+        credentials = fresh.hub.folder / "devices" / "ann"
+        options = {"folder": folder, "flush": "0 seconds"}
+        async with Agent("ann", broker=broker, credentials=credentials, **options) as agent:
+            for k in range(rows):
+                await agent.put("gps[ann]", xy=[float(k), rows])
+            if broker == fresh.address:
+                await quiet(lambda: agent._state.epoch >= 0 or agent._error is not None)
+                await agent.drained()
+
+    async def story() -> None:
+        cloud = Cloud(fresh.hub, fresh.address, ack_after=0.1)
+        serving = asyncio.create_task(cloud.run())
+        await asyncio.wait_for(cloud.ready.wait(), 20)
+        cloud.keeper.state.add(*friends(["ann", "bob"], [(0, 1)]))
+        await put(fresh.address, 2)
+        shutil.copytree(folder, backup)
+        await put(fresh.address, 2)
+        shutil.rmtree(folder)
+        shutil.copytree(backup, folder)
+        await put("tls://127.0.0.1:9", 4)
+        taken = cloud.relay.state._devices["ann"].next
+        with pytest.raises(StateMismatch, match=r"ann must stop: .* begin with an empty one"):
+            await put(fresh.address, 0)
+        assert cloud.relay.state._devices["ann"].next == taken
+        shutil.rmtree(folder)
+        await put(fresh.address, 1)  # with an empty one it goes on, as the next incarnation
+        assert cloud.relay.state._devices["ann"].incarnation == 2
+        serving.cancel()
+
+    asyncio.run(story())

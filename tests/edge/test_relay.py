@@ -11,9 +11,10 @@ import pytest
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from anabranch.edge.broker import Broker
-from anabranch.edge.frames import Up, encode_up
+from anabranch.edge.frames import Up, decode_down, encode_up
 from anabranch.edge.keeper import Keeper
 from anabranch.edge.relay import Relay
 from anabranch.edge.streams import Streams, connect
@@ -46,6 +47,19 @@ def told(broker: Broker, story: Callable[[Client], Awaitable[None]]) -> None:
     asyncio.run(run())
 
 
+async def sent(client: Client, *contents: bytes, subject: str = "u.alice") -> None:
+    """Publish, and wait until UP has it: the broker acknowledges nothing there."""
+    js = client.jetstream()
+    due = (await js.stream_info("UP")).state.last_seq + len(contents)
+    for content in contents:
+        await client.publish(subject, content)
+    for _ in range(500):
+        if (await js.stream_info("UP")).state.last_seq >= due:
+            return
+        await asyncio.sleep(0.01)
+    pytest.fail("UP did not take it within 5 seconds")
+
+
 async def drained(relay: Relay) -> None:
     while await relay.turn():
         pass
@@ -56,11 +70,11 @@ def test_a_second_relay_cannot_write(broker: Broker, tmp_path: Path) -> None:
         one, other = (Relay(client, tmp_path / name, 1) for name in "ab")
         await one.open()
         await other.open()
-        await client.jetstream().publish("u.alice", HELLO)
+        await sent(client, HELLO)
         await drained(one)
         with pytest.raises(AnabranchError, match=r"another relay writes to m\.alice"):
             await drained(other)
-        await client.jetstream().publish("u.alice", HELLO)
+        await sent(client, HELLO)
         await drained(one)  # it is not disturbed
 
     told(broker, story)
@@ -70,7 +84,7 @@ def test_a_relay_continues_where_its_subjects_are(broker: Broker, tmp_path: Path
     async def story(client: Client) -> None:
         js = client.jetstream()
         for _ in range(3):
-            await js.publish("u.alice", HELLO)
+            await sent(client, HELLO)
             relay = Relay(client, tmp_path, 1)
             await relay.open()
             await drained(relay)  # and it is killed, without a snapshot
@@ -85,11 +99,9 @@ def test_a_relay_continues_where_its_subjects_are(broker: Broker, tmp_path: Path
 
 def test_bytes_that_are_no_frame_are_counted(broker: Broker, tmp_path: Path) -> None:
     async def story(client: Client) -> None:
-        js = client.jetstream()
         relay = Relay(client, tmp_path, 1)
         await relay.open()
-        for content in (b"", b"nonsense", b"\x91\x09", HELLO, b"\xc1" * 100):
-            await js.publish("u.alice", content)
+        await sent(client, b"", b"nonsense", b"\x91\x09", HELLO, b"\xc1" * 100)
         await drained(relay)
         assert relay.state.counts["frames that cannot be read"] == 4
         await relay._write_snapshot()
@@ -100,13 +112,130 @@ def test_bytes_that_are_no_frame_are_counted(broker: Broker, tmp_path: Path) -> 
     told(broker, story)
 
 
+STRANGE = [b"", b'{"stream":"UP","seq":1}', b"\xc1" * 9]
+
+
+def test_messages_of_nobody_are_skipped(broker: Broker, tmp_path: Path) -> None:
+    """In every subject that the cloud reads, also as the newest, also after a restart."""
+
+    async def story(client: Client) -> None:
+        js = client.jetstream()
+        relay = Relay(client, tmp_path, 1)
+        state = await relay.open()
+        keeper = Keeper(client, state, tmp_path / "control")
+        keeper.state.add(*friends(["alice", "bob"], [(0, 1)]))
+        await keeper.turn(0)
+        await sent(client, HELLO, HELLO)
+        await drained(relay)
+        assert state.book.epoch == 0
+        numbers = {s: c.number for s, c in state.covered.items()}
+        for content in STRANGE:
+            await sent(client, content, subject="k")
+            await sent(client, content, subject="c.0")
+            await sent(client, content, subject="c.x")
+            await js.publish("m.alice", content)
+            await js.publish("in.0", content)
+        await drained(relay)
+        assert state.counts["messages of the cloud that cannot be read"] == 3 * len(STRANGE)
+        again = Relay(client, tmp_path, 1)
+        state = await again.open()
+        await drained(again)
+        assert {s: c.number for s, c in state.covered.items()} == numbers
+        await sent(client, HELLO)
+        await drained(again)
+        assert state.covered["m.alice"].number == numbers["m.alice"] + 1
+        assert again.mailboxes.numbers("alice") == list(range(numbers["m.alice"] + 2))
+
+    told(broker, story)
+
+
+def test_an_entry_that_got_lost_is_published_again(broker: Broker, tmp_path: Path) -> None:
+    async def story(client: Client) -> None:
+        relay = Relay(client, tmp_path, 1)
+        state = await relay.open()
+        keeper = Keeper(client, state, tmp_path / "control")
+        keeper.state.add(*friends(["ann", "bob"], [(0, 1)]))
+        publish = client.publish
+        client.publish = lambda *_, **__: asyncio.sleep(0)  # type: ignore[method-assign]
+        assert await keeper.turn(0) is not None
+        client.publish = publish  # type: ignore[method-assign]
+        for now, epoch in ((1, -1), (4_999_999, -1), (5_000_001, 0), (99_000_000, 0)):
+            await keeper.turn(now)
+            await asyncio.sleep(0.2)
+            await drained(relay)
+            assert state.book.epoch == epoch
+        assert relay._reading.next == 2  # it was published once
+
+    told(broker, story)
+
+
+@pytest.mark.parametrize("why", ["a bound of the mailbox", "a full stream"])
+def test_a_device_that_is_away_for_long_stalls_nobody(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str
+) -> None:
+    """What does not fit is kept beside the broker, over restarts, and comes in order."""
+    filling = why == "a full stream"
+    monkeypatch.setattr("anabranch.edge.mailboxes.MOST", 1 << 30 if filling else 500)
+    monkeypatch.setattr("anabranch.edge.relay._AGAIN", 500)
+    monkeypatch.setattr("anabranch.edge.mailboxes._SPARE", 5)
+
+    async def story(client: Client) -> None:
+        js = client.jetstream()
+        if filling:
+            settings = (await js.stream_info("DOWN")).config
+            settings.max_bytes = 4_000
+            await js.update_stream(settings)
+        relay = Relay(client, tmp_path, 1)
+        await relay.open()
+        for _ in range(80):
+            await sent(client, HELLO)
+            await drained(relay)
+        beside = relay.state.counts["frames kept beside the broker"]
+        assert 20 < beside < 80 and relay.state.counts["waits for space"] == 0
+        await sent(client, HELLO, subject="u.bob")
+        await asyncio.wait_for(drained(relay), 5)
+        assert relay.mailboxes.numbers("bob") == [0]
+        relay = Relay(client, tmp_path, 1)  # and it is killed
+        state = await relay.open()
+        await drained(relay)
+        assert relay.mailboxes.numbers("alice") == list(range(80))
+        assert state.covered["m.alice"].number == 79
+        heard = await heard_by(client, "d.alice")
+        await sent(client, HELLO)  # who has seen nothing
+        for _ in range(100):
+            await relay.turn()
+        await client.flush()
+        assert [decode_down(content).number for content in heard] == list(range(81))
+        relay._seen["alice"] = 80  # as its next frame says
+        await relay._write_snapshot()
+        await sent(client, encode_up(Up(5, -1, -1, 80, extras={"hello": 0})))
+        await drained(relay)
+        relay._seen["alice"] = 81
+        await relay._write_snapshot()
+        assert relay.mailboxes.numbers("alice")[-1] == 81
+        assert not (tmp_path / "mailboxes-0" / "alice.frames").exists()
+
+    told(broker, story)
+
+
+async def heard_by(client: Client, subject: str) -> list[bytes]:
+    found: list[bytes] = []
+
+    async def keep(message: Msg) -> None:
+        found.append(message.data)
+
+    await client.subscribe(subject, cb=keep)
+    await client.flush()
+    return found
+
+
 def test_a_stream_that_went_back_is_refused(broker: Broker, tmp_path: Path) -> None:
     async def story(client: Client) -> None:
         js = client.jetstream()
         relay = Relay(client, tmp_path, 1)
         await relay.open()
         for _ in range(5):
-            await js.publish("u.alice", HELLO)
+            await sent(client, HELLO)
         await drained(relay)
         await relay._write_snapshot()
         await js.delete_stream("UP")
@@ -115,7 +244,7 @@ def test_a_stream_that_went_back_is_refused(broker: Broker, tmp_path: Path) -> N
             await Relay(client, tmp_path, 1).open()
         (tmp_path / "relay-0.state").unlink()
         for _ in range(2):
-            await js.publish("u.alice", HELLO)
+            await sent(client, HELLO)
         await js.purge_stream("UP", seq=2)
         with pytest.raises(StateMismatch, match="the relay's state is missing"):
             await Relay(client, tmp_path, 1).open()
@@ -134,14 +263,14 @@ def test_a_stream_that_was_filled_again_is_refused(
         relay = Relay(client, tmp_path, 1)
         await relay.open()
         for _ in range(3):
-            await js.publish("u.alice", HELLO)
+            await sent(client, HELLO)
         await drained(relay)
         await js.delete_stream("UP")
         await Streams.of(0).make(js)
         with pytest.raises(StateMismatch, match="went back: it ends at 0, and 3 was processed"):
             await Relay(client, tmp_path, 1).open()
         for _ in range(5):
-            await js.publish("u.alice", HELLO)
+            await sent(client, HELLO)
         with pytest.raises(StateMismatch, match="its message 3 is newer than what follows"):
             await Relay(client, tmp_path, 1).open()
 

@@ -2,14 +2,16 @@
 
 Everything that may happen to real processes happens to the state machines here: messages are
 delayed, reordered, doubled and lost, devices are cut off, and every process is killed at any moment
-between two durable steps. In the end all is well again, and what was found must be the twin's.
+between two durable steps. A disk is lost, put back from a backup, or copied so that two devices of
+one name run. In the end all is well again, and what was found must be the twin's; a device may only
+have been stopped if its disk was put back or copied.
 """
 
 from __future__ import annotations
 
 import random
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from anabranch.edge.agent_state import AgentState, Effects
@@ -52,7 +54,13 @@ class Device:
     state: bytes | None = None
     shown: list[tuple[int, ...]] = field(default_factory=list)
     cut: bool = False
-    incarnation: int = 1
+    incarnation: int = 0
+    token: int = 0
+
+    def copy(self) -> Device:
+        """What is on its disk, on another one."""
+        disk = {"rows": dict(self.rows), "frames": dict(self.frames), "shown": list(self.shown)}
+        return replace(self, process=None, **disk)
 
 
 @dataclass
@@ -83,9 +91,13 @@ class World:
         self.snapshot: bytes | None = None
         self.keeper: KeeperState | None = None
         self.late: set[tuple[int, int]] = set()
-        self.robbed = rng.random() < 0.1  # whether a device loses its disk
+        self.fate = rng.choices(["", "lost", "put back", "copied"], [7, 1, 1, 1])[0]  # of a disk
         self.lost: dict[tuple[str, int], Row] = {}
-        self.victim = ""
+        self.victim = ""  # whose disk is lost, or was put back and is of no use
+        self.backup: Device | None = None
+        self.suspect = ""  # whose disk was put back or copied
+        self.twin: Device | None = None  # that runs beside the device of its name
+        self.stops: list[str] = []
         self.buckets = {k: Bucket() for k in range(BUCKETS)}
         self._people()
         self._wishes()
@@ -103,7 +115,8 @@ class World:
             streams = [f"{feed}[{name}]" for feed in feeds]
             columns = {"x": "bigint"}
             self.declared += [Stream(stream, name, columns, self.tick) for stream in streams]
-            self.devices[name] = Device(name, streams, rng.randint(-30, 30))
+            token = rng.getrandbits(32)
+            self.devices[name] = Device(name, streams, rng.randint(-30, 30), token=token)
 
     def _wishes(self) -> None:
         rng = self.rng
@@ -151,7 +164,7 @@ class World:
         loss, deaths, self.loss, self.deaths = self.loss, self.deaths, 0.0, 0.0
         self._wish()
         self._keeper()
-        for _ in range(3):
+        for _ in range(6):
             for device in self.devices.values():
                 self._connect(device)
             while self.flying:
@@ -161,7 +174,7 @@ class World:
 
     def _anything(self) -> None:
         rng = self.rng
-        device = rng.choice(list(self.devices.values()))
+        device = rng.choice(self._everybody())
         what = rng.random()
         if what < 0.27:
             self._put(device)
@@ -176,10 +189,10 @@ class World:
             self._bucket(rng.choice(list(self.buckets.values())))
         elif what < 0.88:
             self._keeper()
-        elif what < 0.94:
+        elif what < 0.93:
             self._wish()
-        elif what < 0.95 and self.robbed and not self.victim:
-            self._rob(device)
+        elif what < 0.95 and self.fate:
+            self._harm(device)
         elif what < 0.96:
             device.cut = not device.cut and rng.random() < 0.5
         else:
@@ -193,6 +206,7 @@ class World:
                 device.state,
                 device.rows.values(),
                 device.frames.items(),
+                token=device.token,
                 slack=self.rng.choice([0, 20]),
                 beat=self.rng.choice([1, 50]),
                 window=self.rng.choice([300, 10_000]),
@@ -206,11 +220,17 @@ class World:
     def _do(self, device: Device, effects: Effects) -> None:
         """Commit, then send; the process may die before, between and after."""
         if effects.stopped:
-            raise Wrong(f"{device.name} was stopped: {effects.stopped}")
+            self._stop(device, effects.stopped)
+            return
         if self._dies():
             device.process = None
             return
         device.rows.update({(row.stream, row.n): row for row in effects.rows})
+        if effects.incarnation:
+            device.incarnation, base = effects.incarnation, effects.incarnation << 32
+            rows = [replace(row, n=row.n + base * (row.n < base)) for row in device.rows.values()]
+            device.rows = {(row.stream, row.n): row for row in rows}
+            device.frames = {}
         device.frames.update(effects.frames)
         device.frames = {n: f for n, f in device.frames.items() if n > effects.freed}
         device.state = effects.state or device.state
@@ -219,18 +239,47 @@ class World:
             device.process = None
             return
         for content in effects.send:
-            self._send(f"u.{device.name}", content)
+            if not device.cut:
+                self.flying.append((f"u.{device.name}", content))
 
-    def _send(self, subject: str, content: bytes) -> None:
-        if not self.devices[subject[2:]].cut:
-            self.flying.append((subject, content))
+    def _everybody(self) -> list[Device]:
+        return [*self.devices.values(), *([self.twin] if self.twin is not None else [])]
 
-    def _rob(self, device: Device) -> None:
+    def _harm(self, device: Device) -> None:
+        """A disk is lost, put back or copied, once in a world."""
+        if self.victim or self.suspect:
+            return
+        if self.fate == "lost":
+            self._rob(device, device.rows)
+        elif self.fate == "copied":
+            self.suspect, self.twin = device.name, device.copy()
+        elif self.backup is None:
+            self.backup = device.copy()
+        elif len(self.devices[self.backup.name].rows) > len(self.backup.rows) + 2:
+            self.suspect = self.backup.name
+            self.lost = self.devices[self.suspect].rows  # until it is seen that it does no harm
+            self.devices[self.suspect] = self.backup
+
+    def _rob(self, device: Device, lost: dict[tuple[str, int], Row]) -> None:
         """A device loses its disk and begins anew: the one loss that cannot be healed."""
-        self.victim = device.name
-        self.lost = device.rows
-        again = Device(device.name, device.streams, device.skew, incarnation=device.incarnation + 1)
+        self.victim, self.lost = device.name, lost
+        token = self.rng.getrandbits(32)
+        again = Device(device.name, device.streams, device.skew, token=token)
         self.devices[device.name] = again
+
+    def _stop(self, device: Device, why: str) -> None:
+        """A device stops: of two copies one is left, and a disk that was put back is of no use."""
+        if device.name != self.suspect or self.victim:
+            raise Wrong(f"{device.name} was stopped: {why}")
+        self.stops.append(why)
+        if device is self.twin:
+            self.twin = None
+        elif self.twin is not None:
+            self.devices[device.name], self.twin = self.twin, None
+        elif self.fate == "copied":
+            raise Wrong(f"both copies of {device.name} were stopped: {why}")
+        else:
+            self._rob(device, device.rows | self.lost)  # the cloud has rows of the one before
 
     def _put(self, device: Device) -> None:
         agent, name = self._agent(device), self.rng.choice(device.streams)
@@ -251,13 +300,14 @@ class World:
         subject, content = self.flying[at]
         if self.rng.random() >= 0.1:
             del self.flying[at]
-        if self.rng.random() < self.loss or self.devices[subject[2:]].cut:
+        if self.rng.random() < self.loss:
             return
         if subject.startswith("u."):
             self.up.append((subject, content))
-        else:
-            device = self.devices[subject[2:]]
-            self._do(device, self._agent(device).receive(decode_down(content)))
+            return
+        for device in self._everybody():
+            if device.name == subject[2:] and not device.cut:
+                self._do(device, self._agent(device).receive(decode_down(content)))
 
     def _relay(self) -> None:
         """The relay folds a part of UP, sends what follows, and is written down at times."""
@@ -277,10 +327,10 @@ class World:
                 self.relay = self.keeper = None
                 return
             if message.subject.startswith("m."):
-                self._send(f"d.{message.subject[2:]}", held[-1])
+                self.flying.append((f"d.{message.subject[2:]}", held[-1]))
         for name, first in relay.replays():
             for content in self.stored.get(f"m.{name}", [])[first:]:
-                self._send(f"d.{name}", content)
+                self.flying.append((f"d.{name}", content))
         if self.rng.random() < 0.2:
             self.snapshot = relay.snapshot()
         if self._dies():
@@ -378,11 +428,11 @@ class World:
     def _heal(self) -> None:
         """Nothing is lost any more, everybody runs, and time goes on until nothing changes."""
         self.loss = self.deaths = 0.0
-        for device in self.devices.values():
+        for device in self._everybody():
             device.cut = False
         for round_ in range(400):
             self.now += 50 if round_ < 10 else 0
-            for device in self.devices.values():
+            for device in self._everybody():
                 self._flush(device)
                 if round_ % 4 == 0:
                     self._connect(device)
@@ -400,7 +450,7 @@ class World:
 
     def _is_quiet(self) -> bool:
         """Whether everybody has processed all there is."""
-        agents = [self._agent(device) for device in self.devices.values()]
+        agents = [self._agent(device) for device in self._everybody()]
         stored = {subject: len(held) - 1 for subject, held in self.stored.items()}
         return (
             self._running_relay().book.epoch == len(self.log) - 1
@@ -416,7 +466,7 @@ class World:
         book = self._running_relay().book
         rows: dict[int, list[Put]] = {}
         for number, stream in enumerate(book.streams):
-            found = self.devices[stream.home].rows | self.lost
+            found = self.devices[stream.home].rows | (self.lost if self.victim else {})
             mine = [row for (name, _), row in sorted(found.items()) if name == stream.name]
             rows[number] = [
                 Put(row.n, row.t, row.stamp, row.values) for row in mine if row.stamp is not None

@@ -1,0 +1,123 @@
+"""Where the frames of every mailbox are: in the broker's stream, or beside it.
+
+A mailbox may take so much of the stream and no more, and none of it once the stream is full. What
+goes beyond continues in a file of the hub, so that a device that is away for long harms nobody.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import NamedTuple
+
+from nats.js import JetStreamContext
+
+from anabranch.edge.mail import Covered
+from anabranch.edge.overflow import Overflow
+
+__all__ = ["Mailboxes"]
+
+_SPARE = 100  # messages of a mailbox that are kept though its device has them
+MOST = 16 << 20  # bytes of a mailbox in the stream
+
+
+class _Kept(NamedTuple):
+    number: int
+    at: int  # the sequence in the stream, or the place in the file
+    size: int
+    beside: bool = False
+
+
+class Mailboxes:
+    """All mailboxes of a hub.
+
+    Parameters
+    ----------
+    js
+        With the cloud's rights.
+    stream
+        The one that holds them.
+    folder
+        Where files beside it are.
+    """
+
+    def __init__(self, js: JetStreamContext, stream: str, folder: Path) -> None:
+        self._js, self._stream = js, stream
+        self._beside = Overflow(folder)
+        self._kept: dict[str, list[_Kept]] = {}  # in order of their numbers
+        self._bytes: Counter[str] = Counter()  # in the stream
+        for device in self._beside.devices():
+            self._kept[device] = [
+                _Kept(number, at, 0, True) for number, at in self._beside.stored(device)
+            ]
+
+    def found(self, device: str, number: int, sequence: int, size: int) -> None:
+        """A frame is in the stream."""
+        kept = self._kept.setdefault(device, [])
+        at = len(kept)
+        while at and kept[at - 1].number > number:  # when it is read back, and others are beside
+            at -= 1
+        kept.insert(at, _Kept(number, sequence, size))
+        self._bytes[device] += size
+
+    def numbers(self, device: str) -> list[int]:
+        """The frames of a device that there are."""
+        return [kept.number for kept in self._kept.get(device, ())]
+
+    def covered(self) -> dict[str, Covered]:
+        """What the files have, by subject."""
+        newest = {device: self._beside.newest(device) for device in self._beside.devices()}
+        return {f"m.{device}": Covered(*found) for device, found in newest.items() if found}
+
+    def has_room(self, device: str, size: int) -> bool:
+        """Whether a frame may go to the stream."""
+        return self._bytes[device] + size <= MOST
+
+    def keep_beside(self, device: str, number: int, position: int, content: bytes) -> None:
+        """Keep a frame that may not, or for which the stream has no space."""
+        at = self._beside.append(device, number, position, content)
+        self._kept.setdefault(device, []).append(_Kept(number, at, len(content), True))
+
+    def first(self, device: str) -> int:
+        """The number of the first frame that is kept for a device; 0 if there is none."""
+        kept = self._kept.get(device)
+        return kept[0].number if kept else 0
+
+    async def contents(self, device: str, first: int) -> AsyncIterator[tuple[int, bytes]]:
+        """The frames of a mailbox from a number on."""
+        kept = self._kept.get(device, [])
+        for one in kept[bisect_left(kept, (first,)) :]:
+            if one.beside:
+                yield one.number, self._beside.read(device, one.at)
+            else:
+                stored = await self._js.get_msg(self._stream, one.at)
+                if stored.data is not None:
+                    yield one.number, stored.data
+
+    def sync(self) -> None:
+        """Have what is in files survive a power cut."""
+        self._beside.sync()
+
+    async def forget(self, seen: dict[str, int]) -> None:
+        """Let go of what devices have processed, but for the newest: it says what is covered."""
+        for device, kept in self._kept.items():
+            last = seen.get(device, -1)
+            inside = [one for one in kept if not one.beside]
+            newest = self._beside.newest(device)
+            if newest and inside and newest[0] <= last and newest[0] < inside[-1].number:
+                self._beside.drop(device)
+                self._kept[device] = inside
+            if not inside:
+                continue
+            first = min(last, inside[-1].number)
+            if first - inside[0].number >= _SPARE:  # else it is not worth a request
+                begin = next(one for one in inside if one.number >= first)
+                subject = f"m.{device}"
+                await self._js.purge_stream(self._stream, subject=subject, seq=begin.at)
+                gone = {one.at for one in inside if one.at < begin.at}
+                self._kept[device] = [
+                    one for one in self._kept[device] if one.beside or one.at not in gone
+                ]
+                self._bytes[device] = sum(one.size for one in inside if one.at not in gone)

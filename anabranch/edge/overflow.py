@@ -1,0 +1,120 @@
+"""Mailboxes that are over their bound continue in files of the hub, one for each device.
+
+The broker's stream of mailboxes is bounded for all together. A device that is away for long would
+fill it, and everybody would wait. What does not fit is kept here instead, in order and with its
+numbers, until the device has it: nothing is lost, and nobody else notices.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+from anabranch.errors import AnabranchError
+
+__all__ = ["Overflow"]
+
+_HEAD = struct.Struct("<qqII")  # number, position of UP, bytes and checksum of the content
+
+
+class Overflow:
+    """The files of a folder, for one relay at a time.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> beside = Overflow(tempfile.mkdtemp())
+    >>> beside.append("ann", 7, 40, b"seven"), beside.append("ann", 8, 41, b"eight")
+    (0, 29)
+    >>> beside.read("ann", 29), beside.newest("ann"), beside.newest("bob")
+    (b'eight', (8, 41), None)
+    >>> [number for number, _ in beside.stored("ann")]
+    [7, 8]
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._newest: dict[str, tuple[int, int]] = {}
+        self._unsynced: set[str] = set()
+        for path in self._folder.glob("*.frames"):
+            self._open(path.stem)
+
+    def devices(self) -> list[str]:
+        """Of which there is something."""
+        return list(self._newest)
+
+    def newest(self, device: str) -> tuple[int, int] | None:
+        """Number and position of the newest frame of a device."""
+        return self._newest.get(device)
+
+    def append(self, device: str, number: int, position: int, content: bytes) -> int:
+        """Keep a frame; where it is. A killed process loses none, a power cut what is unsynced."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        head = _HEAD.pack(number, position, len(content), zlib.crc32(content))
+        with self._path(device).open("ab") as file:
+            at = file.tell()
+            try:
+                file.write(head + content)
+                file.flush()
+            except OSError as error:
+                file.truncate(at)
+                raise AnabranchError(
+                    f"a frame for {device} cannot be kept in {self._folder} ({error}): make room, "
+                    f"or revoke {device} and remove its file"
+                ) from error
+        self._newest[device] = number, position
+        self._unsynced.add(device)
+        return at
+
+    def read(self, device: str, at: int) -> bytes:
+        """The frame that is there."""
+        with self._path(device).open("rb") as file:
+            file.seek(at)
+            *_, size, _ = _HEAD.unpack(file.read(_HEAD.size))
+            return file.read(size)
+
+    def stored(self, device: str) -> Iterator[tuple[int, int]]:
+        """The numbers of the frames of a device, and where they are."""
+        for number, _, at in self._frames(device):
+            yield number, at
+
+    def sync(self) -> None:
+        """Have all that was appended survive a power cut."""
+        for device in self._unsynced:
+            with self._path(device).open("rb+") as file:
+                os.fsync(file.fileno())
+        self._unsynced.clear()
+
+    def drop(self, device: str) -> None:
+        """Remove the file of a device that has had all of it."""
+        self._path(device).unlink(missing_ok=True)
+        self._newest.pop(device, None)
+        self._unsynced.discard(device)
+
+    def _path(self, device: str) -> Path:
+        return self._folder / f"{device}.frames"
+
+    def _open(self, device: str) -> None:
+        """Find the newest frame; half a frame, of a relay that was killed, is cut off."""
+        end = 0
+        for number, position, at in self._frames(device):
+            self._newest[device] = number, position
+            end = at
+        if device in self._newest:
+            end += _HEAD.size + len(self.read(device, end))
+        with self._path(device).open("rb+") as file:
+            file.truncate(end)
+
+    def _frames(self, device: str) -> Iterator[tuple[int, int, int]]:
+        """Number, position and place of all that is whole."""
+        at = 0
+        with self._path(device).open("rb") as file:
+            while len(head := file.read(_HEAD.size)) == _HEAD.size:
+                number, position, size, check = _HEAD.unpack(head)
+                if zlib.crc32(content := file.read(size)) != check or len(content) != size:
+                    return
+                yield number, position, at
+                at = file.tell()
