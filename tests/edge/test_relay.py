@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
@@ -13,10 +15,19 @@ pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 
+from anabranch.edge.appending import send_back
 from anabranch.edge.broker import Broker
-from anabranch.edge.frames import Up, decode_down, encode_up
+from anabranch.edge.frames import (
+    Output,
+    Up,
+    decode_down,
+    decode_output,
+    encode_output,
+    encode_up,
+)
 from anabranch.edge.keeper import Keeper
 from anabranch.edge.relay import Relay
+from anabranch.edge.sections import Results
 from anabranch.edge.streams import Streams, connect
 from anabranch.errors import AnabranchError, StateMismatch
 from tests.edge.fleet import friends
@@ -165,6 +176,45 @@ def test_an_entry_that_got_lost_is_published_again(broker: Broker, tmp_path: Pat
             await drained(relay)
             assert state.book.epoch == epoch
         assert relay._reading.next == 2  # it was published once
+
+    told(broker, story)
+
+
+def test_results_are_sent_back_once_and_read_back(broker: Broker, tmp_path: Path) -> None:
+    one = np.array([1])
+    results = Results(0, (one, one), (one, one), one, np.zeros(1))
+
+    async def story(client: Client) -> None:
+        js = client.jetstream()
+
+        async def last() -> tuple[int, bytes]:
+            newest = await js.get_last_msg("UP", "c.0")
+            return newest.seq or 0, newest.data or b""
+
+        await send_back(client, 0, [(3, results), (4, results)])
+        sequence, content = await last()
+        assert decode_output(content).batch == 4 and len(decode_output(content).results) == 2
+        await send_back(client, 0, [(3, results), (4, results)])
+        assert (await last())[0] == sequence
+        await send_back(client, 0, [(4, results), (5, results)])  # cut otherwise
+        assert len(decode_output((await last())[1]).results) == 1
+        await sent(client, b"nobody's", subject="c.0")
+        await send_back(client, 0, [(6, results)])
+        assert decode_output((await last())[1]).batch == 6
+        await js.purge_stream("UP")  # as the relay does with what it has
+        await send_back(client, 0, [(7, results)])
+        assert decode_output((await last())[1]).batch == 7
+        publish = client.publish
+
+        async def overtaken(subject: str, *given: Any, **more: Any) -> None:
+            if subject == "c.0":
+                client.publish = publish  # type: ignore[method-assign]
+                await sent(client, encode_output(Output(8, ())), subject="c.0")
+            await publish(subject, *given, **more)
+
+        client.publish = overtaken  # type: ignore[method-assign]
+        with pytest.raises(StateMismatch, match=r"another query writes to c\.0"):
+            await send_back(client, 0, [(8, results)])
 
     told(broker, story)
 

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from rich.console import Console
 
 from anabranch.edge.broker import running
+from anabranch.edge.fetching import server
 from anabranch.edge.hub import Hub
 from anabranch.edge.ownership import CLOUD
 from anabranch.edge.serving import Cloud
@@ -54,7 +55,8 @@ def run_edge_demo(
         with waiting(console, f"enrolling {devices} devices"):
             hub = Hub.create(folder / "hub", ["localhost", "127.0.0.1"])
             hub.enrol(*map(name_of, range(devices)))
-        with running(hub) as broker, Interrupt() as interrupt:
+        program = server(lambda line: console.print(line, markup=False, soft_wrap=True))
+        with running(hub, program=program) as broker, Interrupt() as interrupt:
             cloud = Cloud(hub, broker.address, decide=decide, ack_after=5.0)
             log = folder / "spark.log"
             with _serving(cloud), session(_CORES, folder, log, console, interrupt) as spark:
@@ -158,7 +160,7 @@ class _Demo:
             self._traffic.append((time.time(), up + down, edge))
             self._say(
                 f"{up + down:6.0f} bytes/s, {up:.0f} up and {down:.0f} down; "
-                f"{edge} of {len(book.views)} views on devices"
+                f"{edge} of {len(book.views)} views on devices{against(self._traffic)}"
             )
             before, at = there, now
 
@@ -179,7 +181,7 @@ class _Demo:
                 f"{sum(count for _, count in after)} views moved by themselves, the first "
                 f"{after[0][0]:.0f} s after the change, the last {after[-1][0]:.0f} s"
             )
-        whole = next((rate for _, rate, edge in reversed(self._traffic) if not edge), None)
+        whole = _whole(self._traffic)
         last = [rate for when, rate, _ in self._traffic if when > time.time() - _LAST]
         if whole and last:
             rate = sum(last) / len(last)
@@ -213,6 +215,33 @@ class _Demo:
             + ("the same, each once" if found == due else f"{missing} missing, {extra} extra")
         )
         return 0 if found == due else 1
+
+
+Traffic = list[tuple[float, float, int]]  # when, bytes a second, views on devices
+
+
+def _whole(traffic: Traffic) -> float | None:
+    """Bytes a second with all views in the cloud, as it was measured last."""
+    return next((rate for _, rate, edge in reversed(traffic) if not edge), None)
+
+
+def against(traffic: Traffic) -> str:
+    """The newest traffic against all views in the cloud, once that was measured.
+
+    Examples
+    --------
+    >>> against([(0.0, 8000.0, 0)]), against([(0.0, 8000.0, 0), (5.0, 2000.0, 94)])
+    ('', '; 75 % less than all in the cloud')
+    >>> against([(0.0, 8000.0, 0), (5.0, 10000.0, 94)]), against([(0.0, 900.0, 3)])
+    ('; 25 % more than all in the cloud', '')
+    """
+    whole, (_, rate, edge) = _whole(traffic), traffic[-1]
+    if not whole or not edge:
+        return ""
+    change = rate / whole - 1
+    return f"; {abs(change):.0%} {'less' if change < 0 else 'more'} than all in the cloud".replace(
+        "%", " %"
+    )
 
 
 def _friends(devices: int) -> pd.DataFrame:

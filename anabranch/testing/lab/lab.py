@@ -24,6 +24,7 @@ import numpy as np
 
 from anabranch.calls import Check
 from anabranch.edge.broker import Broker
+from anabranch.edge.fetching import server
 from anabranch.edge.hub import Hub
 from anabranch.edge.serving import Cloud
 from anabranch.errors import AnabranchError
@@ -130,7 +131,7 @@ class Lab:
     async def _start(self) -> None:
         hub = Hub.create(self._folder / "hub", ["localhost", "127.0.0.1"])
         hub.enrol(*map(name_of, range(self.devices)))
-        self._broker = Broker(hub, "127.0.0.1:0")
+        self._broker = Broker(hub, "127.0.0.1:0", program=server(print))
         self._broker.start()
         self.cloud = Cloud(hub, self._broker.address, decide=self._decide)
         self._serving = asyncio.create_task(self.cloud.run())
