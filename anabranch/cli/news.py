@@ -33,7 +33,10 @@ def news(
     seed: Annotated[int, typer.Option(help="The same seed and length show the same.")] = 7,
     workers: Annotated[int, typer.Option(min=1, help="Workers, and cores that Spark uses.")] = 2,
     check: Annotated[
-        bool, typer.Option("--check", help="Without a page, and as fast as fits into 40 seconds.")
+        bool,
+        typer.Option(
+            "--check", help="Without opening a page, and as fast as fits into 40 seconds."
+        ),
     ] = False,
     within: Annotated[
         float | None,

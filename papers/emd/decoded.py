@@ -16,7 +16,7 @@ import av
 import numpy as np
 
 from anabranch.video.channels import SCENES
-from anabranch.video.clips import CLIPS, fetch
+from anabranch.video.clips import CLIPS, MEASURED, fetch
 from papers.emd.streams import HEIGHT, WIDTH
 
 __all__ = ["decoded_film", "shots"]
@@ -31,13 +31,14 @@ _SIZE = (WIDTH * 6, HEIGHT * 6)  # of what is read, of which the camera sees two
 
 def shots(names: Sequence[str]) -> list[np.ndarray]:
     """The frames of scenes; of a still there is one."""
+    clips = {**CLIPS, **MEASURED}
     paths = fetch(sorted({SCENES[name].clip for name in names}))
     found = []
     for name in names:
         scene, frames = SCENES[name], []
         with av.open(str(paths[scene.clip])) as container:
             for frame in container.decode(video=0):
-                time = 0.0 if CLIPS[scene.clip].still else float(frame.time or 0.0)
+                time = 0.0 if clips[scene.clip].still else float(frame.time or 0.0)
                 if scene.begin <= time < scene.end:
                     small = frame.reformat(*_SIZE, format="rgb24", interpolation="AREA")
                     frames.append(small.to_ndarray())
