@@ -76,6 +76,9 @@ class Slice:
     last: int
 
 
+_FIELDS = tuple(one.name for one in fields(Slice))
+
+
 @dataclass
 class Slices(Generic[N]):
     """Stored rows of all sides of one worker.
@@ -256,7 +259,8 @@ class Slices(Generic[N]):
     def head(self) -> bytes:
         """The directory and the notes, to be stored beside the slices."""
         form = {
-            "slices": [list(asdict(entry).values()) for entry in self.entries.values()],
+            # Field by field: asdict copies what cannot change, and takes most of a small step.
+            "slices": [[getattr(e, name) for name in _FIELDS] for e in self.entries.values()],
             "next": self.next_number,
             "notes": asdict(self.notes),
         }

@@ -364,7 +364,7 @@ def _heartbeat(frame: DataFrame, idle: int, buckets: int) -> DataFrame:
     ticks = frame.sparkSession.readStream.format("rate").option("rowsPerSecond", 1).load()
     return ticks.select(
         F.lit(worker_keys(buckets)[0]).alias("worker"),
-        (F.unix_micros("timestamp") - F.lit(idle)).alias("newest"),
+        F.timestamp_micros(F.unix_micros("timestamp") - F.lit(idle)).alias("newest"),
         F.lit(None).cast("binary").alias("block"),
     )
 

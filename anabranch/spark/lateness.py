@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from anabranch.spark.metrics import verb_of
 
@@ -40,7 +39,7 @@ def with_watermark(blocks: DataFrame, delay: int | None) -> DataFrame:
     if delay is None:
         return blocks
     behind = f"{-(-delay // 1000)} milliseconds"
-    return blocks.withColumn("newest", F.timestamp_micros("newest")).withWatermark("newest", behind)
+    return blocks.withWatermark("newest", behind)
 
 
 def mixed_problems(frames: Mapping[str, DataFrame]) -> list[str]:

@@ -65,8 +65,8 @@ __all__ = [
     "over_stream",
 ]
 
-# worker: the key of the worker; newest: greatest event time in microseconds, for the watermark.
-PACKED = "worker int, newest long, block binary"
+# worker: the key of the worker; newest: greatest event time, for the watermark.
+PACKED = "worker int, newest timestamp, block binary"
 # What an operator sends to another one that follows it.
 CELLS = StructType().add("worker", IntegerType()).add("block", BinaryType())
 # What one cell of a result holds at most: enough to be fast, little enough to be no burden.
@@ -148,12 +148,14 @@ class StreamWorker:
         task = Task(worker_of(int(key[0])), *self._task)
         kernel = self._kernel(slices, task)
         opening = time.perf_counter() - began
-        emitted = 0
+        emitted, last = 0, None
         with single_threaded():
             for batch in kernel.step(arrivals, now * 1000):
                 emitted += batch.num_rows
                 for part in _parts(batch):
-                    yield _frame(now, encode_batch(part).to_pybytes(), None)
+                    if last is not None:
+                        yield _frame(now, [last])
+                    last = encode_batch(part).to_pybytes()
         began = time.perf_counter()
         if self.rejecting is not None:
             mark = None if self.by_clock else now * 1000
@@ -162,7 +164,8 @@ class StreamWorker:
         self._write(kernel, now)
         kernel.load.busy_seconds += opening + time.perf_counter() - began
         if arrivals or emitted or slices.dropped or slices.added:
-            yield _frame(now, None, kernel.load.to_json())
+            # In one frame with the last cell: every frame makes its way to Spark by itself.
+            yield _frame(now, [] if last is None else [last], kernel.load.to_json())
 
     def _open(self) -> Slices[Any]:
         found = self._head.get()
@@ -242,10 +245,10 @@ class Unpacker:
     schema: pa.Schema
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of each cell."""
+        """The rows of each cell; reports of load have none."""
         freeze_imports()
         for batch in batches:
-            for cell in batch.column("block"):
+            for cell in batch.column("block").drop_null():
                 yield _as(decode_batch(cell.as_buffer()), self.schema)
 
 
@@ -308,8 +311,8 @@ def over_stream(
         )
     )
     cells = cells.observe(metrics, F.collect_list("load").alias("load"))
-    packed = cells.filter(F.col("load").isNull()).select("block")
-    return packed.mapInArrow(Unpacker(_arrow(fields, blocks)), fields)
+    # As they are: to filter and select first costs two more pieces of compiled code a micro-batch.
+    return cells.mapInArrow(Unpacker(_arrow(fields, blocks)), fields)
 
 
 def over_batch(
@@ -351,11 +354,14 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         yield batch.slice(start, step)
 
 
-def _frame(now: int, cell: bytes | None, load: str | None) -> pd.DataFrame:
-    """One output row; its time is just past the watermark, for Spark refuses older ones."""
-    times = np.array([(max(now, 0) + 1) * 1000], "datetime64[us]")
-    moment = pd.Series(times).dt.tz_localize("UTC")
-    return pd.DataFrame({"t": moment, "block": [cell], "load": [load]})
+def _frame(now: int, cells: Sequence[bytes], load: str | None = None) -> pd.DataFrame:
+    """Output rows; their time is just past the watermark, for Spark refuses older ones."""
+    blocks, loads = [*cells], [None] * len(cells)
+    if load is not None:
+        blocks, loads = [*blocks, None], [*loads, load]
+    times = np.full(len(blocks), (max(now, 0) + 1) * 1000, "datetime64[us]")
+    moments = pd.DatetimeIndex(times, tz="UTC")
+    return pd.DataFrame({"t": moments, "block": blocks, "load": loads})
 
 
 def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:

@@ -88,7 +88,7 @@ class Bench:
                 *(part.column(n).to_pylist() for n in ("worker", "block")), strict=True
             ):
                 cells[worker].append(block)
-            newest += part.column("newest").to_pylist()
+            newest += part.column("newest").cast(pa.int64()).to_pylist()
         tester = self._tester
         # Its own setter would fire timers before there are rows, which Spark does after.
         tester._currentWatermarkMs = self.watermark // 1000
