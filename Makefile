@@ -119,6 +119,10 @@ bench: setup
 	$(BIN)/python -m papers.dssis.windows
 	$(BIN)/python -m benchmarks.assemble --seconds 4
 	$(BIN)/python -m benchmarks.assemble --seconds 12
+	$(BIN)/python -m benchmarks.rivals
+	$(BIN)/python -m benchmarks.state
+	$(BIN)/python -m benchmarks.sinks
+	$(BIN)/python -m benchmarks.relay
 
 pictures: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pictures]"

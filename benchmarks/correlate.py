@@ -4,7 +4,7 @@ Run it on a machine that does nothing else::
 
     python -m benchmarks.correlate [--quick] [--only SECTION] [--out FOLDER]
 
-Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed,
+Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed, first,
 growth, ways, partners and rows on Spark with two. A full run takes a quarter of an hour and writes
 ``correlate.json`` and ``correlate.png``; with ``--only`` it replaces those sections there. A quick
 one is a smoke test and writes ``correlate-quick.*``.
@@ -21,7 +21,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import correlate_filters, correlate_kernel, correlate_streams, correlate_ways
+from benchmarks import (
+    correlate_filters,
+    correlate_kernel,
+    correlate_small,
+    correlate_streams,
+    correlate_ways,
+)
 from benchmarks.correlate_spark import Bench
 from benchmarks.measuring import Screen, beside_earlier, by_section, machine
 
@@ -34,7 +40,8 @@ _ON_ONE_CORE = {
 _ON_SPARK = {
     "stream": correlate_streams.stream,
     "join": correlate_streams.join,
-    "fixed": correlate_streams.fixed,
+    "fixed": correlate_small.fixed,
+    "first": correlate_small.first,
     "growth": correlate_streams.growth,
     "ways": correlate_ways.ways,
     "partners": correlate_ways.partners,

@@ -1,8 +1,8 @@
-"""The sections of the benchmark that run on Spark: full speed, the rival, fixed cost, growth."""
+"""The sections of the benchmark that run on Spark at full speed: alone, the rival, growth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,9 +15,9 @@ from anabranch.flow.slices import BEGINNING, Slices
 from anabranch.plans.plan import LEFT, RIGHT
 from benchmarks.correlate_kernel import specification
 from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, median, multiply_in_two_processes
-from benchmarks.measuring import Row, Screen, ratio
+from benchmarks.measuring import Row, Screen
 
-__all__ = ["fixed", "growth", "join", "stream"]
+__all__ = ["growth", "join", "parts", "stream"]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _STATE = "org.apache.spark.sql.execution.streaming.state."
@@ -98,7 +98,7 @@ def _steady(screen: Screen, bench: Bench) -> dict[str, Any]:
         "match_rate": sum(load.pairs for b in batches for load in b.loads) / compared,
         "window_rows": window * rows,
         "batch_rows": rows,
-        "parts": _parts(batches),
+        "parts": parts(batches),
     }
 
 
@@ -113,7 +113,7 @@ def _full(batches: Sequence[Batch], window: float) -> list[Batch]:
     return list(batches[int(window) + _SETTLE :])
 
 
-def _parts(batches: Sequence[Batch]) -> dict[str, float]:
+def parts(batches: Sequence[Batch]) -> dict[str, float]:
     """Where the median micro-batch spends its seconds."""
 
     def over(part: Any) -> float:
@@ -246,75 +246,6 @@ def _constant_key(bench: Bench, feed: Feed, window: int, threshold: float) -> An
     )
     joined = sides[0].join(sides[1], condition)
     return joined.select("left_id", "right_id", cosine.alias("score"))
-
-
-def fixed(screen: Screen, bench: Bench) -> dict[str, Any]:
-    """What a micro-batch costs that has next to nothing to do."""
-    rounds, files, settle = (1, 8, 4) if bench.quick else (4, 16, 5)
-    screen.step(f"fixed: {rounds} rounds of {files} micro-batches of 20 rows")
-    feed = Feed.write(bench.room("drops"), files, 10)
-    frames: dict[str, Callable[[], Any]] = {
-        "counting rows": lambda: _counted(bench, feed),
-        "correlate": lambda: bench.correlated(feed, 6),
-    }
-    triggers: dict[str, list[float]] = {name: [] for name in frames}  # a median for each round
-    parts: list[Batch] = []
-    for _ in range(rounds):
-        for name, make in frames.items():
-            batches = bench.drain(make())[settle:]
-            triggers[name].append(median(batch.trigger for batch in batches))
-            if name == "correlate":
-                parts += batches
-    medians = {name: median(values) for name, values in triggers.items()}
-    screen.add(
-        Row(
-            "fixed",
-            "small micro-batch against one that counts rows in a state value",
-            ratio(triggers["correlate"], triggers["counting rows"]),
-            "times",
-            1.5,
-            at_most=True,
-            note=f"{medians['correlate']:.2f} s against {medians['counting rows']:.2f} s",
-        )
-    )
-    for name, seconds in _parts(parts).items():
-        if not name.startswith("... "):
-            screen.add(Row("fixed", f"seconds: {name}", seconds, "s"))
-    return {"medians": medians, "triggers": triggers, "parts": _parts(parts)}
-
-
-def _counted(bench: Bench, feed: Feed) -> Any:
-    """The least that a stateful Python operator can do with the same rows and partitions."""
-    import pandas as pd
-    from pyspark.sql import functions as F
-    from pyspark.sql.streaming.stateful_processor import StatefulProcessor
-
-    # A class inside a function travels to Spark's workers by value; they cannot import this file.
-    class Counter(StatefulProcessor):
-        def init(self, handle: Any) -> None:
-            self._count = handle.getValueState("count", "count long")
-
-        def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
-            stored = self._count.get()
-            count = (stored[0] if stored is not None else 0) + sum(len(frame) for frame in rows)
-            self._count.update((count,))
-            yield pd.DataFrame({"worker": [key[0]], "count": [count]})
-
-        def close(self) -> None:
-            pass
-
-    left, right = feed.streams(bench.spark)
-    return (
-        left.union(right)
-        .select((F.col("id") % 2).cast("int").alias("worker"), "id")
-        .groupBy("worker")
-        .transformWithStateInPandas(
-            Counter(),
-            outputStructType="worker int, count long",
-            outputMode="Append",
-            timeMode="None",
-        )
-    )
 
 
 def growth(screen: Screen, bench: Bench) -> dict[str, Any]:
