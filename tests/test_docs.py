@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import re
+from dataclasses import fields
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -11,6 +13,7 @@ from types import ModuleType
 import pytest
 
 import anabranch as ab
+from anabranch.flow.load import Load
 
 ROOT = Path(__file__).parent.parent
 PAGES = [
@@ -32,6 +35,43 @@ def test_every_name_in_the_docs_exists() -> None:
                 there = hasattr(getattr(ab, first), second)
             wrong += [] if there else [f"{page.relative_to(ROOT)}: ab.{name}"]
     assert wrong == []
+
+
+def exists(name: str) -> bool:
+    """Whether a dotted name is a module, or something in one, or a text in the package.
+
+    Settings of Spark and topics of Kafka are such texts; metrics are named after the figures of a
+    load.
+    """
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:end])
+        if path.is_dir() or path.with_suffix(".py").is_file():
+            if end == len(parts):
+                return True
+            module = importlib.import_module(".".join(parts[:end]))
+            try:
+                attrgetter(".".join(parts[end:]))(module)
+            except AttributeError:
+                break
+            return True
+    if len(parts) == 2 and parts[1] in {figure.name for figure in fields(Load)}:
+        return True
+    written = re.compile(rf'"{re.escape(name)}[".]')
+    return any(written.search(path.read_text()) for path in (ROOT / "anabranch").rglob("*.py"))
+
+
+def test_every_dotted_name_in_the_docs_exists() -> None:
+    pages = [*PAGES, *(ROOT / f"{name}.md" for name in ("CONTRIBUTING", "CHANGELOG", "SECURITY"))]
+    named = {
+        (page, found)
+        for page in pages
+        for found in re.findall(r"(?<![\w/.])anabranch(?:\.[A-Za-z_]\w*)+", page.read_text())
+    }
+    assert len(named) > 10
+    assert not exists("anabranch.flow.nothing") and not exists("anabranch.plans.plan.Nothing")
+    wrong = [f"{page.relative_to(ROOT)}: {name}" for page, name in named if not exists(name)]
+    assert sorted(wrong) == []
 
 
 def test_every_test_that_the_docs_name_exists() -> None:

@@ -35,7 +35,11 @@ def test_pages_of_the_docs_have_short_sentences() -> None:
 def test_pages_of_the_docs_use_the_words_of_the_field() -> None:
     odd = {page.name: sentences.avoided(page.read_text()) for page in sentences.pages()}
     assert {name: found for name, found in odd.items() if found} == {}
-    assert sentences.avoided("A row is told.\n\n| settled |") == ["told"]
+    assert sentences.avoided("A row is told.\n\n| settled |\n`dear`") == ["settled", "told"]
+    listed = sentences.to_avoid(
+        "| write | not |\n|---|---|\n| a b | c, d (of e), f g |\n\n| h | i |"
+    )
+    assert listed == ["c", "f g"]
 
 
 def test_sentences_are_told_apart_and_counted() -> None:

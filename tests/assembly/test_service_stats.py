@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import anabranch as ab
 from anabranch.assembly.service_stats.store import SummaryStore
 from anabranch.assembly.service_stats.summary import Summary
 from anabranch.assembly.service_stats.wilson import wilson_lower
@@ -252,3 +253,30 @@ def test_wilson_by_the_quadratic_that_defines_it() -> None:
     for met, n in ((3, 7), (88, 100), (1, 1000)):
         p = wilson_lower(met, n)
         assert met / n - p == pytest.approx(1.959963984540054 * math.sqrt(p * (1 - p) / n))
+
+
+@pytest.mark.parametrize("kind", ["file", "mock"])
+def test_a_folder_at_an_address(tmp_path: Path, kind: str) -> None:
+    """What is not a local path is opened by pyarrow; its mock lives in memory."""
+    address = f"file://{tmp_path}/stats" if kind == "file" else "mock:///some/stats"
+    known = ab.assembly.ServiceStats(address, {"a": "90 seconds"})
+    assert known.table() == [] and known.get("a").count == 0
+    hour = 3_600_000_000
+    for batch, figures in enumerate([[1.0, 3.0], [8.0], [8.0, 4.0]]):
+        for _ in range(2):  # run again
+            known.store.write(batch, [("a", batch * hour, Summary.of(figures))], query="q")
+    known.store.write(None, [("b", 0, Summary.of([7.0]))])
+    assert known.get("a").count == 5 and known.get("a").mean == pytest.approx(4.8)
+    before = known.table()
+    assert [(row["service"], row["period"]) for row in before] == [
+        *(("a", batch * hour) for batch in range(3)),
+        ("b", 0),
+    ]
+    known.store.compact()
+    assert known.table() == before
+    with pytest.raises(StateMismatch, match="holds the batches of query q"):
+        known.store.write(3, [], query="another")
+    with pytest.raises(StateMismatch, match="batch 1 comes once more"):
+        known.store.write(1, [], query="q")
+    if kind == "file":
+        assert ab.assembly.ServiceStats(tmp_path / "stats").table() == before

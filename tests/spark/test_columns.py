@@ -46,6 +46,26 @@ def test_nested_names_and_columns_in_every_verb(spark: Any) -> None:
     assert hits.count() > 0
 
 
+def test_a_name_of_several_columns_is_answered_before_spark_does(spark: Any) -> None:
+    """Spark's own word is AMBIGUOUS_REFERENCE, and comes when the plan is made."""
+    rows = spark.sql(ROWS).selectExpr("payload.v AS v", "payload.x AS x", "at AS ts", "id")
+    twice = rows.withColumn("w", F.col("v")).withColumnRenamed("w", "v")
+    with pytest.raises(AnalysisException, match="AMBIGUOUS_REFERENCE"):
+        twice.select("v")
+    wanted = rows.selectExpr("id AS query_id", "v")
+    calls = [
+        lambda: ab.correlate(twice, rows, where=ab.cosine("v") >= 0.5, window="1m"),
+        lambda: ab.correlate(rows, twice, where=ab.same("x"), window="1m", keep=["v"]),
+        lambda: ab.dedupe(twice, where=ab.cosine("v") >= 0.5, window="1m"),
+        lambda: ab.nearest(twice, wanted, by="v", k=1, window="1m"),
+        lambda: ab.assemble(twice, key="v", close=ab.close.gap("1 minute")),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidCall, match=r"2 columns that 'v' .* may stand for, v, v: rename"):
+            call()
+    assert ab.correlate(rows, twice, where=ab.same("x"), window="1m").count() > 0
+
+
 def test_every_predicate_takes_columns(spark: Any) -> None:
     """As names do: one for both sides or one for each."""
     rows = spark.sql(ROWS)
