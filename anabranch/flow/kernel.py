@@ -166,7 +166,7 @@ def addressed(
         keys = worker_keys(max(worker for worker, _ in load) + 1)
         columns = {"worker": pa.array([keys[worker] for worker, _ in load], pa.int32())}
         if newest is not None:
-            # As a timestamp already: a projection that makes one is compiled and run for every input.
+            # As a timestamp already: a projection that makes one is compiled for every input.
             columns["newest"] = pa.array([newest] * len(load), pa.timestamp("us", "UTC"))
         columns["block"] = pa.array([cell for _, cell in load], pa.binary())
         yield pa.RecordBatch.from_pydict(columns)

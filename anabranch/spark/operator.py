@@ -356,7 +356,8 @@ def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 def _frame(now: int, cells: Sequence[bytes], load: str | None = None) -> pd.DataFrame:
     """Output rows; their time is just past the watermark, for Spark refuses older ones."""
-    blocks, loads = [*cells], [None] * len(cells)
+    blocks: list[bytes | None] = [*cells]
+    loads: list[str | None] = [None] * len(cells)
     if load is not None:
         blocks, loads = [*blocks, None], [*loads, load]
     times = np.full(len(blocks), (max(now, 0) + 1) * 1000, "datetime64[us]")
