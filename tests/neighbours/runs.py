@@ -17,6 +17,7 @@ from anabranch.flow.load import Load
 from anabranch.neighbours.call import Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.algorithm import FOREVER
+from anabranch.neighbours.lists.scoring import CHUNK, fill, root
 from anabranch.neighbours.queries import fixed_queries, read_queries
 from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.testing import Workers
@@ -73,6 +74,16 @@ def query_table(queries: Sequence[dict[str, Any]], call: Nearest | None = None) 
     names |= {"span": pa.int64(), "rows": pa.int64(), "op": pa.string()}
     columns = {name: pa.array([q.get(name) for q in queries], kind) for name, kind in names.items()}
     return pa.table(columns | (compared(call, "queries", queries) if call else {}))
+
+
+def distances(metric: int, queries: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """The distance of every query to every object as kernels have it, a row for each query."""
+    out, lanes = np.empty((len(queries), len(points))), np.empty((8, CHUNK))
+    columns = np.ascontiguousarray(points.T)
+    for query, row in zip(queries, out, strict=True):
+        fill(metric, query, points, columns, 0, len(points), row, lanes)
+        row[:] = [root(metric, score) for score in row]
+    return out
 
 
 class ShortStays(NearestJob):

@@ -16,8 +16,9 @@ from anabranch.correlation.filters.exact import measure
 from anabranch.flow.blocks import Block
 from anabranch.neighbours.lists.algorithm import METRICS, Algorithm, Queries
 from anabranch.neighbours.lists.repair import ListWithRepair
-from anabranch.neighbours.lists.scoring import distances, score
+from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.methods import Filtered, Probabilistic, Relaxed
+from tests.neighbours.runs import distances
 from tests.neighbours.twin import distance, reports
 
 LEAST = 2.0**-1074

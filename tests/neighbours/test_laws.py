@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from anabranch.correlation.filters.exact import measure
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.blocks import Block
-from anabranch.neighbours.lists.scoring import distances
 from anabranch.neighbours.methods import (
     METRICS,
     Algorithm,
@@ -24,6 +23,7 @@ from anabranch.neighbours.methods import (
     reserve,
 )
 from tests.examples import examples
+from tests.neighbours.runs import distances
 from tests.neighbours.twin import reports
 
 KINDS = ("uniform", "drifting", "worsening", "improving", "tied", "clustered", "identical")

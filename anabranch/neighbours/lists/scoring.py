@@ -17,7 +17,7 @@ import numpy as np
 from anabranch.flow.lanes import PRODUCTS, SIZES, SQUARES, summed
 from anabranch.flow.process import njit
 
-__all__ = ["CHUNK", "FAINT", "beyond", "distances", "fill", "out_of_range", "root", "score"]
+__all__ = ["CHUNK", "FAINT", "beyond", "fill", "out_of_range", "root", "score"]
 
 CHUNK = 256
 FAINT = 1e-300
@@ -163,25 +163,3 @@ def root(metric, filled):  # pragma: no cover
 def beyond(metric, tail):  # pragma: no cover
     """An entry of `fill` at least as great surely has a score of at least `tail`."""
     return tail * tail * (1 + 1e-15) + FAINT if metric == 0 else tail
-
-
-@njit(nogil=True)
-def _all(metric, queries, points, columns, out):  # pragma: no cover
-    lanes = np.empty((8, CHUNK))
-    for q in range(len(queries)):
-        fill(metric, queries[q], points, columns, 0, len(points), out[q], lanes)
-        for o in range(len(points)):
-            out[q, o] = root(metric, out[q, o])
-
-
-def distances(metric: int, queries: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """The distance of every query to every object, a row for each query.
-
-    Examples
-    --------
-    >>> distances(0, np.array([[0.0, 0.0]]), np.array([[3.0, 4.0], [0.0, 1.0]]))
-    array([[5., 1.]])
-    """
-    out = np.empty((len(queries), len(points)))
-    _all(metric, queries, points, np.ascontiguousarray(points.T), out)
-    return out
