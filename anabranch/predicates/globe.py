@@ -89,9 +89,7 @@ def haversine(lat: Any, lon: Any, other_lat: Any = None, other_lon: Any = None) 
     haversine(('lat', 'lon'), ('y', 'x')) < 9000
     """
     if (other_lat is None) != (other_lon is None):
-        problem = (
-            "give latitude and longitude of the right input, other_lat= and other_lon=, or none"
-        )
+        problem = "give latitude and longitude of the right input, or none: other_lat=, other_lon="
         raise InvalidCall("haversine", [problem])
     left = (column_of("haversine", lat, "lat"), column_of("haversine", lon, "lon"))
     if other_lat is None:

@@ -35,6 +35,7 @@ from anabranch.spark.announced import Announced, announce, assembly_words
 from anabranch.spark.carriage import carry_problems
 from anabranch.spark.frames import (
     ASSEMBLY_KEY,
+    ASSEMBLY_SIZE,
     by_name,
     column_types,
     condition,
@@ -351,7 +352,9 @@ def _result(call: Assembly, streaming: bool) -> list[Column]:
             columns.append(F.col(name).alias(name, metadata={WATERMARK: 0}))
         elif name == "seq":
             # Who merges revisions must know if part of the key was dropped on the way.
-            columns.append(F.col(name).alias(name, metadata={ASSEMBLY_KEY: list(call.key)}))
+            # And whether `full` is a size that was declared, or the cap of what is learned.
+            told = {ASSEMBLY_KEY: list(call.key), ASSEMBLY_SIZE: call.closing.expects}
+            columns.append(F.col(name).alias(name, metadata=told))
         else:
             columns.append(F.col(name))
     if call.keep:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ASSEMBLY_KEY",
+    "ASSEMBLY_SIZE",
     "JSON_FORM",
     "STREAMS",
     "Condition",
@@ -46,6 +47,9 @@ STREAMS = "anabranch.streams"
 
 ASSEMBLY_KEY = "anabranch.key"
 """Metadata of `seq` in the result of `assemble`: the names of the key's columns."""
+
+ASSEMBLY_SIZE = "anabranch.size"
+"""Metadata of `seq` there: the size of an instance that was declared, 0 if none was."""
 
 
 def is_frame(value: Any) -> bool:

@@ -23,11 +23,10 @@ from anabranch.assembly.service_stats.summary import Summary
 from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, by_name
-from anabranch.spark.sla import named_promises
+from anabranch.spark.sla import duration_of, named_promises
 from anabranch.spark.verdicts import (
     PROMISE_COLUMNS,
     Promises,
-    duration_of,
     instance_problems,
     judge,
     promise_problems,

@@ -10,19 +10,18 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.assembly.service_stats.wilson import Z95
-from anabranch.calls import Duration, is_number, is_whole
+from anabranch.calls import Check, Duration, is_number, is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, is_frame, opened
 from anabranch.spark.verdicts import (
     PROMISE_COLUMNS,
     Promises,
-    duration_of,
     judge,
     preference_problems,
     problems_with,
 )
 
-__all__ = ["named_promises", "rank_services", "sla"]
+__all__ = ["duration_of", "named_promises", "rank_services", "sla"]
 
 _LOG = logging.getLogger("anabranch")
 
@@ -228,6 +227,14 @@ def named_promises(promises: Any, columns: Any) -> tuple[Any, Any]:
         return promises, columns
     (found,), names = opened((promises,), columns)
     return found, tuple(names)
+
+
+def duration_of(name: str, duration: Duration | None, problems: list[str]) -> int:
+    """Microseconds of a duration that must be longer than 0 seconds; what is wrong is noted."""
+    check = Check()
+    us = check.duration(name, duration, 1)
+    problems += check.problems
+    return us
 
 
 def _judged() -> Column:

@@ -22,8 +22,16 @@ from pyspark.sql.types import (
 )
 
 from anabranch.assembly.call import FIGURES
-from anabranch.calls import EXACT, Check, Duration, is_names, is_number, microseconds
-from anabranch.spark.frames import ASSEMBLY_KEY, Condition, by_name, condition, is_frame, kind_of
+from anabranch.calls import EXACT, Duration, is_names, is_number, microseconds
+from anabranch.spark.frames import (
+    ASSEMBLY_KEY,
+    ASSEMBLY_SIZE,
+    Condition,
+    by_name,
+    condition,
+    is_frame,
+    kind_of,
+)
 
 __all__ = [
     "PROMISE_COLUMNS",
@@ -34,7 +42,6 @@ __all__ = [
     "problems_with",
     "promise_problems",
     "revision_problems",
-    "duration_of",
 ]
 
 Promises = Mapping[Any, Any] | DataFrame | Duration | float
@@ -62,7 +69,7 @@ def judge(
     once = instances.isStreaming if once is None else once
     if not once:
         instances = _last_revisions(instances)
-    whole = condition(instances, _evidence() if complete is None else complete)
+    whole = condition(instances, _evidence(instances) if complete is None else complete)
     joined = instances.withColumn("_service", by_name(service)).withColumn("_whole", whole)
     figure, promised = by_name(metric).cast("double"), F.col("_promised")
     verdict = (
@@ -84,12 +91,15 @@ def judge(
     return joined.withColumn("_verdict", verdict)
 
 
-def _evidence() -> Column:
+def _evidence(instances: DataFrame) -> Column:
     """Whether an instance is known to be complete, by what `assemble` says of it.
 
     It is where it reached a size that was declared, or where its end marker closed it. How many
     events are usual proves nothing, and what a policy expects is no proof either.
     """
+    told = instances.schema["seq"].metadata if "seq" in instances.columns else {}
+    if told.get(ASSEMBLY_SIZE) == 0:
+        return F.col("reason") == "end"
     declared = (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
     return (F.col("reason") == "end") | declared
 
@@ -357,14 +367,6 @@ def preference_problems(
     strange = named.join(known, named["service"] == known["_service"], "left_anti")
     wrong = sorted((row["service"] for row in strange.limit(_NAMED).collect()), key=repr)
     return [f"prefer names {name!r}, which {what}; leave it out or correct it" for name in wrong]
-
-
-def duration_of(name: str, duration: Duration | None, problems: list[str]) -> int:
-    """Microseconds of a duration that must be longer than 0 seconds; what is wrong is noted."""
-    check = Check()
-    us = check.duration(name, duration, 1)
-    problems += check.problems
-    return us
 
 
 def _table(instances: DataFrame, promises: Any, service: str, columns: Sequence[str]) -> DataFrame:

@@ -150,6 +150,10 @@ def test_a_declared_size_and_an_end_marker_prove_it(spark: Any) -> None:
     assert (row["met"], row["unknown"]) == (0, 10)
     (row,) = ab.sla(believed, 5, period="1 day", complete="reason = 'complete'").collect()
     assert (row["met"], row["unknown"]) == (10, 0)
+    learned = ab.assemble(calls, key=["kind", "client"], close=ab.close.learned(cap=3))
+    capped = learned.withColumn("reason", F.lit("full")).withColumn("usual_count", F.col("count"))
+    (row,) = ab.sla(capped, 5, period="1 day").collect()  # the cap is no declared size
+    assert (row["met"], row["unknown"]) == (0, 10)
     marked = ab.sla(found, 5, period="1 day", complete="exists(items, x -> x.last)").first()
     assert (marked["met"], marked["unknown"]) == (9, 1)
     assert marked["high"] == 1 and marked["compliance"] is None
