@@ -15,7 +15,15 @@ import pytest
 import anabranch as ab
 from anabranch.spark.versions import repartition_problems
 from tests.correlation import twin
-from tests.spark import emd_driver, nearest_feed, test_one_stream, test_rescale, test_unmatched
+from tests.spark import (
+    emd_driver,
+    nearest_feed,
+    test_groups,
+    test_one_stream,
+    test_rejects,
+    test_rescale,
+    test_unmatched,
+)
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import CALL, alike, collected, events, expected
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted
@@ -77,8 +85,23 @@ def test_emd(spark: Any, tmp_path: Path) -> None:
 
 def test_one_stream_and_rows_without_a_partner(spark: Any, tmp_path: Path) -> None:
     test_unmatched.test_in_a_stream_that_is_restarted_under_another_plan(spark, tmp_path / "alone")
+    test_unmatched.test_in_one_step_under_a_plan_that_cannot_change(spark, tmp_path / "left")
+    test_unmatched.test_in_batch(spark, tmp_path / "batch")
     test_one_stream.test_in_a_stream_that_is_restarted_under_other_plans(spark, tmp_path / "one")
+
+
+def test_dedupe(spark: Any, tmp_path: Path) -> None:
     test_one_stream.test_rows_without_an_earlier_alike_one(spark, tmp_path / "first")
+    test_one_stream.test_plans_change_while_rows_are_deduped(spark, tmp_path / "plans")
+
+
+def test_groups_of_pairs(spark: Any, tmp_path: Path) -> None:
+    test_groups.test_a_stream_gives_the_groups_of_the_table(spark, tmp_path)
+
+
+def test_rows_that_are_rejected(spark: Any, tmp_path: Path) -> None:
+    test_rejects.test_a_stream_keeps_what_it_rejects(spark, tmp_path / "stream", "2 seconds")
+    test_rejects.test_tables_keep_what_they_reject(spark, tmp_path / "tables")
 
 
 def test_nearest_and_top(spark: Any, tmp_path: Path) -> None:

@@ -63,6 +63,17 @@ def scripted(
     return script
 
 
+def stragglers() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+    """A script in which a fifth of the rows lag by two to four seconds."""
+    random = np.random.default_rng(3)
+
+    def lag(r: dict[str, Any]) -> dict[str, Any]:
+        return {**r, "t": r["t"] - int(random.uniform(2, 4) * SECOND * (random.random() < 0.2))}
+
+    script = scripted(9, rows=(15, 15), disorder=0.5, seed=2)
+    return [([lag(r) for r in left], [lag(r) for r in right]) for left, right in script]
+
+
 def row(ident: int, t: int, random: np.random.Generator | None = None) -> dict[str, Any]:
     """A row of the schema `ROW`; without `random` one that matches any other such row."""
     pick = (lambda n: int(random.integers(n))) if random is not None else (lambda n: 0)

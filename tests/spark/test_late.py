@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import anabranch as ab
 from tests.correlation import twin
-from tests.spark.feeds import SECOND, Feed, agree, at, figures, found, row, scripted
+from tests.spark.feeds import SECOND, Feed, agree, at, figures, found, row, stragglers
 from tests.spark.tws import Correlating
 
 WHERE = ab.cosine("v") >= 0.6
@@ -20,17 +19,6 @@ WINDOW = ("2 seconds", "1 second")
 
 def score(left: twin.Row, right: twin.Row) -> float | None:
     return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
-
-
-def stragglers() -> list[twin.Batch]:
-    """A script in which a fifth of the rows lag by two to four seconds."""
-    random = np.random.default_rng(3)
-
-    def lag(r: twin.Row) -> twin.Row:
-        return {**r, "t": r["t"] - int(random.uniform(2, 4) * SECOND * (random.random() < 0.2))}
-
-    script = scripted(9, rows=(15, 15), disorder=0.5, seed=2)
-    return [([lag(r) for r in left], [lag(r) for r in right]) for left, right in script]
 
 
 PLANS = {

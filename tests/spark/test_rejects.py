@@ -19,9 +19,8 @@ from tests.spark import driver as drivers
 from tests.spark import nearest_feed
 from tests.spark.events import CALL as EVENT
 from tests.spark.events import events
-from tests.spark.feeds import SECOND, Feed, agree, found, heard, scripted
+from tests.spark.feeds import SECOND, Feed, agree, found, heard, scripted, stragglers
 from tests.spark.processes import driver, newest
-from tests.spark.test_late import stragglers
 
 CALL: dict[str, Any] = {
     "where": ab.cosine("v", dim=2) >= 0.6,
