@@ -5,6 +5,7 @@ HUB/server/ cloud/     credentials of the broker, and of relay, keeper and Spark
 HUB/devices/NAME/      credentials of a device, to be carried there
 HUB/users.json         who may connect; broker.conf and users.conf are written from it
 HUB/store/ control/    the broker's streams; the log of placements
+HUB/mailboxes-0/       what devices that are away for long have yet to get, beyond the bound
 """
 
 from __future__ import annotations

@@ -56,10 +56,8 @@ class Mailboxes:
     def found(self, device: str, number: int, sequence: int, size: int) -> None:
         """A frame is in the stream."""
         kept = self._kept.setdefault(device, [])
-        at = len(kept)
-        while at and kept[at - 1].number > number:  # when it is read back, and others are beside
-            at -= 1
-        kept.insert(at, _Kept(number, sequence, size))
+        # At the end, but for one that is read back while later ones are beside.
+        kept.insert(bisect_left(kept, (number,)), _Kept(number, sequence, size))
         self._bytes[device] += size
 
     def numbers(self, device: str) -> list[int]:

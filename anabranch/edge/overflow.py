@@ -52,7 +52,7 @@ class Overflow:
 
     def append(self, device: str, number: int, position: int, content: bytes) -> int:
         """Keep a frame; where it is. A killed process loses none, a power cut what is unsynced."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows of others are in it
         head = _HEAD.pack(number, position, len(content), zlib.crc32(content))
         with self._path(device).open("ab") as file:
             at = file.tell()

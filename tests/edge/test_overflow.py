@@ -18,6 +18,7 @@ def filled(folder: Path) -> Overflow:
 
 def test_frames_are_read_back_by_another_process(tmp_path: Path) -> None:
     filled(tmp_path / "new").sync()
+    assert (tmp_path / "new").stat().st_mode & 0o077 == 0
     again = Overflow(tmp_path / "new")
     assert again.devices() == ["ann"] and again.newest("ann") == (8, 80)
     found = {number: again.read("ann", at) for number, at in again.stored("ann")}
