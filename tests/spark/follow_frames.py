@@ -27,7 +27,7 @@ class QuietHub:
         self.position = 0
         self.frames: list[tuple[str, bytes]] = []
         homes = dict.fromkeys(stream.home for stream in wishes.streams)
-        self.agents = {name: AgentState(name, 0, slack=0) for name in homes}
+        self.agents = {name: AgentState(name, 1, slack=0) for name in homes}
         wishes.enact(self.keeper, self.relay.book, places)
         self.enact()
         for name, agent in self.agents.items():

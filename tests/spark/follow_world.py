@@ -57,7 +57,7 @@ def rows(seed: int = 3, count: int = 60) -> list[Row]:
                 "room": str(rng.choice(["r1", "r2", "r3"])),
                 "speed": float(rng.random()),
             }
-            found.append({"key": key, "n": n, "t": int(t[n]), **values})
+            found.append({"key": key, "n": (1 << 32) + n, "t": int(t[n]), **values})
     return found
 
 
