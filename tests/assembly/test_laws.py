@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.assembly import close, due
+from anabranch.assembly import close, due, store
 from anabranch.assembly.closing import Closing
 from anabranch.assembly.kernel import AssembleKernel, Emitted
 from anabranch.assembly.store import AssembleNotes
@@ -315,11 +315,25 @@ def test_slices_that_are_mostly_dead_are_copied_together() -> None:
     assert bucket.loads[-1].state_rows < 4000
 
 
+def test_what_is_copied_together_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, cut = Bucket(close.gap("500 us")), Bucket(close.gap("500 us"))
+    most = {}
+    for size, bucket in ((1 << 25, plain), (2000, cut)):
+        monkeypatch.setattr(store, "SLICE_BYTES", size)
+        for n in range(40):
+            bucket.step([event(key, n * 20 + 1, tie=n) for key in range(10)], n * 20)
+        most[size] = max(map(len, bucket.stored.values()))
+        for clock in (5_000, 10_000):
+            bucket.step([], clock)
+    assert plain.results == cut.results and len(plain.results) == 10
+    assert most[2000] < most[1 << 25] / 2
+
+
 def test_a_large_batch_is_stored_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [event(key, t) for t in range(1, 60) for key in range(4)]
     plain, cut = Bucket(POLICIES["gap"]), Bucket(POLICIES["gap"])
     plain.step(rows, 20)
-    monkeypatch.setattr(due, "_SLICE_BYTES", 1000)
+    monkeypatch.setattr(due, "SLICE_BYTES", 1000)
     cut.step(rows, 20)
     assert len(cut.stored) > len(plain.stored) + 5
     for clock in (30, 500):
