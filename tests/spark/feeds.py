@@ -63,11 +63,11 @@ def scripted(
     return script
 
 
-def stragglers() -> list[tuple[list[dict[str, Any]], list[dict[str, Any]]]]:
+def stragglers() -> list[Batch]:
     """A script in which a fifth of the rows lag by two to four seconds."""
     random = np.random.default_rng(3)
 
-    def lag(r: dict[str, Any]) -> dict[str, Any]:
+    def lag(r: Row) -> Row:
         return {**r, "t": r["t"] - int(random.uniform(2, 4) * SECOND * (random.random() < 0.2))}
 
     script = scripted(9, rows=(15, 15), disorder=0.5, seed=2)
