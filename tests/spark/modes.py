@@ -46,19 +46,19 @@ MODES = {
         {"pairs": "left_id >= 6000"},
     ),
     "dedupe": Mode(
-        lambda left, _, **more: ab.dedupe(left, where=ALIKE, window="1 second", **more),
+        lambda left, _, **more: ab.dedupe(left, where=ALIKE, window="50 ms", **more),
         {"rows": "id >= 4000"},
     ),
     "left": Mode(
         lambda left, right, **more: ab.correlate(
-            *(left, right), where=ALIKE, window="200 ms", keep="name", how="left", **more
+            *(left, right), where=ALIKE, window="50 ms", keep="name", how="left", **more
         ),
         {"a pair": "right_id >= 4000", "a row without a partner": "right_id IS NULL"},
         one_stream=False,
     ),
     "anti": Mode(
         lambda left, right, **more: ab.correlate(
-            *(left, right), where=ALIKE, window="200 ms", how="anti", plan=ab.grid(1, 2), **more
+            *(left, right), where=ALIKE, window="50 ms", how="anti", plan=ab.grid(1, 2), **more
         ),
         {"a row that waited at home": "left_id >= 4000"},
         one_stream=False,
