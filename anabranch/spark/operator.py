@@ -359,7 +359,8 @@ def _frame(now: int, cells: Sequence[bytes], load: str | None = None) -> pd.Data
     blocks: list[bytes | None] = [*cells]
     loads: list[str | None] = [None] * len(cells)
     if load is not None:
-        blocks, loads = [*blocks, None], [*loads, load]
+        blocks.append(None)
+        loads.append(load)
     times = np.full(len(blocks), (max(now, 0) + 1) * 1000, "datetime64[us]")
     moments = pd.DatetimeIndex(times, tz="UTC")
     return pd.DataFrame({"t": moments, "block": blocks, "load": loads})
