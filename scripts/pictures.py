@@ -367,6 +367,29 @@ def follow(page: Paper) -> None:
     page.axes.set(xlim=(-3.0, 13.0), ylim=(-1.1, 3.4))
 
 
+def groups(page: Paper) -> None:
+    """Pairs as they come, and the groups that they make: opened, merged, closed after the gap."""
+    pairs = [(1, "a b"), (2, "c d"), (4, "b e"), (6, "e c")]
+    for at, words in pairs:
+        dot(page, at, 2.3, LEFT, words)
+    text(page, -0.6, 2.3, "pairs", ha="right", color=LEFT)
+    bar(page, 1, 11, 1.4, COLOURS["good"])
+    bar(page, 2, 6, 0.75, RIGHT)
+    text(page, -0.6, 1.4, "group a|b", ha="right", weight="bold", fontsize=9.5)
+    text(page, -0.6, 0.75, "group c|d", ha="right", weight="bold", fontsize=9.5)
+    for at, y, word in (
+        (1, 1.4, "opened"), (4, 1.4, "grew"), (6, 1.4, "grew"), (11, 1.4, "closed: a b c d e"),
+        (2, 0.75, "opened"), (6, 0.75, "merged into a|b"),
+    ):  # fmt: skip
+        page.axes.plot([at, at], [y - 0.16, y + 0.16], color=page.ink, lw=1.6)
+        side = {"ha": "left"} if at == 11 or "into" in word else {}
+        text(page, at + (0.15 if side else 0), y + (0 if side else 0.3), word, fontsize=8.5, **side)
+    arrow(page, (6, 1.08), (11, 1.08), page.faint, lw=1)
+    text(page, 8.5, 0.92, "no pair for the gap", fontsize=8.5, color=page.faint)
+    timeline(page, range(0, 13, 2), 0)
+    page.axes.set(xlim=(-2.6, 15.2), ylim=(-0.5, 2.9))
+
+
 DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "plans": (plans, 4.0),
     "window": (window, 2.2),
@@ -379,6 +402,7 @@ DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "fitting": (fitting, 3.0),
     "traces": (traces, 2.9),
     "follow": (follow, 3.1),
+    "groups": (groups, 2.8),
 }
 
 

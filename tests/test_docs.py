@@ -105,6 +105,8 @@ def taken(function: object) -> set[str]:
     ("verb", "page", "heading"),
     [
         ("correlate", "correlate.md", "## Parameters"),
+        ("dedupe", "groups.md", "## Parameters"),
+        ("groups", "groups.md", "### `ab.groups`"),
         ("emd", "emd.md", "## Parameters"),
         ("nearest", "nearest.md", "## Parameters"),
         ("assemble", "assemble.md", "## Parameters"),
@@ -133,7 +135,7 @@ def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading:
     "page",
     [
         *("correlate.md", "emd.md", "nearest.md", "assemble.md", "traces.md", "place.md"),
-        *("fitting.md", "video.md", "follow.md"),
+        *("fitting.md", "video.md", "follow.md", "groups.md"),
     ],
 )
 def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
@@ -150,7 +152,7 @@ def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
     "page",
     [
         *("correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"),
-        *("follow.md", "video.md"),
+        *("follow.md", "video.md", "groups.md"),
     ],
 )
 def test_a_verb_is_shown_then_listed_then_explained(page: str) -> None:

@@ -36,9 +36,10 @@ def rows(printed: str) -> list[list[str]]:
     ("page", "headings"),
     [
         ("correlate.md", ["Quick start", "Windows of rows"]),
-        ("correlate.md", ["Quick start", "One stream", "Near-duplicates", "From pairs to groups"]),
+        ("correlate.md", ["Quick start", "One stream"]),
+        ("groups.md", ["Quick start", "Groups"]),
         ("correlate.md", ["Without a partner"]),
-        ("correlate.md", ["Texts and sets"]),
+        ("predicates.md", ["Texts and sets"]),
         ("emd.md", ["Quick start"]),
         ("nearest.md", ["Quick start"]),
         ("nearest.md", ["Conditions"]),
