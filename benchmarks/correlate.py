@@ -6,7 +6,7 @@ Run it on a machine that does nothing else::
 
 Sections: kernel, filters, bands and routing on one core without Spark; stream, join, fixed, first,
 growth, ways, partners and rows on Spark with two. A full run takes a quarter of an hour and writes
-``correlate.json`` and ``correlate.png``; with ``--only`` it replaces those sections there. A quick
+``correlate.json`` and ``correlate.svg``; with ``--only`` it replaces those sections there. A quick
 one is a smoke test and writes ``correlate-quick.*``.
 """
 
@@ -30,6 +30,7 @@ from benchmarks import (
 )
 from benchmarks.correlate_spark import Bench
 from benchmarks.measuring import Screen, beside_earlier, by_section, machine
+from papers.style import in_both
 
 _ON_ONE_CORE = {
     "kernel": correlate_kernel.kernel,
@@ -91,8 +92,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.write_text(json.dumps(result, indent=1) + "\n")
     from benchmarks.correlate_picture import draw
 
-    draw(result, call.out / f"{stem}.png")
-    screen.console.print(f"wrote {stem}.json and {stem}.png")
+    in_both(draw, call.out / stem, result)
+    screen.console.print(f"wrote {stem}.json and {stem}.svg")
     return 0 if call.quick or all(row.met is not False for row in screen.rows) else 1
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import matplotlib
-
-matplotlib.use("Agg")  # no screen needed
-
-import matplotlib.pyplot as plt
 from matplotlib.axes import Axes
 
-from anabranch.flow.pictures import PAGE, plain_number
+from anabranch.flow.pictures import plain_number, pyplot
+from papers.style import PAGE, in_style, ink, written
 
 __all__ = ["draw"]
 
-_COLOURS = ("#0b6e8f", "#4aa3a2", "#8fc1a9", "#d9b44a", "#b0b0b0")
+_COLOURS = ("#10b981", "#3b82f6", "#8b5cf6", "#d97706", "#94a3b8")
 _BARS = (
     "cosine",
     "euclidean",
@@ -27,6 +23,7 @@ _BARS = (
 _GOALS = {16: 0.8, 64: 0.9, 576: 0.8}
 
 
+@in_style
 def draw(result: dict[str, Any], path: Path) -> None:
     """Write the panels for which there are figures."""
     panels = {"kernel": _kernel, "growth": _growth, "join": _join}
@@ -35,17 +32,15 @@ def draw(result: dict[str, Any], path: Path) -> None:
     if not shown:
         return
     # One below the other, so that it can be read on a page 830 pixels wide.
-    figure, axes = plt.subplots(len(shown), 1, figsize=(PAGE, 3.2 * len(shown)), squeeze=False)
+    figure, axes = pyplot().subplots(len(shown), 1, figsize=(PAGE, 3.2 * len(shown)), squeeze=False)
     for name, axis in zip(shown, axes[:, 0], strict=True):
         panels[name](axis, details)
-        axis.spines[["top", "right"]].set_visible(False)
     told = [about for about in result["sections"].values() if about != "unknown"]
     cpus = sorted({f"{about['cpu']}, {about['cores']} cores" for about in told})
     small = " (quick run: sizes too small for the targets)" if result["quick"] else ""
     figure.suptitle(f"correlate: {'; '.join(cpus)}{small}", fontsize=10)
     figure.tight_layout()
-    figure.savefig(path, dpi=100, transparent=False)
-    plt.close(figure)
+    written(figure, path)
 
 
 def _kernel(axis: Axes, details: dict[str, Any]) -> None:
@@ -57,8 +52,8 @@ def _kernel(axis: Axes, details: dict[str, Any]) -> None:
     for n, found in enumerate(widths):
         goal = _GOALS[found["width"]]
         label = "goal for cosine and euclidean" if n == 0 else ""  # one entry in the legend
-        axis.hlines(goal, n - 0.4, n - 0.4 + 2 * step, "#c0392b", lw=2, label=label)
-    axis.axhline(1, color="black", lw=0.8, ls=":")
+        axis.hlines(goal, n - 0.4, n - 0.4 + 2 * step, "#ef4444", lw=2, label=label)
+    axis.axhline(1, color=ink(), lw=0.8, ls=":")
     axis.set_xticks(range(len(widths)), [f"{found['width']} dimensions" for found in widths])
     axis.set_ylabel("speed, bare matrix product = 1")
     axis.set_title("One core: find, test and score the matches", fontsize=10)
@@ -75,7 +70,7 @@ def _growth(axis: Axes, details: dict[str, Any]) -> None:
     axis.plot(rows, whole, "s-", color=_COLOURS[0], label="end to end, fixed cost included")
     if "stream" in details:
         bare = details["stream"]["bare_rate"]
-        axis.axhline(bare, color="black", lw=0.8, ls=":", label="bare products on both cores")
+        axis.axhline(bare, color=ink(), lw=0.8, ls=":", label="bare products on both cores")
     axis.set_xscale("log")
     axis.set_xticks(rows, [f"{count / 1000:g}k" for count in rows])
     axis.minorticks_off()
@@ -96,7 +91,7 @@ def _join(axis: Axes, details: dict[str, Any]) -> None:
     }
     if "stream" in details:
         bars["bare products, both cores"] = details["stream"]["bare_rate"]
-    colours = ["#b0b0b0", _COLOURS[1], _COLOURS[0], "#444444"]
+    colours = ["#94a3b8", _COLOURS[1], _COLOURS[0], ink()]
     # Points, not bars: on a log axis a length means nothing.
     for place, (value, colour) in enumerate(zip(bars.values(), colours, strict=False)):
         axis.plot(value, place, "o", color=colour, markersize=10)

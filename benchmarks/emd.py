@@ -4,7 +4,7 @@
 
 Sections: line, 8x8 and lab-64 on one core without Spark, the same two against every reading of the
 paper's chain (8x8-readings, lab-64-readings), spark on two cores. A run writes ``emd.json``
-and ``emd.png``, a partial one only its sections of them; a quick one is a smoke test and writes
+and ``emd.svg``, a partial one only its sections of them; a quick one is a smoke test and writes
 ``emd-quick.*``.
 
 Rates are pairs that the window lets join per second, however few of them had to be looked at; the
@@ -33,6 +33,7 @@ from benchmarks.emd_search import Search, quantiles
 from benchmarks.emd_spark import on_spark
 from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
 from papers.emd.streams import Histograms, colour_position, film, grey, lab
+from papers.style import in_both
 
 _MILLION = 1e6
 
@@ -250,7 +251,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     path.write_text(json.dumps(result, indent=1) + "\n")
     from benchmarks.emd_picture import draw
 
-    draw(result, path.with_suffix(".png"))
+    in_both(draw, path.with_suffix(""), result)
     screen.console.print(f"wrote {path.name} and its picture")
     return 0 if all(row.met is not False for row in screen.rows) or call.quick else 1
 

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Any
 
 from anabranch.flow.pictures import plain_number, pyplot
-from papers.style import PAGE, line_of
+from papers.style import PAGE, in_style, line_of, written
 
 __all__ = ["draw"]
 
@@ -16,6 +16,7 @@ _CHAINS = {"default": "ours", "paper": "EMD-DDSJ", "head-sj": "Head-SJ"}
 _BINS = {"8x8": "8 x 8 places", "lab-64": "64 colours"}
 
 
+@in_style
 def draw(result: dict[str, Any], path: Path) -> None:
     """Draw what the result holds."""
     details = result["details"]
@@ -59,5 +60,4 @@ def draw(result: dict[str, Any], path: Path) -> None:
     for axis in axes[:2]:
         axis.yaxis.set_major_formatter(lambda value, _: f"{value:,g}")
     axes[0].xaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
-    figure.savefig(path, dpi=100)
-    pyplot().close(figure)
+    written(figure, path)

@@ -46,7 +46,7 @@ from anabranch.flow.pictures import plain_number, pyplot
 from anabranch.placement import plan_graph
 from anabranch.placement.graph import ViewGraph, pair_graph
 from papers.race import social
-from papers.style import PAGE, line_of
+from papers.style import PAGE, in_both, in_style, ink, line_of, written
 
 RESULTS = Path(__file__).parent / "results"
 SAMPLED = "80% never meet, else log-uniform"
@@ -249,6 +249,7 @@ def targets(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return lines
 
 
+@in_style
 def plot(rows: list[dict[str, Any]], path: Path) -> None:
     figure, axes = pyplot().subplots(1, 2, figsize=(PAGE, 4.0), layout="constrained")
     for method, kind, label in (
@@ -273,7 +274,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         edges = np.array([r["edges"] for r in curve if r["down"] == 1.0], float)
         y = edges * np.log2(edges)
         y *= curve[-1]["seconds"] / y[-1]
-        axes[0].plot(edges, y, "k:", label="n log n")
+        axes[0].plot(edges, y, ":", color=ink(), label="n log n")
     for axis, title in zip(axes, ("CPU seconds", "memory beyond the input, MB"), strict=True):
         axis.set(xscale="log", yscale="log", xlabel="demand edges", title=title)
         for labels in (axis.xaxis, axis.yaxis):
@@ -281,7 +282,7 @@ def plot(rows: list[dict[str, Any]], path: Path) -> None:
         axis.grid(alpha=0.25)
     lines = axes[0].get_legend_handles_labels()
     figure.legend(*lines, loc="outside lower center", ncols=3, fontsize=9)
-    figure.savefig(path, dpi=100)
+    written(figure, path)
 
 
 def main() -> None:
@@ -325,7 +326,7 @@ def main() -> None:
     (RESULTS / f"{name}.json").write_text(
         json.dumps({"machine": machine, "targets": lines, "rows": rows}, indent=1) + "\n"
     )
-    plot(rows, RESULTS / f"{name}.png")
+    in_both(plot, RESULTS / name, rows)
     text = report(lines, rows)
     (RESULTS / f"{name}.md").write_text(text)
     print("\n" + text)

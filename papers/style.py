@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from anabranch.flow.pictures import INKS, PAGE, pyplot, undated
 
-__all__ = ["PAGE", "in_style", "line_of", "written"]
+__all__ = ["PAGE", "in_both", "in_style", "ink", "line_of", "written"]
 
 R = TypeVar("R")
 
@@ -82,6 +82,17 @@ def in_style(draw: Callable[..., R]) -> Callable[..., R]:
             return draw(*args)
 
     return styled
+
+
+def in_both(draw: Callable[..., Any], stem: Path, *given: Any) -> None:
+    """Draw for light pages and for dark ones: ``NAME.svg`` and ``NAME-dark.svg``."""
+    for dark, ending in ((False, ""), (True, "-dark")):
+        draw(*given, stem.with_name(f"{stem.name}{ending}.svg"), dark=dark)
+
+
+def ink() -> str:
+    """The colour of text on the page that is being drawn."""
+    return str(pyplot().rcParams["text.color"])
 
 
 def _sheet(dark: bool) -> Any:  # matplotlib names all its settings in a type
