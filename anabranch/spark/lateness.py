@@ -30,6 +30,7 @@ _WAITING = {
     "assemble": "ab.assemble",
     "nearest": "ab.nearest",
     "groups": "ab.groups",
+    "dedupe_waits": "ab.dedupe",
     "correlate_waits": "ab.correlate with rows that found no partner, or with a window of rows",
 }
 

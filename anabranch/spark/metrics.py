@@ -148,8 +148,9 @@ def verb_of(name: str) -> str | None:
     >>> verb_of(waiting_name("anabranch_correlate_1a2b"))
     'correlate_waits'
     """
-    if name.startswith(tuple(_prefix(of) + kind for of in _PAIRING for kind in (_WAITS, _ALONE))):
-        return "correlate_waits"
+    for verb in _PAIRING:
+        if name.startswith(tuple(_prefix(verb) + kind for kind in (_WAITS, _ALONE))):
+            return f"{verb}_waits"
     for verb in VERBS:
         if name.startswith(_prefix(verb)):
             return None if name.startswith(_prefix(verb) + _AT_ONCE) else verb

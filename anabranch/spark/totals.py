@@ -56,6 +56,7 @@ class Counting:
         """Add up what the micro-batch did."""
         if verbs_of(progress):
             self.runs.setdefault(str(progress.runId), Run()).add(progress)
+            self.runs.move_to_end(str(progress.runId))  # one that reports is not forgotten
             while len(self.runs) > _RUNS:
                 self.runs.popitem(last=False)
 

@@ -11,7 +11,15 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.calls import count
-from anabranch.spark.metrics import VERBS, State, batch_metrics, loads_of, observes, verbs_of
+from anabranch.spark.metrics import (
+    VERBS,
+    State,
+    batch_metrics,
+    loads_of,
+    observes,
+    reports_of,
+    verbs_of,
+)
 from anabranch.spark.totals import plain_line
 
 __all__ = ["STARTING", "BatchTable", "brief"]
@@ -152,7 +160,9 @@ class BatchTable:
     def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
         names = progress.observedMetrics or {}
         self.verb = next((verb for verb in _WORDS if observes(names, verb)), self.verb)
-        figures = batch_metrics(progress, loads, self._state)
+        # Of several verbs in a query the table is one's; ab.metrics has the others' too.
+        mine = reports_of(progress, self.verb) if observes(names, self.verb) else loads
+        figures = batch_metrics(progress, mine, self._state)
         if self.verb == "dedupe":  # rows that found no partner are what it emits
             figures |= {"pairs": figures["emitted_rows"]}
         return figures

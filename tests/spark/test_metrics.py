@@ -196,3 +196,13 @@ def test_a_restart_under_another_window_is_named(spark: Any, tmp_path: Path, cap
         "StateMismatch: this checkpoint was begun with window='10 seconds'" in r.getMessage()
         for r in caplog.records
     )
+
+
+def test_a_run_that_reports_is_not_forgotten_beside_many_others() -> None:
+    heard = Counting()
+    for number in range(200):
+        for run in ("long", f"short {number}"):
+            report = progress(number, "correlate", Load(0, rows_left=1))
+            report.runId = run
+            heard.progressed(report)
+    assert heard.runs["long"].totals["correlate"]["rows_in"] == 200

@@ -125,7 +125,9 @@ class History:
 
     def look_at_rejects(self, query: str) -> None:
         """Read the newest rejected rows, if there are new ones and they are kept."""
-        count = self.totals["late_rows"] + self.totals["rejected_rows"]
+        count = self.totals["rejected_rows"]
+        if self.verb != "assemble":  # whose late events are used, and come out as revisions
+            count += self.totals["late_rows"]
         self.rejected.look(query, self.names, count)
 
     def plan(self) -> tuple[Announced | None, Plan | None, dict[str, Any]]:

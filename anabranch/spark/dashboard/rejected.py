@@ -15,7 +15,7 @@ __all__ = ["Rejected"]
 _MOST = 5  # rows that are shown
 _TEXT = 200  # characters of a column
 _LOOKS = 2  # after news: the driver notes a little later that a micro-batch is committed
-_HOW = "To keep late and rejected rows, with their reasons, give the call rejects='/a/path'."
+_HOW = "To keep such rows, with their reasons: rejects='/a/path', in a call that takes it."
 
 
 class Rejected:

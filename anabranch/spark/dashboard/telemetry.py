@@ -10,7 +10,7 @@ from anabranch.spark.metrics import counts_of, reports_of
 __all__ = ["Telemetry"]
 
 _SCOPE = "anabranch"
-_GAUGES = ("state_rows", "state_bytes", "lag", "open_windows")
+_GAUGES = ("state_rows", "state_bytes", "lag", "open_windows", "open_groups")
 _ATTRIBUTES = ("rows", "comparisons", "found", "late", "rejected", "slowest", "state_rows")
 _NANOS = 1_000_000_000
 
