@@ -10,6 +10,7 @@ on the machine still makes them longer.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import multiprocessing
@@ -146,6 +147,10 @@ async def served(hub: Hub, address: str, broker: int, on_devices: bool) -> dict[
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.parse_args()
     results: dict[str, Any] = {"load": os.getloadavg()[0], "cores": os.cpu_count()}
     for on_devices in (False, True):
         name = "on devices" if on_devices else "in the cloud"

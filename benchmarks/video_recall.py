@@ -8,6 +8,7 @@ is told for that set and for others. The network is measured where its extra is 
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -335,5 +336,8 @@ def report(sets: Sequence[tuple[str, Mapping[str, Found]]]) -> str:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     RESULT.write_text(report(measure(methods())))
     print(RESULT.read_text())

@@ -376,7 +376,7 @@ def _batch(events: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
 def _name(t: int, left: Any, right: Any) -> str:
     r"""The name of a group whose first pair this is: its time in UTC, and its ids.
 
-    A bar inside an id is marked. Names sort by the age of groups.
+    A bar inside an id is marked. Names sort by the age of groups, up to the year 9999.
 
     Examples
     --------

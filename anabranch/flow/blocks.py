@@ -27,6 +27,7 @@ __all__ = [
     "decode_batch",
     "encode_batch",
     "joined",
+    "narrowed",
     "take",
     "together",
     "weigh",
@@ -60,6 +61,7 @@ class Block:
     meta: dict[str, Any] = field(default_factory=dict)
     _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
     _derived_bytes: int = field(default=0, repr=False)
+    _inner: list[Block] = field(default_factory=list, repr=False)  # blocks in what was derived
 
     @classmethod
     def of(cls, t: Any, columns: dict[str, Column], epoch: int = 0, mask: int = 1) -> Block:
@@ -86,13 +88,19 @@ class Block:
     @property
     def held_bytes(self) -> int:
         """Bytes in memory: `nbytes`, and what has been derived so far."""
-        return self.nbytes + self._derived_bytes
+        return self.nbytes + self._attached_bytes
 
-    def derive(self, key: Any, make: Callable[[Block], T]) -> T:
-        """``make(self)``, computed once."""
+    @property
+    def _attached_bytes(self) -> int:
+        """Bytes of all that was derived, also of what was derived of blocks among that."""
+        return self._derived_bytes + sum(block._attached_bytes for block in self._inner)
+
+    def derive(self, key: Any, make: Callable[[Block], T], shares: bool = False) -> T:
+        """``make(self)``, computed once; what `shares` the buffers of this block weighs nothing."""
         if key not in self._derived:
-            self._derived[key] = make(self)
-            self._derived_bytes += weigh(self._derived[key])
+            made = self._derived[key] = make(self)
+            self._derived_bytes += 0 if shares else weigh(made)
+            self._inner += _blocks_in(made)
         found: T = self._derived[key]
         return found
 
@@ -116,7 +124,7 @@ class Block:
     def in_stored_form(self) -> Block:
         """The same rows with the types in which columns are stored; itself if it has them."""
         wide = {
-            name: column.cast(stored_type(column.type))
+            name: narrowed(column, stored_type(column.type))
             for name, column in self.columns.items()
             if not isinstance(column, np.ndarray) and stored_type(column.type) != column.type
         }
@@ -247,6 +255,20 @@ def joined(columns: Sequence[Column]) -> Column:
     return pa.concat_arrays(columns)
 
 
+def narrowed(column: pa.Array, kind: pa.DataType) -> pa.Array:
+    """A column in a narrower type: part of a wide one, whose values fit.
+
+    Arrow looks at where a part begins in the buffers of the whole, not at how much of them it uses.
+    Put together alone, it has buffers of its own.
+
+    Examples
+    --------
+    >>> narrowed(pa.array(["a", "b", "c"], pa.large_string())[1:], pa.string()).to_pylist()
+    ['b', 'c']
+    """
+    return (pa.concat_arrays([column]) if column.offset else column).cast(kind)
+
+
 def concat(blocks: Sequence[Block]) -> Block:
     """The rows of all blocks, one after the other; columns may become wide.
 
@@ -309,6 +331,19 @@ def weigh(value: Any) -> int:
     if isinstance(value, (tuple, list)):
         return sum(weigh(part) for part in value)
     return 0
+
+
+def _blocks_in(value: Any) -> Iterator[Block]:
+    """The blocks in something, as `weigh` looks through it."""
+    if isinstance(value, Block):
+        yield value
+    elif is_dataclass(value):
+        yield from _blocks_in(list(vars(value).values()))
+    elif isinstance(value, dict):
+        yield from _blocks_in(list(value.values()))
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _blocks_in(part)
 
 
 def _plain_values(array: pa.Array) -> Iterator[bytes]:

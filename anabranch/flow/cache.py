@@ -124,6 +124,8 @@ class Cache:
     def hear(self, owner: str, watermark: int, batch: int = 0) -> None:
         """How far an owner is: what has expired by then goes, and who is silent for long."""
         now = time.monotonic()
+        if batch < self._batches.get(owner, batch):  # a checkpoint was put back: all of it is old
+            self.disown(owner)
         if owner not in self._batches:  # what it has here it has used in this very batch
             for entry in self._entries.values():
                 entry.used = batch if entry.owner == owner else entry.used

@@ -98,12 +98,12 @@ def right_role(block: Block) -> Block:
     >>> {name: column.tolist() for name, column in right_role(block).columns.items()}
     {'s0': [2]}
     """
+    places = {name: found for name in block.columns if (found := _OF_A_TERM.match(name))}
+    changed = {found[2] for found in places.values() if found[1] == "r"}
+    if not changed:
+        return block  # derived of itself it would hold itself
 
     def make(of: Block) -> Block:
-        places = {name: found for name in of.columns if (found := _OF_A_TERM.match(name))}
-        changed = {found[2] for found in places.values() if found[1] == "r"}
-        if not changed:
-            return of
         columns = {}
         for name, column in of.columns.items():
             found = places.get(name)
@@ -113,7 +113,7 @@ def right_role(block: Block) -> Block:
                 columns[f"s{name[1:]}"] = column
         return Block(of.t, of.epoch, of.mask, columns, of.meta)
 
-    return block.derive("right role", make)
+    return block.derive("right role", make, shares=True)
 
 
 def keep_column(number: int) -> str:

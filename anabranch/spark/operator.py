@@ -24,10 +24,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, StructType
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, TimestampType
 
 from anabranch.errors import StateMismatch
-from anabranch.flow.blocks import Block, decode_batch, encode_batch
+from anabranch.flow.blocks import Block, decode_batch, encode_batch, narrowed
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
 from anabranch.flow.hashing import worker_of
@@ -65,14 +65,17 @@ __all__ = [
     "over_stream",
 ]
 
-# worker: the key of the worker; newest: greatest event time, for the watermark.
-PACKED = "worker int, newest timestamp, block binary"
 # What an operator sends to another one that follows it.
 CELLS = StructType().add("worker", IntegerType()).add("block", BinaryType())
+# worker: the key of the worker; newest: greatest event time, for the watermark. Types, not text: in
+# text a timestamp is one with or without a zone as the session says.
+PACKED = StructType().add("worker", IntegerType()).add("newest", TimestampType())
+PACKED.add("block", BinaryType())
 # What one cell of a result holds at most: enough to be fast, little enough to be no burden.
 ROWS_PER_CELL = 50_000
 BYTES_PER_CELL = 64 << 20
-_CELLS = "t timestamp, block binary, load string"
+_CELLS = StructType().add("t", TimestampType()).add("block", BinaryType())
+_CELLS.add("load", StringType())
 _SNAPSHOT = -1  # the number under which a snapshot is stored among the slices
 
 
@@ -371,5 +374,5 @@ def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     columns = []
     for field in schema:
         column = batch.column(field.name)
-        columns.append(column if column.type == field.type else column.cast(field.type))
+        columns.append(column if column.type == field.type else narrowed(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

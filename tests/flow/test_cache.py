@@ -136,3 +136,12 @@ def test_kernels_are_kept_before_slices() -> None:
         scanned(cache, window, batch)
         cache.put("kernel", block(), "query", last_batch=batch + 1)
         assert cache.get("kernel") is not None
+
+
+def test_an_owner_that_goes_back_has_nothing_here() -> None:
+    """A checkpoint was put back: what is here of later batches would never make way."""
+    cache, window = Cache(budget=10 * block().nbytes), range(8)
+    scanned(cache, range(100, 108), 1000)
+    assert scanned(cache, window, 5) == 8
+    # What it put before it said so went too.
+    assert [scanned(cache, window, batch) for batch in range(6, 9)] == [8, 0, 0]

@@ -74,6 +74,16 @@ def test_blocks_of_every_type_become_wide_and_narrow_again(little: list[int], na
 
 
 @pytest.mark.slow
+def test_a_part_of_what_exceeds_the_offsets_of_arrow_is_stored() -> None:
+    """Its offsets are beyond 2 GB, though it is short."""
+    whole = joined([pa.array(["x" * (100 << 20)] * 9)] * 3)
+    assert whole.type == pa.large_string()
+    block = Block.of(np.arange(27), {"c": whole})
+    stored = [piece.in_stored_form().columns["c"] for piece in block.pieces(300 << 20)]
+    assert {part.type for part in stored} == {pa.string()} and sum(map(len, stored)) == 27
+
+
+@pytest.mark.slow
 def test_texts_that_exceed_the_offsets_of_arrow_itself() -> None:
     column = pa.array(["x" * (100 << 20)])
     found = take(column, np.zeros(25, np.int64))

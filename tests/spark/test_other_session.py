@@ -79,3 +79,17 @@ def test_instances(spark: Any, tmp_path: Path) -> None:
         ]
         kept = out.select(F.explode("items.more.z").alias("z")).select(F.unix_micros("z"))
         assert {z for (z,) in kept.collect()} == {FAR}
+
+
+def test_a_session_whose_timestamps_have_no_zone(spark: Any, tmp_path: Path) -> None:
+    """What verbs send inside has types of its own, whatever text means in this session."""
+    feed = Feed(tmp_path).add([([row(1, at(0))], [row(2, at(0.5))])])
+    call: dict[str, Any] = {
+        "where": ab.within("x", 1),
+        "window": "2 seconds",
+        "plan": ab.broadcast(2),
+    }
+    with settings(spark, timestampType="TIMESTAMP_NTZ", shuffle__partitions=2):
+        feed.run(ab.correlate(*feed.streams(spark), **call, watermark="1 second"))
+        table = ab.correlate(*feed.tables(spark), **call)
+        assert set(found(feed.output(spark))) == set(found(table)) == {(1, 2)}

@@ -89,7 +89,7 @@ def taken_apart(pair: Pair, slot: str, cell: float) -> Apart | None:
     True
     """
     counts = [block.derive(("values", slot), lambda of: _counts(of, slot)) for block in _of(pair)]
-    if any(len(of) > MOST_VALUES for of in counts):
+    if counts[0] is None or counts[1] is None:
         return None
     alike = sum(float(counts[0][value]) * counts[1].get(value, 0) for value in counts[0])
     share = alike / max(float(len(pair.left)) * len(pair.right), 1.0)
@@ -105,20 +105,23 @@ def _of(pair: Pair) -> tuple[Block, Block]:
     return pair.left, pair.right
 
 
-def _codes(block: Block, slot: str) -> tuple[list[Any], np.ndarray]:
+def _codes(block: Block, slot: str) -> tuple[Any, np.ndarray]:
     """The distinct values of a column, and the number of that of each row."""
     column = block.columns[slot]
     if isinstance(column, np.ndarray):
         values, codes = np.unique(column, return_inverse=True)
-        return values.tolist(), codes
+        return values, codes
     texts = pc.dictionary_encode(column)
-    return texts.dictionary.to_pylist(), texts.indices.to_numpy()
+    return texts.dictionary, texts.indices.to_numpy()
 
 
-def _counts(block: Block, slot: str) -> dict[Any, int]:
+def _counts(block: Block, slot: str) -> dict[Any, int] | None:
+    """How many rows have each value; None if there are too many values to be worth it."""
     values, codes = _codes(block, slot)
+    if len(values) > MOST_VALUES:
+        return None
     counts = np.bincount(codes, minlength=len(values))
-    return dict(zip(values, counts.tolist(), strict=True))
+    return dict(zip(values.tolist(), counts.tolist(), strict=True))
 
 
 def _by_value(block: Block, slot: str) -> dict[Any, _Rows]:
@@ -126,7 +129,7 @@ def _by_value(block: Block, slot: str) -> dict[Any, _Rows]:
     values, codes = _codes(block, slot)
     bare = block.without(*filter(_CARRIED.match, block.columns))
     found = {}
-    for number, value in enumerate(values):
+    for number, value in enumerate(values.tolist()):
         places = np.flatnonzero(codes == number).astype(np.int32)
         found[value] = _Rows(places, bare.take(places))
     return found
