@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench pictures notebooks cast words clean
+.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench pictures images notebooks cast words clean
 
 help:
 	@echo "make demo    set up and watch live channels being correlated: real video if it can be fetched in 30 s, else made up"
@@ -25,7 +25,7 @@ help:
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
 	@echo "make scale   simulate 4 to 1,000 workers with costs measured here; writes docs/internals/scale.md"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
-	@echo "make pictures  the pictures of the documentation; make cast: that of the demo"
+	@echo "make pictures  the pictures of the documentation; make cast: that of the demo; make images: both"
 	@echo "make notebooks  the examples of the gallery: packages with their data, every notebook run, the pictures"
 	@echo "make words   length of sentences and words to avoid in the documentation"
 	@echo "make clean   remove what the above have made"
@@ -135,6 +135,9 @@ notebooks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[examples,notebooks]"
 	$(BIN)/python scripts/notebooks.py
 	$(BIN)/python scripts/gallery.py
+
+# All of them; the moving one runs the demo.
+images: pictures cast
 
 cast: setup
 	$(BIN)/python scripts/cast.py

@@ -152,7 +152,7 @@ def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
     "page",
     [
         *("correlate.md", "emd.md", "nearest.md", "assemble.md", "place.md", "fitting.md"),
-        *("follow.md", "video.md", "groups.md"),
+        *("follow.md", "video.md", "groups.md", "traces.md"),
     ],
 )
 def test_a_verb_is_shown_then_listed_then_explained(page: str) -> None:
