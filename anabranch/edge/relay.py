@@ -334,7 +334,8 @@ class Relay:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._snapshot)
-        await self._js.purge_stream(self.streams.up, seq=self.state.position + 1)
+        if self.state.position > 0:  # nats-py takes 0 for none, and would purge all that waits
+            await self._js.purge_stream(self.streams.up, seq=self.state.position + 1)
         await self.mailboxes.forget(self._seen)
 
 

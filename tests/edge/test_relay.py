@@ -123,6 +123,22 @@ def test_bytes_that_are_no_frame_are_counted(broker: Broker, tmp_path: Path) -> 
     told(broker, story)
 
 
+def test_what_waits_is_kept_by_a_relay_that_has_read_nothing(
+    broker: Broker, tmp_path: Path
+) -> None:
+    async def story(client: Client) -> None:
+        relay = Relay(client, tmp_path, 1)
+        await relay.open()
+        await sent(client, HELLO)
+        await relay._write_snapshot()
+        assert (await client.jetstream().stream_info("UP")).state.messages == 1
+        await drained(relay)
+        await relay._write_snapshot()
+        assert (await client.jetstream().stream_info("UP")).state.messages == 0
+
+    told(broker, story)
+
+
 STRANGE = [b"", b'{"stream":"UP","seq":1}', b"\xc1" * 9]
 
 
