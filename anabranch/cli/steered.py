@@ -7,11 +7,15 @@ knows no planner, `Steering` knows no frames.
 from __future__ import annotations
 
 import math
+import sys
 import time
 
+from anabranch.edge.book import Book
+from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.serving import Cloud
 from anabranch.edge.wishes import Requests, Wishes
+from anabranch.errors import InvalidCall
 from anabranch.placement.steering import Running, Steering
 
 __all__ = ["Steered"]
@@ -29,6 +33,7 @@ class Steered:
         self._costs: tuple[object, object] = (None, None)
         self._steering = Steering()
         self._looked = 0.0
+        self._refused = ""  # why the newest request was, once it has been said
         self._since: dict[str, tuple[str, float]] = {}  # of each view: its place, since when
 
     def __call__(self, cloud: Cloud) -> None:
@@ -59,7 +64,7 @@ class Steered:
         numbers = {view.name: number for number, view in enumerate(book.views)}
         decisions = self._steering.decide(now, self._running(cloud, now, numbers), homes, away)
         begun = {one.view: one.place for one in decisions if one.origin is None}
-        asked.enact(keeper, book, lambda name: begun.get(name, "cloud"))
+        self._enact(asked, keeper, book, begun)
         moved = [
             one
             for one in decisions
@@ -68,6 +73,18 @@ class Steered:
         if moved:
             causes = {one.view: dict(one.cause) for one in moved}
             keeper.because({"rule": "rates", "moves": causes})
+
+    def _enact(self, asked: Wishes, keeper: KeeperState, book: Book, begun: dict[str, str]) -> None:
+        """Do what is asked for; a request that cannot run is refused, and what runs goes on."""
+        why = ""
+        try:
+            asked.enact(keeper, book, lambda name: begun.get(name, "cloud"))
+        except InvalidCall as error:
+            why = str(error)
+        if why and why != self._refused:
+            words = f"the newest request is refused, and what ran before goes on: {why}"
+            print(words, file=sys.stderr, flush=True)
+        self._refused = why
 
     def _running(self, cloud: Cloud, now: float, numbers: dict[str, int]) -> list[Running]:
         assert self._wishes is not None

@@ -25,7 +25,7 @@ from anabranch.calls import Check, Duration
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.definitions import Definition
 from anabranch.edge.frames import FrameError, decode_down
-from anabranch.edge.hub import device_name
+from anabranch.edge.naming import device_name
 from anabranch.edge.outbox import Outbox, OutboxFull
 from anabranch.edge.sampling import sampled
 from anabranch.edge.sections import Results

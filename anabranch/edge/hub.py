@@ -12,41 +12,18 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from anabranch.edge.certificates import issue, make_authority
-from anabranch.errors import AnabranchError, InvalidCall
+from anabranch.edge.naming import device_name
+from anabranch.edge.ownership import CLOUD
+from anabranch.errors import AnabranchError
 
-__all__ = ["Hub", "device_name"]
+__all__ = ["Hub"]
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-CLOUD = "cloud"
 _PAYLOAD = 8 << 20  # bytes of a message: an entry may hold many thousand views
-
-
-def device_name(name: Any) -> str:
-    """A device's name, if it may be part of a subject of the broker.
-
-    Examples
-    --------
-    >>> device_name("alice")
-    'alice'
-    >>> device_name("a.*")
-    Traceback (most recent call last):
-        ...
-    anabranch.errors.InvalidCall: device cannot start: a device is named by 1 to 64 letters, \
-digits, - or _, got 'a.*'
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        problem = f"a device is named by 1 to 64 letters, digits, - or _, got {name!r}"
-        raise InvalidCall("device", [problem])
-    if name == CLOUD:
-        raise InvalidCall("device", ["'cloud' is the name of the other side, not of a device"])
-    return name
 
 
 class Hub:

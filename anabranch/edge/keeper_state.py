@@ -10,6 +10,7 @@ from anabranch.calls import Check
 from anabranch.edge.book import Book
 from anabranch.edge.conditions import PairConditions, RowConditions
 from anabranch.edge.definitions import Definition, Stream, View
+from anabranch.edge.naming import key_problems
 from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.placements import Entry
 from anabranch.errors import InvalidCall
@@ -60,6 +61,7 @@ class KeeperState:
         old = book.definitions | {d.name: d for entry in ahead for d in entry.definitions}
         changed = [name for name in by_name if old.get(name, by_name[name]) != by_name[name]]
         check = Check()
+        check.problems += key_problems(stream.home for stream in streams)
         if changed:
             names = ", ".join(map(repr, changed))
             check.say(f"view {names} is there with another definition: give the new one a new name")

@@ -13,6 +13,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
+from anabranch.edge.naming import device_name, is_device_name
 from anabranch.errors import AnabranchError
 
 __all__ = ["Overflow"]
@@ -40,7 +41,8 @@ class Overflow:
         self._newest: dict[str, tuple[int, int]] = {}
         self._unsynced: set[str] = set()
         for path in self._folder.glob("*.frames"):
-            self._open(path.stem)
+            if is_device_name(path.stem):
+                self._open(path.stem)
 
     def devices(self) -> list[str]:
         """Of which there is something."""
@@ -95,7 +97,8 @@ class Overflow:
         self._unsynced.discard(device)
 
     def _path(self, device: str) -> Path:
-        return self._folder / f"{device}.frames"
+        # A name with a way out of the folder would be a file anywhere.
+        return self._folder / f"{device_name(device)}.frames"
 
     def _open(self, device: str) -> None:
         """Find the newest frame; half a frame, of a relay that was killed, is cut off."""

@@ -62,14 +62,17 @@ class Wishes:
         )
 
     def enact(self, keeper: KeeperState, book: Book, place: Callable[[str], str]) -> None:
-        """Have a keeper add what is new, each at its place, and end what is no longer wanted."""
+        """Have a keeper add what is new, each at its place, and end what is no longer wanted.
+
+        Raises `InvalidCall` if that cannot run; then nothing ends either.
+        """
+        keeper.add(
+            self.streams, self.definitions, [(view, place(view.name)) for view in self.views]
+        )
         wanted = {view.name for view in self.views}
         for number, view in enumerate(book.views):
             if view.name not in wanted and book.place(number) != NOWHERE:
                 keeper.remove(number)
-        keeper.add(
-            self.streams, self.definitions, [(view, place(view.name)) for view in self.views]
-        )
 
 
 def _written(cost: Any) -> Any:

@@ -14,6 +14,7 @@ from anabranch.calls import MISSING, Check, Duration, is_names, microseconds
 from anabranch.edge.conditions import PairConditions, RowConditions, to_form
 from anabranch.edge.definitions import Definition, Stream
 from anabranch.edge.definitions import View as EdgeView
+from anabranch.edge.naming import key_problems
 from anabranch.edge.sampling import share_of
 from anabranch.edge.wishes import Wishes
 from anabranch.errors import InvalidCall, renamed
@@ -109,8 +110,10 @@ class Views(Materialised):
 
 
 def wishes_of(views: Sequence[Views], **settings: Any) -> Wishes:
-    """What a keeper is asked for, to run all of these."""
+    """What a keeper is asked for, to run all of these; raises for keys that name no device."""
     streams = {stream.name: stream for one in views for stream in one.streams}
+    if problems := key_problems(stream.home for stream in streams.values()):
+        raise InvalidCall("view", problems)
     numbers = {name: number for number, name in enumerate(streams)}
     physical = [
         EdgeView(name, one.view.name, tuple(numbers[i] for i in inputs), tuple(shares))

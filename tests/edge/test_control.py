@@ -106,6 +106,16 @@ def test_a_view_that_cannot_run_is_rejected(definition: Any, view: View, words: 
         KeeperState(Book()).add(STREAMS, [definition], [(view, "cloud")])
 
 
+@pytest.mark.parametrize("key", ["bob.smith", "a b", "*", ">", "../../x", "", "cloud", "b" * 65])
+def test_a_key_that_names_no_device_is_refused(key: str) -> None:
+    """It would be a subject that no stream has, or a file anywhere."""
+    streams = [STREAMS[0], Stream(f"gps[{key}]", key, XY)]
+    keeper = KeeperState(Book())
+    with pytest.raises(InvalidCall, match="every key names a device, by 1 to 64 letters"):
+        keeper.add(streams, [NEAR], [(VIEW, "cloud")])
+    assert keeper.next_entry() is None
+
+
 def test_a_changed_definition_needs_a_new_name() -> None:
     book = Book()
     book.enact(FIRST)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from anabranch.edge.overflow import Overflow
+from anabranch.errors import InvalidCall
 
 
 def filled(folder: Path) -> Overflow:
@@ -53,3 +54,10 @@ def test_what_was_had_is_dropped(tmp_path: Path) -> None:
     beside.drop("bob")
     beside.sync()
     assert beside.newest("ann") is None and not list(tmp_path.iterdir())
+
+
+def test_no_file_is_written_outside_the_folder(tmp_path: Path) -> None:
+    beside = filled(tmp_path / "in")
+    with pytest.raises(InvalidCall, match="a device is named by"):
+        beside.append("../out", 9, 90, b"nine")
+    assert [path.name for path in tmp_path.iterdir()] == ["in"]
