@@ -22,7 +22,7 @@ from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.spark.broker import Broker
 from anabranch.spark.versions import AvailableNow, Limits, limits_of, read_limit
 
-__all__ = ["JetStream", "JetStreamReader", "Offset"]
+__all__ = ["Held", "JetStream", "JetStreamReader", "Offset"]
 
 _AT_ONCE = 2_000  # messages asked for in one request
 _PER_TASK = 5_000
@@ -90,12 +90,14 @@ class _Range(InputPartition):
 
 
 @dataclass(frozen=True)
-class _Held:
+class Held:
     """What the broker holds of a generation."""
 
     created: str
     first: int
     last: int
+    messages: int
+    bytes: int
 
 
 class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
@@ -126,7 +128,7 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
         begin = 0 if start is None else self._begin(start, held)
         last = held.last if self.end is None else min(held.last, self.end)
         last = max(last, begin)
-        most = limits_of(limit).rows
+        most = self._most(held, limits_of(limit).rows)
         return self._offset(held, last if most is None else min(last, begin + most))
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -158,10 +160,14 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
     def commit(self, end: Offset) -> None:
         pass
 
-    def _offset(self, held: _Held, sequence: int) -> Offset:
+    def _offset(self, held: Held, sequence: int) -> Offset:
         return {"gen": self.generation, "seq": sequence, "created": held.created}
 
-    def _held(self, generation: int) -> _Held:
+    def _most(self, held: Held, rows: int | None) -> int | None:
+        """How many messages a micro-batch may have, of these that are asked for at most."""
+        return rows
+
+    def _held(self, generation: int) -> Held:
         return _run(_state(self.options, self.options.name_of(generation)))
 
     def _refuse_newer(self, offset: Offset | None) -> None:
@@ -172,7 +178,7 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
                 f"this is generation {self.generation}: set generation={offset['gen']}"
             )
 
-    def _begin(self, start: Offset, held: _Held, end: Offset | None = None) -> int:
+    def _begin(self, start: Offset, held: Held, end: Offset | None = None) -> int:
         """The sequence number after which to read; refuses a stream that is not what it was."""
         generation = self.generation if end is None else end["gen"]
         name = f"stream {self.options.name_of(generation)} at {self.options.broker.url}"
@@ -221,7 +227,7 @@ async def _newest(options: _Options) -> int:
         await client.close()
 
 
-async def _state(options: _Options, stream: str) -> _Held:
+async def _state(options: _Options, stream: str) -> Held:
     """What the broker holds of a stream."""
     from nats.js.errors import NotFoundError
 
@@ -235,7 +241,9 @@ async def _state(options: _Options, stream: str) -> _Held:
         ) from None
     finally:
         await client.close()
-    return _Held(found.created.isoformat(), found.state.first_seq, found.state.last_seq)
+    state = found.state
+    created = found.created.isoformat()
+    return Held(created, state.first_seq, state.last_seq, state.messages, state.bytes)
 
 
 async def _messages(options: _Options, wanted: _Range) -> list[tuple[int, str, bytes]]:

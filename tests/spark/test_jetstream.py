@@ -184,6 +184,47 @@ def test_limits_and_the_end_of_a_query_that_ends(broker: Any) -> None:
     assert read(source, end, end) == []
 
 
+def test_a_stream_that_was_full_takes_frames_once_a_query_has_them(
+    broker: Any, tmp_path: Path
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    from anabranch.edge.frames import Down, encode_down
+    from anabranch.edge.wishes import Wishes
+    from anabranch.spark.follow_source import Followed, asking
+
+    frame = encode_down(Down(0, 0, -1, extras={"filled": "x" * 1000}))
+
+    async def fill(stream: Any) -> int:
+        from nats.js.api import DiscardPolicy, StreamConfig
+        from nats.js.errors import APIError
+
+        bounds = {"discard": DiscardPolicy.NEW, "max_bytes": 20_000}
+        await stream.add_stream(StreamConfig(name="IN", subjects=["in.*"], **bounds))
+        for count in range(100):
+            try:
+                await stream.publish(f"in.{count % 2}", frame)
+            except APIError:
+                return count
+        raise AssertionError("it is not bounded")
+
+    count = with_stream(broker, fill)
+    assert count > 10 and with_stream(broker, fill) == 0
+    given = options(broker, **asking(str(tmp_path), Wishes()))
+    source: Any = Followed(given).streamReader(None)  # type: ignore[arg-type]
+    start = source.initialOffset()
+    end = source.latestOffset(start, ReadMaxRows(100))
+    assert end["seq"] == count
+    source.latestOffset(end, ReadMaxRows(100))  # Spark asks again when its checkpoint has them
+    assert with_stream(broker, lambda stream: stream.stream_info("IN")).state.messages == 2
+    assert with_stream(broker, fill) == count - 2
+    again: Any = Followed(given).streamReader(None)  # type: ignore[arg-type]
+    with pytest.raises(StateMismatch, match="the next message to read is 1"):
+        again.latestOffset(start, ReadMaxRows(100))  # a new checkpoint cannot have them
+    more = source.latestOffset(end, ReadMaxRows(100))
+    assert [part.first for part in source.partitions(end, more)] == [count + 1]
+
+
 def test_what_is_refused(broker: Any, tmp_path: Path) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
