@@ -21,6 +21,7 @@ __all__ = ["Mailboxes"]
 
 _SPARE = 100  # messages of a mailbox that are kept though its device has them
 MOST = 16 << 20  # bytes of a mailbox in the stream
+_LEAST = 1 << 20  # bytes that a device has had for which its file is written anew
 
 
 class _Kept(NamedTuple):
@@ -100,22 +101,43 @@ class Mailboxes:
 
     async def forget(self, seen: dict[str, int]) -> None:
         """Let go of what devices have processed, but for the newest: it says what is covered."""
-        for device, kept in self._kept.items():
+        for device in list(self._kept):
             last = seen.get(device, -1)
-            inside = [one for one in kept if not one.beside]
-            newest = self._beside.newest(device)
-            if newest and inside and newest[0] <= last and newest[0] < inside[-1].number:
-                self._beside.drop(device)
-                self._kept[device] = inside
-            if not inside:
-                continue
-            first = min(last, inside[-1].number)
-            if first - inside[0].number >= _SPARE:  # else it is not worth a request
-                begin = next(one for one in inside if one.number >= first)
-                subject = f"m.{device}"
-                await self._js.purge_stream(self._stream, subject=subject, seq=begin.at)
-                gone = {one.at for one in inside if one.at < begin.at}
-                self._kept[device] = [
-                    one for one in self._kept[device] if one.beside or one.at not in gone
-                ]
-                self._bytes[device] = sum(one.size for one in inside if one.at not in gone)
+            self._forget_beside(device, last)
+            await self._forget_inside(device, last)
+
+    def _forget_beside(self, device: str, last: int) -> None:
+        """Drop a file that its device has had, or the half of it."""
+        kept = self._kept[device]
+        beside = [one for one in kept if one.beside]
+        if not beside:
+            return
+        if beside[-1].number <= last and beside[-1] is not kept[-1]:
+            self._beside.drop(device)
+            self._kept[device] = [one for one in kept if not one.beside]
+            return
+        first = min(last, beside[-1].number)
+        cut = next(one.at for one in beside if one.number >= first)
+        # Half of it at least, so that what is yet to come is not written again and again.
+        if cut >= max(_LEAST, self._beside.size(device) // 2) and self._beside.trim(device, cut):
+            self._kept[device] = [
+                one._replace(at=one.at - cut) if one.beside else one
+                for one in kept
+                if not one.beside or one.at >= cut
+            ]
+
+    async def _forget_inside(self, device: str, last: int) -> None:
+        """Purge what its device has had, if that is worth a request."""
+        inside = [one for one in self._kept[device] if not one.beside]
+        first = min(last, inside[-1].number) if inside else -1
+        crowded = not self.has_room(device, MOST // 2)
+        if not inside or first <= inside[0].number:
+            return
+        if not crowded and first - inside[0].number < _SPARE:
+            return
+        begin = next(one for one in inside if one.number >= first)
+        subject = f"m.{device}"
+        await self._js.purge_stream(self._stream, subject=subject, seq=begin.at)
+        gone = {one.at for one in inside if one.at < begin.at}
+        self._kept[device] = [one for one in self._kept[device] if one.beside or one.at not in gone]
+        self._bytes[device] = sum(one.size for one in inside if one.at not in gone)

@@ -7,7 +7,9 @@ numbers, until the device has it: nothing is lost, and nobody else notices.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import struct
 import zlib
 from collections.abc import Iterator
@@ -95,6 +97,27 @@ class Overflow:
         self._path(device).unlink(missing_ok=True)
         self._newest.pop(device, None)
         self._unsynced.discard(device)
+
+    def size(self, device: str) -> int:
+        """Bytes of the file of a device."""
+        return self._path(device).stat().st_size
+
+    def trim(self, device: str, at: int) -> bool:
+        """Leave out all before a frame; False if that cannot be, and then all is as it was."""
+        draft = self._path(device).with_suffix(".new")
+        try:
+            with self._path(device).open("rb") as file, draft.open("wb") as kept:
+                file.seek(at)
+                shutil.copyfileobj(file, kept)
+                kept.flush()
+                os.fsync(kept.fileno())
+            draft.replace(self._path(device))
+        except OSError:  # the disk is full: what is there can be read
+            with contextlib.suppress(OSError):
+                draft.unlink()
+            return False
+        self._unsynced.discard(device)
+        return True
 
     def _path(self, device: str) -> Path:
         # A name with a way out of the folder would be a file anywhere.
