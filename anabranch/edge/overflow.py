@@ -13,6 +13,7 @@ import shutil
 import struct
 import zlib
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
 
 from anabranch.edge.naming import device_name, is_device_name
@@ -58,16 +59,16 @@ class Overflow:
         """Keep a frame; where it is. A killed process loses none, a power cut what is unsynced."""
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # rows of others are in it
         head = _HEAD.pack(number, position, len(content), zlib.crc32(content))
-        with self._path(device).open("ab") as file:
+        # Unbuffered: what a full disk did not take must not be written again on the way out.
+        with self._path(device).open("ab", buffering=0) as file:
             at = file.tell()
             try:
-                file.write(head + content)
-                file.flush()
+                _write(file, head + content)
             except OSError as error:
-                file.truncate(at)
+                os.ftruncate(file.fileno(), at)
                 raise AnabranchError(
-                    f"a frame for {device} cannot be kept in {self._folder} ({error}): make room, "
-                    f"or revoke {device} and remove its file"
+                    f"a frame for {device} cannot be kept in {self._folder} ({error}): make room "
+                    "on its disk, and start `anabranch edge serve` again"
                 ) from error
         self._newest[device] = number, position
         self._unsynced.add(device)
@@ -144,3 +145,10 @@ class Overflow:
                     return
                 yield number, position, at
                 at = file.tell()
+
+
+def _write(file: FileIO, content: bytes) -> None:
+    """All of it: a disk that is nearly full takes a part, and refuses at the next try."""
+    rest = memoryview(content)
+    while len(rest):
+        rest = rest[file.write(rest) :]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -54,16 +54,28 @@ class Cloud:
         self.relay: Relay
         self.keeper: Keeper
         self.ready = asyncio.Event()
+        self._said: set[type[Exception]] = set()
         self.clocks: dict[str, float] = {}  # seconds that a device's is ahead, if over one
         self.rates: dict[str, float] = {}  # rows per second that a stream has, sent or not
 
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
         while True:
-            with contextlib.suppress(BrokerError, OSError):
+            try:
                 await self._serve()
+            except (BrokerError, OSError) as error:
+                self._say(error)
             self.ready.clear()
             await asyncio.sleep(_AGAIN)
+
+    def _say(self, error: Exception) -> None:
+        """Print why it starts again, once for each kind: a disk that is full says so for ever."""
+        if type(error) not in self._said:
+            self._said.add(type(error))
+            what = f"{type(error).__name__}: {error}"
+            print(
+                f"serving is interrupted ({what}); it is tried again", file=sys.stderr, flush=True
+            )
 
     async def _serve(self) -> None:
         client = await connect(self.broker, self.hub.cloud, "cloud", error_cb=_ignored)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import resource
 from pathlib import Path
 
 import pytest
 
 from anabranch.edge.overflow import Overflow
-from anabranch.errors import InvalidCall
+from anabranch.errors import AnabranchError, InvalidCall
 
 
 def filled(folder: Path) -> Overflow:
@@ -61,3 +62,19 @@ def test_no_file_is_written_outside_the_folder(tmp_path: Path) -> None:
     with pytest.raises(InvalidCall, match="a device is named by"):
         beside.append("../out", 9, 90, b"nine")
     assert [path.name for path in tmp_path.iterdir()] == ["in"]
+
+
+def test_a_disk_that_is_full_leaves_whole_frames(tmp_path: Path) -> None:
+    """It takes a part of a frame, and then no more."""
+    beside = filled(tmp_path)
+    path = tmp_path / "ann.frames"
+    before, limits = path.read_bytes(), resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 30, limits[1]))
+    try:
+        with pytest.raises(AnabranchError, match=r"a frame for ann cannot be kept in .* make room"):
+            beside.append("ann", 9, 90, b"nine" * 9)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert path.read_bytes() == before and beside.newest("ann") == (8, 80)
+    beside.append("ann", 9, 90, b"nine" * 9)
+    assert [number for number, _ in Overflow(tmp_path).stored("ann")] == [5, 6, 7, 8, 9]
