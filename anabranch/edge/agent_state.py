@@ -26,6 +26,7 @@ from anabranch.edge.meter import Meter
 from anabranch.edge.own_stream import OwnStream, Row, portion
 from anabranch.edge.ownership import NEVER
 from anabranch.edge.sections import Results, Section
+from anabranch.edge.splitting import shared
 from anabranch.errors import StateMismatch
 
 __all__ = ["AgentState", "Effects"]
@@ -335,14 +336,14 @@ class AgentState:
                 self._outgoing.append(one)
 
     def _emit(self, effects: Effects, sections: list[Section], extras: dict[str, Any]) -> None:
-        """Make the next frame."""
-        results, self._outgoing = tuple(self._outgoing), []
-        head = self.incarnation, self._next, self.epoch, self._seen
-        content = encode_up(Up(*head, tuple(sections), results, extras, self._check))
-        self._check = checksum(content)
-        effects.frames.append((self._next, content))
-        self._frames[self._next] = content
-        self._next += 1
+        """Make the next frame, or more if there are many results."""
+        for carried in shared(sections, self._outgoing, extras):
+            head = self.incarnation, self._next, self.epoch, self._seen
+            content = encode_up(Up(*head, *carried, self._check))
+            self._check, self._frames[self._next] = checksum(content), content
+            effects.frames.append((self._next, content))
+            self._next += 1
+        self._outgoing = []
 
     def _hello(self, now: int | None = None) -> bytes:
         extras = {"hello": self._next} | ({} if now is None else {"at": now})

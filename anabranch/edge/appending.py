@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from nats.aio.client import Client
@@ -19,12 +20,17 @@ from nats.js.errors import APIError, NotFoundError
 
 from anabranch.edge.frames import FrameError, Output, decode_output, encode_output
 from anabranch.edge.sections import Results
+from anabranch.edge.splitting import portions, size_of
 from anabranch.errors import AnabranchError, StateMismatch
 
-__all__ = ["Appends", "send_back"]
+__all__ = ["Appends", "messages_of", "send_back"]
 
 _PATIENCE = 5.0  # seconds until an answer is given up, and with it the connection
 _ATTEMPTS, _LOOKS, _LOOK = 5, 40, 0.05  # to send; to read it back; seconds between those
+_AT_ONCE = 1 << 20  # bytes of results that share a message
+_PARTS = 1 << 20  # of one frame at most
+
+Part = tuple[int, tuple[Results, ...]]
 
 
 class Appends:
@@ -81,12 +87,37 @@ async def send_back(client: Client, bucket: int, found: Sequence[tuple[int, Resu
     """
     js, subject = client.jetstream(), f"c.{bucket}"
     stream = await js.find_stream_name_by_subject(subject)
+    for message in messages_of(found):
+        await _send(client, js, stream, subject, message)
+
+
+def messages_of(found: Sequence[tuple[int, Results]]) -> list[list[Part]]:
+    """Results by frames, in parts that messages can carry.
+
+    A part has a number, by its frame and by its place in what came of that frame: it is the same
+    one in a micro-batch that is repeated, or cut otherwise.
+    """
+    messages: list[list[Part]] = []
+    size = 0
+    for frame, several in groupby(found, key=lambda one: one[0]):
+        for number, part in enumerate(portions((), [one for _, one in several])):
+            size += size_of(part)
+            if not messages or size > _AT_ONCE:
+                messages.append([])
+                size = size_of(part)
+            messages[-1].append((frame * _PARTS + number, part))
+    return messages
+
+
+async def _send(
+    client: Client, js: JetStreamContext, stream: str, subject: str, message: Sequence[Part]
+) -> None:
     for _ in range(_ATTEMPTS):  # the relay may have it forgotten before it is read back
         sent, after, _ = await _last(js, stream, subject)
-        fresh = tuple(one for frame, one in found if frame > sent)
+        fresh = tuple(one for number, part in message if number > sent for one in part)
         if not fresh:
             return
-        content = encode_output(Output(found[-1][0], fresh))
+        content = encode_output(Output(message[-1][0], fresh))
         # Another query that writes for the same bucket is not overwritten.
         expected = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         await client.publish(subject, content, headers=expected)
@@ -107,7 +138,7 @@ async def send_back(client: Client, bucket: int, found: Sequence[tuple[int, Resu
 
 
 async def _last(js: JetStreamContext, stream: str, subject: str) -> tuple[int, int, bytes]:
-    """The last message of a bucket: up to which frame it goes, its sequence, and its content.
+    """The last message of a bucket: up to which part it goes, its sequence, and its content.
 
     The relay lets the broker forget it once it has it, and drops what comes a second time.
     """

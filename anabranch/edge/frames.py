@@ -82,9 +82,9 @@ class Down:
 
 @dataclass(frozen=True)
 class Output:
-    """Results of one micro-batch of a bucket for devices, subject ``c.<bucket>``."""
+    """Results of a bucket for devices, subject ``c.<bucket>``, up to a part of them."""
 
-    batch: int
+    batch: int  # ascending
     results: tuple[Results, ...]
 
 

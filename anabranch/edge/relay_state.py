@@ -118,7 +118,7 @@ class RelayState:
             self._forward(self._watermark_of(stream), before)
 
     def output(self, position: int, bucket: int, batch: int, results: Iterable[Results]) -> None:
-        """Results of a bucket's micro-batch, at a position of UP; one that it has is dropped."""
+        """Results of a bucket up to a part, at a position of UP; one that it has is dropped."""
         self.position = position
         if batch > self._batches.get(bucket, -1):
             self._batches[bucket] = batch

@@ -3,8 +3,8 @@
 The relay writes what the cloud needs to a few buckets. A bucket is one key, whose state is an
 evaluator and the number of the last frame that it took; watermarks are inside it, one for each
 stream, so that a device that was away for long loses nothing. Results that devices are to have go
-back through the broker: one message per bucket and micro-batch, which says up to which frame, so
-that a micro-batch that is repeated, or cut otherwise, sends nothing twice.
+back through the broker, in messages that say up to which part of which frame they go, so that a
+micro-batch that is repeated, or cut otherwise, sends nothing twice.
 """
 
 from __future__ import annotations
