@@ -52,7 +52,7 @@ def results_problem(found: Results, origin: str, book: Book) -> str | None:
     sides = len(found.n) == len(found.t) == len(view.inputs)
     if not sides or {*map(len, found.n), *map(len, found.t), len(found.score)} != {rows}:
         return "results of another form"
-    if rows and not 0 <= found.stamp.min() <= found.stamp.max() <= book.epoch:
+    if not rows or not 0 <= found.stamp.min() <= found.stamp.max() <= book.epoch:
         return "results of another form"
     kept = [
         book.streams[stream].columns[name]

@@ -76,7 +76,7 @@ class Down:
     # begin: [incarnation, where its mailbox begins, None for this frame];
     # given: {number of whoever asked: incarnation};
     # clock: [when a hello was said, when it came];
-    # places: of results, for buckets: which device computed each
+    # places: of results, for buckets: [[device, how many results in a row are its], ...]
     check: int = 0  # checksum of the frame that is acknowledged
 
 

@@ -10,7 +10,7 @@ from anabranch.edge.directives import Directive
 from anabranch.edge.frames import Down
 from anabranch.edge.sections import Results, Section
 
-__all__ = ["Covered", "Mail", "Message", "Pending"]
+__all__ = ["Covered", "Mail", "Message", "Pending", "places_of"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,27 @@ class Pending:
     steps: list[Section | Directive] = field(default_factory=list)
     results: list[Results] = field(default_factory=list)
     extras: dict[str, Any] = field(default_factory=dict)
+
+    def found(self, results: Results, place: str | None = None) -> None:
+        """Results wait too; a bucket also learns where they were found."""
+        self.results.append(results)
+        if place is not None:
+            runs = self.extras.setdefault("places", [])
+            if runs and runs[-1][0] == place:
+                runs[-1][1] += 1
+            else:  # once for many: a name may be longer than a result
+                runs.append([place, 1])
+
+
+def places_of(frame: Down) -> list[str]:
+    """Where each of a bucket's results was found.
+
+    Examples
+    --------
+    >>> places_of(Down(0, 0, -1, extras={"places": [["ann", 2], ["bob", 1]]}))
+    ['ann', 'ann', 'bob']
+    """
+    return [place for place, count in frame.extras.get("places", ()) for _ in range(count)]
 
 
 class Mail:

@@ -24,6 +24,7 @@ from anabranch.edge.appending import Appends
 from anabranch.edge.frames import (
     Down,
     FrameError,
+    Up,
     decode_down,
     decode_output,
     decode_up,
@@ -43,6 +44,7 @@ _BATCH = 1000  # messages that are read at once
 _SNAPSHOT = 10.0  # seconds between snapshots
 _SLACK = 1.0  # seconds that the broker's clock may be set back
 _AT_ONCE = 1 << 20  # bytes that are gathered at most
+_MOST = 2 << 20  # bytes of a frame of a device: two rows of the largest, in one result, are less
 _AGAIN = 1 << 20  # bytes of a mailbox that are pushed again in one turn
 _STORED_ELSEWHERE, _NO_SPACE = 10071, (10077, 10122)  # of JetStream's errors
 
@@ -132,11 +134,11 @@ class Relay:
         self._turned, self._came = time.monotonic(), len(messages)
         size = 0
         for message in messages:
-            self._take(message)
-            size += len(message.data)
-            if size > _AT_ONCE:  # lest what is gathered for one subject be too much for the broker
+            # Lest what is gathered for one subject be too much for the broker.
+            if size + len(message.data) > _AT_ONCE:
                 await self._append(self.state.flush())
                 size = 0
+            size += self._take(message)
         now = time.monotonic()
         for device, since in self._owed.items():
             if now - since < self._ack_after:
@@ -152,12 +154,15 @@ class Relay:
             await self._write_snapshot()
         return len(messages)
 
-    def _take(self, message: Msg) -> None:
-        position = sequence_of(message)
+    def _take(self, message: Msg) -> int:
+        """Fold a message; how many bytes of others' messages may follow from it."""
+        position, size = sequence_of(message), len(message.data)
         kind, _, name = message.subject.partition(".")
         try:
             if kind == "u":
-                up = decode_up(message.data)
+                up = decode_up(message.data) if size <= _MOST else None
+                if up is None or (size := max(size, _unpacked(up))) > _MOST:
+                    raise FrameError(f"a frame of {size} bytes is too large")
                 self.state.frame(position, name, up, _time_of(message) if up.number < 0 else None)
                 self.bytes["up", name] += len(message.data)
                 self.frames["up", name] += 1
@@ -183,6 +188,7 @@ class Relay:
             self.state.skip(position, "frames" if kind == "u" else "messages of the cloud")
             if kind == "u":
                 self._owed.setdefault(name, time.monotonic())
+        return size
 
     # ------------------------------------------------------------ to mailboxes and buckets
 
@@ -337,6 +343,11 @@ class Relay:
         if self.state.position > 0:  # nats-py takes 0 for none, and would purge all that waits
             await self._js.purge_stream(self.streams.up, seq=self.state.position + 1)
         await self.mailboxes.forget(self._seen)
+
+
+def _unpacked(up: Up) -> int:
+    """Bytes of columns if a part of the rows is passed on: a few may stand for many."""
+    return sum(column.nbytes for section in up.sections for column in section.columns)
 
 
 def _refusal(subject: str, error: APIError) -> Exception:

@@ -380,9 +380,7 @@ class RelayState:
             subjects |= {f"m.{home}" for home in homes - {origin}}
         for subject in sorted(subjects):
             if pending := self._mail.pend(subject):
-                pending.results.append(found)
-                if subject.startswith("in."):
-                    pending.extras.setdefault("places", []).append(origin)
+                pending.found(found, origin if subject.startswith("in.") else None)
 
     def _direct(self, views: Iterable[int]) -> None:
         """Tell all places and sources of some views what has changed for them."""

@@ -26,6 +26,7 @@ from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, View
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import Down, FrameError, decode_down
+from anabranch.edge.mail import places_of
 from anabranch.edge.ownership import CLOUD
 from anabranch.edge.placements import PlacementLog
 from anabranch.edge.sections import Results
@@ -177,8 +178,7 @@ def _frame_of(content: bytes) -> Down | None:
 def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str]]:
     """What a frame brings: results found here, and those that devices found, with their places."""
     found: list[tuple[Results, str]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
-    places = frame.extras.get("places", [])
-    return found + list(zip(frame.results, places, strict=True))
+    return found + list(zip(frame.results, places_of(frame), strict=True))
 
 
 async def _send_back(broker: Broker, bucket: int, found: Sequence[tuple[int, Results]]) -> None:

@@ -12,12 +12,14 @@ import pytest
 
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.definitions import Definition, Stream, View
-from anabranch.edge.frames import Down, FrameError, Up, decode_up
+from anabranch.edge.frames import Down, FrameError, Up, decode_up, encode_down, encode_up
+from anabranch.edge.mail import places_of
 from anabranch.edge.placements import Entry
 from anabranch.edge.relay_state import Covered, RelayState
 from anabranch.edge.sections import Results
 
 BASE = 1 << 32
+NONE = np.empty(0, np.int64)
 STREAMS = Stream("gps[ann]", "ann", {"x": "double"}), Stream("gps[bob]", "bob", {"x": "double"})
 NEAR = Definition("near", "pairs", (9, 9), None, (("x",), ()))
 FIRST = Entry(0, STREAMS, (NEAR,), ((View("near(ann,bob)", "near", (0, 1)), "ann"),))
@@ -42,12 +44,19 @@ def test_results_that_are_whole_are_delivered() -> None:
     relay.frame(3, "ann", Up(1, 0, 0, -1, results=(results(),)))
     [message] = relay.flush()
     assert message.subject == "in.0" and len(message.frame.results) == 1
-    assert message.frame.extras["places"] == ["ann"]
+    assert message.frame.extras["places"] == [["ann", 1]]
 
 
 @pytest.mark.parametrize(
     "changed",
     [
+        {
+            "n": (NONE, NONE),
+            "t": (NONE, NONE),
+            "stamp": NONE,
+            "score": NONE / 1.0,
+            "columns": (NONE / 1.0,),
+        },
         {"n": (np.array([BASE]),)},
         {"n": (np.array([BASE]), np.array([1, 2]))},
         {"stamp": np.array([7])},
@@ -64,6 +73,21 @@ def test_results_of_another_form_are_counted(changed: dict[str, Any]) -> None:
     relay.frame(3, "ann", Up(1, 0, 0, -1, results=(results(**changed),)))
     assert relay.counts["results of another form"] == 1
     assert not any(message.frame.results for message in relay.flush())
+
+
+def test_many_results_of_a_device_with_a_long_name_are_not_much_more_for_the_cloud() -> None:
+    """Its name is said once: else few bytes of a device would be too many for the broker."""
+    name = "a" * 64
+    streams = replace(STREAMS[0], home=name), STREAMS[1]
+    relay = RelayState(1)
+    relay.entry(1, replace(FIRST, streams=streams, views=((FIRST.views[0][0], name),)))
+    relay.frame(2, name, Up(1, -1, -1, -1, extras={"hello": 0}))
+    relay.flush()
+    up = encode_up(Up(1, 0, 0, -1, results=(results(),) * 1000))
+    relay.frame(3, name, decode_up(up))
+    [message] = [message for message in relay.flush() if message.subject == "in.0"]
+    assert len(encode_down(message.frame)) < len(up) + 200
+    assert places_of(message.frame) == [name] * 1000
 
 
 def test_a_frame_that_is_partly_bad_changes_nothing_but_what_is_good() -> None:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
+from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
-from anabranch.edge.frames import Up
+from anabranch.edge.definitions import Definition, Stream, View
+from anabranch.edge.frames import Up, encode_down, encode_up
 from anabranch.edge.mailboxes import Mailboxes
+from anabranch.edge.placements import Entry
 from anabranch.edge.relay import Relay
-from anabranch.edge.relay_state import RelayState
+from anabranch.edge.relay_state import Message, RelayState
+from anabranch.edge.sections import Section
 from anabranch.edge.streams import Streams
 
 HELLO = Up(5, -1, -1, -1, extras={"hello": 0})
@@ -50,3 +57,60 @@ def test_a_relay_that_has_read_nothing_lets_the_broker_forget_nothing(tmp_path: 
     relay.state.flush()
     asyncio.run(relay._write_snapshot())
     assert broker.purged == [("UP", None, 2)]
+
+
+XY = {"xy": "array<double>"}
+STREAMS = tuple(Stream(f"gps[{who}]", who, XY, tick=1) for who in ("ann", "bob"))
+NEAR = Definition("near", "pairs", (9, 9))
+HALF = View("near(ann,bob)", "near", (0, 1), (0.5, 1.0))
+FIRST = Entry(0, STREAMS, (NEAR,), ((HALF, "cloud"),))
+
+
+def turned(relay: Relay, *contents: bytes) -> list[int]:
+    """The sizes of what a relay sends to the bucket of a view, of frames that come at once."""
+    sizes: list[int] = []
+    reply = "$JS.ACK.UP.reader.1.{}.3.1794837900104219000.0"
+    messages = [
+        SimpleNamespace(subject="u.ann", data=content, reply=reply.format(position))
+        for position, content in enumerate(contents, 2)
+    ]
+
+    async def some(patience: float) -> list[Any]:
+        return messages
+
+    async def append(messages: Sequence[Message]) -> None:
+        sizes.extend(len(encode_down(m.frame)) for m in messages if m.subject == "in.0")
+
+    relay._reading = SimpleNamespace(some=some)  # type: ignore[assignment]
+    relay._append = append  # type: ignore[method-assign]
+    relay.state.entry(1, FIRST)
+    relay.state.flush()
+    asyncio.run(relay.turn())
+    return sizes
+
+
+def frame(number: int, before: int, vectors: np.ndarray) -> tuple[bytes, int]:
+    """A frame of ann's, and the checksum by which the next one follows it."""
+    rows = np.arange(len(vectors)) + 10 * number
+    section = Section(0, 0, rows + (1 << 32), rows, (vectors,), int(rows[-1]))
+    content = encode_up(Up(1, number, 0, -1, (section,), before=before))
+    return content, zlib.crc32(content)
+
+
+def test_large_frames_are_not_gathered(tmp_path: Path) -> None:
+    check, contents = 0, []
+    for number in range(4):
+        content, check = frame(number, check, np.random.default_rng(7).random((2, 50_000)))
+        contents.append(content)
+    sizes = turned(opened(Noting(), tmp_path), *contents)
+    assert len(sizes) == 4 and max(sizes) < 1 << 20
+
+
+def test_a_frame_that_is_too_large_is_counted(tmp_path: Path) -> None:
+    good, check = frame(0, 0, np.ones((2, 9)))
+    long, _ = frame(1, check, np.random.default_rng(7).random((2, 200_000)))
+    short, _ = frame(1, check, np.ones((2, 200_000)))  # a byte for each number of eight
+    assert len(long) > 2 << 20 and len(short) < 1 << 19
+    relay = opened(Noting(), tmp_path)
+    sizes = turned(relay, good, long, short)
+    assert relay.state.counts["frames that cannot be read"] == 2 and len(sizes) == 1
