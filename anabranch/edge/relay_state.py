@@ -28,7 +28,7 @@ from anabranch.errors import StateMismatch
 
 __all__ = ["Covered", "Message", "RelayState"]
 
-_VERSION = 2
+_VERSION = 3
 _INCARNATIONS = 1 << 31
 _AHEAD = "the broker has lost a part of its mailbox: begin with an empty folder"
 _UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
@@ -45,6 +45,7 @@ class _Device:
     left: bool = False  # whether it said that it leaves for good
     check: int = 0  # checksum of the newest frame
     given: int = 0  # the largest incarnation that was given to it
+    token: int = -1  # to whom
 
 
 class RelayState:
@@ -230,7 +231,9 @@ class RelayState:
         if type(asked) is not int:
             self.counts["frames without an incarnation"] += 1
             return
-        known.given = min(max(known.given, known.incarnation) + 1, _INCARNATIONS - 1)
+        if asked != known.token:  # else it is the same outbox, or a copy made before it had one
+            known.given = min(max(known.given, known.incarnation) + 1, _INCARNATIONS - 1)
+            known.token = asked
         if pending := self._mail.pend(f"m.{device}"):
             pending.extras.setdefault("given", {})[asked] = known.given
 

@@ -331,6 +331,44 @@ def test_no_two_outboxes_get_the_same_incarnation() -> None:
     assert [agent.incarnation for agent in agents] == [1, 2]
 
 
+@pytest.mark.parametrize("offline", [0, 1, 4])
+def test_a_copy_that_was_made_before_an_incarnation_was_given_stops(offline: int) -> None:
+    """It asks for one as well, and must not take over from the one that goes on."""
+    agent, copy = (AgentState("ann", 0, token=5, slack=0) for _ in range(2))
+    relay = RelayState(1)
+    relay.entry(0, FIRST)
+    for one in (agent, copy):
+        one.put(*row(10))
+    talk(agent, relay, agent.connect())
+    for t in (20, 30):
+        agent.put(*row(t))
+        talk(agent, relay, agent.flush(t))
+    before = cloud_has(relay)
+    for t in range(100, 100 + offline):
+        copy.put(*row(t))
+        copy.flush(t)
+    relay.frame(relay.position + 1, "ann", decode_up(copy.connect().send[0]))
+    [answer] = [m.frame for m in relay.flush() if m.subject == "m.ann"]
+    relay.__dict__["mail"].append(answer)
+    heard = talk(copy, relay, copy.receive(answer)) + talk(copy, relay, copy.flush(200))
+    heard += talk(copy, relay, copy.connect())
+    assert any("put back from a backup, or is one of two copies" in one.stopped for one in heard)
+    assert cloud_has(relay) == before  # not one of its frames was taken
+    assert not any(one.stopped for one in talk(agent, relay, agent.connect()))
+
+
+def test_an_answer_that_was_lost_is_given_again() -> None:
+    """The same outbox asks again, also after a restart of the relay."""
+    relay = RelayState(1)
+    relay.entry(1, FIRST)
+    relay.frame(2, "ann", Up(0, -1, -1, -1, extras={"new": 5}))
+    relay.flush()
+    again = RelayState.restore(relay.snapshot(), relay.covered)
+    again.frame(3, "ann", Up(0, -1, -1, -1, extras={"new": 5}))
+    [message] = again.flush()
+    assert message.frame.extras["given"] == {5: 1}
+
+
 def test_what_a_new_outbox_has_to_say_waits_for_its_incarnation() -> None:
     agent = AgentState("ann", 0, token=5, slack=0)
     relay = RelayState(1)
