@@ -30,7 +30,7 @@ __all__ = [
     "encode_up",
 ]
 
-VERSION = 1
+VERSION = 2
 _MOST = 1 << 62
 _T = TypeVar("_T")
 
@@ -107,7 +107,7 @@ def decode_up(content: bytes) -> Up:
     >>> decode_up(bytes([0x91, 9]))
     Traceback (most recent call last):
         ...
-    anabranch.edge.frames.FrameError: a frame of version 9, and this is version 1: upgrade the \
+    anabranch.edge.frames.FrameError: a frame of version 9, and this is version 2: upgrade the \
 older side
     >>> decode_up(b"...")
     Traceback (most recent call last):

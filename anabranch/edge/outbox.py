@@ -27,7 +27,7 @@ from anabranch.errors import AnabranchError, StateMismatch
 
 __all__ = ["Outbox", "OutboxFull"]
 
-_VERSION = 1
+_VERSION = 2
 _TABLES = """
 CREATE TABLE rows (stream TEXT, n INTEGER, t INTEGER, stamp INTEGER, content BLOB,
                    PRIMARY KEY (stream, n)) WITHOUT ROWID;

@@ -62,6 +62,10 @@ class Streams:
         found = cls.of(generation)
         if not generation and not await _exists(js, found.up):
             await found.make(js)
+        settings = (await js.stream_info(found.up)).config
+        if not settings.no_ack:  # of a hub that was made before, or by hand
+            settings.no_ack = True
+            await js.update_stream(settings)
         return found
 
     async def make(self, js: JetStreamContext) -> None:

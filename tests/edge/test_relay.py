@@ -139,6 +139,23 @@ def test_what_waits_is_kept_by_a_relay_that_has_read_nothing(
     told(broker, story)
 
 
+def test_a_stream_that_acknowledges_does_not_any_more(broker: Broker, tmp_path: Path) -> None:
+    """An acknowledgement would go wherever a device asks for it."""
+
+    async def story(client: Client) -> None:
+        js = client.jetstream()
+        settings = (await js.stream_info("UP")).config
+        settings.no_ack = False
+        await js.update_stream(settings)
+        await sent(client, HELLO)
+        await Relay(client, tmp_path, 1).open()
+        found = await js.stream_info("UP")
+        assert found.config.no_ack and found.state.messages == 1
+        assert found.config.max_bytes == settings.max_bytes
+
+    told(broker, story)
+
+
 STRANGE = [b"", b'{"stream":"UP","seq":1}', b"\xc1" * 9]
 
 
