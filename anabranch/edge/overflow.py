@@ -19,7 +19,7 @@ from pathlib import Path
 from anabranch.edge.naming import device_name, is_device_name
 from anabranch.errors import AnabranchError
 
-__all__ = ["Overflow"]
+__all__ = ["Overflow", "sync_folder"]
 
 _HEAD = struct.Struct("<qqII")  # number, position of UP, bytes and checksum of the content
 
@@ -91,6 +91,8 @@ class Overflow:
         for device in self._unsynced:
             with self._path(device).open("rb+") as file:
                 os.fsync(file.fileno())
+        if self._unsynced:
+            sync_folder(self._folder)
         self._unsynced.clear()
 
     def drop(self, device: str) -> None:
@@ -145,6 +147,15 @@ class Overflow:
                     return
                 yield number, position, at
                 at = file.tell()
+
+
+def sync_folder(folder: Path) -> None:
+    """Have files that were made or renamed in a folder survive a power cut by their names."""
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 def _write(file: FileIO, content: bytes) -> None:

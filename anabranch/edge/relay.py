@@ -31,6 +31,7 @@ from anabranch.edge.frames import (
     encode_down,
 )
 from anabranch.edge.mailboxes import Mailboxes
+from anabranch.edge.overflow import sync_folder
 from anabranch.edge.placements import Entry
 from anabranch.edge.reading import Reading, sequence_of
 from anabranch.edge.relay_state import Covered, Message, RelayState
@@ -340,6 +341,7 @@ class Relay:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(self._snapshot)
+        sync_folder(self._folder)  # before the broker forgets, also if the power is cut
         if self.state.position > 0:  # nats-py takes 0 for none, and would purge all that waits
             await self._js.purge_stream(self.streams.up, seq=self.state.position + 1)
         await self.mailboxes.forget(self._seen)

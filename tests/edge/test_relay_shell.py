@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import zlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,6 +58,29 @@ def test_a_relay_that_has_read_nothing_lets_the_broker_forget_nothing(tmp_path: 
     relay.state.flush()
     asyncio.run(relay._write_snapshot())
     assert broker.purged == [("UP", None, 2)]
+
+
+def test_a_snapshot_survives_a_power_cut_before_the_broker_forgets(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its content, then its name; so do mailboxes beside the broker."""
+    broker = Noting()
+    relay = opened(broker, tmp_path)
+    relay.state.frame(1, "ann", HELLO)
+    relay.state.flush()
+    relay.mailboxes.keep_beside("ann", 0, 1, b"frame")
+    synced: list[str] = []
+    fsync = os.fsync
+
+    def noted(number: int) -> None:
+        assert not broker.purged
+        synced.append(Path(f"/proc/self/fd/{number}").resolve().name)
+        fsync(number)
+
+    monkeypatch.setattr("os.fsync", noted)
+    asyncio.run(relay._write_snapshot())
+    assert synced == ["ann.frames", "mailboxes-0", "relay-0.new", tmp_path.name]
+    assert broker.purged
 
 
 XY = {"xy": "array<double>"}
