@@ -12,7 +12,7 @@ import pytest
 
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.definitions import Definition, Stream, View
-from anabranch.edge.frames import Down, FrameError, Up, decode_up, encode_down, encode_up
+from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up, encode_down, encode_up
 from anabranch.edge.mail import places_of
 from anabranch.edge.placements import Entry
 from anabranch.edge.relay_state import Covered, RelayState
@@ -105,7 +105,7 @@ def test_a_frame_that_is_partly_bad_changes_nothing_but_what_is_good() -> None:
     [(1, -1), (1, 1 << 31), (2, -2), (3, 1 << 62), (4, -5), (8, {"adopted": [[0, 1 << 62]]})],
 )
 def test_numbers_that_cannot_be_are_damage(at: int, value: Any) -> None:
-    form: list[Any] = [1, 1, 0, 0, 0, 0, [], [], {}]
+    form: list[Any] = [VERSION, 1, 0, 0, 0, 0, [], [], {}]
     assert decode_up(msgpack.packb(form)).number == 0
     form[at] = value
     with pytest.raises(FrameError, match="is expected, got"):

@@ -13,7 +13,7 @@ import pytest
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
-from anabranch.edge.frames import FrameError, Up, decode_up
+from anabranch.edge.frames import VERSION, FrameError, Up, decode_up
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.placements import Entry, PlacementLog
 from anabranch.edge.relay_state import Covered, RelayState
@@ -435,7 +435,7 @@ def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
 
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5])
 def test_a_frame_whose_numbers_are_none_is_damaged(at: int) -> None:
-    form = [1, 1, 0, 0, 0, 0, [], [], {}]
+    form = [VERSION, 1, 0, 0, 0, 0, [], [], {}]
     form[at] = "many"
     with pytest.raises(FrameError, match="whole numbers are expected"):
         decode_up(msgpack.packb(form))
