@@ -15,10 +15,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.forms import stored_type, wide_type
+from anabranch.flow.values import plain_values
 
 __all__ = [
     "Block",
@@ -160,7 +160,7 @@ class Block:
                 plain = column.astype(column.dtype.newbyteorder("<"))
                 head, data = f"{plain.dtype.str} {plain.shape}", plain.tobytes()
             else:
-                parts = list(_plain_values(column))
+                parts = list(plain_values(column))
                 head, data = f"values {[*map(len, parts)]}", b"".join(parts)
             found.update(f"{name} {head} {len(data)} ".encode() + data)
         return found.hexdigest()
@@ -344,45 +344,6 @@ def _blocks_in(value: Any) -> Iterator[Block]:
     elif isinstance(value, (tuple, list)):
         for part in value:
             yield from _blocks_in(part)
-
-
-def _plain_values(array: pa.Array) -> Iterator[bytes]:
-    """Bytes that are the same for the same values.
-
-    It does not matter where in its buffers an array begins, what lies there in place of nulls, and
-    how wide its offsets are.
-    """
-    kind = array.type
-    valid = array.is_valid().to_numpy(zero_copy_only=False)
-    yield np.packbits(valid).tobytes()
-    array = array.drop_null()
-    if pa.types.is_dictionary(kind):
-        yield from _plain_values(array.dictionary_decode())
-    elif pa.types.is_struct(kind):
-        for child in array.flatten():
-            yield from _plain_values(child)
-    elif pa.types.is_map(kind):
-        entries = pa.struct([kind.key_field, kind.item_field])
-        yield from _plain_values(array.cast(pa.list_(entries)))
-    elif pa.types.is_nested(kind):
-        yield pc.list_value_length(array).cast(pa.int64()).to_numpy().tobytes()
-        yield from _plain_values(array.flatten())
-    elif pa.types.is_boolean(kind):
-        yield np.packbits(array.to_numpy(zero_copy_only=False)).tobytes()
-    elif _is_text(kind):
-        text = array.cast(pa.large_binary())
-        _, offsets, data = text.buffers()
-        ends = np.frombuffer(offsets, np.int64)[text.offset : text.offset + len(text) + 1]
-        yield np.diff(ends).tobytes()
-        yield bytes(data[ends[0] : ends[-1]]) if data is not None else b""
-    elif len(array):  # of a null type nothing is left
-        width = kind.bit_width // 8
-        yield bytes(array.buffers()[1][array.offset * width :][: len(array) * width])
-
-
-def _is_text(kind: pa.DataType) -> bool:
-    small = pa.types.is_string(kind) or pa.types.is_binary(kind)
-    return bool(small or pa.types.is_large_string(kind) or pa.types.is_large_binary(kind))
 
 
 def _read_only(array: np.ndarray) -> np.ndarray:
