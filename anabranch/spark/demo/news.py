@@ -241,8 +241,8 @@ class _Show:
             self.present.take_in(event)
             if event["event"] in ("opened", "closed"):
                 console.print(
-                    f"{event['ts']:%H:%M:%S} {event['event']:<7}{event['topic']}  on "
-                    f"{', '.join(event['channels'])}, {event['shots']} shots, best "
+                    f"{event['ts']:%H:%M:%S} {event['event']:<7}topic on "
+                    f"{', '.join(event['channels'])}: {event['shots']} shots, best "
                     f"{event['score']:.2f}",
                     markup=False,
                     soft_wrap=True,
