@@ -28,6 +28,7 @@ __all__ = [
     "encode_down",
     "encode_output",
     "encode_up",
+    "own_down",
 ]
 
 VERSION = 2
@@ -157,6 +158,19 @@ def decode_down(content: bytes) -> Down:
         return Down(number, position, acked, read_steps, found, dict(extras), check)
 
     return _decoded(content, read)
+
+
+def own_down(content: bytes) -> Down | None:
+    """A frame of a mailbox or a bucket; None for what nobody of ours wrote.
+
+    Leaving it out is safe: numbers are contiguous, so a frame of ours would be missed.
+    """
+    try:
+        return decode_down(content)
+    except FrameError as error:
+        if error.other_version:
+            raise
+        return None
 
 
 def encode_output(output: Output) -> bytes:

@@ -25,10 +25,10 @@ from anabranch.edge.frames import (
     Down,
     FrameError,
     Up,
-    decode_down,
     decode_output,
     decode_up,
     encode_down,
+    own_down,
 )
 from anabranch.edge.mailboxes import Mailboxes
 from anabranch.edge.overflow import sync_folder
@@ -269,7 +269,7 @@ class Relay:
             for subject in state.subjects or {}:
                 message = await self._js.get_last_msg(stream, subject)
                 self._last[subject] = message.seq or 0
-                newest = _down_of(message.data or b"")
+                newest = own_down(message.data or b"")
                 stored = None if message.time is None else message.time.timestamp()
                 if newest is None:
                     newest, stored = await self._newest_of(stream, subject), None
@@ -287,7 +287,7 @@ class Relay:
         """The newest frame of a subject whose newest message is none, found by reading them all."""
         found = None
         async for message in self._all(stream, subject):
-            found = _down_of(message.data) or found
+            found = own_down(message.data) or found
         return found
 
     async def _refuse_refilled(self) -> None:
@@ -310,7 +310,7 @@ class Relay:
 
     async def _find_mailboxes(self) -> None:
         async for message in self._all(self.streams.down, ">"):
-            if down := _down_of(message.data):
+            if down := own_down(message.data):
                 sequence = message.metadata.sequence.stream
                 self.mailboxes.found(message.subject[2:], down.number, sequence, len(message.data))
 
@@ -366,19 +366,6 @@ def _entry_of(content: bytes) -> Entry:
         return Entry.from_dict(json.loads(content))
     except UNREADABLE as error:
         raise FrameError(f"{len(content)} bytes are no entry ({described(error)})") from error
-
-
-def _down_of(content: bytes) -> Down | None:
-    """A frame of a mailbox or a bucket; None for what nobody of ours wrote.
-
-    Leaving it out is safe: numbers are contiguous, so a frame of ours would be missed.
-    """
-    try:
-        return decode_down(content)
-    except FrameError as error:
-        if error.other_version:
-            raise
-        return None
 
 
 def _time_of(message: Msg) -> int:

@@ -25,7 +25,7 @@ from pyspark.sql.types import StructType
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, View
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.frames import Down, FrameError, decode_down
+from anabranch.edge.frames import Down, own_down
 from anabranch.edge.mail import places_of
 from anabranch.edge.ownership import CLOUD
 from anabranch.edge.placements import PlacementLog
@@ -99,7 +99,7 @@ class Bucket(StatefulProcessor):
         emitted: list[pa.RecordBatch] = []
         returned: list[tuple[int, Results]] = []
         for content in arrived["data"]:
-            frame = _frame_of(bytes(content))
+            frame = own_down(bytes(content))
             if frame is None or frame.number <= last:
                 continue  # of a new generation of the stream, which repeats the end of the old one
             if frame.number != last + 1:
@@ -160,19 +160,6 @@ class _Described:
     name: str
     definition: Definition
     keys: Sequence[str]
-
-
-def _frame_of(content: bytes) -> Down | None:
-    """A frame of the relay's; None for what nobody of ours wrote.
-
-    Leaving it out is safe: numbers are contiguous, so a frame of ours would be missed.
-    """
-    try:
-        return decode_down(content)
-    except FrameError as error:
-        if error.other_version:
-            raise
-        return None
 
 
 def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str]]:

@@ -119,13 +119,14 @@ STRANGE = [b"", b'{"stream":"UP","seq":1}', b"\xc1" * 9, b"[1, 2]", b'{"number":
 def test_what_nobody_of_ours_wrote_is_left_out(content: bytes) -> None:
     """By every reader of the cloud's subjects; what is of another version is an error."""
     pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
-    from anabranch.edge.relay import _down_of, _entry_of
+    from anabranch.edge.frames import own_down
+    from anabranch.edge.relay import _entry_of
 
-    assert _down_of(content) is None
+    assert own_down(content) is None
     with pytest.raises(FrameError, match="bytes are no entry"):
         _entry_of(content)
     with pytest.raises(FrameError, match="upgrade the older side"):
-        _down_of(bytes([0x91, 9]))
+        own_down(bytes([0x91, 9]))
     relay = hub()
     relay.skip(3, "frames")
     assert relay.position == 3 and relay.counts == {"frames that cannot be read": 1}
