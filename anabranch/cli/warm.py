@@ -17,14 +17,21 @@ def register(app: typer.Typer) -> None:
 
 
 def warm(
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the last line only.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the last lines only.")] = False,
+    java: Annotated[
+        bool,
+        typer.Option("--java", help="Keep Java's classes of Spark ready, too: starts Spark once."),
+    ] = False,
 ) -> None:
     """Compile all kernels ahead and keep the code, for example while an image is built.
 
     Runs every verb over a few rows in this process, without Spark. The code is kept in
     `NUMBA_CACHE_DIR`, else beside the package; it holds for this Python, numba and kind of CPU.
+    With --java, Spark is started once and what Java made of its classes is kept there as well
+    (about 180 MB); it holds for this Java and Spark.
 
-    Exit code: 0 if everything is compiled and kept, 1 if no folder for it can be written.
+    Exit code: 0 if everything is compiled and kept, 1 if no folder for it can be written, or Java
+    did not write its classes.
     """
     from anabranch.flow.process import KERNELS, cache_folder
     from anabranch.testing.rehearsal import rehearse
@@ -49,4 +56,20 @@ def warm(
     typer.echo(
         f"{kernels} of {len(alone)} kernels are compiled, in {forms} forms, {made} of them now; "
         f"they are kept in {folder}"
+    )
+    if java:
+        _keep_classes()
+
+
+def _keep_classes() -> None:
+    from anabranch.spark.class_archive import NoArchive, make_archive
+
+    try:
+        made = make_archive()
+    except NoArchive as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(1) from error
+    typer.echo(
+        f"Java's classes of Spark are kept in {made}; a session of ab.configure(builder) uses "
+        f'them, others with --driver-java-options "-XX:SharedArchiveFile={made}"'
     )

@@ -30,7 +30,14 @@ from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KERNELS", "cache_folder", "freeze_imports", "njit", "single_threaded"]
+__all__ = [
+    "KERNELS",
+    "cache_folder",
+    "freeze_imports",
+    "kept_folders",
+    "njit",
+    "single_threaded",
+]
 
 _PACKAGE = Path(__file__).parents[1]
 _LOCK = threading.Lock()  # numba's setting below is one for the whole process
@@ -79,6 +86,12 @@ def _kept(kernel: Any) -> Any:
 def cache_folder() -> Path | None:
     """Where this process keeps compiled code; None if no folder for it can be written."""
     return _root()
+
+
+def kept_folders() -> list[Path]:
+    """Where code of earlier runs may lie: folders to read, and last the one that is written."""
+    root = _root()
+    return [*_read_only(), *([] if root is None else [root])]
 
 
 @functools.cache

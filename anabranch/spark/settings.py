@@ -19,6 +19,7 @@ from anabranch.flow.hashing import spreads
 from anabranch.flow.progress import screen
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan, Routing
+from anabranch.spark.class_archive import use_archive
 from anabranch.spark.frames import kind_of
 from anabranch.spark.quiet import QUIET
 from anabranch.spark.versions import version_problems
@@ -163,6 +164,7 @@ def _start_this_python(builder: Any) -> None:
     python = options.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"]
     if _DAEMON not in options and _knows_daemon(str(python)):
         builder.config(_DAEMON, DAEMON)
+    use_archive()
 
 
 @functools.cache

@@ -39,6 +39,7 @@ def new_session(
     from pyspark.sql import SparkSession
 
     import anabranch as ab
+    from anabranch.spark.class_archive import use_archive
 
     builder: Any = SparkSession.builder.appName("anabranch tests")
     builder = builder.remote(remote) if remote else builder.master(master)
@@ -52,4 +53,5 @@ def new_session(
     }
     for name, value in chosen.items():
         builder = builder.config(name, value)
+    use_archive()
     return ab.configure(builder.getOrCreate(), workers=workers)
