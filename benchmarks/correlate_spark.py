@@ -130,7 +130,7 @@ class Batch:
 
 def batches_of(query: Any, stages: Sequence[Sequence[float]] = ()) -> list[Batch]:
     """The micro-batches of a query that had rows."""
-    from anabranch.spark.metrics import loads_of
+    from anabranch.flow.metrics import loads_of
 
     found: list[Batch] = []
     for progress in query.recentProgress:

@@ -34,11 +34,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 import anabranch as ab
+from anabranch.flow.announced import Announced, announce
 from anabranch.flow.load import Load
+from anabranch.flow.metrics import seconds_of
 from anabranch.plans.log import Entry, PlanLog
-from anabranch.spark.announced import Announced, announce
 from anabranch.spark.dashboard.board import Board
-from anabranch.spark.metrics import seconds_of
 from benchmarks.measuring import Row, Screen, machine, ratio
 
 RESULT = Path(__file__).parent / "results" / "dashboard.json"

@@ -158,7 +158,7 @@ def _run(
     )
     if not query.awaitTermination(_PATIENCE):
         query.stop()
-    from anabranch.spark.metrics import batch_metrics, loads_of
+    from anabranch.flow.metrics import batch_metrics, loads_of
 
     state: dict[Any, Any] = {}
     progress = [p for p in query.recentProgress if p.numInputRows > 0]

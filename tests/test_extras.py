@@ -60,7 +60,7 @@ MISSING = {
     "av": ("from anabranch.video.decoding import probe; probe('film.ts')", "video"),
     "msgpack": ("import anabranch as ab; ab.view", "edge"),
     "nats": (
-        "import asyncio, anabranch.spark.broker as b; asyncio.run(b.Broker('').connect())",
+        "import asyncio, anabranch.edge.address as b; asyncio.run(b.Broker('').connect())",
         "edge",
     ),
     "matplotlib": ("from anabranch.flow.pictures import pyplot; pyplot()", "plots"),

@@ -58,6 +58,11 @@ class Assembly:
     drop_bad_rows: bool = True
 
     @property
+    def words(self) -> str:
+        """What it does, for people."""
+        return f"One row for all events of the same {', '.join(self.key)}, closed by {self.closing}"
+
+    @property
     def settings(self) -> dict[str, str]:
         """What must stay the same for open windows to keep their meaning, as text by name.
 

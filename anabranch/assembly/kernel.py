@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -37,10 +37,10 @@ from anabranch.assembly.table import (
 )
 from anabranch.flow.blocks import Block, weigh
 from anabranch.flow.container import pack, unpack
-from anabranch.flow.load import Figures
+from anabranch.flow.load import AssembleLoad
 from anabranch.flow.slices import Slice, Slices
 
-__all__ = ["AssembleKernel", "AssembleLoad", "Emitted"]
+__all__ = ["AssembleKernel", "Emitted"]
 
 # What closed windows carry in one piece: Arrow arrays of text hold 2 GB.
 _ITEM_BYTES = 64 << 20
@@ -57,25 +57,6 @@ class Emitted:
 
     def __len__(self) -> int:
         return len(self.windows)
-
-
-@dataclass
-class AssembleLoad(Figures):
-    """One bucket's step in figures. `late` and `rejected` count events.
-
-    `reasons` counts why windows closed, by the words of the result.
-    """
-
-    rows: int = 0
-    instances: int = 0
-    revisions: int = 0
-    evicted: int = 0
-    timeouts: int = 0
-    open_windows: int = 0
-    peak_windows: int = 0
-    remembered: int = 0
-    waiting_rows: int = 0
-    reasons: dict[str, int] = field(default_factory=dict)
 
 
 class AssembleKernel:

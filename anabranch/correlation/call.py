@@ -19,6 +19,7 @@ from anabranch.calls import (
     TIMESTAMP,
     Check,
     Schema,
+    describe,
     is_names,
 )
 from anabranch.correlation.emd.locality import Locality
@@ -124,6 +125,34 @@ class Correlation:
         Of windows that count rows nothing is known of that.
         """
         return (ANY_TIME, ANY_TIME) if self.by_rows else self.window
+
+    @property
+    def words(self) -> str:
+        """What it does, for people.
+
+        Examples
+        --------
+        >>> from anabranch.predicates import cosine
+        >>> types = {"id": "bigint", "ts": "timestamp", "v": "array<float>"}
+        >>> call, _ = plan_correlation(types, types, where=cosine("v") >= 0.9, window="1 minute")
+        >>> call.words
+        "Pairs of left and right rows with cosine('v') >= 0.9, at most 1 minute apart"
+        """
+        left, right = self.window
+        if self.by_rows:
+            apart = f"among the newest {describe_window(self.window, True, self.one_stream)}"
+        elif left == right or self.one_stream:
+            apart = f"at most {describe(left)} apart"
+        else:
+            apart = f"left rows wait {describe(left)}, right rows {describe(right)}"
+        both = "rows of one stream" if self.one_stream else "left and right rows"
+        if self.how == "dedupe":
+            return f"Rows without their near-duplicates: {self.where}, {apart}"
+        if self.how == "anti":
+            return f"Left rows that found no partner with {self.where}, {apart}"
+        text = f"Pairs of {both} with {self.where}, {apart}"
+        alone = " and ".join(SIDES[side] for side in self.unmatched)
+        return f"{text}; {alone} rows without a partner too" if alone else text
 
     @property
     def settings(self) -> dict[str, str]:

@@ -19,11 +19,12 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from anabranch.correlation.group_load import GroupsLoad
+from anabranch.calls import describe
 from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Task
+from anabranch.flow.load import GroupsLoad
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 
 __all__ = ["Group", "Grouping", "Groups", "GroupsJob", "GroupsKernel", "Vertex"]
@@ -47,6 +48,16 @@ class Grouping:
     most_pairs: int = 100_000
     types: tuple[str, str] = ("bigint", "bigint")
     live: bool = False
+
+    def words(self, what: str = "Groups of rows") -> str:
+        """What it does, or what stands on it, for people.
+
+        Examples
+        --------
+        >>> Grouping(300_000_000, True).words()
+        'Groups of rows that pairs connect; one closes after 5 minutes without a pair'
+        """
+        return f"{what} that pairs connect; one closes after {describe(self.gap)} without a pair"
 
 
 @dataclass

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["Figures", "Load"]
+__all__ = ["AssembleLoad", "Figures", "GroupsLoad", "Load"]
 
 F = TypeVar("F", bound="Figures")
 
@@ -83,3 +85,52 @@ class Load(Figures):
     withheld: int = 0
     dropped: int = 0
     looks: int = 0
+
+
+@dataclass
+class AssembleLoad(Figures):
+    """One bucket's step in figures. `late` and `rejected` count events.
+
+    `reasons` counts why windows closed, by the words of the result.
+    """
+
+    rows: int = 0
+    instances: int = 0
+    revisions: int = 0
+    evicted: int = 0
+    timeouts: int = 0
+    open_windows: int = 0
+    peak_windows: int = 0
+    remembered: int = 0
+    waiting_rows: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class GroupsLoad(Figures):
+    """A step of `groups` in figures.
+
+    `rows` are the pairs that came, also late ones; `opened`, `grown`, `merged` and `closed` count
+    the events emitted, and `dropped` what connects nothing, rows without a partner too, in
+    `reasons` by why. What is provisional is not counted.
+    """
+
+    rows: int = 0
+    opened: int = 0
+    grown: int = 0
+    merged: int = 0
+    closed: int = 0
+    dropped: int = 0
+    reasons: dict[str, int] = field(default_factory=dict)
+    open_groups: int = 0
+    waiting_pairs: int = 0
+
+    def count(self, events: Iterable[Mapping[str, Any]], dropped: Mapping[str, int]) -> None:
+        """Add what a step emitted and what it dropped."""
+        kinds = Counter(event["event"] for event in events)
+        self.opened += kinds["opened"]
+        self.grown += kinds["grew"]
+        self.merged += kinds["merged"]
+        self.closed += kinds["closed"]
+        self.dropped += sum(dropped.values())
+        self.reasons = dict(Counter(self.reasons) + Counter(dropped))

@@ -90,6 +90,15 @@ class Nearest:
         """How long vectors are, if the call says it."""
         return self.objects.slots[0].dim
 
+    @property
+    def words(self) -> str:
+        """What it does, for people."""
+        most = f"The {self.k} nearest objects" if self.k else "The nearest objects"
+        span = f", over {describe(self.window)}" if self.window else ""
+        span = f", over the newest {self.rows:,} objects" if self.rows else span
+        column = self.objects.slots[0].column
+        return f"{most} of each saved search by {self.measure}({column!r}){span}"
+
     def settings(self, queries: Block | None) -> dict[str, str]:
         """What must stay the same for stored state to keep its meaning, as text by name.
 

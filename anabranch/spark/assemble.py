@@ -28,10 +28,11 @@ from anabranch.assembly.job import AssembleJob
 from anabranch.assembly.packing import EventPacking
 from anabranch.calls import FLOATING, MISSING, Duration, microseconds
 from anabranch.errors import InvalidCall, renamed
+from anabranch.flow.announced import Announced, announce
 from anabranch.flow.hashing import worker_keys
 from anabranch.flow.intake import FAR
+from anabranch.flow.metrics import metrics_name
 from anabranch.plans.hashed import Keyed
-from anabranch.spark.announced import Announced, announce, assembly_words
 from anabranch.spark.carriage import carry_problems
 from anabranch.spark.frames import (
     ASSEMBLY_KEY,
@@ -44,7 +45,6 @@ from anabranch.spark.frames import (
     refuse_others,
 )
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
-from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, setting_problems
@@ -198,7 +198,7 @@ id=[1, 4, 7]), Row(page=2, reason='full', count=3, id=[2, 5, 8])]
         return found.select(*_result(call, streaming))
     if idle is not None:
         blocks = blocks.union(_heartbeat(frames[0], microseconds(idle), count))
-    announce(name, Announced(assembly_words(call), plan or Keyed(count), None, call.delay))
+    announce(name, Announced(call.words, plan or Keyed(count), None, call.delay))
     blocks = with_watermark(blocks, call.delay)
     # Late rows become revisions; windows close in the order of the watermark.
     found = over_stream(job, blocks, fields, name, by_clock=call.by_arrival, rejecting=rejecting)

@@ -16,8 +16,10 @@ from anabranch.correlation.jobs import has_homes, job_of
 from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
+from anabranch.flow.announced import Announced, announce
 from anabranch.flow.folders import absolute
 from anabranch.flow.kernel import Job
+from anabranch.flow.metrics import alone_name, metrics_name, waiting_name
 from anabranch.flow.rejects import Rejecting
 from anabranch.flow.sides import Side, hash_column, keep_column
 from anabranch.plans.controller import Adaptive
@@ -25,13 +27,11 @@ from anabranch.plans.current import CurrentPlans
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, RIGHT, Plan
 from anabranch.predicates import Predicate
-from anabranch.spark.announced import Announced, announce, pair_words
 from anabranch.spark.carriage import Carried, carry, carry_problems, names_of
 from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
-from anabranch.spark.metrics import alone_name, metrics_name, waiting_name
 from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
@@ -273,7 +273,7 @@ def _packed(
 def _announce(correlation: Correlation, plan: Plan, control: str | None, name: str) -> None:
     """Let those who watch the query know what it does."""
     call = Announced(
-        pair_words(correlation),
+        correlation.words,
         plan,
         None if correlation.by_rows else correlation.window,
         correlation.delay,

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any, TypedDict, cast
 
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.figures_drawing import figures_html
-from anabranch.spark.frames import is_frame, kind_of
-from anabranch.spark.metrics import (
+from anabranch.flow.figures_drawing import figures_html
+from anabranch.flow.metrics import (
     VERBS,
     counts_of,
     held_by,
@@ -18,6 +17,7 @@ from anabranch.spark.metrics import (
     waits,
     worker_figures,
 )
+from anabranch.spark.frames import is_frame, kind_of
 from anabranch.spark.totals import Run, run_of
 
 __all__ = ["Metrics", "WorkerMetrics", "metrics"]

@@ -8,11 +8,11 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.calls import Check, Duration
+from anabranch.edge.address import Broker
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute, path_problems
 from anabranch.placement.tables import is_cost
 from anabranch.placement.views import Views, as_list, wishes_of
-from anabranch.spark.broker import Broker
 from anabranch.spark.follow_source import Followed, asking
 from anabranch.spark.follow_stream import follow_frames
 from anabranch.spark.follow_tables import (

@@ -17,9 +17,9 @@ from typing import Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from anabranch.edge.address import Broker
 from anabranch.edge.frames import FrameError, decode_down
 from anabranch.edge.wishes import Requests, Wishes
-from anabranch.spark.broker import Broker
 from anabranch.spark.jetstream import Held, JetStream, JetStreamReader, Offset
 
 __all__ = ["Followed", "asking"]

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import StructType
 
+from anabranch.edge.address import Broker
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, View
 from anabranch.edge.evaluator import Evaluator
@@ -34,7 +35,6 @@ from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import encode_batch
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.folders import absolute
-from anabranch.spark.broker import Broker
 from anabranch.spark.follow_tables import SIDES
 from anabranch.spark.operator import ROWS_PER_CELL, Unpacker
 from anabranch.spark.quiet import hush_server, hush_trial

@@ -19,11 +19,11 @@ from anabranch.calls import IDS, MISSING, TIMESTAMP, Check, Duration, is_whole
 from anabranch.correlation.grouping import Grouping, GroupsJob
 from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import renamed
+from anabranch.flow.announced import Announced, announce
+from anabranch.flow.metrics import metrics_name
 from anabranch.flow.rejects import Rejecting
-from anabranch.spark.announced import Announced, announce, group_words
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.lateness import lateness_problems, with_watermark
-from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import setting_problems
@@ -154,7 +154,7 @@ def grouped(
     blocks = rows.mapInArrow(Packer(packing), PACKED)
     if not rows.isStreaming:
         return over_batch(job, blocks, fields, rejecting=rejecting)
-    announce(name, Announced(group_words(job.grouping, what), delay=job.grouping.delay))
+    announce(name, Announced(job.grouping.words(what), delay=job.grouping.delay))
     blocks = with_watermark(blocks, job.grouping.delay)
     return over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
 

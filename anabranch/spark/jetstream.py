@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
+from anabranch.edge.address import Broker
 from anabranch.errors import InvalidCall, StateMismatch
-from anabranch.spark.broker import Broker
 from anabranch.spark.versions import AvailableNow, Limits, limits_of, read_limit
 
 __all__ = ["Held", "JetStream", "JetStreamReader", "Offset"]

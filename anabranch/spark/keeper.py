@@ -13,10 +13,10 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from anabranch.flow.folders import path_problems
+from anabranch.flow.metrics import loads_of, seconds_of
 from anabranch.plans.controller import Report
 from anabranch.plans.keeper import Keeping, PlanKeeper
 from anabranch.spark.listening import hearer_of
-from anabranch.spark.metrics import loads_of, seconds_of
 
 __all__ = ["Keepers", "attach", "shared_path_problems"]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.spark.metrics import verb_of
+from anabranch.flow.metrics import verb_of
 
 __all__ = ["WATERMARK", "has_watermark", "lateness_problems", "mixed_problems", "with_watermark"]
 

@@ -12,9 +12,11 @@ from pyspark.sql import functions as F
 
 from anabranch.calls import MISSING, Duration
 from anabranch.errors import InvalidCall, renamed
+from anabranch.flow.announced import Announced, announce
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
 from anabranch.flow.intake import whole_of
+from anabranch.flow.metrics import metrics_name
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
 from anabranch.neighbours.lists.zones import workers_for
@@ -27,12 +29,10 @@ from anabranch.plans.hashed import Broadcast, broadcast
 from anabranch.plans.keeper import Keeping, warn_of_other_plan
 from anabranch.plans.plan import LEFT, Plan
 from anabranch.predicates import Predicate, VectorMeasure, euclidean
-from anabranch.spark.announced import Announced, announce, nearest_words
 from anabranch.spark.carriage import carry_problems, names_of
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach
 from anabranch.spark.lateness import with_watermark
-from anabranch.spark.metrics import metrics_name
 from anabranch.spark.nearest_checks import (
     choice_problems,
     control_problems,
@@ -266,7 +266,7 @@ def _run(
     job, name = NearestJob(call, table), metrics_name("nearest")
     rows, fields = object_rows(call, objects, rejection), fields_of(call, objects)
     window = (call.window, call.window) if call.window else None
-    announce(name, Announced(nearest_words(call), plan, window, call.delay, control))
+    announce(name, Announced(call.words, plan, window, call.delay, control))
     if isinstance(plan, Selective):
         assert table is not None and control is not None
         packed = rows.mapInArrow(Packer(HomePacking(call, plan)), PACKED)

@@ -13,12 +13,12 @@ from pyspark.sql.types import ArrayType, DoubleType, FloatType, IntegralType
 
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.folders import absolute, path_problems
+from anabranch.flow.metrics import has_rejects
 from anabranch.flow.rejects import Rejecting, commit, counted_files
 from anabranch.flow.sides import WHOLE
 from anabranch.spark.frames import JSON_FORM, by_name
 from anabranch.spark.keeper import shared_path_problems
 from anabranch.spark.listening import hearer_of
-from anabranch.spark.metrics import has_rejects
 from anabranch.spark.settings import session_problems
 
 __all__ = ["Rejection", "begun", "columns_of", "rejection_of", "rejection_problems", "rejects"]

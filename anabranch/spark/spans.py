@@ -19,8 +19,8 @@ from anabranch.assembly.otlp.decoding import REJECTED, Decoder
 from anabranch.assembly.otlp.spans import SPANS
 from anabranch.calls import Check
 from anabranch.errors import renamed
+from anabranch.flow.metrics import metrics_name
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
-from anabranch.spark.metrics import metrics_name
 
 __all__ = ["spans_of"]
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from anabranch.flow.metrics import counts_of, reports_of, verbs_of
 from anabranch.spark.listening import hearer_of, hearers
-from anabranch.spark.metrics import counts_of, reports_of, verbs_of
 
 __all__ = ["Counting", "Run", "follow", "plain_line", "run_of", "since_start"]
 

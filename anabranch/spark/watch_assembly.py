@@ -9,9 +9,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from anabranch.assembly.kernel import AssembleLoad
 from anabranch.calls import count
-from anabranch.spark.metrics import counts_of, held_by, observes, reports_of, seconds_of
+from anabranch.flow.load import AssembleLoad
+from anabranch.flow.metrics import counts_of, held_by, observes, reports_of, seconds_of
 from anabranch.spark.watch_batches import BatchTable
 
 __all__ = ["AssemblyTable", "assembles"]

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.calls import count
-from anabranch.spark.metrics import (
+from anabranch.flow.metrics import (
     VERBS,
     State,
     batch_metrics,

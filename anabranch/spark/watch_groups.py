@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from anabranch.calls import count
-from anabranch.correlation.group_load import GroupsLoad
-from anabranch.spark.metrics import VERBS, counts_of, held_by, observes, reports_of, seconds_of
+from anabranch.flow.load import GroupsLoad
+from anabranch.flow.metrics import VERBS, counts_of, held_by, observes, reports_of, seconds_of
 from anabranch.spark.watch_batches import BatchTable
 
 __all__ = ["GroupsTable", "only_groups"]

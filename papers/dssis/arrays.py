@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 
 from anabranch.assembly.closing import Closing
-from anabranch.assembly.kernel import AssembleKernel, AssembleLoad
+from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.store import AssembleNotes
 from anabranch.assembly.table import Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
+from anabranch.flow.load import AssembleLoad
 from anabranch.flow.slices import BEGINNING, Slices
 
 __all__ = ["Assembled", "assemble_arrays"]

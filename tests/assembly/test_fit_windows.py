@@ -411,7 +411,7 @@ def test_watch_shows_it_beside_the_observation(fit):
 
 
 def test_watch_shows_an_assembly(fit):
-    from anabranch.assembly.kernel import AssembleLoad
+    from anabranch.flow.load import AssembleLoad
     from tests.spark.test_watch_and_demo import ScriptedQuery, plain, progress
 
     query = ScriptedQuery()

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
-from anabranch.assembly.kernel import AssembleLoad
-from anabranch.flow.load import Load
+from anabranch.flow.load import AssembleLoad, Load
 
 START = 1_700_000_000
 SECOND = 1_000_000

@@ -10,11 +10,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import anabranch as ab
-from anabranch.assembly.kernel import AssembleLoad
-from anabranch.correlation.group_load import GroupsLoad
-from anabranch.flow.load import Load
+from anabranch.flow.announced import Announced, announce
+from anabranch.flow.load import AssembleLoad, GroupsLoad, Load
 from anabranch.plans.log import Entry, PlanLog
-from anabranch.spark.announced import Announced, announce
 from tests.dashboard.reports import SECOND, START, report
 
 PIXEL = base64.b64decode(

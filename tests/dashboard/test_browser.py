@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.flow.announced import Announced, announce
 from anabranch.flow.load import Load
-from anabranch.spark.announced import Announced, announce
 from tests.dashboard.reports import report
 from tests.dashboard.scenes import (
     MARKUP,

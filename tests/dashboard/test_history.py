@@ -10,11 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.assembly.kernel import AssembleLoad
-from anabranch.flow.load import Load
+from anabranch.flow.announced import Announced, announce
+from anabranch.flow.load import AssembleLoad, Load
 from anabranch.plans.costs import copies as copies_of
 from anabranch.plans.log import Entry, PlanLog
-from anabranch.spark.announced import Announced, announce
 from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.health import Vitals, skewed
 from anabranch.spark.dashboard.history import History, Series

@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 import anabranch as ab
+from anabranch.flow.announced import Announced, announce
 from anabranch.flow.load import Load
-from anabranch.spark.announced import Announced, announce
 from anabranch.spark.dashboard import prometheus, view
 from anabranch.spark.dashboard.feed import Query
 from tests.dashboard.reports import START, report

@@ -14,12 +14,12 @@ import pytest
 
 import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.flow.delivery import Progress, is_new, refuse_other_columns
+from anabranch.flow.zones import in_utc
 from anabranch.spark.sinks.iceberg_table import _newest
 from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
-from anabranch.spark.sinks.progress import Progress, is_new, refuse_other_columns
 from anabranch.spark.sinks.sink import Batch, Sink, Target, Writer
-from anabranch.spark.sinks.tables import in_utc
 
 
 class Session:

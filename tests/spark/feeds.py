@@ -312,7 +312,7 @@ def settings(spark: Any, **values: Any) -> Iterator[None]:
 
 def figures(query: Any) -> list[dict[str, Any]]:
     """What the workers reported, batch by batch."""
-    from anabranch.spark.metrics import batch_metrics, loads_of
+    from anabranch.flow.metrics import batch_metrics, loads_of
 
     state: dict[int, Any] = {}
     return [

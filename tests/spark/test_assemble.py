@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from anabranch.assembly.kernel import AssembleLoad
 from anabranch.errors import InvalidCall
+from anabranch.flow.load import AssembleLoad
 from tests.spark.events import CALL, alike, collected, events, expected, micros
 from tests.spark.feeds import PATIENCE, SECOND, START, Feed, settings
 from tests.spark.processes import driver, lose_an_executor, newest

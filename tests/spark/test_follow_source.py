@@ -13,9 +13,9 @@ pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
 from nats.js.errors import NotFoundError
 
+from anabranch.edge.address import Broker
 from anabranch.edge.frames import Down, encode_down
 from anabranch.edge.wishes import Wishes
-from anabranch.spark.broker import Broker
 from anabranch.spark.follow_source import Followed, asking
 from anabranch.spark.jetstream import Held, JetStream
 

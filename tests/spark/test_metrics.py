@@ -12,13 +12,11 @@ import pandas as pd
 import pytest
 
 import anabranch as ab
-from anabranch.assembly.kernel import AssembleLoad
-from anabranch.correlation.group_load import GroupsLoad
 from anabranch.errors import InvalidCall
-from anabranch.flow.load import Load
+from anabranch.flow.load import AssembleLoad, GroupsLoad, Load
+from anabranch.flow.metrics import VERBS
 from anabranch.spark.figures import Metrics, WorkerMetrics
 from anabranch.spark.listening import hearer_of
-from anabranch.spark.metrics import VERBS
 from anabranch.spark.totals import Counting, plain_line
 
 ROOT = Path(__file__).parent.parent.parent

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import anabranch as ab
-from anabranch.spark.metrics import reports_of, verbs_of
+from anabranch.flow.metrics import reports_of, verbs_of
 from anabranch.spark.versions import repartition_problems
 from tests.correlation import twin
 from tests.spark import emd_driver, nearest_feed

@@ -154,7 +154,7 @@ def test_a_query_of_dedupe_is_watched_in_its_own_words():
 
 
 def test_a_query_of_groups_is_watched_in_its_own_words():
-    from anabranch.correlation.group_load import GroupsLoad
+    from anabranch.flow.load import GroupsLoad
 
     query, console = ScriptedQuery(), plain()
     load = GroupsLoad(0, rows=9, opened=2, grown=5, closed=1, late=3, dropped=4, open_groups=7)

@@ -13,11 +13,11 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
+from anabranch.flow.metrics import verbs_of
 from anabranch.spark.dashboard.history import PLAIN, History
 from anabranch.spark.dashboard.points import epoch
 from anabranch.spark.dashboard.sample import Samples, samples_in
 from anabranch.spark.dashboard.search import Search, searches_in
-from anabranch.spark.metrics import verbs_of
 from anabranch.spark.totals import plain_line
 
 __all__ = ["Feed", "Query"]

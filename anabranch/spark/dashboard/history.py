@@ -7,13 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Any
 
+from anabranch.flow.announced import Announced, announced
 from anabranch.flow.load import Load
-from anabranch.plans.plan import Plan
-from anabranch.spark.announced import Announced, announced
-from anabranch.spark.dashboard.planview import PlanView
-from anabranch.spark.dashboard.points import Point, merged, point_of
-from anabranch.spark.dashboard.rejected import Rejected
-from anabranch.spark.metrics import (
+from anabranch.flow.metrics import (
     counts_of,
     found_in,
     held_by,
@@ -23,6 +19,10 @@ from anabranch.spark.metrics import (
     waits,
     worker_figures,
 )
+from anabranch.plans.plan import Plan
+from anabranch.spark.dashboard.planview import PlanView
+from anabranch.spark.dashboard.points import Point, merged, point_of
+from anabranch.spark.dashboard.rejected import Rejected
 
 __all__ = ["BUCKETS", "KEPT", "PLAIN", "History", "Series"]
 

@@ -6,10 +6,10 @@ from contextlib import suppress
 from typing import Any
 
 from anabranch.errors import AnabranchError
+from anabranch.flow.announced import Announced
 from anabranch.plans.drawing import lives
 from anabranch.plans.log import Entry, PlanLog, live_at
 from anabranch.plans.story import story
-from anabranch.spark.announced import Announced
 
 __all__ = ["PlanView"]
 

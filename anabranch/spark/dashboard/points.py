@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from anabranch.flow.load import Load
-from anabranch.spark.metrics import seconds_of
+from anabranch.flow.metrics import seconds_of
 
 __all__ = ["LARGEST", "LATEST", "SUMMED", "Point", "epoch", "merged", "point_of"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from anabranch.flow.announced import Announced
 from anabranch.plans.costs import copies
 from anabranch.plans.hashed import Broadcast, Grid
 from anabranch.plans.segments import Segments
 from anabranch.plans.triangle import Triangle
-from anabranch.spark.announced import Announced
 from anabranch.spark.dashboard.points import Point
 
 __all__ = ["Prediction", "full", "predict_assembly", "predict_pairs"]

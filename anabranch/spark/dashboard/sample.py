@@ -12,8 +12,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import BinaryType, DataType, StringType, TimestampType
 
+from anabranch.flow.metrics import texts_of
 from anabranch.spark.frames import by_name
-from anabranch.spark.metrics import texts_of
 from anabranch.spark.versions import newest_of
 
 __all__ = ["KEPT", "Samples", "difference", "sampled", "samples_in", "sides_of", "text_of"]

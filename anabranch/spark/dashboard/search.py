@@ -11,9 +11,9 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from anabranch.flow.metrics import texts_of
 from anabranch.spark.dashboard.sample import text_of
 from anabranch.spark.frames import by_name
-from anabranch.spark.metrics import texts_of
 
 __all__ = ["Search", "searched", "searches_in"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from anabranch.flow.metrics import counts_of, reports_of
 from anabranch.spark.dashboard.feed import Query
-from anabranch.spark.metrics import counts_of, reports_of
 
 __all__ = ["Telemetry"]
 

@@ -27,10 +27,10 @@ from anabranch import video
 from anabranch.predicates import cosine, differs, same
 from anabranch.spark.correlate import correlate
 from anabranch.spark.dashboard.board import Board, dashboard
-from anabranch.spark.demo.airing import Airing
 from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
 from anabranch.spark.watch import Interrupt
 from anabranch.spark.watch_batches import brief
+from anabranch.video.airing import Airing
 from anabranch.video.channels import AGAIN, SECOND, Programme, programme
 from anabranch.video.clips import fetch, licences
 from anabranch.video.scoring import (

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
-from anabranch.spark.sinks.progress import Progress
+from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from anabranch.spark.sinks.progress import Progress
+from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import StateMismatch
+from anabranch.flow.delivery import Progress
 from anabranch.spark.frames import JSON_FORM, by_name
-from anabranch.spark.sinks.progress import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:

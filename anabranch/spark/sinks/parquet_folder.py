@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import StateMismatch
-from anabranch.spark.sinks.progress import Progress
+from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:

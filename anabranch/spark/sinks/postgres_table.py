@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from anabranch.errors import StateMismatch
+from anabranch.flow.delivery import Progress
 from anabranch.spark.frames import JSON_FORM, by_name
-from anabranch.spark.sinks.progress import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anabranch.calls import Check
 from anabranch.errors import InvalidCall
-from anabranch.spark.sinks.progress import Progress, app_problems, is_new, refuse_other_columns
-from anabranch.spark.sinks.tables import in_utc
+from anabranch.flow.delivery import Progress, app_problems, is_new, refuse_other_columns
+from anabranch.flow.zones import in_utc
 
 if TYPE_CHECKING:
     import pyarrow as pa

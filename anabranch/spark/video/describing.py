@@ -19,8 +19,8 @@ from pyspark.sql.types import (
 
 from anabranch.calls import TIMESTAMP, Check, Duration
 from anabranch.errors import renamed
+from anabranch.flow.metrics import metrics_name
 from anabranch.spark.frames import by_name, column_types, refuse_others
-from anabranch.spark.metrics import metrics_name
 from anabranch.spark.operator import PACKED, Packer, over_batch, over_stream
 from anabranch.spark.settings import partitions, setting_problems
 from anabranch.video.captions import Line, joined

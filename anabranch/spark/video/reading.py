@@ -10,7 +10,7 @@ from pyspark.sql import functions as F
 
 from anabranch.calls import Check, Duration
 from anabranch.errors import renamed
-from anabranch.spark.metrics import metrics_name
+from anabranch.flow.metrics import metrics_name
 from anabranch.spark.settings import session_problems
 from anabranch.spark.versions import limit_problems
 from anabranch.spark.video.source import VideoSource, options_of

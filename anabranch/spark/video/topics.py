@@ -27,10 +27,10 @@ from anabranch.calls import (
 )
 from anabranch.correlation.pair_packing import PairPacking
 from anabranch.errors import renamed
+from anabranch.flow.metrics import metrics_name
 from anabranch.spark.frames import by_name, column_types, refuse_others
 from anabranch.spark.groups import grouped
 from anabranch.spark.lateness import lateness_problems, mixed_problems
-from anabranch.spark.metrics import metrics_name
 from anabranch.spark.settings import setting_problems
 from anabranch.video.stories import TopicCall, TopicsJob
 

@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from anabranch.assembly.kernel import AssembleLoad
-from anabranch.correlation.group_load import GroupsLoad
-from anabranch.flow.load import Figures, Load
+from anabranch.flow.load import AssembleLoad, Figures, GroupsLoad, Load
 
 __all__ = [
     "HELD",
