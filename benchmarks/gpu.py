@@ -52,6 +52,7 @@ from benchmarks.gpu_worlds import (
     device,
     directions,
     edge,
+    kernel_seconds,
     say,
 )
 from benchmarks.origin import origin
@@ -191,8 +192,6 @@ def _timed(
     a: np.ndarray, b: np.ndarray, kind: str, limit: float, tiling: Any, share: float
 ) -> dict[str, Any]:
     """One launch over slices as state holds them, repeated; rows came under two plans."""
-    import torch
-
     row = {"d": a.shape[1], "kind": kind, "tiling": list(tiling), "window": share}
     try:
         on = device(tiling)
@@ -206,21 +205,13 @@ def _timed(
         started = looking._start(pairs).launch
         hits = on.finish(started)
         assert hits is not None
-        spent = []
-        with on._stream("kernels"):
-            for _ in range(5):
-                ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-                ends[0].record()
-                on._launched(*started[:5])
-                ends[1].record()
-                torch.cuda.synchronize()
-                spent.append(ends[0].elapsed_time(ends[1]) / 1e3)
+        seconds = kernel_seconds(on, started)
         tested = sum(
             float((one.spans[:, 1] - one.spans[:, 0]).sum()) * on.run for one in started.work
         )
         admitted = sum((pair.reach[1] - pair.reach[0]).sum() for pair in pairs)
-        row |= {"rate": float(admitted) / median(spent), "seconds": median(spent)}
-        row |= {"in_tiles": tested / median(spent), "hits": len(hits.pair)}
+        row |= {"rate": float(admitted) / seconds, "seconds": seconds}
+        row |= {"in_tiles": tested / seconds, "hits": len(hits.pair)}
         note = f"{row['rate']:.3g}/s in the window, {row['hits']} candidates"
     except Exception as error:
         row |= {"rate": 0.0, "error": repr(error)[:300]}

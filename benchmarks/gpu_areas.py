@@ -12,7 +12,7 @@ import anabranch as ab
 from anabranch.correlation.filters.tiles import Pair, comparisons
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.process import single_threaded
-from benchmarks.gpu_worlds import SECOND, block_of, call_of, device, directions, say
+from benchmarks.gpu_worlds import SECOND, block_of, call_of, device, directions, kernel_seconds, say
 
 __all__ = ["areas", "histograms"]
 
@@ -58,8 +58,6 @@ def histograms(rows: int, bins: int, seed: int) -> np.ndarray:
 
 
 def _on_device(call: Any, left: Any, rows: np.ndarray) -> dict[str, Any]:
-    import torch
-
     on = device()
     matcher = Matcher(call, on)
     size = 16_384
@@ -76,17 +74,9 @@ def _on_device(call: Any, left: Any, rows: np.ndarray) -> dict[str, Any]:
     assert looking is not None
     started = looking._start(pairs).launch
     on.finish(started)
-    kernels = []
-    with on._stream("kernels"):
-        for _ in range(5):
-            ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
-            ends[0].record()
-            on._launched(*started[:5])
-            ends[1].record()
-            torch.cuda.synchronize()
-            kernels.append(ends[0].elapsed_time(ends[1]) / 1e3)
+    kernels = kernel_seconds(on, started)
     every = len(left) * len(rows)
-    return {"kernels": every / median(kernels), "rate": every / median(spent), "matches": matches}
+    return {"kernels": every / kernels, "rate": every / median(spent), "matches": matches}
 
 
 def _on_core(matcher: Matcher, pair: Pair) -> float:

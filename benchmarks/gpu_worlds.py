@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,10 @@ from anabranch.correlation.call import Correlation, plan_correlation
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
 
-__all__ = ["BEGAN", "SECOND", "START", "block_of", "call_of", "device", "directions", "edge", "say"]
+__all__ = [
+    *("BEGAN", "SECOND", "START", "block_of", "call_of", "device", "directions", "edge"),
+    *("kernel_seconds", "say"),
+]
 
 SECOND = 1_000_000
 START = 1_700_000_000 * SECOND
@@ -72,3 +76,19 @@ def edge(kind: str, rate: float, d: int) -> float:
     else:  # beyond the sample the logarithm of the rate falls about as fast as at its end
         found = best[-20] + (best[-20] - best[0]) * np.log(20 / wanted) / np.log(100)
     return float(found if kind == "cosine" else np.sqrt(-found))
+
+
+def kernel_seconds(on: Any, started: Any) -> float:
+    """How long the kernels of a launch run, which are launched again."""
+    import torch
+
+    spent = []
+    with on._stream("kernels"):
+        for _ in range(5):
+            ends = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+            ends[0].record()
+            on._launched(*started[:5])
+            ends[1].record()
+            torch.cuda.synchronize()
+            spent.append(ends[0].elapsed_time(ends[1]) / 1e3)
+    return median(spent)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+import typer
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -18,7 +19,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import AnabranchError, InvalidCall
 
 __all__ = ["chosen", "progress", "write_figure"]
 
@@ -38,6 +39,16 @@ def chosen(recipes: Mapping[str, R], figure: str, quick: bool) -> R:
         raise InvalidCall("simulate", [f"there is no figure {figure!r}; known are {known}"])
     recipe: Any = recipes[figure]
     return recipe.quick if quick else recipe  # type: ignore[no-any-return]
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """What is wrong with a call is said in its own words, without a trace."""
+    try:
+        yield
+    except AnabranchError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from error
 
 
 @contextmanager

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from typing import Any, ClassVar
 
 from anabranch.calls import count
-from anabranch.flow.load import AssembleLoad
-from anabranch.flow.metrics import counts_of, held_by, observes, reports_of, seconds_of
-from anabranch.spark.watch_batches import BatchTable
+from anabranch.flow.metrics import observes
+from anabranch.spark.watch_batches import Columns, VerbTable, counted
 
 __all__ = ["AssemblyTable", "assembles"]
 
@@ -23,13 +17,18 @@ def assembles(query: Any) -> bool:
     return observes(names, "assemble") and not observes(names, "correlate", "dedupe", "nearest")
 
 
-class AssemblyTable(BatchTable):
+class AssemblyTable(VerbTable):
     """The latest micro-batches of a query that assembles, and what was predicted for it."""
 
-    def __init__(self, keep: int = 12, prediction: Any = None) -> None:
-        super().__init__(keep, prediction)
-        self.total = dict.fromkeys((*counts_of([], "assemble"), "seconds"), 0)
-        self._buckets: dict[tuple[str, int], AssembleLoad] = {}
+    of: ClassVar[str] = "assemble"
+    columns: ClassVar[Columns] = [
+        ("\nevents", counted("rows_in")),
+        ("in-\nstances", counted("instances")),
+        ("by\ntimeout", counted("timeouts")),
+        ("re-\nvised", counted("revisions")),
+        ("open\nwindows", counted("open_windows")),
+        ("held\nrows", counted("state_rows")),
+    ]
 
     @property
     def caption(self) -> str:
@@ -49,40 +48,6 @@ class AssemblyTable(BatchTable):
         if self.prediction is not None:
             text += f"\n{self.prediction.beside(latest)}"
         return text
-
-    def __rich__(self) -> RenderableType:
-        table = Table(
-            box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold"
-        )
-        headings = ["\nbatch", "\nevents", "in-\nstances", "by\ntimeout", "re-\nvised"]
-        headings += ["open\nwindows", "held\nrows", "state\nMB", "\nseconds"]
-        for heading in headings:
-            table.add_column(heading, justify="right", no_wrap=True)
-        for figures in list(self.batches):
-            table.add_row(
-                str(figures["batch"]),
-                *(
-                    count(figures[name])
-                    for name in ("rows_in", "instances", "timeouts", "revisions")
-                ),
-                count(figures["open_windows"]),
-                count(figures["state_rows"]),
-                f"{figures['state_bytes'] / 1e6:.1f}",
-                f"{figures['seconds']:.2f}",
-            )
-        return Group(table, Text(self.caption))
-
-    def _loads(self, progress: Any) -> list[Any]:
-        return reports_of(progress, "assemble")
-
-    def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
-        self._buckets.update(((load.operator, load.worker), load) for load in loads)
-        return {
-            "batch": progress.batchId,
-            "seconds": seconds_of(progress),
-            **counts_of(loads, "assemble"),
-            **held_by(self._buckets.values(), "assemble"),
-        }
 
     def _text(self, figures: dict[str, Any]) -> str:
         return (

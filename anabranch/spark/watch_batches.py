@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -15,14 +16,21 @@ from anabranch.flow.metrics import (
     VERBS,
     State,
     batch_metrics,
+    counts_of,
+    held_by,
     loads_of,
     observes,
     reports_of,
+    seconds_of,
     verbs_of,
 )
 from anabranch.spark.totals import plain_line
 
-__all__ = ["STARTING", "BatchTable", "brief"]
+__all__ = ["STARTING", "BatchTable", "VerbTable", "brief", "counted"]
+
+Columns = list[tuple[str, Callable[[dict[str, Any]], str | Text]]]
+"""Headings, and what a column shows of a micro-batch's figures."""
+
 
 STARTING = "starting Python workers (10 to 30 s the first time)"
 _WAITING = f"waiting for the first batch: {STARTING}"
@@ -114,33 +122,33 @@ class BatchTable:
         table = Table(
             box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False, header_style="bold"
         )
-        # A snapshot: another thread renders while this one adds.
-        batches = list(self.batches)
-        rejects = self.total["rejected_rows"] > 0
-        came, found = _WORDS[self.verb]
-        headings = ["\nbatch", f"{came}\nin", "\ncompared", "per\nsecond", f"{found}\nout"]
-        headings += ["copies\nper row", "\nlate"] + ["re-\njected"] * rejects
-        headings += ["state\nrows", "state\nMB", "worker s\nmax mean"]
-        for heading in headings:
+        columns = self._columns()
+        for heading, _ in columns:
             table.add_column(heading, justify="right", no_wrap=True)
-        for figures in batches:
-            cells: list[str | Text] = [
-                str(figures["batch"]),
-                count(figures["rows_in"]),
-                count(figures["comparisons"]),
-                count(figures["comparisons_per_second"]),
-                _marked(figures["pairs"], "green"),
-                f"{figures['copies_per_row']:.2f}",
-                _marked(figures["late_rows"], "yellow"),
-                _marked(figures["rejected_rows"], "red"),
-                count(figures["state_rows"]),
-                f"{figures['state_bytes'] / 1e6:.1f}",
-                f"{figures['slowest_worker_seconds']:.2f} {figures['mean_worker_seconds']:.2f}",
-            ]
-            if not rejects:
-                del cells[7]
-            table.add_row(*cells)
+        # A snapshot: another thread renders while this one adds.
+        for figures in list(self.batches):
+            table.add_row(*(cell(figures) for _, cell in columns))
         return Group(table, Text(self.caption))
+
+    def _columns(self) -> Columns:
+        came, found = _WORDS[self.verb]
+        rejected: Columns = [("re-\njected", counted("rejected_rows", "red"))]
+        return [
+            ("\nbatch", lambda figures: str(figures["batch"])),
+            (f"{came}\nin", counted("rows_in")),
+            ("\ncompared", counted("comparisons")),
+            ("per\nsecond", counted("comparisons_per_second")),
+            (f"{found}\nout", counted("pairs", "green")),
+            ("copies\nper row", lambda figures: f"{figures['copies_per_row']:.2f}"),
+            ("\nlate", counted("late_rows", "yellow")),
+            *(rejected if self.total["rejected_rows"] else []),
+            ("state\nrows", counted("state_rows")),
+            ("state\nMB", megabytes),
+            (
+                "worker s\nmax mean",
+                lambda of: f"{of['slowest_worker_seconds']:.2f} {of['mean_worker_seconds']:.2f}",
+            ),
+        ]
 
     def _unseen(self, recent: Any) -> list[tuple[Any, list[Any]]]:
         found = []
@@ -194,8 +202,45 @@ class BatchTable:
         return _WAITING
 
 
-def _marked(number: int, style: str) -> Text:
-    return Text(count(number), style=style if number else "")
+class VerbTable(BatchTable):
+    """The latest micro-batches of a query with one verb that compares nothing."""
+
+    of: ClassVar[str]
+    columns: ClassVar[Columns]
+
+    def __init__(self, keep: int = 12, prediction: Any = None) -> None:
+        super().__init__(keep, prediction)
+        self.total = dict.fromkeys((*counts_of([], self.of), "seconds"), 0)
+
+    def _columns(self) -> Columns:
+        return [
+            ("\nbatch", lambda figures: str(figures["batch"])),
+            *self.columns,
+            ("state\nMB", megabytes),
+            ("\nseconds", lambda figures: f"{figures['seconds']:.2f}"),
+        ]
+
+    def _loads(self, progress: Any) -> list[Any]:
+        return reports_of(progress, self.of)
+
+    def _figures(self, progress: Any, loads: list[Any]) -> dict[str, Any]:
+        self._state.update(((load.operator, load.worker), load) for load in loads)
+        return {
+            "batch": progress.batchId,
+            "seconds": seconds_of(progress),
+            **counts_of(loads, self.of),
+            **held_by(self._state.values(), self.of),
+        }
+
+
+def counted(name: str, style: str = "") -> Callable[[dict[str, Any]], Text]:
+    """A column of one figure, in a style if it is not 0."""
+    return lambda figures: Text(count(figures[name]), style=style if figures[name] else "")
+
+
+def megabytes(figures: dict[str, Any]) -> str:
+    """The state."""
+    return f"{figures['state_bytes'] / 1e6:.1f}"
 
 
 def _beside(figures: dict[str, Any], verb: str) -> str:

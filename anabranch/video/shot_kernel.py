@@ -6,10 +6,8 @@ rows of a micro-batch are sorted; whatever the batches, decisions are those of o
 
 from __future__ import annotations
 
-import time
-import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,13 +17,13 @@ from anabranch.calls import describe
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Packed, Task
-from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
+from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel
 from anabranch.video.cutting import Chosen, Cutter
 from anabranch.video.layout import VERSION
 from anabranch.video.signature import BYTES
 
-__all__ = ["CARRIED", "FramePacking", "ShotKernel", "ShotsJob", "by_channel"]
+__all__ = ["CARRIED", "FramePacking", "ShotKernel", "ShotsJob"]
 
 CARRIED = ("id", "segment", "pts", "features", "grey", "grey_centred", "phash", "picture")
 """Columns of a frame that its key frame has too, beside channel and time."""
@@ -56,44 +54,22 @@ class FramePacking:
         return Packed(by_channel(whole, self.workers), int(t.max()))
 
 
-def by_channel(rows: Block, workers: int) -> dict[int, bytes]:
-    """The cells of rows: all of a channel go to one of the workers."""
-    channels = rows.columns["channel"].dictionary_encode()
-    of = [zlib.crc32(name.encode()) % workers for name in channels.dictionary.to_pylist()]
-    worker = np.array(of)[channels.indices.to_numpy()]
-    return {
-        int(number): rows.take(np.flatnonzero(worker == number)).encode()
-        for number in np.unique(worker)
-    }
-
-
 def _matrix(sigs: pa.Array) -> np.ndarray:
     joined = b"".join(sigs.to_pylist())
     return np.frombuffer(joined, np.uint8).reshape(len(sigs), BYTES)
 
 
 @dataclass(frozen=True)
-class ShotsJob:
+class ShotsJob(ChannelJob):
     """A call of `shots`: the longest time without a key frame, in microseconds."""
 
     longest: int
     verb: ClassVar[str] = "shots"
-    small: ClassVar[bool] = False
 
     @property
     def settings(self) -> Mapping[str, str]:
         """What must stay the same for stored frames to keep their meaning."""
         return {"longest": describe(self.longest), "layout": VERSION, "rules": _RULES}
-
-    @property
-    def stays(self) -> tuple[int, ...]:
-        """Nothing is stored in slices."""
-        return (0,)
-
-    @property
-    def notes(self) -> type[Notes]:
-        """What a worker remembers beside its snapshot."""
-        return Notes
 
     def kernel(self, slices: Slices[Notes], task: Task) -> ShotKernel:
         """One worker."""
@@ -108,19 +84,13 @@ class _Channel:
     rest: Block | None = None
 
 
-@dataclass
-class ShotKernel:
+class ShotKernel(ChannelKernel):
     """One worker: its channels, each with the frames that later decisions need."""
 
-    longest: int
-    slices: Slices[Notes]
-    worker: int = 0
-    channels: dict[str, _Channel] = field(default_factory=dict)
-    late_until: int | None = None
-
-    def __post_init__(self) -> None:
-        self.load = Load(self.worker)
-        self._changed = False
+    def __init__(self, longest: int, slices: Slices[Notes], worker: int = 0) -> None:
+        super().__init__(slices, worker)
+        self.longest = longest
+        self.channels: dict[str, _Channel] = {}
 
     @property
     def nbytes(self) -> int:
@@ -130,39 +100,22 @@ class ShotKernel:
             for of in self.channels.values()
         )
 
-    def step(
-        self, arrivals: Sequence[Block], now: int, last: bool = False
-    ) -> Iterator[pa.RecordBatch]:
-        """Take in frames, and yield the key frames that they decide."""
-        began = time.perf_counter()
-        self.load.watermark = now
-        results = []
-        if arrivals:
-            whole = concat(arrivals)
-            self.load.rows_left += len(whole)
-            self._changed = True
-            names = whole.columns["channel"].dictionary_encode()
-            places = names.indices.to_numpy()
-            for number, name in enumerate(names.dictionary.to_pylist()):
-                rows = whole.take(np.flatnonzero(places == number))
-                results += self._cut(name, _in_order(rows), False)
-        if last:
-            results += [one for name in self.channels for one in self._cut(name, None, True)]
-        self.load.pairs += sum(batch.num_rows for batch in results)
-        self.load.state_rows = sum(len(of.cutter.times) for of in self.channels.values())
-        self.load.state_bytes = self.nbytes
-        self.load.busy_seconds += time.perf_counter() - began
-        yield from results
+    def _take_in(self, rows: Block) -> list[pa.RecordBatch]:
+        names = rows.columns["channel"].dictionary_encode()
+        places = names.indices.to_numpy()
+        return [
+            one
+            for number, name in enumerate(names.dictionary.to_pylist())
+            for one in self._cut(name, _in_order(rows.take(np.flatnonzero(places == number))))
+        ]
 
-    def due(self) -> int | None:
-        """Nothing happens without frames."""
-        return None
+    def _finish(self) -> list[pa.RecordBatch]:
+        return [one for name in self.channels for one in self._cut(name, None)]
 
-    def snapshot(self) -> bytes | None:
-        """The channels, if frames have come."""
-        if not self._changed:
-            return None
-        self._changed = False
+    def _rows(self) -> int:
+        return sum(len(of.cutter.times) for of in self.channels.values())
+
+    def _packed(self) -> bytes:
         parts: dict[str, Any] = {}
         figures = []
         for number, (name, of) in enumerate(self.channels.items()):
@@ -187,12 +140,8 @@ class ShotKernel:
             cutter.rows = list(range(0 if kept is None else len(kept)))
             self.channels[name] = _Channel(cutter, kept)
 
-    def renew(self, fresh: ShotKernel) -> None:
-        """Take slices and load of a fresh kernel."""
-        self.slices, self.load = fresh.slices, fresh.load
-
-    def _cut(self, name: str, new: Block | None, last: bool) -> list[pa.RecordBatch]:
-        """The key frames of a channel that its next frames decide."""
+    def _cut(self, name: str, new: Block | None) -> list[pa.RecordBatch]:
+        """The key frames of a channel that its next frames decide, or that there are no more."""
         of = self.channels.setdefault(name, _Channel(Cutter(self.longest)))
         parts = [part for part in (of.rest, new) if part is not None]
         if not parts:
@@ -206,7 +155,7 @@ class ShotKernel:
             added.columns["run"],
             added.columns["anchor"],
             list(range(begin, len(carried))),
-            final=last,
+            final=new is None,
         )
         undecided = np.array(of.cutter.rows, np.int64)
         of.rest = carried.take(undecided) if len(undecided) else None

@@ -17,7 +17,6 @@ BYTES = 320
 LOW = 0.06
 """Frames further apart than this may begin a shot; the reader attaches a picture to them."""
 _BINS = (32, 16, 16)
-_HISTOGRAMS = 2 * sum(_BINS)
 
 
 def signature(planes: Planes) -> bytes:

@@ -5,21 +5,19 @@ The key frames of a channel come in the order of their times, so there is no wai
 
 from __future__ import annotations
 
-import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import pyarrow as pa
 
 from anabranch.calls import describe
-from anabranch.flow.blocks import Block, concat
+from anabranch.flow.blocks import Block
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Packed, Task
-from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
-from anabranch.video.shot_kernel import by_channel
+from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel
 from anabranch.video.stories import grams, overlap
 
 __all__ = ["LEAST", "KeyPacking", "Shown", "TickerKernel", "TickersJob"]
@@ -80,46 +78,29 @@ class KeyPacking:
 
 
 @dataclass(frozen=True)
-class TickersJob:
+class TickersJob(ChannelJob):
     """For how many microseconds a line that is shown counts."""
 
     lasting: int
     verb: ClassVar[str] = "describe"
-    small: ClassVar[bool] = False
 
     @property
     def settings(self) -> Mapping[str, str]:
         """What must stay the same for remembered lines to keep their meaning."""
         return {"ticker": describe(self.lasting)}
 
-    @property
-    def stays(self) -> tuple[int, ...]:
-        """Nothing is stored in slices."""
-        return (0,)
-
-    @property
-    def notes(self) -> type[Notes]:
-        """What a worker remembers beside its snapshot."""
-        return Notes
-
     def kernel(self, slices: Slices[Notes], task: Task) -> TickerKernel:
         """One worker."""
         return TickerKernel(self.lasting, slices, task.worker)
 
 
-@dataclass
-class TickerKernel:
+class TickerKernel(ChannelKernel):
     """One worker: what its channels have shown."""
 
-    lasting: int
-    slices: Slices[Notes]
-    worker: int = 0
-    channels: dict[str, Shown] = field(default_factory=dict)
-    late_until: int | None = None
-
-    def __post_init__(self) -> None:
-        self.load = Load(self.worker)
-        self._changed = False
+    def __init__(self, lasting: int, slices: Slices[Notes], worker: int = 0) -> None:
+        super().__init__(slices, worker)
+        self.lasting = lasting
+        self.channels: dict[str, Shown] = {}
 
     @property
     def nbytes(self) -> int:
@@ -127,44 +108,21 @@ class TickerKernel:
         frames = (lines for of in self.channels.values() for _, lines in of.frames)
         return sum(100 * (1 + len(lines)) for lines in frames)
 
-    def step(
-        self, arrivals: Sequence[Block], now: int, last: bool = False
-    ) -> Iterator[pa.RecordBatch]:
+    def _take_in(self, rows: Block) -> list[pa.RecordBatch]:
         """Key frames as they came, with what their lines say but for tickers."""
-        began = time.perf_counter()
-        self.load.watermark = now
-        results = []
-        if arrivals:
-            whole = concat(arrivals).in_time_order()
-            self.load.rows_left += len(whole)
-            self._changed = True
-            words = [
-                self._words(channel, t, lines)
-                for channel, t, lines in zip(
-                    whole.columns["channel"].to_pylist(),
-                    whole.t.tolist(),
-                    whole.columns["text"].to_pylist(),
-                    strict=True,
-                )
-            ]
-            results.append(
-                pa.RecordBatch.from_pydict({**whole.columns, "words": pa.array(words, pa.string())})
-            )
-        self.load.pairs += sum(batch.num_rows for batch in results)
-        self.load.state_rows = sum(len(of.frames) for of in self.channels.values())
-        self.load.state_bytes = self.nbytes
-        self.load.busy_seconds += time.perf_counter() - began
-        yield from results
+        whole = rows.in_time_order()
+        columns = (whole.columns[name].to_pylist() for name in ("channel", "text"))
+        words = [
+            self._words(channel, t, lines)
+            for t, channel, lines in zip(whole.t.tolist(), *columns, strict=True)
+        ]
+        made = {**whole.columns, "words": pa.array(words, pa.string())}
+        return [pa.RecordBatch.from_pydict(made)]
 
-    def due(self) -> int | None:
-        """Nothing happens without key frames."""
-        return None
+    def _rows(self) -> int:
+        return sum(len(of.frames) for of in self.channels.values())
 
-    def snapshot(self) -> bytes | None:
-        """What channels have shown, if key frames have come."""
-        if not self._changed:
-            return None
-        self._changed = False
+    def _packed(self) -> bytes:
         return pack({}, {"channels": {name: [*of.frames] for name, of in self.channels.items()}})
 
     def restore(self, data: Any) -> None:
@@ -173,10 +131,6 @@ class TickerKernel:
             of = self.channels[name] = Shown(self.lasting)
             for t, lines in frames:
                 of.add(t, lines)
-
-    def renew(self, fresh: TickerKernel) -> None:
-        """Take slices and load of a fresh kernel."""
-        self.slices, self.load = fresh.slices, fresh.load
 
     def _words(self, channel: str, t: int, lines: Sequence[Mapping[str, Any]] | None) -> str | None:
         of = self.channels.setdefault(channel, Shown(self.lasting))

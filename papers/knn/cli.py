@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch.errors import AnabranchError, InvalidCall
-from papers.screen import chosen, progress, write_figure
+from papers.screen import chosen, explained, progress, write_figure
 
 if TYPE_CHECKING:
     from papers.knn.peers.figures import Memory, PeerFigure, PeerRecipe
@@ -95,7 +95,7 @@ def knn(
         "seed": seed,
     }
     console = Console()
-    try:
+    with explained():
         recipe = _recipe(figure, quick, data, lines, buffer, choices)
         recipe = _sensed(recipe, sensors, console)
         memory, path = _remembered(out)
@@ -106,9 +106,6 @@ def knn(
             console.print(table)
         stem = name or f"knn-{figure}"
         files = write_figure(drawn.to_dict(), out, stem, partial(_draw, drawn) if picture else None)
-    except AnabranchError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
     console.print(f"{taken:.0f} s. Wrote {', '.join(str(path) for path in files)}.")
 
 

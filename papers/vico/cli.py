@@ -13,8 +13,8 @@ from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
-from anabranch.errors import AnabranchError, InvalidCall
-from papers.screen import chosen, progress, write_figure
+from anabranch.errors import InvalidCall
+from papers.screen import chosen, explained, progress, write_figure
 
 if TYPE_CHECKING:
     from papers.vico.simulation import Figure, Recipe
@@ -121,7 +121,7 @@ def vico(
         "seed": seed,
     }
     console = Console()
-    try:
+    with explained():
         recipe = _recipe(figure, quick, methods, hosts, operators)
         low, high = recipe.settings.rates
         rates = (
@@ -138,9 +138,6 @@ def vico(
             console.print(line)
         stem = name or f"vico-{figure}"
         files = write_figure(drawn.to_dict(), out, stem, partial(_draw, drawn) if picture else None)
-    except AnabranchError as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(2) from error
     console.print(f"{taken:.0f} s. Wrote {', '.join(str(path) for path in files)}.")
 
 

@@ -31,7 +31,6 @@ from threadpoolctl import threadpool_limits
 import anabranch as ab
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.flow.hashing import mix
-from anabranch.flow.pictures import PAGE, plain_number, pyplot
 from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.routing import LivePlans, route
 from anabranch.testing import InProcess
@@ -44,8 +43,8 @@ from anabranch.video.signature import signature
 from anabranch.video.studio import recorded
 from benchmarks.measuring import Row, Screen, machine
 from papers.emd.cluster import TimedWorkers
-from papers.style import in_style, line_of, written
-from papers.vico.on_spark import news
+from papers.style import in_style
+from papers.vico.on_spark import draw_curves, news
 
 _SECOND = 1_000_000
 _START = 1_700_000_000 * _SECOND
@@ -258,17 +257,10 @@ def routing_times(screen: Screen, sides: Sequence[tuple[Any, Any]]) -> dict[str,
 @in_style
 def draw(result: dict[str, Any], path: Path) -> None:
     """Figure 7, saturated."""
-    figure, axes = pyplot().subplots(figsize=(PAGE, 4.2), layout="constrained")
-    for name, outcome in result["details"]["found"]["saturated"].items():
-        curve = outcome["curve"]
-        x, y = [0, *(x for x, _ in curve)], [0, *(y for _, y in curve)]
-        axes.plot(x, y, label=name, **line_of(name.split(",")[0].split("(")[0]))
-    axes.set_xlabel("seconds, every worker on a core of its own")
-    axes.set_ylabel("comparisons so far")
-    axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
-    axes.set_title("ViCo, figure 7, decoded frames of 20 channels at full speed")
-    axes.legend()
-    written(figure, path)
+    found = result["details"]["found"]["saturated"]
+    curves = {name: outcome["curve"] for name, outcome in found.items()}
+    title = "ViCo, figure 7, decoded frames of 20 channels at full speed"
+    draw_curves(curves, "seconds, every worker on a core of its own", title, path)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -311,16 +311,21 @@ SECTIONS: dict[str, Section] = {"prototype": prototype, "steady": steady, "swap"
 @in_style
 def draw(result: dict[str, Any], path: Path) -> None:
     """Figure 7 as a picture."""
+    title = "ViCo, figure 7, on two cores: plans hardly differ, one worker is slower"
     curves = result["details"]["prototype"]["curves"]
-    plt = pyplot()
-    figure, axes = plt.subplots(figsize=(PAGE, 4.2), layout="constrained")
+    draw_curves(curves, "seconds since the start", title, path)
+
+
+def draw_curves(curves: dict[str, Any], seconds: str, title: str, path: Path) -> None:
+    """What each method has compared, over time."""
+    figure, axes = pyplot().subplots(figsize=(PAGE, 4.2), layout="constrained")
     for name, curve in curves.items():
         x, y = [0, *(x for x, _ in curve)], [0, *(y for _, y in curve)]
         axes.plot(x, y, label=name, **line_of(name.split(",")[0].split("(")[0]))
-    axes.set_xlabel("seconds since the start")
+    axes.set_xlabel(seconds)
     axes.set_ylabel("comparisons so far")
     axes.yaxis.set_major_formatter(lambda value, _: plain_number(value))
-    axes.set_title("ViCo, figure 7, on two cores: plans hardly differ, one worker is slower")
+    axes.set_title(title)
     axes.legend()
     written(figure, path)
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pyspark
 
-__all__ = ["SETS", "Absent", "fetched", "python_with"]
+__all__ = ["SETS", "Absent", "fetched", "python_with", "unpacked"]
 
 CACHE = Path(__file__).resolve().parents[2] / ".services"
 SETS = {
@@ -50,6 +50,23 @@ SPARKS = {"4.2": "4.2.1", "4.1": "4.1.4"}
 
 class Absent(RuntimeError):
     """A component cannot be had here."""
+
+
+def unpacked(package: str, program: str) -> str:
+    """A program of a Debian package, unpacked and not installed: installed, it would start."""
+    folder = CACHE / f"{package}-debian"
+    if not (folder / program).exists():
+        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
+            raise Absent(f"Debian's {package} needs apt-get and dpkg")
+        folder.mkdir(parents=True, exist_ok=True)
+        run = subprocess.run(
+            ["apt-get", "download", package], cwd=folder, capture_output=True, text=True
+        )
+        packages = sorted(folder.glob(f"{package}_*.deb"))
+        if run.returncode or not packages:
+            raise Absent(f"Debian's {package} cannot be had: {run.stderr[-300:]}")
+        subprocess.run(["dpkg", "-x", str(packages[-1]), str(folder)], check=True)
+    return str(folder / program)
 
 
 @cache

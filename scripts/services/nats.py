@@ -9,7 +9,6 @@ Prints the hub's folder; a command finds it in ``ANABRANCH_HUB``. Nothing is lef
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ from anabranch.edge.fetching import VERSION, fetch_server
 from anabranch.edge.hub import Hub
 from anabranch.errors import AnabranchError
 from scripts.services.beside import beside
-from scripts.services.jars import CACHE, Absent
+from scripts.services.jars import CACHE, Absent, unpacked
 
 __all__ = ["debian_server", "hub", "server"]
 
@@ -35,21 +34,8 @@ def server() -> str:
 
 
 def debian_server() -> str:
-    """Debian's program, of version 2.9, unpacked and not installed: installed, it starts itself."""
-    folder = CACHE / "nats-debian"
-    program = folder / "usr/sbin/nats-server"
-    if not program.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            raise Absent("Debian's nats-server needs apt-get and dpkg")
-        folder.mkdir(parents=True, exist_ok=True)
-        run = subprocess.run(
-            ["apt-get", "download", "nats-server"], cwd=folder, capture_output=True, text=True
-        )
-        packages = sorted(folder.glob("nats-server_*.deb"))
-        if run.returncode or not packages:
-            raise Absent(f"Debian's nats-server cannot be had: {run.stderr[-300:]}")
-        subprocess.run(["dpkg", "-x", str(packages[-1]), str(folder)], check=True)
-    return str(program)
+    """Debian's program, of version 2.9."""
+    return unpacked("nats-server", "usr/sbin/nats-server")
 
 
 @contextmanager

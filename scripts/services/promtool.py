@@ -9,30 +9,14 @@ import shutil
 import subprocess
 import sys
 
-from scripts.services.jars import CACHE, Absent
+from scripts.services.jars import unpacked
 
 __all__ = ["promtool"]
 
 
 def promtool() -> str:
-    """Where it is. The package is unpacked, not installed: installed, it starts a server."""
-    found = shutil.which("promtool")
-    if found is not None:
-        return found
-    folder = CACHE / "prometheus"
-    program = folder / "usr/bin/promtool"
-    if not program.exists():
-        if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
-            raise Absent("promtool is not installed: get Prometheus")
-        folder.mkdir(parents=True, exist_ok=True)
-        run = subprocess.run(
-            ["apt-get", "download", "prometheus"], cwd=folder, capture_output=True, text=True
-        )
-        packages = sorted(folder.glob("prometheus_*.deb"))
-        if run.returncode or not packages:
-            raise Absent(f"Debian's prometheus cannot be had: {run.stderr[-300:]}")
-        subprocess.run(["dpkg", "-x", str(packages[-1]), str(folder)], check=True)
-    return str(program)
+    """Where it is."""
+    return shutil.which("promtool") or unpacked("prometheus", "usr/bin/promtool")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["new_session"]
+__all__ = ["into_files", "new_session"]
 
 # Tests are short: a compiler that stops early beats one that optimises for hours. Hadoop runs chmod
 # for each file that it writes, which should not take two processes each.
@@ -55,3 +58,26 @@ def new_session(
         builder = builder.config(name, value)
     use_archive()
     return ab.configure(builder.getOrCreate(), workers=workers)
+
+
+def into_files(frame: Any, folder: Path, kill: int | None, patience: float) -> None:
+    """Run a stream to its end: each micro-batch is a file of folder/out, and written once more if
+    it runs again. In the one to `kill`, computed and not yet committed, this process and its JVM
+    get SIGKILL.
+    """
+
+    def keep(rows: Any, batch: int) -> None:
+        found = rows.toPandas()
+        if batch == kill:
+            os.killpg(0, signal.SIGKILL)
+        found.to_parquet(folder / "out" / f"{batch:04d}.parquet")
+
+    (folder / "out").mkdir(exist_ok=True)
+    query = (
+        frame.writeStream.foreachBatch(keep)
+        .option("checkpointLocation", str(folder / "out.checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(patience)
+    print(json.dumps({"batches": len(list((folder / "out").glob("*.parquet")))}))
