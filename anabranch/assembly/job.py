@@ -27,6 +27,7 @@ class AssembleJob:
     streaming: bool
     verb: ClassVar[str] = "assemble"
     small: ClassVar[bool] = True
+    notes: ClassVar[type[AssembleNotes]] = AssembleNotes
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -48,11 +49,6 @@ class AssembleJob:
         closing = self.call.closing
         stay = NEVER // 2 if self.call.by_arrival else closing.timeout + closing.remember
         return (stay, stay)
-
-    @property
-    def notes(self) -> type[AssembleNotes]:
-        """What buckets remember."""
-        return AssembleNotes
 
     def kernel(self, slices: Slices[AssembleNotes], task: Task) -> AssembleKernel:
         """One bucket."""

@@ -211,6 +211,8 @@ class GroupsJob:
     grouping: Grouping
     verb: ClassVar[str] = "groups"
     small: ClassVar[bool] = False
+    notes: ClassVar[type[Notes]] = Notes
+    stays: ClassVar[tuple[int, ...]] = (0,)  # pairs wait until the watermark has passed them
     order: ClassVar[tuple[str, ...]] = ("left", "right")  # of pairs of one time
     facts: ClassVar[tuple[str, ...]] = ()  # further columns of a pair
     named: ClassVar[str] = "group"  # the fact that tells groups apart
@@ -229,16 +231,6 @@ class GroupsJob:
         call = self.grouping
         streams = "one" if call.one_stream else "two"
         return {"streams": streams, "ids": ", ".join(call.types)}
-
-    @property
-    def stays(self) -> tuple[int, ...]:
-        """Pairs wait until the watermark has passed them."""
-        return (0,)
-
-    @property
-    def notes(self) -> type[Notes]:
-        """What the worker remembers beside its snapshot."""
-        return Notes
 
     def kernel(self, slices: Slices[Notes], task: Task) -> GroupsKernel:
         """The worker."""

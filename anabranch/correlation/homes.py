@@ -33,6 +33,7 @@ class HomesJob:
     correlation: Correlation
     verb: ClassVar[str] = "correlate homes"
     small: ClassVar[bool] = False
+    notes: ClassVar[type[Notes]] = Notes
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -43,11 +44,6 @@ class HomesJob:
     def stays(self) -> tuple[int, ...]:
         """How long rows of either side wait for partners, and notices of them."""
         return Waiting.stays(self.correlation)
-
-    @property
-    def notes(self) -> type[Notes]:
-        """What workers remember."""
-        return Notes
 
     def kernel(self, slices: Slices[Notes], task: Task) -> HomeKernel:
         """One worker."""

@@ -67,6 +67,7 @@ class CorrelateJob:
     correlation: Correlation
     verb: ClassVar[str] = "correlate"
     small: ClassVar[bool] = False
+    notes: ClassVar[type[CorrelateNotes]] = CorrelateNotes
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -83,11 +84,6 @@ class CorrelateJob:
         """How long rows of either side wait for partners, or of each part of one stream."""
         ahead, _ = self.correlation.window
         return (ahead,) * _PARTS if self.correlation.one_stream else self.correlation.window
-
-    @property
-    def notes(self) -> type[CorrelateNotes]:
-        """What workers remember."""
-        return CorrelateNotes
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> CorrelateKernel:
         """One worker."""

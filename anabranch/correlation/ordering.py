@@ -89,6 +89,7 @@ class OrderJob:
     plans: Callable[[Task], LivePlans]
     verb: ClassVar[str] = "correlate order"
     small: ClassVar[bool] = False
+    notes: ClassVar[type[OrderNotes]] = OrderNotes
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -99,11 +100,6 @@ class OrderJob:
     def stays(self) -> tuple[int, ...]:
         """Rows stay until the watermark has passed them."""
         return (0, 0)
-
-    @property
-    def notes(self) -> type[OrderNotes]:
-        """What the worker remembers."""
-        return OrderNotes
 
     def kernel(self, slices: Slices[OrderNotes], task: Task) -> OrderKernel:
         """The one worker."""

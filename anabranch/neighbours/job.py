@@ -25,6 +25,7 @@ class NearestJob:
     table: bytes | None
     verb: ClassVar[str] = "nearest"
     small: ClassVar[bool] = False
+    notes: ClassVar[type[NearestNotes]] = NearestNotes
 
     @cached_property
     def queries(self) -> Block | None:
@@ -48,11 +49,6 @@ class NearestJob:
             if len(spans):
                 return (int(spans.max()),)
         return (self.nearest.window or 60_000_000,)
-
-    @property
-    def notes(self) -> type[NearestNotes]:
-        """What workers remember."""
-        return NearestNotes
 
     def kernel(self, slices: Slices[NearestNotes], task: Task) -> NearestKernel:
         """One worker."""

@@ -38,16 +38,8 @@ class ChannelJob:
     """A call whose workers keep all that they hold in their snapshots."""
 
     small: ClassVar[bool] = False
-
-    @property
-    def stays(self) -> tuple[int, ...]:
-        """Nothing is stored in slices."""
-        return (0,)
-
-    @property
-    def notes(self) -> type[Notes]:
-        """What a worker remembers beside its snapshot."""
-        return Notes
+    notes: ClassVar[type[Notes]] = Notes
+    stays: ClassVar[tuple[int, ...]] = (0,)  # nothing is stored in slices
 
 
 class ChannelKernel(ABC):

@@ -38,6 +38,7 @@ class HomeJob:
     call: str = ""  # what tells this call from others in the query
     verb: ClassVar[str] = "nearest"
     small: ClassVar[bool] = False
+    notes: ClassVar[type[HomeNotes]] = HomeNotes
 
     @cached_property
     def base(self) -> NearestJob:
@@ -57,11 +58,6 @@ class HomeJob:
     def stays(self) -> tuple[int, ...]:
         """About how long objects stay."""
         return self.base.stays
-
-    @property
-    def notes(self) -> type[HomeNotes]:
-        """What homes remember."""
-        return HomeNotes
 
     def kernel(self, slices: Slices[HomeNotes], task: Task) -> HomeKernel:
         """One home."""
