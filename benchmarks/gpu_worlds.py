@@ -91,4 +91,4 @@ def kernel_seconds(on: Any, started: Any) -> float:
             ends[1].record()
             torch.cuda.synchronize()
             spent.append(ends[0].elapsed_time(ends[1]) / 1e3)
-    return median(spent)
+    return float(median(spent))

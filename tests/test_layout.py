@@ -104,22 +104,55 @@ def test_imports_point_one_way() -> None:
     assert wrong == set()
 
 
-def test_no_module_imports_itself_through_others() -> None:
-    def reach(name: str) -> set[str]:
-        found: set[str] = set()
-        ahead = set(own_imports(name))
-        while ahead:
-            found |= ahead
-            ahead = {other for one in ahead for other in own_imports(one)} - found
-        return found
+@cache
+def reach(name: str) -> frozenset[str]:
+    """The modules of the package that a module imports, also through others."""
+    found: set[str] = set()
+    ahead = set(own_imports(name))
+    while ahead:
+        found |= ahead
+        ahead = {other for one in ahead for other in own_imports(one)} - found
+    return frozenset(found)
 
+
+def test_no_module_imports_itself_through_others() -> None:
     assert {name for name in PLAIN if name in reach(name)} == set()
 
 
+@cache
+def users_of_pyspark() -> frozenset[str]:
+    return frozenset(
+        name for name in MODULES if any(room(text) == "pyspark" for text in imports(name))
+    )
+
+
 def test_pyspark_is_imported_only_in_the_spark_folder() -> None:
-    users = {name for name in MODULES if any(room(text) == "pyspark" for text in imports(name))}
-    assert len(users) > 10
-    assert {name for name in users if room(name) != "spark"} == set()
+    assert len(users_of_pyspark()) > 10
+    assert {name for name in users_of_pyspark() if room(name) != "spark"} == set()
+
+
+# Rooms of the folder that have modules which need no pyspark, and why these stay.
+READ_TOGETHER = {
+    "spark.dashboard": "the page and what feeds it: only who listens and samples needs a session",
+    "spark.demo": "what is sent, shown and judged: the rows are made without a session",
+}
+
+
+def test_what_needs_no_pyspark_lies_in_another_room() -> None:
+    def pure(name: str) -> bool:
+        return not {name, *reach(name)} & users_of_pyspark()
+
+    inside = [name for name in PLAIN if room(name) == "spark" and not is_table(name)]
+    alone = {name for name in inside if pure(name)}
+    assert {name for name in alone if name.rpartition(".")[0] not in READ_TOGETHER} == set()
+    for folder in READ_TOGETHER:  # one whose modules are all alike needs no reason
+        members = {name for name in inside if name.rpartition(".")[0] == folder}
+        assert members & alone and members - alone
+
+
+def is_table(name: str) -> bool:
+    """Whether a module is a folder's own, and imports nothing."""
+    return MODULES[name].name == "__init__.py" and not imports(name)
 
 
 def test_every_kernel_takes_the_compiler_that_keeps_its_code() -> None:
@@ -185,12 +218,11 @@ def test_files_are_short() -> None:
 
 
 def inside(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """The functions in a node that are not compiled, by their whole names."""
+    """The functions in a node, by their whole names."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.FunctionDef | ast.ClassDef):
             name = f"{path}.{child.name}"
-            compiled = any("njit" in ast.unparse(it) for it in child.decorator_list)
-            if isinstance(child, ast.FunctionDef) and not compiled:
+            if isinstance(child, ast.FunctionDef):
                 yield name, child
             yield from inside(child, name)
         else:
@@ -198,27 +230,42 @@ def inside(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 @cache
-def functions() -> dict[str, ast.FunctionDef]:
-    return {name: node for module in MODULES for name, node in inside(tree(module), module)}
+def functions(compiled: bool = False) -> dict[str, ast.FunctionDef]:
+    return {
+        name: node
+        for module in MODULES
+        for name, node in inside(tree(module), module)
+        if compiled == any("njit" in ast.unparse(it) for it in node.decorator_list)
+    }
+
+
+def lines(node: ast.FunctionDef) -> int:
+    """Without the docstring, which may be as long as it must."""
+    first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
+    return (node.end_lineno or 0) - first.lineno + 1
+
+
+def count(node: ast.FunctionDef) -> int:
+    """Parameters."""
+    given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    # What a kernel is compiled for is given by name, and is no parameter when it runs.
+    fixed = {arg.arg for arg in given if ast.unparse(arg).endswith(": tl.constexpr")}
+    return len([arg for arg in given if arg.arg not in {"self", "cls"} | fixed])
 
 
 def test_functions_are_short() -> None:
-    def lines(node: ast.FunctionDef) -> int:
-        """Without the docstring, which may be as long as it must."""
-        first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
-        return (node.end_lineno or 0) - first.lineno + 1
-
     assert {name for name, node in functions().items() if lines(node) > 60} == set()
+
+
+def test_compiled_functions_are_stages_over_tables() -> None:
+    compiled = functions(compiled=True)
+    assert len(compiled) > 100
+    assert {name for name, node in compiled.items() if lines(node) > 100} == set()
+    assert {name for name, node in compiled.items() if count(node) > 10} == set()
 
 
 def test_functions_take_few_parameters() -> None:
     import anabranch as ab
-
-    def count(node: ast.FunctionDef) -> int:
-        given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-        # What a kernel is compiled for is given by name, and is no parameter when it runs.
-        fixed = {arg.arg for arg in given if ast.unparse(arg).endswith(": tl.constexpr")}
-        return len([arg for arg in given if arg.arg not in {"self", "cls"} | fixed])
 
     def public(name: str, node: ast.FunctionDef) -> bool:
         """Whether it is a verb or a command, whose options are its user's and given by name."""

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from anabranch.flow.zones import in_utc
 from scripts.reliability import fuzz_correlate
 from scripts.reliability.chaos import Chaos
 from scripts.reliability.fuzz import MIX, VERBS
-from scripts.reliability.lives import LIVES, Life, in_utc
+from scripts.reliability.lives import LIVES, Life
 from scripts.reliability.scenes import CAUSES, SCENES
 from scripts.reliability.slopes import shift, slope
 from scripts.reliability.soak import faults, judged

@@ -15,9 +15,8 @@ with extra("cli", "ab.watch", "rich"):
     from rich.console import Console
     from rich.live import Live
 
-    from anabranch.spark.watch_assembly import AssemblyTable, assembles
     from anabranch.spark.watch_batches import BatchTable
-    from anabranch.spark.watch_groups import GroupsTable, only_groups
+    from anabranch.spark.watch_verbs import table_for
 
 __all__ = ["Interrupt", "watch"]
 
@@ -98,10 +97,8 @@ def _suited(table: BatchTable, query: Any) -> BatchTable:
     """Another table if the query turns out to assemble or group; nothing was shown of it before."""
     if table.count or type(table) is not BatchTable:
         return table
-    for kind, suits in ((AssemblyTable, assembles), (GroupsTable, only_groups)):
-        if suits(query):
-            return kind(table.batches.maxlen or 12, table.prediction)
-    return table
+    kind = table_for(query)
+    return table if kind is BatchTable else kind(table.batches.maxlen or 12, table.prediction)
 
 
 def _follow(table: BatchTable, query: Any, until: float | None, interrupt: Interrupt) -> bool:

@@ -16,11 +16,12 @@ import numpy as np
 
 import anabranch as ab
 from anabranch.assembly import close
-from anabranch.assembly.fitting import Erlang, HyperErlang, PhaseType, fit_hyper_erlang
+from anabranch.assembly.fitting import PhaseType, fit_hyper_erlang
 from anabranch.assembly.table import Column
 from anabranch.errors import InvalidCall
 from benchmarks.measuring import machine
 from papers.dssis.arrays import Assembled, assemble_arrays
+from papers.dssis.equations import EQ4, EQ5, EQ7, EQ8, EQ10, calibrated, calibrated_span
 from papers.dssis.queueing import bulk_queue, gg_infinity, ggc, linear_law, window_array
 from papers.dssis.tracing import LITERAL, Trace, generate_trace
 from papers.dssis.tracing.scoring import rows_of_windows, score
@@ -28,23 +29,6 @@ from papers.style import in_style, written
 
 RESULTS = Path(__file__).parent / "results"
 SIZE, TIMEOUT = 13, 22
-
-EQ4 = Erlang(100, 8.7963)
-EQ5 = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404, 0.3666])
-# .0001 in equation 7 is rounded; .000127 gives back the mean of .9457 ms. In milliseconds.
-EQ7 = PhaseType([1, 0], [[-1.1215, 0.000127], [0, -0.0021]])
-# Equation 8 with its negative rate, a misprint, set to 0.
-EQ8 = PhaseType(
-    [1, 0, 0, 0],
-    [
-        [-378.3987, 378.3987, 0, 0],
-        [0, -378.3987, 378.3987, 0],
-        [0, 0, -12669.0969, 0],
-        [0, 0, 0, -0.0512],
-    ],
-)
-# Equation 10 is garbled; its mean and its 53 phases are taken.
-EQ10 = Erlang(53, 53 / 0.6121)
 
 Lines = list[tuple[str, Any, Any, str]]
 
@@ -236,18 +220,6 @@ def table_10(seeds: int) -> Lines:
         ("W, s, from size, timeout, sizes and spans", None, r(told.life, 2), "nothing measured"),
         ("W, s, played on the calibrated trace", 19.0129, r(float(np.mean(lives)), 2), ""),
     ]
-
-
-def calibrated() -> tuple[np.ndarray, np.ndarray]:
-    """Sizes of the calibrated trace: 1 + round(X)."""
-    x = np.arange(1, 31)
-    share = EQ4.cdf(x - 0.5) - EQ4.cdf(x - 1.5)
-    return x, share / share.sum()
-
-
-def calibrated_span() -> HyperErlang:
-    """Its spans, the cap of 28 s left aside."""
-    return HyperErlang([0.0247, 0.9753], [1, 4], [0.0404 / 0.68, 0.3666 / 0.68])
 
 
 def arrays(seeds: int) -> Lines:

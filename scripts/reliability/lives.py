@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import anabranch as ab
+from anabranch.flow.zones import in_utc
 from scripts.reliability.streams import NUMBERS, SECOND, START, STEP, batches, reached, stream
 from tests.correlation import twin
 from tests.neighbours import runs
 from tests.spark import events
 
-__all__ = ["LIVES", "Life", "committed", "in_utc"]
+__all__ = ["LIVES", "Life", "committed"]
 
 DELAY = 900 * SECOND
 WINDOW = (1200 * SECOND, 600 * SECOND)
@@ -229,21 +230,6 @@ def _instances(spark: Any, given: Rows, got: pa.Table) -> Answers:
     want = events.expected(spark, good, CLOSING, DELAY, buckets=2, idle=False)
     rows = [_plain(row) for row in got.to_pylist()]
     return Counter(map(repr, events.collected(_Collected(rows)))), Counter(map(repr, want))
-
-
-def in_utc(found: pa.Table) -> pa.Table:
-    """Instants as one who lives in UTC writes them: a session in any zone means the same."""
-    return found.cast(pa.schema([field.with_type(_utc(field.type)) for field in found.schema]))
-
-
-def _utc(kind: pa.DataType) -> pa.DataType:
-    if pa.types.is_timestamp(kind) and kind.tz:
-        return pa.timestamp(kind.unit, "UTC")
-    if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_utc(kind.value_type)))
-    if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(_utc(field.type)) for field in kind])
-    return kind
 
 
 def _plain(row: dict[str, Any]) -> dict[str, Any]:

@@ -25,20 +25,9 @@ from anabranch.assembly.fitting import (
 )
 from anabranch.errors import InvalidCall
 from papers.dssis.acyclic import canonical, fit_acyclic
+from papers.dssis.equations import EQ4, EQ5, EQ7, EQ8
 from tests.examples import examples
 
-EQ4 = Erlang(100, 8.7963)
-EQ5 = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404, 0.3666])
-EQ7 = PhaseType([1, 0], [[-1.1215, 0.000127], [0, -0.0021]])
-EQ8 = PhaseType(
-    [1, 0, 0, 0],
-    [
-        [-378.3987, 378.3987, 0, 0],
-        [0, -378.3987, 378.3987, 0],
-        [0, 0, -12669.0969, 0],
-        [0, 0, 0, -0.0512],
-    ],
-)
 ZERO = WithZeros(0.2, Erlang(3, 2.0))
 ALL = [EQ4, EQ5, EQ7, EQ8, ZERO, PhaseType([0.5, 0.5], [[-3.0, 1.0], [2.0, -4.0]])]
 

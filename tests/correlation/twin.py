@@ -155,6 +155,11 @@ def when(measure: Callable[[Row, Row], Any], holds: Callable[[Any], bool]) -> Sc
     return score
 
 
+def alike(least: float) -> Score:
+    """The twin of ``cosine("v") >= least``."""
+    return when(lambda a, b: cosine(a["v"], b["v"]), lambda s: s >= least)
+
+
 def dot(u: Sequence[float], v: Sequence[float]) -> float:
     """Sum of products; exact, in any order, for small integers."""
     return float(sum(x * y for x, y in zip(u, v, strict=True)))

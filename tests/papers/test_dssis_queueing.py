@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.assembly.fitting import Erlang, HyperErlang, PhaseType, fit_two_moments
+from anabranch.assembly.fitting import Erlang, PhaseType, fit_two_moments
 from anabranch.errors import AnabranchError, InvalidCall
+from papers.dssis.equations import EQ7, EQ8, calibrated, calibrated_span
 from papers.dssis.queueing import (
     MAP,
     bulk_queue,
@@ -28,7 +29,6 @@ from papers.dssis.queueing import (
 from papers.dssis.queueing.bulk import _Chain
 from papers.dssis.queueing.stationary import gth, sparse_lu, stationary
 from papers.dssis.tracing import generate_trace
-from tests.assembly.test_fitting import EQ4, EQ7, EQ8
 from tests.examples import examples
 from tests.papers.queue_twin import play_bulk, play_join, play_windows
 
@@ -222,13 +222,7 @@ def test_infinite_servers_have_the_variance_of_their_input():
 # The window array
 
 
-def paper_degrees():
-    x = np.arange(1, 31)
-    share = EQ4.cdf(x - 0.5) - EQ4.cdf(x - 1.5)
-    return x, share / share.sum()
-
-
-SPAN = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404 / 0.68, 0.3666 / 0.68])
+SPAN = calibrated_span()
 
 
 @pytest.mark.parametrize(
@@ -243,7 +237,7 @@ SPAN = HyperErlang([0.0247, 0.9753], [1, 4], [0.0404 / 0.68, 0.3666 / 0.68])
 )
 def test_the_window_array_as_played(size, timeout):
     trace = generate_trace(seed=5, span_cap=None, instances=30_000, kinds=25_000)
-    told = window_array(1000 / 9.778, size, timeout, paper_degrees(), SPAN)
+    told = window_array(1000 / 9.778, size, timeout, calibrated(), SPAN)
     rows = play_windows(trace, size, timeout)
     opened, closed = (np.array([row[at] for row in rows]) for at in (1, 2))
     begun = trace.event_ts[trace.service == 0]
@@ -270,7 +264,7 @@ def test_the_window_array_as_played(size, timeout):
 
 def test_smaller_windows_may_hold_more():
     small, large = (
-        window_array(1000 / 9.778, size, 22.0, paper_degrees(), SPAN).windows for size in (10, 13)
+        window_array(1000 / 9.778, size, 22.0, calibrated(), SPAN).windows for size in (10, 13)
     )
     assert small == pytest.approx(2767, rel=0.01)
     assert large == pytest.approx(1952, rel=0.01)

@@ -44,9 +44,7 @@ TURNS = [
 ]
 
 
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    """The twin of this query's predicate."""
-    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
+score = twin.alike(0.6)
 
 
 class Asker(StreamingQueryListener):

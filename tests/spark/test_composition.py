@@ -18,8 +18,7 @@ SPANS = (2 * SECOND, 2 * SECOND)
 CALL = {"where": ab.cosine("v") >= 0.6, "window": "2 seconds", "plan": ab.broadcast(2)}
 
 
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
+score = twin.alike(0.6)
 
 
 WANT = twin.pairs_in_time(BATCHES, SPANS, score, 3 * SECOND)

@@ -17,8 +17,7 @@ SPANS = (2 * SECOND, 1 * SECOND)
 WINDOW = ("2 seconds", "1 second")
 
 
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
+score = twin.alike(0.6)
 
 
 PLANS = {

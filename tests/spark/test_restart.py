@@ -22,8 +22,7 @@ SPANS = (3 * SECOND, 3 * SECOND)
 CALL = {"where": WHERE, "window": "3 seconds", "watermark": "3 seconds"}
 
 
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    return twin.when(lambda a, b: twin.cosine(a["v"], b["v"]), lambda s: s >= 0.6)(left, right)
+score = twin.alike(0.6)
 
 
 def test_each_pair_once_across_restarts(spark: Any, tmp_path: Path) -> None:

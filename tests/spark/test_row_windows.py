@@ -21,9 +21,7 @@ END: list[Batch] = [
 ]
 
 
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    value = twin.cosine(left["v"], right["v"])
-    return value if value >= 0.5 else None
+score = twin.alike(0.5)
 
 
 def check(frame: Any, expected: twin.Pairs) -> None:

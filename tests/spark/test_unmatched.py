@@ -20,9 +20,7 @@ END: list[Batch] = [
 ]
 
 
-def score(left: twin.Row, right: twin.Row) -> float | None:
-    value = twin.cosine(left["v"], right["v"])
-    return value if value >= 0.9 else None
+score = twin.alike(0.9)
 
 
 def expected(batches: list[Batch]) -> tuple[twin.Pairs, set[int], set[int]]:

@@ -79,7 +79,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
             left = MORE
         while changes is not None and left == MORE:
             length, ci, reports, new_top, left = stretch(
-                one, length, limit, ci, scores, codes, source, x_number, changes, out, reports
+                one, length, limit, ci, (scores, codes), source, x_number, changes, out, reports
             )
             changed[q] |= new_top
             if length > most:

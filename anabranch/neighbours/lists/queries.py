@@ -9,6 +9,7 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.neighbours.lists.admission import Bounds
+from anabranch.neighbours.lists.tables import Asked
 
 __all__ = ["FOREVER", "METRICS", "Queries"]
 
@@ -122,6 +123,12 @@ class Queries:
     def bounds(self) -> Bounds:
         """Which objects count, as compiled code takes it."""
         return Bounds(self.low, self.high, self.inverted)
+
+    @property
+    def asked(self) -> Asked:
+        """All of it, as compiled code takes it."""
+        spans = (self.window, self.since, self.until)
+        return Asked(self.metric_code, self.points, self.k, *spans, self.counted, self.bounds)
 
     @property
     def parts(self) -> np.ndarray:

@@ -214,10 +214,8 @@ class ListWithRepair(Algorithm):
         """The queries, and their longest list and window; worked out once for small batches."""
         of = self.queries
         if self._known is None or self._known[0] is not of:
-            spans = (of.window, of.since, of.until)
-            asked = Asked(of.metric_code, of.points, of.k, *spans, of.counted, of.bounds)
             longest = int((of.k + 2 * self._spare).max(initial=0))
-            self._known = (of, asked, longest, int(of.window.max(initial=0)))
+            self._known = (of, of.asked, longest, int(of.window.max(initial=0)))
         return self._known[1:]
 
     def _lists(self) -> Lists:

@@ -94,7 +94,7 @@ def _expiring(codes, begin, length, before, x_place):  # pragma: no cover
 
 @njit(boundscheck=False)
 def stretch(
-    one, length, limit, ci, scores, codes, source, x_place, changes, out, reports
+    one, length, limit, ci, entries, source, x_place, changes, out, reports
 ):  # pragma: no cover
     """Carry one list through its next candidates, and the expiries up to the last of them.
 
@@ -103,6 +103,7 @@ def stretch(
     many changes. Returns the length, the next candidate, the reports, whether the top has changed,
     and `DONE`, `MORE` of the same, or `OTHER` that it does not know.
     """
+    scores, codes = entries
     c_place, c_score, clock, _, base, fresh = source
     gone, put_place, put_rank, put_code, put_score = changes
     rows, row_scores = out

@@ -9,7 +9,7 @@ they are at most one buffer older, so **twice the buffer must fit into the windo
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
 from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
-from anabranch.neighbours.lists.scoring import CHUNK, fill, root
+from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import (
     better,
     oldest,
@@ -30,6 +30,12 @@ from anabranch.neighbours.methods.ranked import (
 )
 from anabranch.neighbours.methods.relaxed import Skybands, reported, runs
 from anabranch.neighbours.methods.skyband import expire, holds, limit, load, offer, prune, unload
+from anabranch.neighbours.methods.tables import (
+    Ranked,
+    room_for_band,
+    room_for_list,
+    room_to_see,
+)
 
 __all__ = ["Filtered"]
 
@@ -91,21 +97,22 @@ class Filtered(Skybands):
         self.buffer, self.sizes = self.buffer[places], self.sizes[places]
 
     def _run(self, fresh: Arrivals, upto: int) -> Reports:
-        of, seq = self.queries, fresh.seq
-        reached = self.newest if of.counted else self.reached
-        last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
-        before = len(self.recent_t)
-        t = np.concatenate([self.recent_t, fresh.t])
-        seq = np.concatenate([self.recent_seq, seq])
-        points = np.concatenate([self.recent_points, fresh.points])
-        marks = np.concatenate([self.recent_marks, fresh.marks])
+        of, last = self.queries, self._last(fresh, upto)
+        recent = (self.recent_t, self.recent_seq, self.recent_points, self.recent_marks)
+        t, seq, points, marks = (
+            np.concatenate([old, new]) for old, new in zip(recent, fresh[1:], strict=True)
+        )
         clock = seq if of.counted else t
         found = _filtered(
-            *(of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted),
-            of.bounds,
-            *(self.offsets, self.tops, self.limit, self.scores, self.ints, self.gamma),
-            *(self.filter_offsets, self.sizes, self.filter_scores, self.filter_ints, self.buffer),
-            *(clock, t, seq, points, marks, before, reached, last, upto),
+            of.asked,
+            self._bands(),
+            Ranked(self.filter_offsets, self.filter_scores, self.filter_ints),
+            _Limits(self.sizes, self.buffer),
+            Arrivals(clock, t, seq, points, marks),
+            len(self.recent_t),
+            self.newest if of.counted else self.reached,
+            last,
+            upto,
         )
         self.offsets, self.scores, self.ints = found[:3]
         self.filter_offsets, self.filter_scores, self.filter_ints = found[3:6]
@@ -136,48 +143,91 @@ def _buffers(queries: Queries, buffer: Any) -> np.ndarray:
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 
+class _Limits(NamedTuple):
+    """How many objects the filter of each query holds, and how long they count as recent."""
+
+    sizes: np.ndarray
+    buffers: np.ndarray
+
+
 @njit(nogil=True)
 def _filtered(
-    metric, centres, ks, windows, since, until, counted, bounds,
-    offsets, tops, limits, scores, ints, gamma,
-    filter_offsets, sizes, filter_scores, filter_ints, buffers,
-    clock, t, seq, points, marks, before, reached, last, upto,
-):  # pragma: no cover  # fmt: skip
-    m, total = len(ks), len(t)
+    asked, bands, filters, limited, objects, before, reached, last, upto
+):  # pragma: no cover
+    """Each query through all instants from `reached` up to `last`, of objects of which the first
+    `before` came earlier; its skyband and its filter afterwards, and all reports.
+    """
+    measure, centres, ks, spans, since, until, counted, bounds = asked
+    offsets, scores, ints, tops, limits, gamma = bands
+    filter_offsets, filter_scores, filter_ints = filters
+    sizes, buffers = limited
+    clock, t, seq, points, marks = objects
+    total = len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
     kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
     spare = len(filter_scores) + 256
     held, held_ints, held_at = np.empty(spare), np.empty((spare, 3), np.int64), 0
-    new_offsets, new_filter = np.zeros(m + 1, np.int64), np.zeros(m + 1, np.int64)
-    n = np.zeros(3, np.int64)
-    cand, cand_ints = np.empty(256), np.empty((256, 3), np.int64)
-    columns, filled = points.T.copy(), np.empty(total)
-    lanes = np.empty((8, CHUNK))
-    for q in range(m):
+    new_offsets, new_filter = np.zeros(len(ks) + 1, np.int64), np.zeros(len(ks) + 1, np.int64)
+    top, top_ints, cand, cand_ints, n = room_for_band(asked, bands, 2 * total)
+    best, best_ints = room_for_list(sizes)
+    columns, filled, lanes = room_to_see(points)
+    for q in range(len(ks)):
         buffer, full = buffers[q], sizes[q]
         had = offsets[q + 1] - offsets[q]
-        seen = np.searchsorted(t, since[q], side="right")
-        i = max(before, seen)
-        leaving = max(seen, np.searchsorted(clock, reached - buffer, side="right"))
+        known = np.searchsorted(t, since[q], side="right")
+        i = max(before, known)
+        leaving = max(known, np.searchsorted(clock, reached - buffer, side="right"))
         leave = max(leaving, np.searchsorted(clock, last - buffer, side="right"))
-        fill(metric, centres[q], points, columns, leaving, leave, filled, lanes)
-        fill(metric, centres[q], points, columns, max(i, leave), total, filled, lanes)
+        fill(measure, centres[q], points, columns, leaving, leave, filled, lanes)
+        fill(measure, centres[q], points, columns, max(i, leave), total, filled, lanes)
         bar(bounds, q, marks, leaving, leave, filled)
         bar(bounds, q, marks, max(i, leave), total, filled)
-        extra = had + total - i + leave - leaving
-        out, far = whole_reports(out, far, count, extra)
-        cand, cand_ints = whole_rows(cand, cand_ints, 0, extra + 2)
-        top, top_ints = np.empty(ks[q] + 1), np.empty((ks[q] + 1, 3), np.int64)
+        out, far = whole_reports(out, far, count, had + total - i + leave - leaving)
         load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
-        best, best_ints = np.empty(full + 1), np.empty((full + 1, 3), np.int64)
         f = filter_offsets[q + 1] - filter_offsets[q]
         best[:f] = filter_scores[filter_offsets[q] : filter_offsets[q + 1]]
         best_ints[:f] = filter_ints[filter_offsets[q] : filter_offsets[q + 1]]
-        count, limits[q], f = _one(
-            q, metric, ks[q], windows[q], buffer, full, until[q], counted,
-            top, top_ints, cand, cand_ints, n, limits[q], gamma, best, best_ints, f,
-            clock, t, seq, filled, i, leaving, last, out, far, count,
-        )  # fmt: skip
+        k, window, most = ks[q], spans[q], limits[q]
+        order, heap = np.empty(k, np.int64), np.empty(k)
+        first, eldest = oldest(top_ints, n[0], FOREVER), oldest(best_ints, f, FOREVER)
+        while True:
+            e = min(clock[i] if i < total else FOREVER, first + window)
+            if leaving < i:
+                e = min(e, clock[leaving] + buffer)
+            if e > last:
+                break
+            time = t[i] if counted else e
+            if time > until[q]:
+                break
+            changed = first + window <= e
+            if changed:
+                expire(top, top_ints, cand, cand_ints, n, k, e - window)
+            while leaving < i and clock[leaving] + buffer <= e:
+                off, o = root(measure, filled[leaving]), seq[leaving]
+                # With k better ones in the filter, none of them older, it can never be nearest.
+                barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
+                if off < np.inf and not barred and not holds(top_ints, cand_ints, n, o):
+                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
+                leaving += 1
+            if eldest + buffer <= e:
+                f = take_out(best, best_ints, f, e - buffer)
+                eldest = oldest(best_ints, f, FOREVER)
+            while i < total and clock[i] == e:
+                off = root(measure, filled[i])
+                if off < (best[k - 1] if f >= k else np.inf):
+                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+                if off < (best[full - 1] if f == full else np.inf):
+                    place(best, best_ints, f, off, seq[i], clock[i], 0)
+                    f = min(f + 1, full)
+                    eldest = oldest(best_ints, f, FOREVER)
+                i += 1
+            if n[2] - n[1] > most:
+                prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+                most = limit(n[2] - n[1], gamma)
+            if changed:
+                count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+                first = oldest(top_ints, n[0], FOREVER)
+        limits[q] = most
         if upto >= until[q]:
             n[:] = 0
             f = 0
@@ -195,53 +245,3 @@ def _filtered(
         new_filter, held[:held_at].copy(), held_ints[:held_at].copy(),
         out[:count].copy(), far[:count].copy(),
     )  # fmt: skip
-
-
-@njit(nogil=True)
-def _one(
-    q, metric, k, window, buffer, full, until, counted,
-    top, top_ints, cand, cand_ints, n, most, gamma, best, best_ints, f,
-    clock, t, seq, filled, i, leaving, last, out, far, count,
-):  # pragma: no cover  # fmt: skip
-    """One query through all instants up to `last`."""
-    total = len(t)
-    order, heap = np.empty(k, np.int64), np.empty(k)
-    first, eldest = oldest(top_ints, n[0], FOREVER), oldest(best_ints, f, FOREVER)
-    while True:
-        e = min(clock[i] if i < total else FOREVER, first + window)
-        if leaving < i:
-            e = min(e, clock[leaving] + buffer)
-        if e > last:
-            break
-        time = t[i] if counted else e
-        if time > until:
-            break
-        changed = first + window <= e
-        if changed:
-            expire(top, top_ints, cand, cand_ints, n, k, e - window)
-        while leaving < i and clock[leaving] + buffer <= e:
-            off, o = root(metric, filled[leaving]), seq[leaving]
-            # With k better ones in the filter, none of them older, it can never be nearest.
-            barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
-            if off < np.inf and not barred and not holds(top_ints, cand_ints, n, o):
-                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
-            leaving += 1
-        if eldest + buffer <= e:
-            f = take_out(best, best_ints, f, e - buffer)
-            eldest = oldest(best_ints, f, FOREVER)
-        while i < total and clock[i] == e:
-            off = root(metric, filled[i])
-            if off < (best[k - 1] if f >= k else np.inf):
-                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
-            if off < (best[full - 1] if f == full else np.inf):
-                place(best, best_ints, f, off, seq[i], clock[i], 0)
-                f = min(f + 1, full)
-                eldest = oldest(best_ints, f, FOREVER)
-            i += 1
-        if n[2] - n[1] > most:
-            prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
-            most = limit(n[2] - n[1], gamma)
-        if changed:
-            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
-            first = oldest(top_ints, n[0], FOREVER)
-    return count, most, f

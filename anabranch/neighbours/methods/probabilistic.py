@@ -17,7 +17,7 @@ from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
 from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
-from anabranch.neighbours.lists.scoring import CHUNK, beyond, fill, root
+from anabranch.neighbours.lists.scoring import beyond, fill, root
 from anabranch.neighbours.methods.ranked import (
     oldest,
     place,
@@ -27,6 +27,7 @@ from anabranch.neighbours.methods.ranked import (
     whole_rows,
 )
 from anabranch.neighbours.methods.relaxed import Kept, reported
+from anabranch.neighbours.methods.tables import Ranked, room_for_list, room_to_see
 
 __all__ = ["Probabilistic"]
 
@@ -71,11 +72,8 @@ class Probabilistic(Kept):
         self.sizes = self.sizes[places]
 
     def _run(self, fresh: Arrivals, upto: int) -> Reports:
-        of, seq = self.queries, fresh.seq
-        last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
-        state = (self.offsets, self.sizes, self.scores, self.ints)
-        query = (of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted)
-        found = _probabilistic(*query, of.bounds, *state, *fresh, last, upto)
+        held, last = Ranked(self.offsets, self.scores, self.ints), self._last(fresh, upto)
+        found = _probabilistic(self.queries.asked, held, self.sizes, fresh, last, upto)
         self.offsets, self.scores, self.ints, out, far = found
         return reported(out, far)
 
@@ -84,29 +82,53 @@ class Probabilistic(Kept):
 
 
 @njit(nogil=True)
-def _probabilistic(
-    metric, centres, ks, windows, since, until, counted, bounds,
-    offsets, sizes, scores, ints, clock, t, seq, points, marks, last, upto,
-):  # pragma: no cover  # fmt: skip
-    m, arriving = len(ks), len(t)
+def _probabilistic(asked, held, sizes, fresh, last, upto):  # pragma: no cover
+    """Each query through all instants up to `last`; its list afterwards, and all reports."""
+    measure, centres, ks, spans, since, until, counted, bounds = asked
+    offsets, scores, ints = held
+    clock, t, seq, points, marks = fresh
+    arriving = len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
     kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
-    new_offsets = np.zeros(m + 1, np.int64)
-    columns, filled = points.T.copy(), np.empty(arriving)
-    lanes = np.empty((8, CHUNK))
-    for q in range(m):
-        best, best_ints = np.empty(sizes[q] + 1), np.empty((sizes[q] + 1, 3), np.int64)
+    new_offsets = np.zeros(len(ks) + 1, np.int64)
+    columns, filled, lanes = room_to_see(points)
+    best, best_ints = room_for_list(sizes)
+    for q in range(len(ks)):
         n = offsets[q + 1] - offsets[q]
         out, far = whole_reports(out, far, count, n + arriving)
         best[:n] = scores[offsets[q] : offsets[q + 1]]
         best_ints[:n] = ints[offsets[q] : offsets[q + 1]]
         i = np.searchsorted(t, since[q], side="right")
-        fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        fill(measure, centres[q], points, columns, i, arriving, filled, lanes)
         bar(bounds, q, marks, i, arriving, filled)
-        n, count = _one(
-            q, metric, ks[q], windows[q], sizes[q], until[q], counted, best, best_ints, n,
-            clock, t, seq, filled, i, last, out, far, count,
-        )  # fmt: skip
+        k, window, full = ks[q], spans[q], sizes[q]
+        first = oldest(best_ints, n, FOREVER)
+        while True:
+            if n == full:
+                # Pass over what changes nothing: before the next expiry, no better than the tail.
+                tail = beyond(measure, best[full - 1])
+                while i < arriving and clock[i] < first + window and filled[i] >= tail:
+                    i += 1
+            e = min(clock[i] if i < arriving else FOREVER, first + window)
+            if e > last:
+                break
+            time = t[i] if counted else e
+            if time > until[q]:
+                break
+            changed = first + window <= e
+            if changed:
+                n = take_out(best, best_ints, n, e - window)
+            while i < arriving and clock[i] == e:
+                off = root(measure, filled[i])
+                # The younger of equals comes after.
+                if off < (best[full - 1] if n == full else np.inf):
+                    place(best, best_ints, n, off, seq[i], clock[i], 0)
+                    n = min(n + 1, full)
+                    changed = True
+                i += 1
+            if changed:
+                count = tell(best, best_ints, n, k, out, far, count, q, time)
+                first = oldest(best_ints, n, FOREVER)
         if upto >= until[q]:
             n = 0
         kept, kept_ints = whole_rows(kept, kept_ints, at, n)
@@ -117,40 +139,3 @@ def _probabilistic(
     return (
         new_offsets, kept[:at].copy(), kept_ints[:at].copy(), out[:count].copy(), far[:count].copy()
     )  # fmt: skip
-
-
-@njit(nogil=True)
-def _one(
-    q, metric, k, window, full, until, counted, best, best_ints, n,
-    clock, t, seq, filled, i, last, out, far, count,
-):  # pragma: no cover  # fmt: skip
-    """One query through all instants up to `last`."""
-    arriving = len(t)
-    first = oldest(best_ints, n, FOREVER)
-    while True:
-        if n == full:
-            # Passing over what changes nothing: before the next expiry, no better than the tail.
-            tail = beyond(metric, best[full - 1])
-            while i < arriving and clock[i] < first + window and filled[i] >= tail:
-                i += 1
-        e = min(clock[i] if i < arriving else FOREVER, first + window)
-        if e > last:
-            break
-        time = t[i] if counted else e
-        if time > until:
-            break
-        changed = first + window <= e
-        if changed:
-            n = take_out(best, best_ints, n, e - window)
-        while i < arriving and clock[i] == e:
-            off = root(metric, filled[i])
-            # The younger of equals comes after.
-            if off < (best[full - 1] if n == full else np.inf):
-                place(best, best_ints, n, off, seq[i], clock[i], 0)
-                n = min(n + 1, full)
-                changed = True
-            i += 1
-        if changed:
-            count = tell(best, best_ints, n, k, out, far, count, q, time)
-            first = oldest(best_ints, n, FOREVER)
-    return n, count

@@ -10,9 +10,10 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
 from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Arrivals, Queries, Reports
-from anabranch.neighbours.lists.scoring import CHUNK, fill, root
+from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
 from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload
+from anabranch.neighbours.methods.tables import Bands, room_for_band, room_to_see
 
 __all__ = ["Kept", "Relaxed", "Skybands"]
 
@@ -30,6 +31,12 @@ class Kept(Algorithm):
     def held(self) -> np.ndarray:
         """How many objects each query keeps."""
         return np.diff(self.offsets)
+
+    def _last(self, fresh: Arrivals, upto: int) -> int:
+        """The last instant of the clock that windows are measured on."""
+        if not self.queries.counted:
+            return upto
+        return int(fresh.seq[-1]) if len(fresh.seq) else self.newest
 
     def _added(self, count: int) -> None:
         self.offsets = np.append(self.offsets, np.full(count, self.offsets[-1]))
@@ -52,6 +59,10 @@ class Skybands(Kept):
         self.gamma = gamma
         self.tops = np.zeros(len(queries), np.int64)
         self.limit = np.zeros(len(queries), np.int64)
+
+    def _bands(self) -> Bands:
+        """The skybands, as compiled code takes them."""
+        return Bands(self.offsets, self.scores, self.ints, self.tops, self.limit, self.gamma)
 
     def _added(self, count: int) -> None:
         super()._added(count)
@@ -84,11 +95,7 @@ class Relaxed(Skybands):
     exact: ClassVar[bool] = True
 
     def _run(self, fresh: Arrivals, upto: int) -> Reports:
-        of, seq = self.queries, fresh.seq
-        last = (int(seq[-1]) if len(seq) else self.newest) if of.counted else upto
-        state = (self.offsets, self.tops, self.limit, self.scores, self.ints)
-        query = (of.metric_code, of.points, of.k, of.window, of.since, of.until, of.counted)
-        found = _relaxed(*query, of.bounds, *state, self.gamma, *fresh, last, upto)
+        found = _relaxed(self.queries.asked, self._bands(), fresh, self._last(fresh, upto), upto)
         self.offsets, self.scores, self.ints, out, far = found
         return reported(out, far)
 
@@ -117,31 +124,49 @@ def runs(offsets: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 @njit(nogil=True)
-def _relaxed(
-    metric, centres, ks, windows, since, until, counted, bounds,
-    offsets, tops, limits, scores, ints, gamma, clock, t, seq, points, marks, last, upto,
-):  # pragma: no cover  # fmt: skip
-    m, arriving = len(ks), len(t)
+def _relaxed(asked, bands, fresh, last, upto):  # pragma: no cover
+    """Each query through all instants up to `last`; its skyband afterwards, and all reports."""
+    measure, centres, ks, spans, since, until, counted, bounds = asked
+    offsets, scores, ints, tops, limits, gamma = bands
+    clock, t, seq, points, marks = fresh
+    arriving = len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
     kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
-    new_offsets = np.zeros(m + 1, np.int64)
-    n = np.zeros(3, np.int64)
-    cand, cand_ints = np.empty(256), np.empty((256, 3), np.int64)
-    columns, filled = points.T.copy(), np.empty(arriving)
-    lanes = np.empty((8, CHUNK))
-    for q in range(m):
+    new_offsets = np.zeros(len(ks) + 1, np.int64)
+    top, top_ints, cand, cand_ints, n = room_for_band(asked, bands, arriving)
+    columns, filled, lanes = room_to_see(points)
+    for q in range(len(ks)):
         before = offsets[q + 1] - offsets[q]
         out, far = whole_reports(out, far, count, before + arriving)
-        cand, cand_ints = whole_rows(cand, cand_ints, 0, before + arriving + 2)
-        top, top_ints = np.empty(ks[q] + 1), np.empty((ks[q] + 1, 3), np.int64)
         load(scores, ints, offsets[q], tops[q], offsets[q + 1], top, top_ints, cand, cand_ints, n)
         i = np.searchsorted(t, since[q], side="right")
-        fill(metric, centres[q], points, columns, i, arriving, filled, lanes)
+        fill(measure, centres[q], points, columns, i, arriving, filled, lanes)
         bar(bounds, q, marks, i, arriving, filled)
-        count, limits[q] = _one(
-            q, metric, ks[q], windows[q], until[q], counted, top, top_ints, cand, cand_ints, n,
-            limits[q], gamma, clock, t, seq, filled, i, last, out, far, count,
-        )  # fmt: skip
+        k, window, most = ks[q], spans[q], limits[q]
+        order, heap = np.empty(k, np.int64), np.empty(k)
+        first = oldest(top_ints, n[0], FOREVER)
+        while True:
+            e = min(clock[i] if i < arriving else FOREVER, first + window)
+            if e > last:
+                break
+            time = t[i] if counted else e
+            if time > until[q]:
+                break
+            changed = first + window <= e
+            if changed:
+                expire(top, top_ints, cand, cand_ints, n, k, e - window)
+            while i < arriving and clock[i] == e:
+                off = root(measure, filled[i])
+                if off < np.inf:
+                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+                if n[2] - n[1] > most:
+                    prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+                    most = limit(n[2] - n[1], gamma)
+                i += 1
+            if changed:
+                count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+                first = oldest(top_ints, n[0], FOREVER)
+        limits[q] = most
         if upto >= until[q]:
             n[:] = 0
         kept, kept_ints = whole_rows(kept, kept_ints, at, n[0] + n[2] - n[1])
@@ -151,36 +176,3 @@ def _relaxed(
     return (
         new_offsets, kept[:at].copy(), kept_ints[:at].copy(), out[:count].copy(), far[:count].copy()
     )  # fmt: skip
-
-
-@njit(nogil=True)
-def _one(
-    q, metric, k, window, until, counted, top, top_ints, cand, cand_ints, n,
-    most, gamma, clock, t, seq, filled, i, last, out, far, count,
-):  # pragma: no cover  # fmt: skip
-    """One query through all instants up to `last`."""
-    arriving = len(t)
-    order, heap = np.empty(k, np.int64), np.empty(k)
-    first = oldest(top_ints, n[0], FOREVER)
-    while True:
-        e = min(clock[i] if i < arriving else FOREVER, first + window)
-        if e > last:
-            break
-        time = t[i] if counted else e
-        if time > until:
-            break
-        changed = first + window <= e
-        if changed:
-            expire(top, top_ints, cand, cand_ints, n, k, e - window)
-        while i < arriving and clock[i] == e:
-            off = root(metric, filled[i])
-            if off < np.inf:
-                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
-            if n[2] - n[1] > most:
-                prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
-                most = limit(n[2] - n[1], gamma)
-            i += 1
-        if changed:
-            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
-            first = oldest(top_ints, n[0], FOREVER)
-    return count, most

@@ -126,18 +126,8 @@ class Merger:
         little of what is usual.
         """
         ends = horizons_of(reached, queries.window)
-        scores = _kth_beyond(
-            queries.metric_code,
-            queries.points,
-            queries.k,
-            queries.since,
-            queries.window,
-            np.ascontiguousarray(t),
-            np.ascontiguousarray(points),
-            np.concatenate([[reached], ends]),
-            queries.bounds,
-            marks,
-        )
+        whole = (np.ascontiguousarray(t), np.ascontiguousarray(points), marks)
+        scores = _kth_beyond(queries.asked, *whole, np.concatenate([[reached], ends]))
         if usual is None:
             usual = np.zeros(len(queries))
         now, power = np.where(np.isfinite(scores[:, 0]), scores[:, 0], 0), _power(queries)
@@ -177,19 +167,8 @@ class Merger:
         if len(queries.inverted):
             rows = allowed(queries.bounds, q, marks, i)
             q, i, s = q[rows], i[rows], s[rows]
-        _clear_candidates(
-            t,
-            look,
-            q,
-            i,
-            s,
-            queries.since,
-            queries.window,
-            self.scores,
-            self.wanted,
-            self.ends,
-            out,
-        )
+        near = (self.scores, self.wanted, self.ends)
+        _clear_candidates(t, look, (q, i, s), queries.since, queries.window, *near, out)
         return out
 
     def encode(self) -> bytes:
@@ -286,10 +265,9 @@ class _Balls:
 
 
 @njit(boundscheck=False)
-def _kth_beyond(
-    measure, centres, k, since, window, t, points, ends, bounds, marks
-):  # pragma: no cover
+def _kth_beyond(asked, t, points, marks, ends):  # pragma: no cover
     """For each query and horizon, the k-th best score of objects in its window just after it."""
+    measure, centres, k, window, since, _, _, bounds = asked
     count = len(ends)
     lanes = np.empty(8)
     out = np.full((len(k), count), np.inf)
@@ -335,10 +313,9 @@ def _clear_all(t, look, parts, starts, since, window, known, ends):  # pragma: n
 
 
 @njit(boundscheck=False)
-def _clear_candidates(
-    t, look, q, i, s, since, window, scores, wanted, ends, out
-):  # pragma: no cover
+def _clear_candidates(t, look, pairs, since, window, scores, wanted, ends, out):  # pragma: no cover
     """Lower the bound of objects that lie in a ball to the last horizon that rules them out."""
+    q, i, s = pairs
     for n in range(len(q)):
         a, o = q[n], i[n]
         if since[a] >= t[o] or t[o] + window[a] <= look[o]:
