@@ -150,6 +150,28 @@ class _Limits(NamedTuple):
     buffers: np.ndarray
 
 
+class _Turn(NamedTuple):
+    """One query on its way through all instants up to `last`.
+
+    Objects come from `i` on, and leave the buffer from `leaving` on. Candidates are pruned above
+    `most`, which outgrows what is left of them by `gamma`.
+    """
+
+    q: int
+    measure: int
+    k: int
+    window: int
+    until: int
+    counted: bool
+    i: int
+    leaving: int
+    last: int
+    full: int
+    buffer: int
+    most: int
+    gamma: float
+
+
 @njit(nogil=True)
 def _filtered(
     asked, bands, filters, limited, objects, before, reached, last, upto
@@ -161,14 +183,15 @@ def _filtered(
     offsets, scores, ints, tops, limits, gamma = bands
     filter_offsets, filter_scores, filter_ints = filters
     sizes, buffers = limited
-    clock, t, seq, points, marks = objects
+    clock, t, _, points, marks = objects
     total = len(t)
     out, far, count = np.empty((256, 4), np.int64), np.empty(256), 0
     kept, kept_ints, at = np.empty(len(scores) + 256), np.empty((len(scores) + 256, 3), np.int64), 0
     spare = len(filter_scores) + 256
     held, held_ints, held_at = np.empty(spare), np.empty((spare, 3), np.int64), 0
     new_offsets, new_filter = np.zeros(len(ks) + 1, np.int64), np.zeros(len(ks) + 1, np.int64)
-    top, top_ints, cand, cand_ints, n = room_for_band(asked, bands, 2 * total)
+    band = room_for_band(asked, bands, 2 * total)
+    top, top_ints, cand, cand_ints, n = band
     best, best_ints = room_for_list(sizes)
     columns, filled, lanes = room_to_see(points)
     for q in range(len(ks)):
@@ -187,47 +210,11 @@ def _filtered(
         f = filter_offsets[q + 1] - filter_offsets[q]
         best[:f] = filter_scores[filter_offsets[q] : filter_offsets[q + 1]]
         best_ints[:f] = filter_ints[filter_offsets[q] : filter_offsets[q + 1]]
-        k, window, most = ks[q], spans[q], limits[q]
-        order, heap = np.empty(k, np.int64), np.empty(k)
-        first, eldest = oldest(top_ints, n[0], FOREVER), oldest(best_ints, f, FOREVER)
-        while True:
-            e = min(clock[i] if i < total else FOREVER, first + window)
-            if leaving < i:
-                e = min(e, clock[leaving] + buffer)
-            if e > last:
-                break
-            time = t[i] if counted else e
-            if time > until[q]:
-                break
-            changed = first + window <= e
-            if changed:
-                expire(top, top_ints, cand, cand_ints, n, k, e - window)
-            while leaving < i and clock[leaving] + buffer <= e:
-                off, o = root(measure, filled[leaving]), seq[leaving]
-                # With k better ones in the filter, none of them older, it can never be nearest.
-                barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
-                if off < np.inf and not barred and not holds(top_ints, cand_ints, n, o):
-                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
-                leaving += 1
-            if eldest + buffer <= e:
-                f = take_out(best, best_ints, f, e - buffer)
-                eldest = oldest(best_ints, f, FOREVER)
-            while i < total and clock[i] == e:
-                off = root(measure, filled[i])
-                if off < (best[k - 1] if f >= k else np.inf):
-                    changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
-                if off < (best[full - 1] if f == full else np.inf):
-                    place(best, best_ints, f, off, seq[i], clock[i], 0)
-                    f = min(f + 1, full)
-                    eldest = oldest(best_ints, f, FOREVER)
-                i += 1
-            if n[2] - n[1] > most:
-                prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
-                most = limit(n[2] - n[1], gamma)
-            if changed:
-                count = tell(top, top_ints, n[0], k, out, far, count, q, time)
-                first = oldest(top_ints, n[0], FOREVER)
-        limits[q] = most
+        turn = _Turn(
+            q, measure, ks[q], spans[q], until[q], counted, i, leaving, last,
+            full, buffer, limits[q], gamma,
+        )  # fmt: skip
+        count, limits[q], f = _one(turn, band, best, best_ints, f, objects, filled, out, far, count)
         if upto >= until[q]:
             n[:] = 0
             f = 0
@@ -245,3 +232,56 @@ def _filtered(
         new_filter, held[:held_at].copy(), held_ints[:held_at].copy(),
         out[:count].copy(), far[:count].copy(),
     )  # fmt: skip
+
+
+# Apart from the loop over queries, unlike those of the other methods: with so many lists at once
+# this is faster (measured: by a tenth, with batches of 1,000 objects).
+
+
+@njit(nogil=True)
+def _one(turn, band, best, best_ints, f, objects, filled, out, far, count):  # pragma: no cover
+    """One query through all instants; the reports, when to prune next, and the filter's size."""
+    q, measure, k, window, until, counted, i, leaving, last, full, buffer, most, gamma = turn
+    top, top_ints, cand, cand_ints, n = band
+    clock, t, seq = objects.clock, objects.t, objects.seq
+    total = len(t)
+    order, heap = np.empty(k, np.int64), np.empty(k)
+    first, eldest = oldest(top_ints, n[0], FOREVER), oldest(best_ints, f, FOREVER)
+    while True:
+        e = min(clock[i] if i < total else FOREVER, first + window)
+        if leaving < i:
+            e = min(e, clock[leaving] + buffer)
+        if e > last:
+            break
+        time = t[i] if counted else e
+        if time > until:
+            break
+        changed = first + window <= e
+        if changed:
+            expire(top, top_ints, cand, cand_ints, n, k, e - window)
+        while leaving < i and clock[leaving] + buffer <= e:
+            off, o = root(measure, filled[leaving]), seq[leaving]
+            # With k better ones in the filter, none of them older, it can never be nearest.
+            barred = f >= k and better(best[k - 1], best_ints[k - 1, 0], off, o)
+            if off < np.inf and not barred and not holds(top_ints, cand_ints, n, o):
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, o, clock[leaving])
+            leaving += 1
+        if eldest + buffer <= e:
+            f = take_out(best, best_ints, f, e - buffer)
+            eldest = oldest(best_ints, f, FOREVER)
+        while i < total and clock[i] == e:
+            off = root(measure, filled[i])
+            if off < (best[k - 1] if f >= k else np.inf):
+                changed |= offer(top, top_ints, cand, cand_ints, n, k, off, seq[i], clock[i])
+            if off < (best[full - 1] if f == full else np.inf):
+                place(best, best_ints, f, off, seq[i], clock[i], 0)
+                f = min(f + 1, full)
+                eldest = oldest(best_ints, f, FOREVER)
+            i += 1
+        if n[2] - n[1] > most:
+            prune(top, top_ints, cand, cand_ints, n, k, e - window, order, heap)
+            most = limit(n[2] - n[1], gamma)
+        if changed:
+            count = tell(top, top_ints, n[0], k, out, far, count, q, time)
+            first = oldest(top_ints, n[0], FOREVER)
+    return count, most, f

@@ -1,9 +1,8 @@
 """What the compiled methods are handed, and room for what each query needs in its turn.
 
-Row q of a table's arrays belongs to query q. Each method is one function, which takes the arrays
-out of its tables and makes room for the largest query before its loops; those over instants stay
-in one with that over queries. Otherwise references would be counted, and memory asked for, for
-every query of every batch, which for few objects takes as long as the rest.
+Row q of a table's arrays belongs to query q. Methods take the arrays out of their tables and make
+room for the largest query before the loop over queries. Otherwise references would be counted, and
+memory asked for, for every query of every batch, which for few objects takes as long as the rest.
 
 Letters, here and in the methods: q a query, k how many it wants, n how many a list holds (or, of a
 skyband, the three numbers of `skyband`), i the next object that came, e an instant, f how many are
