@@ -19,7 +19,7 @@ from anabranch.plans.plan import LEFT, RIGHT, Plan, Rows
 from anabranch.plans.ranges import Ranges, balance
 from benchmarks.scale_costs import Cost, Spark
 
-__all__ = ["BANDWIDTH", "INTERVAL", "PARTS", "WINDOW", "WORKLOADS", "Share", "parts", "sustained"]
+__all__ = ["BANDWIDTH", "INTERVAL", "WINDOW", "WORKLOADS", "Share", "parts", "sustained"]
 
 INTERVAL = 10.0  # seconds between micro-batches
 WINDOW = 60.0  # seconds, of either side
@@ -27,7 +27,6 @@ BANDWIDTH = 1e8  # bytes per second and worker: assumed, there is no network her
 QUERIES, K = 100_000, 10
 _SAMPLE = 100_000
 _REACH = 0.01  # of the range of keys of an Earth Mover's Distance
-PARTS = ("fixed", "route", "move", "receive", "compare")
 
 
 @dataclass(frozen=True)

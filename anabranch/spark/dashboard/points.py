@@ -10,7 +10,7 @@ from typing import Any
 from anabranch.flow.load import Load
 from anabranch.flow.metrics import seconds_of
 
-__all__ = ["LARGEST", "LATEST", "SUMMED", "Point", "epoch", "merged", "point_of"]
+__all__ = ["LATEST", "SUMMED", "Point", "epoch", "merged", "point_of"]
 
 Point = dict[str, float | None]
 """Figures of a micro-batch by name; None where there is none."""
@@ -26,7 +26,6 @@ SUMMED = (
     "rejected",
     "duplicates",
 )
-LARGEST = ("seconds", "slowest", "mean", "lag", "backlog", "memory", "commit")
 LATEST = (
     "batch",
     "at",
