@@ -16,6 +16,7 @@ from anabranch.correlation.filters.overlap import Overlap
 from anabranch.errors import InvalidCall
 from anabranch.flow.arguments import plain
 from anabranch.flow.blocks import Block, take
+from anabranch.flow.words import at_most, difference, magnitude
 from anabranch.predicates import Compared, Custom, Differs, Same, Term, VectorMeasure, Within
 from anabranch.predicates.columns import Named
 from anabranch.predicates.sets import SetMeasure
@@ -52,6 +53,9 @@ class Decisions:
             return _alike(slot, term, left, right, i, j)
         if isinstance(term, Within):
             value = _distance(left.columns[slot][i], right.columns[slot][j])
+            if value.ndim == 2:
+                apart = magnitude(value) / self._units.get(slot, 1.0)
+                return apart, at_most(value, int(self.limits[slot]))
             # Whole numbers are compared with a whole limit: as floats they might seem equal.
             score = value.astype(np.float64) / self._units.get(slot, 1.0)
             return score, value <= self.limits[slot]
@@ -117,6 +121,8 @@ def _shares(
 
 def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """|a - b|; of integers as unsigned ones, which cannot overflow."""
+    if a.ndim == 2:
+        return difference(a, b)
     if a.dtype != np.int64:
         distance: np.ndarray = np.abs(a - b)
         return distance

@@ -19,7 +19,7 @@ from anabranch.predicates import (
     VectorMeasure,
     Within,
 )
-from anabranch.predicates.comparable import key_form, within_form
+from anabranch.predicates.comparable import Form, key_form, within_form
 from anabranch.predicates.naming import columns_of
 from anabranch.predicates.sets import SetMeasure
 from anabranch.predicates.texts import TextMeasure
@@ -36,7 +36,7 @@ class Slots:
         self.check, self.labels = check, labels
         self.found: tuple[list[Slot], list[Slot]] = ([], [])
         self.limits: dict[str, float] = {}
-        self.scales: dict[str, int] = {}
+        self.forms: dict[str, Form] = {}
 
     def read(self, where: Predicate, drops: bool = False) -> None:
         """The slots of every term whose columns are there and can be compared.
@@ -60,12 +60,13 @@ class Slots:
                 continue
             measure = getattr(term, "measure", term.plain)
             dim, label = getattr(measure, "dim", None), getattr(measure, "label", "")
-            scale = self.scales.get(slot_column(number), 0)
+            form = self.forms.get(slot_column(number), Form(kind))
             for n in (0, 1):
                 for place, (name, type_) in enumerate(zip(columns[n], types[n], strict=True)):
                     slot = slot_column(number, place if kind == "raw" else None)
-                    self.found[n].append(Slot(slot, name, kind, type_, dim, label, scale, optional))
-
+                    self.found[n].append(
+                        Slot(slot, name, kind, type_, dim, label, form.scale, form.words, optional)
+                    )
         self._demand_lengths(drops)
         if len(set(self.labels)) == 1:
             self._share()
@@ -114,7 +115,7 @@ class Slots:
         if isinstance(term, Within):
             form = within_form(self.check, term, (a, b), got)
             if form is not None:
-                self.limits[name], self.scales[name] = form.limit, form.scale
+                self.limits[name], self.forms[name] = form.limit, form
             return None if form is None else form.kind
         return key_form(self.check, term, (a, b), got)
 

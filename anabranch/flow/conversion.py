@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Column
 from anabranch.flow.sides import UNKNOWN, Slot
+from anabranch.flow.words import from_arrow
 
-__all__ = ["Scaled", "compared_form", "filled", "scaled", "too_large", "undecodable"]
+__all__ = ["compared_form", "filled", "undecodable"]
 
 
 def compared_form(slot: Slot, column: pa.Array) -> Column:
@@ -38,51 +37,28 @@ def compared_form(slot: Slot, column: pa.Array) -> Column:
         # A null becomes what is no number.
         return column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     if slot.kind == "decimal":
-        values = scaled(slot, column).values
-        if slot.nullable:
-            values[np.asarray(column.is_null())] = UNKNOWN
-        return values
+        return _scaled(slot, column)
     if pa.types.is_date32(column.type):
         column = column.cast(pa.int32())
     column = column.cast(pa.int64())
     return (column.fill_null(UNKNOWN) if slot.nullable else column).to_numpy()
 
 
-def too_large(slot: Slot, column: pa.Array) -> tuple[np.ndarray, str]:
-    """Which decimals 64 bits do not hold, and what to say of them."""
-    reason = (
-        f"{slot.column!r} is too large: with {slot.scale} digits after the point numbers "
-        f"up to {(2**63 - 1) // 10**slot.scale:,} are compared"
-    )
-    return ~scaled(slot, column).fits, reason
-
-
-class Scaled(NamedTuple):
-    """Decimals as integers in units of their last digit, and whether 64 bits hold them."""
-
-    values: np.ndarray
-    fits: np.ndarray
-
-
-def scaled(slot: Slot, column: pa.Array) -> Scaled:
-    """Decimals, or whole numbers, at the scale of a slot, exactly; null is 0.
+def _scaled(slot: Slot, column: pa.Array) -> np.ndarray:
+    """Decimals, or whole numbers, in units of the last digit of a slot's scale, exactly.
 
     Examples
     --------
-    >>> slot = Slot("s0", "x", "decimal", "decimal(4,1)", scale=2)
-    >>> scaled(slot, pa.array([1, None, 10**18], pa.decimal128(38, 0))).values[:2].tolist()
-    [100, 0]
+    >>> slot = Slot("s0", "x", "decimal", "decimal(4,1)", scale=2, nullable=True)
+    >>> _scaled(slot, pa.array([1, None], pa.decimal128(3, 1))).tolist() == [100, UNKNOWN]
+    True
     """
     # 38 digits before and 38 after the point: nothing is too large for 256 bits.
     wide = column.cast(pa.decimal256(76, slot.scale))
     words = np.frombuffer(wide.buffers()[1], np.int64).reshape(-1, 4)
-    words = words[wide.offset : wide.offset + len(wide)]
-    values = words[:, 0].copy()
-    known = column.is_valid().to_numpy(zero_copy_only=False)
-    values[~known] = 0
-    # The upper words of a number that fits repeat the sign of the lowest.
-    fits = (words[:, 1:] == (words[:, :1] >> 63)).all(axis=1) | ~known
-    return Scaled(values, fits)
+    values = from_arrow(words[wide.offset : wide.offset + len(wide)], slot.words)
+    values[np.asarray(column.is_null())] = UNKNOWN if slot.nullable else 0
+    return values
 
 
 def _words(column: pa.Array) -> np.ndarray:

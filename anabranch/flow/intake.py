@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from anabranch.errors import BadRow
 from anabranch.flow.arguments import null_elements
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form, filled, too_large, undecodable
+from anabranch.flow.conversion import compared_form, filled, undecodable
 from anabranch.flow.sides import (
     HASH,
     ID,
@@ -255,8 +255,6 @@ class Intake:
         elif slot.kind == "float" and not slot.nullable:
             finite = pc.is_finite(column.cast(pa.float64(), safe=False))
             faults.where(pc.invert(pc.fill_null(finite, True)), f"{slot.column!r} is not finite")
-        elif slot.kind == "decimal":
-            faults.where(*too_large(slot, column))
         elif slot.kind == "bits" and slot.type == "binary":
             self._inspect_lengths(slot, pc.binary_length(column), "bytes", faults)
         elif slot.kind == "vector":

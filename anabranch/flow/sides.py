@@ -126,9 +126,10 @@ class Slot:
     """One compared column of one side.
 
     `kind` is one of ``vector`` (f4 or f8 matrix), ``bits`` (64-bit words), ``int``, ``float``,
-    ``decimal`` (an integer, in units of 10 to the minus `scale`), ``code`` (an integer that is the
-    key), ``text`` (a key as text, with its hash in a second column), ``string`` (compared letter by
-    letter), ``set`` (of texts or integers, each once) or ``raw`` (handed to a custom function).
+    ``decimal`` (an integer of so many 64-bit `words`, in units of 10 to the minus `scale`),
+    ``code`` (an integer that is the key), ``text`` (a key as text, with its hash in a second
+    column), ``string`` (compared letter by letter), ``set`` (of texts or integers, each once) or
+    ``raw`` (handed to a custom function).
     `measure` names the measure. An `optional` one is compared inside ``|`` and may be null, which a
     column of its own says; null in a `nullable` one is `UNKNOWN`, or no number. One of one `role`
     is compared only while its row is the left one of a pair of one stream, or only while it is the
@@ -142,6 +143,7 @@ class Slot:
     dim: int | None = None
     measure: str = ""
     scale: int = 0
+    words: int = 1
     optional: bool = False
     nullable: bool = False
     role: str = ""
@@ -174,7 +176,8 @@ class Slot:
         if self.kind == "float":
             return "double"
         if self.kind == "decimal":
-            return f"decimal of scale {self.scale}"
+            bits = f", {64 * self.words} bits" if self.words > 1 else ""
+            return f"decimal of scale {self.scale}{bits}"
         if self.kind == "string":
             return "string"
         if self.kind == "set" and self.type != "array<string>":

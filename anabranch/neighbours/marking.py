@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from anabranch.flow.blocks import Block, decode_batch, encode_batch
 from anabranch.flow.sides import UNKNOWN
+from anabranch.flow.words import around
 from anabranch.neighbours.lists.queries import Queries
 from anabranch.neighbours.where import Condition
 
@@ -92,29 +93,35 @@ class Marking:
     def __init__(self, tests: Sequence[Condition]) -> None:
         self.tests = tuple(tests)
         self.codes = {test.name: Codes() for test in self.tests if test.has_codes}
+        ends = np.cumsum([0, *(test.objects[0].words for test in self.tests)]).tolist()
+        self._placed = [*zip(map(slice, ends, ends[1:]), self.tests, strict=False)]
+        self.further = np.ones(ends[-1], bool)
+        self.further[ends[:-1]] = False
 
     def of(self, objects: Block) -> np.ndarray:
-        """Marks, a row for each object and a column for each test."""
-        marks = np.empty((len(objects), len(self.tests)), np.int64)
-        for n, test in enumerate(self.tests if len(objects) else ()):
-            marks[:, n] = self._values(test, objects.columns[test.name])
+        """Marks, a row for each object and a column for each word of what tests compare."""
+        marks = np.empty((len(objects), len(self.further)), np.int64)
+        for n, test in self._placed if len(objects) else ():
+            marks[:, n] = _matrix(self._values(test, objects.columns[test.name]))
         return marks
 
     def bound(self, queries: Queries, block: Block) -> Queries:
         """Queries with the bounds that their rows in a block say."""
         if not self.tests:
             return queries
-        low, high = np.empty((2, len(queries), len(self.tests)), np.int64)
-        for n, test in enumerate(self.tests):
-            low[:, n], high[:, n] = self._bounds(test, block)
-        inverted = np.array([test.kind == "differs" for test in self.tests])
-        parted = self.tests[0].kind == "same"
-        return replace(queries, low=low, high=high, inverted=inverted, parted=parted)
+        low, high = np.empty((2, len(queries), len(self.further)), np.int64)
+        inverted = np.zeros(len(self.further), bool)
+        for n, test in self._placed:
+            low[:, n], high[:, n] = map(_matrix, self._bounds(test, block))
+            inverted[n] = test.kind == "differs"
+        of = replace(queries, low=low, high=high, inverted=inverted, further=self.further)
+        return replace(of, parted=self.tests[0].kind == "same")
 
     def forget(self, queries: Sequence[Queries]) -> None:
         """Free the codes that none of these queries has."""
-        for n, test in enumerate(self.tests):
+        for place, test in self._placed:
             if test.has_codes:
+                n = place.start
                 # Bounds that differ are those of a query without a value.
                 used = [of.low[of.low[:, n] == of.high[:, n], n] for of in queries]
                 self.codes[test.name].keep(np.concatenate(used))
@@ -143,17 +150,28 @@ class Marking:
             self.codes[test.name].learn(given[test.name])
         if test.kind == "within":
             low, high = _around(given[test.name], test.limit)
-            known = low != UNKNOWN
+            known = _known(low)
         else:
             values = {name: self._values(test, column) for name, column in given.items()}
-            known = np.logical_and.reduce([of != UNKNOWN for of in values.values()])
-            low = high = values.get(test.name, np.empty(0, np.int64))
+            known = np.logical_and.reduce([_known(of) for of in values.values()])
+            low = high = next(iter(values.values()))
             if test.kind == "between":
-                low = values.get(f"{test.name}_low", np.full(len(known), UNKNOWN + 1))
-                high = values.get(f"{test.name}_high", np.full(len(known), _MOST))
+                low = values.get(f"{test.name}_low", np.full_like(low, UNKNOWN + 1))
+                high = values.get(f"{test.name}_high", np.full_like(high, _MOST))
         nothing, everything = (_MOST, UNKNOWN), (UNKNOWN, _MOST)
         never = everything if test.kind == "differs" else nothing
+        known = known.reshape(-1, *[1] * (low.ndim - 1))
         return np.where(known, low, never[0]), np.where(known, high, never[1])
+
+
+def _matrix(values: np.ndarray) -> np.ndarray:
+    return values if values.ndim == 2 else values[:, None]
+
+
+def _known(marks: np.ndarray) -> np.ndarray:
+    """Where there is a value: its first word tells."""
+    known: np.ndarray = _matrix(marks)[:, 0] != UNKNOWN
+    return known
 
 
 def _ordered(values: np.ndarray) -> np.ndarray:
@@ -192,11 +210,11 @@ def _around(centres: np.ndarray, limit: float) -> tuple[np.ndarray, np.ndarray]:
     (array([0.2]), array([0.4]), True)
     """
     if centres.dtype != np.float64:
-        limit = min(int(limit), _MOST)
-        room_below, room_above = centres - (UNKNOWN + 1), _MOST - np.maximum(centres, 0)
-        low = centres - np.minimum(limit, np.where(centres < 0, room_below, limit))
-        high = centres + np.minimum(limit, np.where(centres >= 0, room_above, limit))
-        return np.where(centres == UNKNOWN, UNKNOWN, low), high
+        low, high = around(centres, int(limit))
+        # What is known is not `UNKNOWN`, however far its bound lies.
+        first = low if low.ndim == 1 else low[:, 0]
+        first[:] = np.where(_known(centres), np.maximum(first, UNKNOWN + 1), UNKNOWN)
+        return low, high
     usable = np.isfinite(centres)
     centres = np.where(usable, centres, 0.0)
     # The rounded difference never falls as a value goes away from the centre, so the last one

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from anabranch.calls import LONGEST, describe, microseconds
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form, too_large
+from anabranch.flow.conversion import compared_form
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.sides import ID, TIME
 from anabranch.neighbours.call import MOST_K, MOST_ROWS, Nearest
@@ -94,7 +94,7 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
     points, wrong = _points(table["v"], nearest, adds & fair)
     for mask, reason in wrong:
         faults.where(mask, f"{nearest.query_point!r} {reason}")
-    where = _where(table, nearest, faults, adds)
+    where = _where(table, nearest)
     good = faults.good
     columns = {
         "id": ids if nearest.query_id_is_text else _numbers(table, ID, 0, n),
@@ -109,18 +109,13 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
     return Block.of(t, columns).take(good), faults
 
 
-def _where(
-    table: pa.Table, nearest: Nearest, faults: Faults, adds: np.ndarray
-) -> dict[str, Column]:
+def _where(table: pa.Table, nearest: Nearest) -> dict[str, Column]:
     """What the condition compares of each query."""
     found = {}
     for slot in (slot for test in nearest.where for slot in test.travelling(test.queries)):
         column = table[slot.name].combine_chunks()
         if slot.kind == "text":
             column = column.cast(pa.string())  # offsets of those that the driver reads may be wide
-        if slot.kind == "decimal":
-            large, reason = too_large(slot, column)
-            faults.where(adds & large, reason)
         found[slot.name] = compared_form(slot, column)
     return found
 

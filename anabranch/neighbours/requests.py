@@ -160,7 +160,8 @@ def _marks(ops: Block) -> Block:
         digest = mix(digest ^ np.ascontiguousarray(column).view(np.int64))
     for name in sorted(name for name in ops.columns if name.startswith("where")):
         compared = np.asarray(ops.columns[name])  # of texts an array of objects
-        digest = mix(digest ^ pd.util.hash_array(compared).view(np.int64))
+        for part in compared.T if compared.ndim == 2 else [compared]:
+            digest = mix(digest ^ pd.util.hash_array(part).view(np.int64))
     columns = {"id": ops.columns["id"], "adds": adds, "digest": np.where(adds, digest, 0)}
     return Block.of(ops.t, {**columns, "current": np.ones(len(ops), bool)})
 

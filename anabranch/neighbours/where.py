@@ -129,7 +129,7 @@ def _test(check: Check, term: Term) -> Condition | None:
     bounds = list(term.bounds) if isinstance(term, Between) else [""]
     slots = [
         tuple(
-            Slot(name, column, form.kind, type_, scale=form.scale)
+            Slot(name, column, form.kind, type_, scale=form.scale, words=form.words)
             for name, column, type_ in zip(names, side, kinds, strict=True)
         )
         for names, side, kinds in zip(([""], bounds), sides, types, strict=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import Any, NamedTuple
 
 from anabranch.calls import (
@@ -23,17 +23,19 @@ from anabranch.predicates.values import Within
 __all__ = ["Form", "band_form", "key_form", "within_form"]
 
 _DAY = 86_400_000_000
-_MOST_SCALE = 12  # beyond, 64 bits hold numbers below ten million only
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 
 
 class Form(NamedTuple):
     """How values of a band are compared: ``int``, ``float`` or ``decimal``, of a `scale`.
 
-    `limit` is that of ``within``, in the unit of the values.
+    So many 64-bit `words` hold every number of the types. `limit` is that of ``within``, in the
+    unit of the values.
     """
 
     kind: str
     scale: int = 0
+    words: int = 1
     limit: float = 0
 
 
@@ -107,17 +109,25 @@ def band_form(check: Check, term: Term, types: Sequence[str], got: str) -> Form 
             f"{got}: cast both to decimal, or both to double"
         )
     else:
-        # Decimals are compared as integers, at the finest scale of all.
-        scale = max(0, *(int(found[2]) for kind in kinds if (found := DECIMAL.fullmatch(kind))))
-        if scale <= _MOST_SCALE:
-            return Form("decimal", scale)
-        check.say(
-            f"{term!r} compares decimals as 64-bit integers of the finest digit, and with "
-            f"{scale} digits after the point ({got}) that ends at {2**63 // 10**scale}: cast "
-            "both, for example to decimal(18,4) (Spark makes decimal(38,18) of Python's)"
-        )
+        return _decimal(kinds)
     return None
 
 
 def _unlike(check: Check, term: Term, got: str) -> None:
     check.say(f"{term!r} needs the same type on both sides; {got}: cast one")
+
+
+def _decimal(kinds: Set[str]) -> Form:
+    """Decimals, and whole numbers beside them, as integers at the finest scale of all.
+
+    Examples
+    --------
+    >>> [_decimal({"decimal(18,2)", other})[1:3] for other in ("int", "bigint", "decimal(38,38)")]
+    [(2, 1), (2, 2), (38, 3)]
+    """
+    digits = {(_DIGITS[kind], 0) for kind in kinds & INTEGRAL}
+    for found in filter(None, map(DECIMAL.fullmatch, kinds)):
+        precision, scale = map(int, found.groups())
+        digits.add((precision - scale, max(0, scale)))
+    before, after = (max(numbers) for numbers in zip(*digits, strict=True))
+    return Form("decimal", after, (10 ** (before + after) - 1).bit_length() // 64 + 1)

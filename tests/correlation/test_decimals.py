@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from decimal import Decimal
+from decimal import Context, Decimal
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -11,9 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.correlation.filters.bands import Band, band_candidates
+from anabranch.correlation.filters.tiles import Pair
 from anabranch.errors import BadRow
+from anabranch.flow.blocks import Block
 from anabranch.plans.hashed import keyed
 from anabranch.testing import InProcess
+from tests.flow.test_words import column
 
 NOON = 1_700_000_000_000_000
 WINDOW = "1 minute"
@@ -45,39 +50,70 @@ def test_a_cent_is_a_cent(limit: Any) -> None:
     assert pairs(left, right, limit) == {(0, 0): 0.01, (1, 1): 0.01}
 
 
+WIDE = Context(prec=200)
+
+
+def apart(a: Any, b: Any) -> Decimal:
+    """The distance of two numbers, to the last digit."""
+    return WIDE.subtract(Decimal(a), Decimal(b)).copy_abs()
+
+
+@st.composite
+def decimals(draw: st.DrawFn) -> tuple[pa.DataType, Any]:
+    """A type of Spark's decimals, or a whole number, and its values: small, any, the greatest."""
+    if draw(st.integers(0, 5)) == 0:
+        return pa.int64(), st.integers(-(2**63), 2**63 - 1) | st.integers(-9, 9)
+    precision = draw(st.sampled_from([4, 18, 19, 38]) | st.integers(1, 38))
+    scale = draw(st.sampled_from([0, precision]) | st.integers(0, precision))
+    most = 10**precision - 1
+    numbers = st.integers(-most, most) | st.integers(-9, 9) | st.sampled_from([most, -most])
+    kind = pa.decimal128(precision, scale)
+    return kind, numbers.map(lambda n: Decimal(n).scaleb(-scale, WIDE))
+
+
 @st.composite
 def worlds(draw: st.DrawFn) -> tuple[pa.Table, pa.Table, Decimal]:
-    tables = []
-    for _ in range(2):
-        scale = draw(st.integers(0, 6))
-        kind = draw(st.sampled_from([pa.decimal128(18, scale), pa.decimal128(38, scale)]))
-        numbers = st.integers(-400 * 10**scale, 400 * 10**scale)
-        near = st.integers(-30, 30)
-        found = draw(st.lists(st.one_of(numbers, near), max_size=12))
-        values: list[Any] = [Decimal(n).scaleb(-scale) for n in found]
-        if draw(st.booleans()) and not scale:
-            values, kind = [int(v) for v in values], pa.int64()
-        tables.append(rows(values, kind))
-    digits = draw(st.integers(0, 7))
-    limit = Decimal(draw(st.integers(0, 300 * 10**digits))).scaleb(-digits)
-    return tables[0], tables[1], limit
+    """Two tables, and a limit that is often the distance of two rows or misses it by a digit."""
+    kinds, numbers = zip(*(draw(decimals()) for _ in range(2)), strict=True)
+    values = [draw(st.lists(of, min_size=1, max_size=8)) for of in numbers]
+    limits = st.sampled_from([Decimal(0), Decimal("0.01"), Decimal(10) ** 39, Decimal("1e300")])
+    far = apart(*(draw(st.sampled_from(of)) for of in values))
+    limits |= st.sampled_from([far, far.next_minus(WIDE), far.next_plus(WIDE)])
+    tables = [rows(of, kind) for of, kind in zip(values, kinds, strict=True)]
+    return tables[0], tables[1], max(Decimal(0), draw(limits))
 
 
 @given(worlds(), st.sampled_from(["decimal", "text"]), st.sampled_from([None, "grid", "ssp"]))
 def test_decimals_are_decided_as_python_does(world: Any, form: str, plan: str | None) -> None:
     left, right, limit = world
     plans = {None: None, "grid": ab.grid(2, 2), "ssp": ab.broadcast(3)}
-    kinds = {table.schema.field("x").type for table in (left, right)}
+    kinds = [table.schema.field("x").type for table in (left, right)]
+    if kinds == [pa.int64()] * 2:
+        return  # which are no decimals
     found = pairs(left, right, limit if form == "decimal" else str(limit), plan=plans[plan])
     want = {
-        (i, j): abs(Decimal(a) - Decimal(b))
+        (i, j): apart(a, b)
         for i, a in enumerate(left["x"].to_pylist())
         for j, b in enumerate(right["x"].to_pylist())
-        if abs(Decimal(a) - Decimal(b)) <= limit
+        if apart(a, b) <= limit
     }
     assert set(found) == set(want), kinds
-    for key, apart in want.items():
-        assert found[key] == pytest.approx(float(apart), rel=1e-15)
+    for key, distance in want.items():
+        assert found[key] == pytest.approx(float(distance), rel=4e-15, abs=0)
+
+
+@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize("words", [2, 3, 4])
+def test_the_ends_of_a_band_are_proposed(words: int, scan: bool) -> None:
+    """Long numbers are searched by floats near to them, which must not hide a pair."""
+    random = Random(words)
+    for _ in range(150):
+        most = 10 ** random.randrange(19 * words - 19, 19 * words)
+        middle, limit = random.randrange(-most, most), random.randrange(most)
+        numbers = [[middle], [middle - limit, middle + limit]]
+        blocks = [Block.of([0] * len(of), {"s0": column(of, words)}) for of in numbers]
+        found = band_candidates(Pair(*blocks, (0, 0)), [Band("s0", limit)], scan)
+        assert sum(len(at.left) for at in found) == 2, (middle, limit)
 
 
 def test_beside_an_equality() -> None:
@@ -87,18 +123,18 @@ def test_beside_an_equality() -> None:
     assert pairs(left, right, 0, where=where, plan=keyed(2)) == {(0, 0): 0.01}
 
 
-def test_what_64_bits_do_not_hold_is_refused_loudly() -> None:
-    wide = pa.decimal128(38, 2)
-    most = Decimal(2**63 - 1).scaleb(-2)
-    near = [most, -most, most - Decimal("0.01"), None]
+@pytest.mark.parametrize("precision, scale", [(38, 2), (38, 18), (38, 38), (20, 4)])
+def test_the_last_digit_counts_in_the_greatest_numbers(precision: int, scale: int) -> None:
+    """64 bits hold none of these, and floats cannot tell one from the next."""
+    kind, unit = pa.decimal128(precision, scale), Decimal(1).scaleb(-scale)
+    most = Decimal(10**precision - 1).scaleb(-scale, WIDE)
+    left = rows([most, WIDE.subtract(most, unit), WIDE.minus(most)], kind)
+    right = rows([WIDE.subtract(most, 2 * unit)], kind)
+    assert set(pairs(left, right, unit)) == {(1, 0)}
+    assert set(pairs(left, right, 2 * unit)) == {(0, 0), (1, 0)}
+    assert set(pairs(left, right, 0, where=~ab.within("x", unit))) == {(0, 0), (2, 0)}
     with pytest.raises(BadRow, match="'x' is null"):
-        pairs(rows(near, wide), rows([most], wide), "0.01")
-    assert set(pairs(rows(near[:3], wide), rows([most], wide), "0.01")) == {(0, 0), (2, 0)}
-    for value in (most + Decimal("0.01"), -(Decimal(10) ** 35), Decimal(10) ** 30):
-        with pytest.raises(BadRow, match="'x' is too large: with 2 digits after the point numbers"):
-            pairs(rows([value], wide), rows([most], wide), 1)
-    kept = pairs(rows([Decimal(10) ** 30, most], wide), rows([most], wide), 1, bad_rows="drop")
-    assert set(kept) == {(1, 0)}
+        pairs(rows([None], kind), right, unit)
 
 
 def test_a_double_is_not_exact() -> None:

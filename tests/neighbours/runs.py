@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from anabranch.calls import DECIMAL
 from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.conversion import compared_form
@@ -24,9 +25,10 @@ from anabranch.testing import Workers
 from tests.neighbours import twin as knn_twin
 
 COMPARED = {"kind": "string", "owner": "bigint", "price": "double", "size": "bigint"}
+COMPARED |= {"cost": "decimal(38,18)"}
 OBJECTS = {"id": "bigint", "ts": "timestamp", "v": "array<double>", **COMPARED}
 QUERIES = {"query_id": "bigint", "v": "array<double>", "k": "bigint", "rows": "bigint", **COMPARED}
-QUERIES |= {"least": "double", "most": "double"}
+QUERIES |= {"least": "double", "most": "double", "floor": "decimal(38,30)", "roof": "bigint"}
 START = 1_700_000_000_000_000
 
 Thing = tuple[Any, ...]
@@ -53,8 +55,13 @@ def compared(call: Nearest, side: str, rows: Sequence[dict[str, Any]]) -> dict[s
             if test.has_codes:
                 keys = [[row.get(part.column) for part in slots] for row in rows]
                 values = [None if None in key else repr(key) for key in keys]
-            kind = {"text": pa.string(), "float": pa.float64(), "int": pa.int64()}[slot.kind]
-            found[slot.name] = pa.array(values, kind)
+            kinds = {"text": pa.string(), "float": pa.float64(), "int": pa.int64()}
+            if slot.kind == "decimal":
+                digits = DECIMAL.fullmatch(slot.type)
+                kinds["decimal"] = (
+                    pa.decimal128(*map(int, digits.groups())) if digits else pa.int64()
+                )
+            found[slot.name] = pa.array(values, kinds[slot.kind])
     return found
 
 

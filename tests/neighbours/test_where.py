@@ -49,9 +49,18 @@ TERMS: dict[str, tuple[Any, Meets]] = {
         lambda o, q: q["least"] <= o["price"] <= q["most"],
     ),
     "most": (ab.within("price", high="most"), lambda o, q: o["price"] <= q["most"]),
+    "cost": (
+        ab.within("cost", "2e-18"),
+        lambda o, q: abs(o["cost"] - q["cost"]) <= Decimal("2e-18"),
+    ),
+    "costs": (
+        ab.within("cost", low="floor", high="roof"),
+        lambda o, q: q["floor"] <= o["cost"] <= q["roof"],
+    ),
 }
 COLUMNS = {"owner": ("owner",), "near": ("price",), "whole": ("size",), "most": ("price", "most")}
 COLUMNS |= {"both": ("price", "least", "most"), "kind": ("kind",), "size": ("size",)}
+COLUMNS |= {"cost": ("cost",), "costs": ("cost", "floor", "roof")}
 
 
 def condition(names: list[str]) -> tuple[Any, Meets]:
@@ -63,7 +72,7 @@ def condition(names: list[str]) -> tuple[Any, Meets]:
     def meets(thing: dict[str, Any], query: dict[str, Any]) -> bool:
         for name in names:
             row = {**query, **{f"o.{key}": value for key, value in thing.items()}}
-            needed = [f"o.{COLUMNS[name][0]}", *COLUMNS[name][name in ("both", "most") :]]
+            needed = [f"o.{COLUMNS[name][0]}", *COLUMNS[name][len(COLUMNS[name]) > 1 :]]
             if any(row.get(column) is None for column in needed):
                 return False
             if not TERMS[name][1](thing, query):
@@ -83,6 +92,10 @@ def attributes(random: Random) -> dict[str, Any]:
         "price": float(random.choice(prices)),
         "least": float(random.choice([-math.inf, 0.1, 0.3])),
         "most": float(random.choice([math.inf, 0.6, 0.8])),
+        # Beyond 64 bits, and a last digit apart.
+        "cost": Decimal(random.choice(COSTS)),
+        "floor": Decimal(random.choice(["-99999999", "7.000000000000000000999999999999"])),
+        "roof": int(random.choice([-(2**63), 7, 2**63 - 1])),
     }
     return {name: None if random.random() < 0.05 else value for name, value in found.items()}
 
@@ -94,6 +107,9 @@ def world(random: Random, dim: int, counts: bool = True) -> tuple[list[Any], lis
         query |= attributes(random)
     return [(*thing, attributes(random)) for thing in objects], queries
 
+
+COSTS = ["7", "7.000000000000000001", "7.000000000000000002", "7.000000000000000003", "-7"]
+COSTS += ["9223372036854775807", "9223372036854775807.000000000000000001"]
 
 names = st.lists(st.sampled_from(sorted(TERMS)), min_size=1, max_size=3, unique=True)
 seeds = st.integers(0, 2**32 - 1)
@@ -243,7 +259,7 @@ def test_a_limit_of_floats_is_that_of_correlate(
 
 @given(
     centre=st.integers(-(2**63) + 1, 2**63 - 1),
-    limit=st.integers(0, 2**64),
+    limit=st.integers(0, 2**65),
     value=st.integers(-(2**63) + 1, 2**63 - 1),
 )
 def test_a_limit_of_whole_numbers_is_exact_at_the_ends(centre: int, limit: int, value: int) -> None:
@@ -267,11 +283,20 @@ def test_codes_of_texts_are_used_again() -> None:
     assert len(kernel._marking.codes["where0"].values) <= 4
 
 
-def test_two_adds_at_one_time_that_compare_other_values_are_two() -> None:
-    run = Run(call_of(ops=True, where=ab.same("kind")), None, 0, 1)
+@pytest.mark.parametrize(
+    ("where", "name", "values"),
+    [
+        (ab.same("kind"), "kind", "ab"),
+        (ab.within("cost", 0), "cost", [Decimal(7), Decimal("7.000000000000000001")]),
+    ],
+)
+def test_two_adds_at_one_time_that_compare_other_values_are_two(
+    where: Any, name: str, values: Any
+) -> None:
+    run = Run(call_of(ops=True, where=where), None, 0, 1)
     query = {"id": 1, "v": [0.0], "k": 1, "span": 50 * MS, "op": "add", "t": START}
-    run.step([], [{**query, "kind": "a"}, {**query, "kind": "b"}, {**query, "kind": "a"}])
-    run.step([(START + n * MS, n, [1.0], {"kind": "ab"[n % 2]}) for n in (1, 2, 3)])
+    run.step([], [{**query, name: values[n]} for n in (0, 1, 0)])
+    run.step([(START + n * MS, n, [1.0], {name: values[n % 2]}) for n in (1, 2, 3)])
     run.finish()
     assert [hit[1] for hit in run.hits()] == [1, 3], "the last that is new holds"
 

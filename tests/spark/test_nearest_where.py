@@ -16,10 +16,11 @@ from tests.neighbours.runs import expected
 from tests.spark.feeds import SECOND, START, Feed, at
 from tests.spark.nearest_feed import HOUR, LATE, OBJECT, OP, closing, got, objects_in_batches
 
-MONEY = pa.decimal128(9, 2)
+MONEY, FINE = pa.decimal128(9, 2), pa.decimal128(38, 30)
 OFFER = pa.schema([*OBJECT, ("kind", pa.string()), ("shop", pa.int32()), ("price", MONEY)])
-WISH = pa.schema([*OP, ("wanted", pa.string()), ("own", pa.int64()), ("least", MONEY)])
-WISH = WISH.append(pa.field("most", MONEY))
+WISH = pa.schema([*OP, ("wanted", pa.string()), ("own", pa.int64()), ("least", FINE)])
+WISH = WISH.append(pa.field("most", FINE))
+HAIR = Decimal("1e-30")
 WHERE = ab.same("kind", "wanted") & ab.differs("shop", "own")
 WHERE &= ab.within("price", low="least", high="most")
 
@@ -42,8 +43,8 @@ def wish(ident: str, seconds: float, random: np.random.Generator) -> dict[str, A
     return {
         "query_id": ident, "t": at(seconds), "op": "add", "k": 2, "window": "3 seconds",
         "v": (random.integers(0, 8, 2) * 0.5).tolist(), "own": int(random.integers(3)),
-        "wanted": str(random.choice(["car", "bus"])), "least": money(random, 100),
-        "most": None if ident == "q3" else money(random, 300) + 1,
+        "wanted": str(random.choice(["car", "bus"])), "least": money(random, 100) - HAIR,
+        "most": None if ident == "q3" else money(random, 300) + HAIR,
     }  # fmt: skip
 
 

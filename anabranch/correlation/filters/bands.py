@@ -27,6 +27,7 @@ from anabranch.correlation.filters.tiles import (
 )
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
+from anabranch.flow.words import ROUNDINGS, around, floats
 
 __all__ = ["Band", "band_candidates", "band_size"]
 
@@ -34,11 +35,15 @@ __all__ = ["Band", "band_candidates", "band_size"]
 
 _SEGMENT = 128
 _PIECE = 32
-_SIGN = np.uint64(1 << 63)
+_BEYOND = 2**256  # no number is further from another
+# The rounding of the difference that decides, of the bound, and of the margin itself are each an
+# ulp of the larger at most; where they cancel, the bound's own ulp is far smaller. Each number of
+# words is a float of a few roundings more, and the larger is up to the sum of value and limit.
+_MARGIN = 4 + 4 * ROUNDINGS
 
 
 class Band(NamedTuple):
-    """A slot of numbers (both int64 or both float64) and how far apart they may be."""
+    """A slot of numbers (both int64, words of them or float64) and how far apart they may be."""
 
     slot: str
     limit: float  # a whole number for int64
@@ -91,28 +96,30 @@ def _bounds(block: Block, band: Band) -> tuple[np.ndarray, np.ndarray]:
     """The least and the greatest right value that each left row may meet."""
 
     def make(of: Block) -> tuple[np.ndarray, np.ndarray]:
-        values = of.columns[band.slot]
+        values = _line(of, band.slot)
         if values.dtype == np.int64:
-            # As numbers from 0 to 2**64 - 1, so that the ends of the range stop them.
-            most = np.uint64(min(int(band.limit), 2**64 - 1))
-            raised = values.view(np.uint64) ^ _SIGN
-            low = raised - np.minimum(raised, most)
-            high = raised + np.minimum(~raised, most)
-            return (low ^ _SIGN).view(np.int64), (high ^ _SIGN).view(np.int64)
-        # The rounding of the difference that decides, of the bound, and of the margin itself are
-        # each an ulp of the larger at most; where they cancel, the bound's own ulp is far smaller.
-        limit = float(band.limit)
+            return around(values, int(band.limit))
+        limit = float(min(band.limit, _BEYOND))
         with np.errstate(over="ignore"):
-            margin = 4 * np.spacing(np.maximum(np.abs(values), limit))
+            margin = _MARGIN * np.spacing(np.maximum(np.abs(values), limit))
             return values - limit - margin, values + limit + margin
 
     return block.derive(("band bounds", band), make)
 
 
+def _line(block: Block, slot: str) -> np.ndarray:
+    """The numbers of a slot, one for each row: floats near to them where they are words."""
+    column: np.ndarray = block.columns[slot]
+    if column.ndim == 1:
+        return column
+    return block.derive(("band line", slot), lambda of: floats(of.columns[slot]))
+
+
 def _order(block: Block, slot: str) -> _Order:
     def make(of: Block) -> _Order:
-        rows = np.argsort(of.columns[slot], kind="stable").astype(np.int32)
-        return _Order(of.columns[slot][rows], rows)
+        values = _line(of, slot)
+        rows = np.argsort(values, kind="stable").astype(np.int32)
+        return _Order(values[rows], rows)
 
     return block.derive(("band order", slot), make)
 
@@ -121,7 +128,7 @@ def _beside(block: Block, first: str, second: str) -> np.ndarray:
     """The second number in the order of the first: the inner loop then goes one way in memory."""
 
     def make(of: Block) -> np.ndarray:
-        values: np.ndarray = of.columns[second][_order(of, first).rows]
+        values: np.ndarray = _line(of, second)[_order(of, first).rows]
         return values
 
     return block.derive(("band beside", first, second), make)
@@ -146,7 +153,7 @@ def _by_order(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
 
 
 def _by_scan(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
-    ranges = [_Range(*_bounds(pair.left, band), pair.right.columns[band.slot]) for band in bands]
+    ranges = [_Range(*_bounds(pair.left, band), _line(pair.right, band.slot)) for band in bands]
     _, out = scratch()
     for tile in tiles(pair, ROWS, COLS):
         parts = [of.within(tile) for of in ranges]

@@ -2,7 +2,8 @@
 
 An object has *marks*, whole numbers, and a query two bounds for each. An object is admitted if all
 its marks lie between the bounds, or outside of them where a test is `inverted`. A mark that is
-`UNKNOWN` is never admitted: the object lacks what is compared.
+`UNKNOWN` is never admitted: the object lacks what is compared. A long number has several marks, of
+which all but the first are `further` ones: they count where those before are a bound's own.
 
 Letters: q a query, i an object, m one of the marks.
 """
@@ -23,22 +24,30 @@ __all__ = ["Bounds", "admits", "allowed", "bar"]
 
 
 class Bounds(NamedTuple):
-    """Row q of `low` and `high` are the bounds of query q, a column for each test."""
+    """Row q of `low` and `high` are the bounds of query q, a column for each mark."""
 
     low: np.ndarray
     high: np.ndarray
     inverted: np.ndarray
+    further: np.ndarray
 
 
 @njit(boundscheck=False)
 def admits(bounds, q, marks, i):  # pragma: no cover
     """Whether an object may enter the list of a query."""
-    low, high, inverted = bounds
+    low, high, inverted, further = bounds
+    lowest = highest = False
     for m in range(len(inverted)):
-        mark = marks[i, m]
-        inside = (low[q, m] <= mark) & (mark <= high[q, m])
-        if mark == UNKNOWN or inside == inverted[m]:
-            return False
+        mark, least, most = marks[i, m], low[q, m], high[q, m]
+        if further[m]:
+            if (lowest and mark < least) or (highest and mark > most):
+                return False
+            lowest, highest = lowest and mark == least, highest and mark == most
+        else:
+            inside = (least <= mark) & (mark <= most)
+            if mark == UNKNOWN or inside == inverted[m]:
+                return False
+            lowest, highest = mark == least, mark == most
     return True
 
 
@@ -48,7 +57,8 @@ def allowed(bounds, q, marks, i):  # pragma: no cover
 
     Examples
     --------
-    >>> bounds = Bounds(np.array([[3]]), np.array([[5]]), np.array([False]))
+    >>> no = np.array([False])
+    >>> bounds = Bounds(np.array([[3]]), np.array([[5]]), inverted=no, further=no)
     >>> marks, zero = np.array([[2], [5], [UNKNOWN]]), np.zeros(3, np.int32)
     >>> allowed(bounds, zero, marks, np.arange(3, dtype=np.int32)).tolist()
     [False, True, False]

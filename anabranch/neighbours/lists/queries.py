@@ -40,7 +40,7 @@ class Queries:
         Windows hold so many objects, not so much time.
     metric
         One of `METRICS`.
-    low, high, inverted
+    low, high, inverted, further
         Which objects count: `admission` says how. None where all do.
     parted
         The first test is an equality: queries and objects of one mark form a part of their own.
@@ -62,6 +62,7 @@ class Queries:
     low: np.ndarray = None  # type: ignore[assignment]
     high: np.ndarray = None  # type: ignore[assignment]
     inverted: np.ndarray = None  # type: ignore[assignment]
+    further: np.ndarray = None  # type: ignore[assignment]
     parted: bool = False
 
     @classmethod
@@ -88,8 +89,10 @@ class Queries:
     def __post_init__(self) -> None:
         if self.low is None:
             none = np.empty((len(self.points), 0), np.int64)
-            for name, value in (("low", none), ("high", none), ("inverted", np.empty(0, bool))):
-                object.__setattr__(self, name, value)
+            for name in ("low", "high"):
+                object.__setattr__(self, name, none)
+            for name in ("inverted", "further"):
+                object.__setattr__(self, name, np.empty(0, bool))
         problems = []
         if self.metric not in METRICS:
             problems.append(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
@@ -122,7 +125,7 @@ class Queries:
     @property
     def bounds(self) -> Bounds:
         """Which objects count, as compiled code takes it."""
-        return Bounds(self.low, self.high, self.inverted)
+        return Bounds(self.low, self.high, self.inverted, self.further)
 
     @property
     def asked(self) -> Asked:
