@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.filters.bags import elements_of
+from anabranch.correlation.filters.bands import in_one_word
 from anabranch.correlation.filters.exact import common, measure, text_measure
 from anabranch.correlation.filters.overlap import Overlap
 from anabranch.errors import InvalidCall
@@ -52,7 +53,9 @@ class Decisions:
         if isinstance(term, Compared) and isinstance(term.measure, (TextMeasure, SetMeasure)):
             return _alike(slot, term, left, right, i, j)
         if isinstance(term, Within):
-            value = _distance(left.columns[slot][i], right.columns[slot][j])
+            words = left.columns[slot], right.columns[slot]
+            a, b = in_one_word(left, right, slot) or words
+            value = _distance(a[i], b[j])
             if value.ndim == 2:
                 apart = magnitude(value) / self._units.get(slot, 1.0)
                 return apart, at_most(value, int(self.limits[slot]))

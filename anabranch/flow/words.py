@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["ROUNDINGS", "around", "at_most", "difference", "floats", "from_arrow", "magnitude"]
+__all__ = [
+    "ROUNDINGS",
+    "around",
+    "at_most",
+    "difference",
+    "floats",
+    "from_arrow",
+    "magnitude",
+    "shortened",
+]
 
 ROUNDINGS = 9
 """How many there are at most in a float made of words."""
@@ -31,6 +40,20 @@ def from_arrow(words: np.ndarray, count: int) -> np.ndarray:
     numbers = words[:, count - 1 :: -1].copy()
     numbers[:, 1:] ^= _SIGN.view(np.int64)
     return numbers
+
+
+def shortened(numbers: np.ndarray) -> np.ndarray | None:
+    """The same numbers in one word each, if that holds them all.
+
+    Examples
+    --------
+    >>> shortened(from_arrow(np.array([[5, 0, 0, 0], [-5, -1, -1, -1]]), 3)).tolist()
+    [5, -5]
+    """
+    low: np.ndarray = numbers[:, -1] ^ _SIGN.view(np.int64)
+    sign = low >> 63
+    others = numbers[:, :-1] ^ np.array([0, *[_SIGN.view(np.int64)] * (numbers.shape[1] - 2)])
+    return low if (others == sign[:, None]).all() else None
 
 
 def around(numbers: np.ndarray, limit: int) -> tuple[np.ndarray, np.ndarray]:

@@ -113,8 +113,8 @@ def within(left: Any, *right_and_limit: Any, low: Any = None, high: Any = None) 
 
     One name stands for the column on both sides; with two, the first is the left input's and the
     second the right input's. The limit comes last: of numbers a number, of dates and timestamps a
-    duration. Decimals, of any scale, are compared exactly, and beside them whole numbers; their
-    limit may be a number, a ``Decimal`` or text.
+    duration. Decimals of any precision and scale are compared exactly, and beside them whole
+    numbers; their limit may be a number, a ``Decimal`` or text.
 
     For `nearest`, ``low <= left <= high``: ``within(column, low=..., high=...)`` takes the bounds
     of each query from its own columns. Without one of them that side is open.

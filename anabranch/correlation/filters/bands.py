@@ -27,9 +27,9 @@ from anabranch.correlation.filters.tiles import (
 )
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
-from anabranch.flow.words import ROUNDINGS, around, floats
+from anabranch.flow.words import ROUNDINGS, around, floats, shortened
 
-__all__ = ["Band", "band_candidates", "band_size"]
+__all__ = ["Band", "band_candidates", "band_size", "in_one_word"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 
@@ -43,10 +43,18 @@ _MARGIN = 4 + 4 * ROUNDINGS
 
 
 class Band(NamedTuple):
-    """A slot of numbers (both int64, words of them or float64) and how far apart they may be."""
+    """A slot of numbers (both int64, words of them or float64) and how far apart they may be.
+
+    Numbers of several words are searched as if they were `short` where one holds each.
+    """
 
     slot: str
     limit: float  # a whole number for int64
+    short: bool = False
+
+    def of(self, pair: Pair) -> Band:
+        """The band as it is searched in two blocks."""
+        return self._replace(short=in_one_word(pair.left, pair.right, self.slot) is not None)
 
 
 class _Order(NamedTuple):
@@ -81,13 +89,15 @@ def band_candidates(
     """Every pair inside the first two bands (integers exactly, floats with a margin)."""
     if scan is None:
         scan = band_size(pair, bands[0]) * 8 > len(pair.left) * len(pair.right)
-    return _by_scan(pair, bands[:2]) if scan else _by_order(pair, bands[:2])
+    bands = [band.of(pair) for band in bands[:2]]
+    return _by_scan(pair, bands) if scan else _by_order(pair, bands)
 
 
 def band_size(pair: Pair, band: Band) -> int:
     """How many pairs the band alone admits (about, for floats)."""
+    band = band.of(pair)
     low, high = _bounds(pair.left, band)
-    order = _order(pair.right, band.slot)
+    order = _order(pair.right, band)
     first = np.searchsorted(order.values, low, "left")
     return int((np.searchsorted(order.values, high, "right") - first).sum())
 
@@ -96,7 +106,7 @@ def _bounds(block: Block, band: Band) -> tuple[np.ndarray, np.ndarray]:
     """The least and the greatest right value that each left row may meet."""
 
     def make(of: Block) -> tuple[np.ndarray, np.ndarray]:
-        values = _line(of, band.slot)
+        values = _line(of, band)
         if values.dtype == np.int64:
             return around(values, int(band.limit))
         limit = float(min(band.limit, _BEYOND))
@@ -107,44 +117,56 @@ def _bounds(block: Block, band: Band) -> tuple[np.ndarray, np.ndarray]:
     return block.derive(("band bounds", band), make)
 
 
-def _line(block: Block, slot: str) -> np.ndarray:
-    """The numbers of a slot, one for each row: floats near to them where they are words."""
-    column: np.ndarray = block.columns[slot]
-    if column.ndim == 1:
-        return column
-    return block.derive(("band line", slot), lambda of: floats(of.columns[slot]))
+def in_one_word(left: Block, right: Block, slot: str) -> tuple[np.ndarray, np.ndarray] | None:
+    """The numbers of both blocks, if each is one number or one word holds it."""
+    found = []
+    for block in (left, right):
+        column = block.columns[slot]
+        if column.ndim == 2:
+            column = block.derive(("in one word", slot), lambda of: shortened(of.columns[slot]))
+        if column is None:
+            return None
+        found.append(column)
+    return found[0], found[1]
 
 
-def _order(block: Block, slot: str) -> _Order:
+def _line(block: Block, band: Band) -> np.ndarray:
+    """The numbers of a slot, one for each row: floats near to them where words are needed."""
+    if band.short:
+        line = in_one_word(block, block, band.slot)
+        assert line is not None
+        return line[0]
+    return block.derive(("band line", band.slot), lambda of: floats(of.columns[band.slot]))
+
+
+def _order(block: Block, band: Band) -> _Order:
     def make(of: Block) -> _Order:
-        values = _line(of, slot)
+        values = _line(of, band)
         rows = np.argsort(values, kind="stable").astype(np.int32)
         return _Order(values[rows], rows)
 
-    return block.derive(("band order", slot), make)
+    return block.derive(("band order", band.slot, band.short), make)
 
 
-def _beside(block: Block, first: str, second: str) -> np.ndarray:
+def _beside(block: Block, first: Band, second: Band) -> np.ndarray:
     """The second number in the order of the first: the inner loop then goes one way in memory."""
 
     def make(of: Block) -> np.ndarray:
         values: np.ndarray = _line(of, second)[_order(of, first).rows]
         return values
 
-    return block.derive(("band beside", first, second), make)
+    return block.derive(("band beside", *first, *second), make)
 
 
 def _by_order(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
-    (low, high), order = _bounds(pair.left, bands[0]), _order(pair.right, bands[0].slot)
+    (low, high), order = _bounds(pair.left, bands[0]), _order(pair.right, bands[0])
     first = np.searchsorted(order.values, low, "left")
     last = np.searchsorted(order.values, high, "right")
     runs = _Runs(first, last, order.rows)
     second = len(bands) > 1
     more = _Range(low[:0], high[:0], order.values[:0])
     if second:
-        more = _Range(
-            *_bounds(pair.left, bands[1]), _beside(pair.right, bands[0].slot, bands[1].slot)
-        )
+        more = _Range(*_bounds(pair.left, bands[1]), _beside(pair.right, bands[0], bands[1]))
     _, out = scratch()
     at = np.array([0, 0], np.int64)
     while at[0] < len(pair.left):
@@ -153,7 +175,7 @@ def _by_order(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
 
 
 def _by_scan(pair: Pair, bands: Sequence[Band]) -> Iterator[Candidates]:
-    ranges = [_Range(*_bounds(pair.left, band), _line(pair.right, band.slot)) for band in bands]
+    ranges = [_Range(*_bounds(pair.left, band), _line(pair.right, band)) for band in bands]
     _, out = scratch()
     for tile in tiles(pair, ROWS, COLS):
         parts = [of.within(tile) for of in ranges]
