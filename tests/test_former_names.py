@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 
 import anabranch as ab
@@ -54,6 +56,16 @@ CALLS = [
 def test_a_former_argument_says_the_present_one(call, says):
     with pytest.raises(ab.errors.InvalidCall, match=says):
         call()
+
+
+@pytest.mark.parametrize("verb", ["correlate", "dedupe", "nearest", "assemble", "groups"])
+def test_streaming_verbs_have_one_vocabulary(verb):
+    words = {"time", "keep", "watermark", "bad_rows", "rejects", "plan", "control"}
+    words |= {"id" if verb != "assemble" else "key"}
+    assert words <= set(inspect.signature(getattr(ab, verb)).parameters)
+    for former, now in (("late", "watermark"), ("collect", "keep")):
+        with pytest.raises(ab.errors.InvalidCall, match=f"{former}= is now called {now}="):
+            getattr(ab, verb)(None, **{former: 1})
 
 
 def test_an_unknown_name_lists_those_there_are():

@@ -22,7 +22,7 @@ from anabranch.spark.settings import room_problems, setting_problems
 __all__ = ["dedupe"]
 
 
-@renamed(late="watermark")
+@renamed(late="watermark", collect="keep")
 def dedupe(
     stream: DataFrame,
     *,

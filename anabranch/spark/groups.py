@@ -31,15 +31,18 @@ from anabranch.spark.settings import setting_problems
 __all__ = ["grouped", "groups"]
 
 
-@renamed()
+@renamed(late="watermark", collect="keep")
 def groups(
     pairs: DataFrame,
     *,
     gap: Duration = MISSING,
     id: Any = ("left_id", "right_id"),
     time: Any = "ts",
+    keep: None = None,
     streams: int | None = None,
     watermark: Duration | None = None,
+    plan: None = None,
+    control: None = None,
     bad_rows: str = "fail",
     rejects: str | None = None,
 ) -> DataFrame:
@@ -62,12 +65,16 @@ def groups(
         The columns of the two ids.
     time
         The column of the time of a pair.
+    keep
+        Not for this verb, which knows rows by their ids: join the members with your table.
     streams
         1 if both ids are of one stream, so that equal ids are one row; 2 if they are of two. By
         default what `correlate` says of its result.
     watermark
         Streaming: how far a pair may lag behind the newest. Leave it out for results of
         `correlate`, which carry their watermark.
+    plan, control
+        Not for this verb: one worker holds all open groups, for any pair may join two of them.
     bad_rows
         Pairs without a usable time, and rows without any id: ``"fail"`` stops at the first and
         names it; ``"drop"`` leaves them out and counts them.
@@ -118,7 +125,8 @@ def groups(
     if all(ids) and one and types[ids[0]] != types[ids[1]]:
         check.say(f"id: both ids of one stream have one type, got {types[ids[0]]}, {types[ids[1]]}")
     drop = check.choice("bad_rows", bad_rows, ("fail", "drop")) == "drop"
-    problems = setting_problems(spark, frame.isStreaming)
+    problems = _vocabulary_problems(keep=keep, plan=plan, control=control)
+    problems += setting_problems(spark, frame.isStreaming)
     problems += lateness_problems({"pairs": frame}, {"pairs": moment}, watermark)
     problems += rejection_problems(rejects, given)
     for problem in problems:
@@ -157,6 +165,21 @@ def grouped(
     announce(name, Announced(job.grouping.words(what), delay=job.grouping.delay))
     blocks = with_watermark(blocks, job.grouping.delay)
     return over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
+
+
+def _vocabulary_problems(**given: Any) -> list[str]:
+    """What other verbs take and this one cannot use; why, and what to do."""
+    why = {
+        "keep": "groups knows rows by their ids alone; join the members with your table",
+        "plan": "one worker holds all open groups, for any pair may join two of them; split the "
+        "pairs by a key and call groups for each part",
+        "control": "a plan log lets plans change while a query runs, and groups has none",
+    }
+    return [
+        f"{name}={value!r} would have no effect: {why[name]}; leave {name}= out"
+        for name, value in given.items()
+        if value is not None
+    ]
 
 
 def _one_stream(check: Check, frame: DataFrame, ident: str, streams: Any) -> bool:

@@ -89,6 +89,9 @@ def test_wrong_calls(spark: Any) -> None:
         "streams must be 1 if both ids are of one stream": {"gap": "1 second"},
         "bad_rows must be 'fail' or 'drop'": {"gap": "1 second", "streams": 1, "bad_rows": "skip"},
         "rejects must be the path": {"gap": "1 second", "streams": 1, "rejects": 7},
+        "keep='score' would have no effect: groups knows rows by their ids": {"keep": "score"},
+        "plan=4 would have no effect: one worker holds all open groups": {"plan": 4},
+        "control='log' would have no effect": {"control": "log"},
         "gap must be longer than 0 seconds": {"gap": "0 seconds", "streams": 1},
         "pairs have no column 'left_post'": {
             "gap": "1 s",
