@@ -229,7 +229,7 @@ def _kind(check: Check, keys: Sequence[str], close: Any) -> str:
     if found and found not in keys:
         check.say(
             f"kind={str(close.kind)!r} is not one of the key columns "
-            f"{', '.join(map(repr, keys))}: an instance must belong to one kind"
+            f"{', '.join(map(repr, keys))}: an instance must belong to one kind; add it to key="
         )
     return found
 

@@ -34,7 +34,7 @@ WRONG = {
     "close must be a policy such as ab.close.count": {"close": "8 seconds"},
     "response column 'kind' is string; it must be a number": {"response": "kind"},
     "key column 'm' is map<a,b>, which is no key": {"key": ["m"]},
-    "kind='client' is not one of the key columns 'kind'": {
+    "'client' is not one of the key columns 'kind': an instance must belong to one kind; add": {
         "key": "kind",
         "close": ab.close.learned(kind="client"),
     },
