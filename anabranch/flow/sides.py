@@ -176,7 +176,7 @@ class Slot:
         if self.kind == "float":
             return "double"
         if self.kind == "decimal":
-            bits = f", {64 * self.words} bits" if self.words > 1 else ""
+            bits = f" in {64 * self.words} bits" if self.words > 1 else ""
             return f"decimal of scale {self.scale}{bits}"
         if self.kind == "string":
             return "string"

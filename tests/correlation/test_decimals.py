@@ -157,10 +157,10 @@ def test_errors_say_what_to_write() -> None:
         pairs(left, left, "-0.01")
 
 
-def test_another_scale_is_another_state() -> None:
+def test_another_scale_or_width_is_another_state() -> None:
     left = rows([Decimal(1)], pa.decimal128(10, 2))
-    finer = rows([Decimal(1)], pa.decimal128(10, 3))
+    others = [rows([Decimal(1)], pa.decimal128(*kind)) for kind in ((12, 2), (10, 3), (20, 2))]
     call = {"where": ab.within("x", 1), "window": WINDOW}
-    first, second = (InProcess(left.schema, t.schema, **call) for t in (left, finer))
-    settings = [p.correlation.settings["where[0]"] for p in (first, second)]
-    assert settings == [f"within: {', '.join([f'x decimal of scale {n}'] * 2)}" for n in (2, 3)]
+    found = [InProcess(left.schema, other.schema, **call).correlation for other in others]
+    words = ["x decimal of scale 2", "x decimal of scale 3", "x decimal of scale 2 in 128 bits"]
+    assert [of.settings["where[0]"] for of in found] == [f"within: {w}, {w}" for w in words]
