@@ -106,6 +106,7 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = _Options.read(options)
         self.end: int | None = None  # for a query that ends with what there is when it begins
+        self._newest: Offset | None = None  # when the micro-batch was planned
 
     @cached_property
     def generation(self) -> int:
@@ -125,11 +126,16 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
         """The end of the next micro-batch; Spark 4.1 says neither where it begins nor a limit."""
         self._refuse_newer(start)
         held = self._held(self.generation)
+        self._newest = self._offset(held, held.last)
         begin = 0 if start is None else self._begin(start, held)
         last = held.last if self.end is None else min(held.last, self.end)
         last = max(last, begin)
         most = self._most(held, limits_of(limit).rows)
         return self._offset(held, last if most is None else min(last, begin + most))
+
+    def reportLatestOffset(self) -> Offset | None:
+        """The end of the stream when the micro-batch was planned: what is left can be told."""
+        return self._newest
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read what there is now, and nothing that comes later."""

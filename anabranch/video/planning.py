@@ -76,6 +76,16 @@ class Planner:
         }
         return {channel: those[-1] for channel, those in found.items() if those}
 
+    def left(self, reached: Offset) -> Offset:
+        """The last closed segment of each channel, and how many are after those reached."""
+        found: Offset = {}
+        for channel, place in self._channels().items():
+            ready = closed(place, self.folder.closed)
+            done = reached[channel]["segment"] if channel in reached else ""
+            if ready:
+                found[channel] = {"segment": ready[-1], "left": sum(name > done for name in ready)}
+        return found
+
     def latest(
         self, start: Offset, limit: Limit | None = None, goal: Mapping[str, str] | None = None
     ) -> Offset:

@@ -83,7 +83,12 @@ def correlation(batches: int, control: Path, query: str = "1-correlate") -> Any:
             for worker in range(4)
         ]
         observed = _observed("anabranch_correlate_5ce0", loads, shown([story(n)]))
-        sources = [SimpleNamespace(metrics={"maxOffsetsBehindLatest": str(n % 5)})]
+        ends = [json.dumps({"news": {"0": 9 * n + more}}) for more in (0, n % 5)]
+        kafka = SimpleNamespace(
+            description="KafkaV2[Subscribe[news]]", endOffset=ends[0], latestOffset=ends[1]
+        )
+        files = SimpleNamespace(description="FileStreamSource[in]", latestOffset="null")
+        sources = [kafka, files]
         seconds = 0.9 + 0.2 * math.sin(n / 3)
         made.append(
             report(

@@ -103,6 +103,8 @@ def test_offsets_name_closed_segments_and_each_is_read_once(tmp_path: Path) -> N
     # As Spark does it: the offset is written to its log and read back, by another process.
     two = Planner(Folder(str(tmp_path), START)).latest(json.loads(json.dumps(one)))
     assert two["north"]["segment"] == "0002.ts"  # the last one may be being written
+    assert planner.left(one) == {"north": {"segment": "0002.ts", "left": 1}}
+    assert planner.left(two) == {"north": {"segment": "0002.ts", "left": 0}}
     assert planner.latest(two) == two and planner.between(two, two) == []
     first, second = planner.between({}, one), planner.between(one, two)
     assert [p.segment.name for p in first + second] == ["0000.ts", "0001.ts", "0002.ts"]

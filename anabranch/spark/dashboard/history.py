@@ -20,6 +20,7 @@ from anabranch.flow.metrics import (
     worker_figures,
 )
 from anabranch.plans.plan import Plan
+from anabranch.spark.dashboard.backlog import backlog_of
 from anabranch.spark.dashboard.planview import PlanView
 from anabranch.spark.dashboard.points import Point, merged, point_of
 from anabranch.spark.dashboard.rejected import Rejected
@@ -90,6 +91,7 @@ class History:
         self._last: tuple[str, int] | None = None
         self._plans: PlanView | None = None
         self.rejected = Rejected()
+        self.silent: tuple[str, ...] = ()  # sources that do not say what they have left
 
     def add(self, progress: Any) -> bool:
         """Take in a report; whether there was anything new of this verb in it."""
@@ -104,6 +106,7 @@ class History:
         if self._last is not None and name[0] != self._last[0]:
             self._state.clear()  # workers of another run
         self._last = name
+        self.silent = backlog_of(progress).silent
         self._state.update(((load.operator, load.worker), load) for load in loads)
         self.names = named(progress.observedMetrics or (), self.verb)
         view = self._view()

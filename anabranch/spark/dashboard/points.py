@@ -9,6 +9,7 @@ from typing import Any
 
 from anabranch.flow.load import Load
 from anabranch.flow.metrics import seconds_of
+from anabranch.spark.dashboard.backlog import backlog_of
 
 __all__ = ["LATEST", "SUMMED", "Point", "epoch", "merged", "point_of"]
 
@@ -37,8 +38,6 @@ LATEST = (
     "open_groups",
 )
 _MICROS = 1_000_000
-# What sources say of rows that they have and have not sent yet; the first that is there counts.
-_BACKLOGS = ("maxOffsetsBehindLatest", "numFilesOutstanding", "numRowsOutstanding")
 
 
 def point_of(
@@ -77,7 +76,7 @@ def point_of(
         "watermark": mark,
         "lag": None if mark is None or at is None else at + seconds - mark,
         "skew": _skew(loads),
-        "backlog": _backlog(progress),
+        "backlog": backlog_of(progress).left,
         "memory": _state_store(progress, "memoryUsedBytes"),
         "commit": _state_store(progress, "commitTimeMs"),
         "state_rows": held.get("state_rows", 0),
@@ -129,16 +128,6 @@ def _skew(loads: Iterable[Any]) -> float | None:
         for name in ("newest_left", "newest_right")
     ]
     return (sides[0] - sides[1]) / _MICROS if all(sides) else None
-
-
-def _backlog(progress: Any) -> float | None:
-    """Rows, offsets or files that sources have not sent yet, where they say it."""
-    found = []
-    for source in getattr(progress, "sources", None) or ():
-        said = dict(getattr(source, "metrics", None) or {})
-        numbers = [float(said[name]) for name in _BACKLOGS if name in said]
-        found += numbers[:1]
-    return sum(found) if found else None
 
 
 def _state_store(progress: Any, name: str) -> float | None:

@@ -117,6 +117,7 @@ class View:
             "interval": query.interval,
             "health": [finding._asdict() for finding in judge(vitals)],
             "total": totals_of(query, history),
+            "silent": history.silent,
             "workers": history.workers,
             "reasons": dict(history.reasons),
             "plan": drawn,

@@ -159,6 +159,10 @@ class _Stream(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
         self._reached = self.planner.latest(start, Limit(*limits_of(limit)[:2]), self._goal)
         return self._reached
 
+    def reportLatestOffset(self) -> Offset | None:
+        """The newest segment of each channel, and how many are left after those planned."""
+        return self.planner.left(self._reached) if self._reached else None
+
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         return [_Task(planned) for planned in self.planner.between(start, end)]
 

@@ -359,6 +359,9 @@ function renderHead(subject) {
 const emitted = (total) => total.pairs ?? total.emitted_rows ?? total.hits ?? total.instances ??
   Object.keys(EVENTS).reduce((sum, name) => sum + (total[name] || 0), 0);
 
+/* What only some sources say is less than what there is. */
+const backlog = (left, silent) => left === null || left === undefined ? "unknown" : (silent.length ? "at least " : "") + count(left);
+
 function renderFigures(subject) {
   const [came, found] = WORDS[subject.verb], s = subject.series, last = (name) => (s[name] || []).at(-1), total = subject.total;
   const per = (name) => last(name) === null || !last("seconds") ? null : last(name) / last("seconds");
@@ -375,6 +378,7 @@ function renderFigures(subject) {
       ["copies per row", both ? (last("copies") / both).toFixed(2) : "–", ""]]),
     ...(total.sent_at_once || total.withheld ? [["copies sent", count(total.sent_at_once + total.sent_later), `${count(total.withheld)} withheld at first, ${count(total.dropped)} dropped, so far`]] : []),
     ["micro-batch", seconds(last("seconds")), subject.interval ? `of ${seconds(subject.interval)}` : "no fixed interval"],
+    ["backlog", backlog(last("backlog"), subject.silent), subject.silent.length ? `${subject.silent.join(", ")} ${subject.silent.length > 1 ? "do" : "does"} not report it` : "not yet read"],
     ["watermark lag", seconds(last("lag")), last("skew") === null || last("skew") === undefined ? "" : `left ${last("skew") >= 0 ? "ahead" : "behind"} by ${seconds(Math.abs(last("skew")))}`],
     ...(subject.verb === "stream" ? [] : [
       ["late rows", count(last("late")), count(total.late_rows) + " so far"],
