@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from contextlib import suppress
 
 from anabranch.edge.book import Book
 from anabranch.edge.keeper_state import KeeperState
@@ -16,6 +17,7 @@ from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.serving import Cloud
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.errors import InvalidCall
+from anabranch.placement.links import Counting
 from anabranch.placement.steering import Running, Steering
 
 __all__ = ["Steered"]
@@ -34,6 +36,7 @@ class Steered:
         self._steering = Steering()
         self._looked = 0.0
         self._refused = ""  # why the newest request was, once it has been said
+        self._counting: Counting | None = None
         self._since: dict[str, tuple[str, float]] = {}  # of each view: its place, since when
 
     def __call__(self, cloud: Cloud) -> None:
@@ -42,6 +45,15 @@ class Steered:
         if now - self._looked >= _EVERY:
             self._looked = now
             self._decide(cloud, now)
+            self._count(cloud)
+
+    def _count(self, cloud: Cloud) -> None:
+        """Write what crosses each link beside the plan; a full disk must not stop the hub."""
+        if self._counting is None:
+            self._counting = Counting(cloud.hub.control)
+        with suppress(OSError):
+            plan, cost = self._steering.plan, self._steering.cost
+            self._counting.note(time.time(), cloud.relay.bytes, plan, cost)
 
     def _decide(self, cloud: Cloud, now: float) -> None:
         book, keeper = cloud.relay.state.book, cloud.keeper.state

@@ -246,17 +246,19 @@ class Steering:
             home, rate = self._homes[stream], self._used[name, stream]
             if home != target:
                 # For any other old place it is sent up already.
-                more += rate * (self._cost(0, home) if home == origin else 0.0)
-                more += rate * self._cost(1, target)
-        definition = _DEFINITION * (self._cost(1, target) or self._cost(0, origin))
+                more += rate * (self.cost("up", home) if home == origin else 0.0)
+                more += rate * self.cost("down", target)
+        definition = _DEFINITION * (self.cost("down", target) or self.cost("up", origin))
         return max(definition + more * (view.window + _ADOPTION), 1.0)
 
-    def _cost(self, direction: int, device: str) -> float:
+    def cost(self, direction: str, device: str) -> float:
+        """Of a byte ``"up"`` or ``"down"`` the link of a device."""
         if device == CLOUD_NAME:
             return 0.0
-        value = self._costs[direction]
+        up = direction == "up"
+        value = self._costs[0 if up else 1]
         if isinstance(value, Mapping):
-            return float(value.get(device, value.get(None, (1.0, 0.5)[direction])))
+            return float(value.get(device, value.get(None, 1.0 if up else 0.5)))
         return float(value)
 
     def _explained(self, move: Move, saved: Mapping[str, float], saves: float | None) -> Decision:

@@ -18,6 +18,7 @@ import pytest
 import anabranch as ab
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
+from anabranch.placement.links import Counting
 from anabranch.spark.dashboard import server
 from anabranch.spark.dashboard.board import Board
 from tests.dashboard.reports import report
@@ -318,7 +319,8 @@ def test_scripts_put_texts_into_the_page_as_texts() -> None:
         ({"token": "a; Path=/elsewhere"}, "at least 16 letters"),
         ({"show": "title"}, "show must be a list"),
         ({"prediction": 3}, "what ab.estimate_state returns, got int"),
-        ({"placement": "x"}, "what ab.place returns, got str"),
+        ({"placement": 3}, "what ab.place returns, or the control directory of a hub, got int"),
+        ({"placement": " "}, "placement must be the path of a directory"),
         ({"host": "203.0.113.9", "port": 1}, "port=1: .*port=0 takes any that is free"),
     ],
 )
@@ -339,6 +341,24 @@ def test_a_placement_is_told_by_link() -> None:
         told = json.loads(ask(board, "/api/state.json")[2])["placement"]
     assert told["all_cloud"] == plan.baseline_cost and told["cost"] == plan.cost
     assert sum(link["cost"] for link in told["links"]) == pytest.approx(plan.cost)
+
+
+def test_what_a_hub_has_counted_stands_beside_its_plan(tmp_path: Path) -> None:
+    plan = ab.place([("v1", "s1", 5.0), ("v1", "s2", 1.0)], {"s1": "a", "s2": "b"}, 1.0, 0.5)
+    with ab.dashboard(running(report(0)), placement=tmp_path) as board:
+        assert json.loads(ask(board, "/api/state.json")[2])["placement"] is None  # not yet
+        counting = Counting(tmp_path)
+        for now in (0.0, 5.0, 70.0):
+            # The relay began anew before the last look but one; none of its counts is negative.
+            size = int(8 * now) if now != 5.0 else 1_000_000
+            counting.note(now, {("up", "b"): size, ("down", "c"): 40}, plan, lambda *_: 0.5)
+        counting.note(75.0, {("up", "b"): 600, ("down", "c"): 40}, plan, lambda *_: 0.5)
+        told = json.loads(ask(board, "/api/state.json")[2])["placement"]
+    assert (told["seconds"], told["seen_cost"], told["all_cloud"]) == (5.0, 4.0, 6.0)
+    found = {link["device"]: link for link in told["links"]}
+    assert (found["b"]["up"], found["b"]["seen_up"]) == (1.0, 8.0)
+    assert (found["a"]["down"], "seen_down" in found["a"]) == (1.0, False)
+    assert (found["c"]["cost"], found["c"]["seen_down"]) == (0.0, 0.0)  # not in the plan
 
 
 # ---------------------------------------------------------------- metrics

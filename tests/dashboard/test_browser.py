@@ -13,6 +13,7 @@ import pytest
 import anabranch as ab
 from anabranch.flow.announced import Announced, announce
 from anabranch.flow.load import Load
+from anabranch.placement.links import Counting
 from tests.dashboard.reports import report
 from tests.dashboard.scenes import (
     MARKUP,
@@ -113,6 +114,23 @@ def test_charts_say_in_words_what_they_draw(page: Any, board: Any) -> None:
     assert all("now" in (chart.get_attribute("aria-label") or "") for chart in charts)
 
 
+def test_a_backlog_that_some_sources_do_not_report_is_said_to_be_more(
+    page: Any, board: Any
+) -> None:
+    opened(page, board, "correlate")
+    card = page.locator("#figures dl", has_text="backlog")
+    assert card.locator("dd").inner_text() == "at least 4\nFileStreamSource does not report it"
+    opened(page, board, "assemble")
+    card = page.locator("#figures dl", has_text="backlog")
+    assert card.locator("dd").inner_text() == "unknown\nno source reports it"
+
+
+def test_words_of_plans_are_not_cut(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    page.locator("#plan svg").nth(1).wait_for()
+    assert page.evaluate(CUT) == []
+
+
 def test_markup_in_rows_names_and_labels_is_text(page: Any, board: Any) -> None:
     opened(page, board, "correlate")
     page.locator("#matches mark").first.wait_for()
@@ -160,9 +178,25 @@ def test_topics_come_with_pictures_side_by_side_and_are_replaced(
 def test_traffic_by_link_is_held_against_all_in_the_cloud(page: Any, board: Any) -> None:
     opened(page, board, "correlate")
     panel = page.locator("#placement")
-    assert "Cost 1.5, against 6 with everything uploaded: 25 %." in panel.inner_text()
+    assert "Planned: cost 1.5, against 6 with everything uploaded: 25 %." in panel.inner_text()
     cells = [row.locator("td").all_inner_texts() for row in panel.locator("tbody tr").all()]
     assert [row[:4] for row in cells] == [["b", "1", "0", "1"], ["a", "0", "1", "0.5"]]
+
+
+def test_traffic_that_a_hub_has_counted_stands_beside_its_plan(page: Any, tmp_path: Path) -> None:
+    plan = ab.place([("v1", "s1", 5.0), ("v1", "s2", 1.0)], {"s1": "a", "s2": "b"}, 1.0, 0.5)
+    counting = Counting(tmp_path)
+    began = time.time() - 32
+    for passed in (0, 32):
+        counting.note(began + passed, {("up", "b"): 2 * passed}, plan, lambda *_: 1.0)
+    with ab.dashboard(session(assembly(30)), placement=tmp_path) as board:
+        opened(page, board, "assemble")
+        panel = page.locator("#placement")
+        words = panel.inner_text()
+        assert "cost 2, against 6 with everything uploaded: 33 %." in words
+        assert "Planned: cost 1.5, against 6 with everything uploaded: 25 %." in words
+        rows = [row.locator("td").all_inner_texts() for row in panel.locator("tbody tr").all()]
+        assert [row[:5] for row in rows] == [["b", "2", "1", "0", "0"], ["a", "0", "0", "0", "1"]]
 
 
 def test_a_batch_reaches_the_page_and_is_announced(page: Any, board: Any) -> None:
@@ -214,6 +248,11 @@ def test_a_saved_page_opens_without_the_driver(page: Any, board: Any, tmp_path: 
     assert page.locator("#matches article").count() == 50
 
 
+CUT = """() => [...document.querySelectorAll("#plan svg")].flatMap((svg) => {
+    const right = (one) => one.getBoundingClientRect().right, edge = right(svg) + 1;
+    const cut = [...svg.querySelectorAll("text")].filter((one) => right(one) > edge);
+    return cut.map((one) => one.textContent);
+})"""
 RENDERING = (
     """() => { const began = performance.now(); render(); return performance.now() - began }"""
 )

@@ -58,6 +58,11 @@ def test_a_query_that_is_well_says_so_in_one_sentence() -> None:
     )
 
 
+def test_few_late_rows_are_counted_and_not_rounded_to_none() -> None:
+    (only,) = judge(vitals(late=lambda n: int(n == 12), rows=1000))
+    assert only.light == "good" and only.sentence.endswith("and 1 of 10k rows are late.")
+
+
 def hour(n: int) -> float:
     return 1000.0 + 400 * n
 
@@ -70,7 +75,7 @@ CASES = {
     "late": ({"late": 2}, "warn", "2.0% of the rows are late"),
     "rejected": ({"rejected": lambda n: int(n == 12)}, "warn", "1 of 1.0k rows were rejected"),
     "behind": ({"seconds": 3.0}, "bad", "takes 3.0 s, and one is due every 2 s"),
-    "lagging": ({"watermark": 990.0, "count": 70}, "bad", "still for 138 s, in 70 micro-batches"),
+    "lagging": ({"watermark": 990.0, "count": 70}, "bad", "still for 2 min, in 70 micro-batches"),
     "skewed": ({"slowest": 1.5}, "warn", "3.0 times the mean"),
     "growing": ({"at": hour, "state_bytes": lambda n: 1e6 * n}, "warn", "for an hour, from 3 to"),
     "copied": ({"left": 990, "right": 10}, "note", "1.0 with broadcast(4, side"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,9 +19,10 @@ from anabranch.cli.steered import Steered
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.keeper_state import KeeperState
-from anabranch.edge.placements import Entry
+from anabranch.edge.placements import Entry, PlacementLog
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.errors import InvalidCall
+from anabranch.placement.links import counted
 from anabranch.placement.views import wishes_of
 
 STREAMS = tuple(Stream(f"gps[{who}]", who, {"x": "double"}) for who in ("ann", "bob", "cem"))
@@ -56,13 +58,40 @@ def test_a_request_that_is_refused_ends_no_view() -> None:
     assert keeper.next_entry() == Entry(1, removed=(1,))
 
 
+def relay_of(book: Book) -> Any:
+    counts = {name: Counter() for name in ("rows", "carried", "heard", "bytes")}
+    return SimpleNamespace(state=SimpleNamespace(book=book), **counts)
+
+
+def test_the_hub_writes_what_crosses_links_beside_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    book, keeper = begun()
+    cloud: Any = SimpleNamespace(
+        relay=relay_of(book),
+        keeper=SimpleNamespace(state=keeper, watermark=1),
+        hub=SimpleNamespace(control=tmp_path),
+        rates={"gps[ann]": 3.0},
+    )
+    Requests(tmp_path).write(replace(ASKED, upload_cost=2.0))
+    steered = Steered()
+    for passed in (0.0, 20.0):
+        monkeypatch.setattr(time, "time", lambda passed=passed: 1e9 + passed)
+        monkeypatch.setattr(time, "monotonic", lambda passed=passed: 100 + passed)
+        cloud.relay.bytes["up", "ann"] = 50 * int(passed)
+        steered(cloud)
+    found = counted(tmp_path)
+    assert found is not None and found["seen_cost"] == 100.0  # 50 bytes a second, each 2
+    ann = next(link for link in found["links"] if link["device"] == "ann")
+    assert ann["seen_up"] == 50.0 and found["all_cloud"] > 0
+    assert PlacementLog(tmp_path).entries() == []  # it is no entry of the log
+
+
 def test_a_request_that_is_refused_does_not_end_the_hub(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     book, keeper = begun()
-    relay = SimpleNamespace(
-        state=SimpleNamespace(book=book), rows=Counter(), carried=Counter(), heard=Counter()
-    )
+    relay = relay_of(book)
     cloud: Any = SimpleNamespace(
         relay=relay,
         keeper=SimpleNamespace(state=keeper, watermark=1),

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from anabranch.calls import Check, is_names, is_whole
 from anabranch.errors import AnabranchError, InvalidCall, extra, renamed
+from anabranch.flow.folders import path_problems
 from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.prometheus import exposition
 from anabranch.spark.dashboard.sample import sampled
@@ -70,7 +71,8 @@ def dashboard(
     prediction
         What `ab.estimate_state` returned: shown beside what is seen.
     placement
-        What `ab.place` returned: traffic by link against everything uploaded.
+        What `ab.place` returned: planned traffic by link against everything uploaded. Or the
+        control directory of a hub: what crossed each link in the last minute beside its plan.
     otel
         Also report to OpenTelemetry: metrics, and one span per micro-batch, through the providers
         that the process has set.
@@ -104,8 +106,14 @@ def dashboard(
         check.say(f"show must be a list of column names, got {show!r}")
     if prediction is not None and not hasattr(prediction, "windows"):
         check.say(f"prediction must be what ab.estimate_state returns, got {kind_of(prediction)}")
-    if placement is not None and not hasattr(placement, "traffic"):
-        check.say(f"placement must be what ab.place returns, got {kind_of(placement)}")
+    if isinstance(placement, (str, os.PathLike)):
+        for problem in path_problems("placement", placement):
+            check.say(problem)
+    elif placement is not None and not hasattr(placement, "traffic"):
+        check.say(
+            "placement must be what ab.place returns, or the control directory of a hub, "
+            f"got {kind_of(placement)}"
+        )
     check.refuse("dashboard")
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)

@@ -108,7 +108,7 @@ def stuck(vitals: Vitals) -> Finding | None:
         return None
     return Finding(
         BAD,
-        f"A micro-batch has been running for {vitals.running:.0f} s; usual are {usual:.1f} s.",
+        f"A micro-batch has been running for {_long(vitals.running)}; usual are {usual:.1f} s.",
         "Look at the tasks in Spark's own page; the input may have grown at once.",
     )
 
@@ -121,7 +121,7 @@ def idle(vitals: Vitals) -> Finding | None:
     silent = vitals.now - last - (vitals.points[-1].get("seconds") or 0.0)
     if silent < max(30.0, 5 * (vitals.interval or 0.0)):
         return None
-    return Finding(OFF, f"Idle: no new rows for {silent:.0f} s.")
+    return Finding(OFF, f"Idle: no new rows for {_long(silent)}.")
 
 
 def all_late(vitals: Vitals) -> Finding | None:
@@ -198,7 +198,7 @@ def lagging(vitals: Vitals) -> Finding | None:
     if len(still) >= 5 and stood >= _STILL and any(p.get("rows") for p in still):
         return Finding(
             BAD,
-            f"The watermark has stood still for {stood:.0f} s, in {len(still)} micro-batches, so "
+            f"The watermark has stood still for {_long(stood)}, in {len(still)} micro-batches, so "
             "state grows.",
             "An idle side or another watermark of the query holds it: use watermark=, one query "
             "per correlate, or multipleWatermarkPolicy.",
@@ -312,5 +312,22 @@ def _well(vitals: Vitals) -> Finding:
     if vitals.interval:
         pace += f" of the {vitals.interval:g} s that it has"
     lost = vitals.sum("late")
-    late = f"{lost / vitals.sum('rows'):.1%} of rows are late" if lost else "no row is late"
+    late = (
+        f"{count(lost)} of {count(vitals.sum('rows'))} rows are late" if lost else "no row is late"
+    )
     return Finding(GOOD, f"Healthy: {pace}, and {late}.")
+
+
+def _long(seconds: float) -> str:
+    """A time as the page writes it.
+
+    Examples
+    --------
+    >>> [_long(time) for time in (75, 600, 9000, 400_000)]
+    ['75 s', '10 min', '2.5 h', '5 days']
+    """
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} days"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from statistics import linear_regression
 from types import SimpleNamespace
 from typing import Any
 
+from anabranch.placement.links import counted, links_of
 from anabranch.spark.dashboard.feed import Query
 from anabranch.spark.dashboard.health import Vitals, judge
 from anabranch.spark.dashboard.history import PLAIN, History
@@ -22,7 +25,6 @@ __all__ = ["TAIL", "View", "encode", "growth", "vitals_of"]
 
 TAIL = 8
 """Points in a message; a page that has missed more asks for all."""
-_LINKS = 12  # of a placement
 _HOUR, _TREND = 3600.0, 600.0  # seconds that a trend is taken from, at most and at least
 _UNKNOWN = {
     "correlate": "Pairs of rows that are similar and close in time",
@@ -38,10 +40,11 @@ _UNKNOWN = {
 class View:
     """What one board shows of the queries it looks at.
 
-    `prediction` is an estimate of `ab.estimate_state`, `placement` a plan of `ab.place`, `tables`
-    are rows given by hand, such as those of `ab.sla`, and so are `topics`, which have pictures.
-    `rows` says why contents of rows are not shown; of those that are, only `columns` are, if there
-    are any. Another board of the session may have asked for more.
+    `prediction` is an estimate of `ab.estimate_state`; `placement` a plan of `ab.place`, or the
+    control directory of a hub; `links` are the plan's, once they are known. `tables` are rows given
+    by hand, such as those of `ab.sla`, and so are `topics`, which have pictures. `rows` says why
+    contents of rows are not shown; of those that are, only `columns` are, if there are any. Another
+    board of the session may have asked for more.
     """
 
     prediction: Any = None
@@ -50,6 +53,7 @@ class View:
     topics: list[dict[str, Any]] = field(default_factory=list)
     rows: str = ""
     columns: Sequence[str] | None = None
+    links: dict[str, Any] | None = None
 
     def state(self, queries: Sequence[Query], newest: int | None = None) -> dict[str, Any]:
         """All of it; with `newest` only so many points of each series, and no rows."""
@@ -66,10 +70,19 @@ class View:
                 for query in queries
                 if query.active and not query.histories and not query.foreign
             ],
-            "placement": None if self.placement is None else links_of(self.placement),
+            "placement": self._traffic(),
             "tables": self.tables,
             "rows_off": self.rows,
         }
+
+    def _traffic(self) -> dict[str, Any] | None:
+        """By link: of a plan, which does not change; or what a hub has counted beside its own."""
+        if isinstance(self.placement, (str, os.PathLike)):
+            with suppress(OSError, ValueError):  # only the hub's machine may reach it
+                return counted(self.placement)
+        elif self.placement is not None and self.links is None:
+            self.links = links_of(self.placement)
+        return self.links
 
     def rows_of(self, queries: Sequence[Query]) -> dict[str, Any]:
         """The rows to be shown, by query and label."""
@@ -173,25 +186,6 @@ def growth(points: Sequence[Point]) -> dict[str, float] | None:
         for name in ("state_rows", "state_bytes")
     )
     return {"rows": rows, "bytes": size}
-
-
-def links_of(placement: Any) -> dict[str, Any]:
-    """What crosses each device's link under a plan, against everything uploaded."""
-    links: dict[Any, dict[str, Any]] = {}
-    for row in placement.traffic().to_pylist():
-        name = "between sites" if row["device"] is None else str(row["device"])
-        line = links.setdefault(name, {"device": name, "up": 0.0, "down": 0.0, "cost": 0.0})
-        if row["direction"] in ("up", "down"):
-            line[row["direction"]] += row["rate"]
-        line["cost"] += row["cost"]
-    ordered = sorted(links.values(), key=lambda line: -line["cost"])
-    return {
-        "cost": placement.cost,
-        "all_cloud": placement.baseline_cost,
-        "summary": placement.summary(),
-        "links": ordered[:_LINKS],
-        "more": max(0, len(ordered) - _LINKS),
-    }
 
 
 def encode(form: Any) -> bytes:

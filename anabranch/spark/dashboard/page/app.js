@@ -7,6 +7,7 @@ const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: [
 const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"],
   dedupe: ["rows", "rows emitted"], groups: ["pairs", "events"], stream: ["rows", ""]};
 const COMPARES = ["correlate", "dedupe", "nearest"];
+const SHORT = ["score", "distance"];  // of which four digits are enough to look at
 const EVENTS = {groups_opened: "opened", groups_grown: "grew", groups_merged: "merged", groups_closed: "closed"};
 
 /* ---------------------------------------------------------------- what the driver tells */
@@ -199,7 +200,8 @@ function value(parts) {
 }
 
 function match(row) {
-  const facts = Object.entries(row.facts).map(([name, text]) => element("div", {}, element("dt", {}, name), element("dd", {}, ...value([[text, false]]).childNodes)));
+  const facts = Object.entries(row.facts).map(([name, text]) => element("div", {}, element("dt", {}, name),
+    element("dd", {title: text.length < 40 ? text : null}, ...value([[SHORT.includes(name) && text !== "" && isFinite(text) ? String(Number(Number(text).toPrecision(4))) : text, false]]).childNodes)));
   const sides = row.sides.length === 0 ? null : element("table", {},
     element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "column"), element("th", {scope: "col", class: "text left"}, "left"), element("th", {scope: "col", class: "text right"}, "right"))),
     element("tbody", {}, ...row.sides.map((one) => element("tr", {}, element("th", {scope: "row"}, one.name), value(one.left), value(one.right)))));
@@ -301,10 +303,15 @@ function placementPanel() {
   panel.update = () => {
     const plan = known.state.placement;
     if (!plan) return panel.show();
-    const most = Math.max(0, ...plan.links.map((one) => one.cost));
+    const live = plan.at !== undefined, most = Math.max(0, ...plan.links.map((one) => one.cost));
+    const against = (cost) => `${amount(cost)}, against ${amount(plan.all_cloud)} with everything uploaded` + (plan.all_cloud ? `: ${(100 * cost / plan.all_cloud).toFixed(0)} %.` : ".");
+    const pair = (seen, planned) => live ? [amount(seen || 0), amount(planned)] : [amount(planned)];
+    const heads = (name) => live ? [`${name}, seen`, `${name}, planned`] : [`${name}, planned`];
+    const stale = live && known.state.now - plan.at > 60 ? ` The hub wrote this ${seconds(known.state.now - plan.at)} ago.` : "";
     panel.show(
-      element("p", {}, `Cost ${amount(plan.cost)}, against ${amount(plan.all_cloud)} with everything uploaded` + (plan.all_cloud ? `: ${(100 * plan.cost / plan.all_cloud).toFixed(0)} %.` : ".")),
-      table(["link", "up", "down", "cost", ""], plan.links.map((one) => [one.device, amount(one.up), amount(one.down), amount(one.cost), bar(one.cost, most)]), [4]),
+      ...(live ? [element("p", {}, `Seen in the last ${seconds(plan.seconds)}, in bytes a second with frames and acknowledgements: cost ${against(plan.seen_cost)}${stale}`)] : []),
+      element("p", {}, `Planned: cost ${against(plan.cost)}`),
+      table(["link", ...heads("up"), ...heads("down"), "cost, planned", ""], plan.links.map((one) => [one.device, ...pair(one.seen_up, one.up), ...pair(one.seen_down, one.down), amount(one.cost), bar(one.cost, most)]), [live ? 6 : 4]),
       element("p", {class: "faint"}, plan.more ? `and ${plan.more} links more` : ""));
   };
   return panel;
@@ -378,7 +385,7 @@ function renderFigures(subject) {
       ["copies per row", both ? (last("copies") / both).toFixed(2) : "–", ""]]),
     ...(total.sent_at_once || total.withheld ? [["copies sent", count(total.sent_at_once + total.sent_later), `${count(total.withheld)} withheld at first, ${count(total.dropped)} dropped, so far`]] : []),
     ["micro-batch", seconds(last("seconds")), subject.interval ? `of ${seconds(subject.interval)}` : "no fixed interval"],
-    ["backlog", backlog(last("backlog"), subject.silent), subject.silent.length ? `${subject.silent.join(", ")} ${subject.silent.length > 1 ? "do" : "does"} not report it` : "not yet read"],
+    ["backlog", backlog(last("backlog"), subject.silent), subject.silent.length ? `${subject.silent.join(", ")} ${subject.silent.length > 1 ? "do" : "does"} not report it` : last("backlog") === null ? "no source reports it" : "not yet read"],
     ["watermark lag", seconds(last("lag")), last("skew") === null || last("skew") === undefined ? "" : `left ${last("skew") >= 0 ? "ahead" : "behind"} by ${seconds(Math.abs(last("skew")))}`],
     ...(subject.verb === "stream" ? [] : [
       ["late rows", count(last("late")), count(total.late_rows) + " so far"],

@@ -113,7 +113,8 @@ function livesPicture(lives, batch) {
     const y = row * line + 14, stamps = one.replaced ?? end, gone = one.retired ?? end;
     svg.append(drawn("rect", {x: x(one.first), y, width: Math.max(2, x(stamps) - x(one.first)), height: 10, fill: colour("bar")}));
     if (one.replaced !== null) svg.append(drawn("rect", {x: x(one.replaced), y, width: Math.max(2, x(gone) - x(one.replaced)), height: 10, fill: colour("bar"), "fill-opacity": .35}));
-    svg.append(drawn("text", {x: Math.min(x(one.first), wide - 220), y: y - 3}, `plan ${one.epoch}, ${one.plan}${one.cause ? ": " + one.cause : ""}`));
+    const late = x(one.first) > wide / 2;  // its words end at the edge, where they would be cut
+    svg.append(drawn("text", {x: late ? wide : x(one.first), "text-anchor": late ? "end" : "start", y: y - 3}, `plan ${one.epoch}, ${one.plan}${one.cause ? ": " + one.cause : ""}`));
   });
   svg.append(drawn("text", {x: 0, y: lives.length * line + 14, class: "faint"}, `micro-batch 0 to ${end}`));
   return svg;
