@@ -129,6 +129,20 @@ def test_words_of_plans_are_not_cut(page: Any, board: Any) -> None:
     opened(page, board, "correlate")
     page.locator("#plan svg").nth(1).wait_for()
     assert page.evaluate(CUT) == []
+    page.evaluate(LATE)
+    assert page.locator("#plan text", has_text="plan 9").count() == 1
+    assert page.evaluate(CUT) == []
+
+
+def test_scores_are_short_and_other_numbers_as_they_are(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    texts = {"score": "0.9682648424251469", "distance": "null", "x": "0.9682648424251469"}
+    said = page.evaluate(
+        """facts => [...match({facts, sides: [], batch: 1}).querySelectorAll("dd")]
+            .map((one) => [one.textContent, one.title])""",
+        texts,
+    )
+    assert said == [["0.9683", texts["score"]], ["null", "null"], [texts["x"], texts["x"]]]
 
 
 def test_markup_in_rows_names_and_labels_is_text(page: Any, board: Any) -> None:
@@ -248,6 +262,9 @@ def test_a_saved_page_opens_without_the_driver(page: Any, board: Any, tmp_path: 
     assert page.locator("#matches article").count() == 50
 
 
+LATE = """() => document.querySelector("#plan").append(livesPicture([
+    {epoch: 9, plan: "broadcast(4, side=right)", first: 17, replaced: null, retired: null,
+     cause: "workers"}], 24))"""
 CUT = """() => [...document.querySelectorAll("#plan svg")].flatMap((svg) => {
     const right = (one) => one.getBoundingClientRect().right, edge = right(svg) + 1;
     const cut = [...svg.querySelectorAll("text")].filter((one) => right(one) > edge);
