@@ -27,7 +27,7 @@ import anabranch as ab
 from anabranch.flow.load import Load
 from benchmarks.correlate_kernel import cosine_threshold, directions, one_core
 
-__all__ = ["Batch", "Bench", "Feed", "batches_of", "multiply_in_two_processes"]
+__all__ = ["CORES", "Batch", "Bench", "Feed", "batches_of", "multiply_in_two_processes"]
 
 WIDTH = 64
 CORES = 2

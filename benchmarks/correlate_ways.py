@@ -6,13 +6,15 @@ all of them alike.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import functions as F
 
 import anabranch as ab
-from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, median
+from benchmarks.correlate_spark import CORES, WIDTH, Batch, Bench, Feed, median
 from benchmarks.measuring import Row, Screen, ratio
 
 __all__ = ["partners", "rows", "ways"]
@@ -61,30 +63,54 @@ def ways(screen: Screen, bench: Bench) -> dict[str, Any]:
 def partners(screen: Screen, bench: Bench) -> dict[str, Any]:
     """What rows without a partner cost beside the pairs, where few rows have one.
 
-    Without a plan log the workers that compare decide; a plan that may change, or two sides that
-    wait, need a second step.
+    Without a plan log the workers that compare decide if they can; a plan that may change, two
+    sides that wait and many workers need homes. What has a log is compared with pairs that have
+    one too.
     """
-    window, rows, measured, rounds = (4, 1500, 3, 1) if bench.quick else (6, 8000, 5, 2)
-    feed = Feed.write(bench.room("partners"), window + _SETTLE + measured, rows)
+    window, rows, measured, rounds = (3, 1500, 2, 1) if bench.quick else (3, 8000, 4, 2)
+    feed = Feed.write(bench.room("partners"), window + 1 + measured, rows)
+    found = {
+        f"{workers} workers": _partners(screen, bench, feed, workers, (window, rounds))
+        for workers in (4, 16)
+    }
+    ab.configure(bench.spark, workers=CORES)
+    return {"window_rows": window * rows, **found}
+
+
+def _partners(
+    screen: Screen, bench: Bench, feed: Feed, workers: int, length: tuple[int, int]
+) -> dict[str, Any]:
+    window, rounds = length
+    ab.configure(bench.spark, workers=workers)
     streams = feed.streams(bench.spark)
     call: dict[str, Any] = {
         "where": ab.cosine("v") >= bench.threshold,
         "window": f"{window} seconds",
         "watermark": "1 second",
     }
-    queries: dict[str, Callable[[], Any]] = {"inner": lambda: ab.correlate(*streams, **call)}
-    for how in ("left", "anti"):
-        queries[how] = lambda how=how: ab.correlate(*streams, how=how, **call)  # type: ignore[misc]
-    queries["left, plan log"] = lambda: ab.correlate(
-        *streams, how="left", control=str(bench.room("log")), **call
-    )
-    found = _in_turns(screen, bench, queries, rounds, window + _SETTLE)
-    for name in list(queries)[1:]:
-        one, base = found[name], found["inner"]
-        note = f"{one['seconds']:.2f} s a micro-batch against {base['seconds']:.2f} s"
-        what, seconds = f"{name} against inner: time", ratio(one["triggers"], base["triggers"])
-        screen.add(Row("partners", what, seconds, "times", _ALONE, at_most=True, note=note))
-    return {"window_rows": window * rows, "partners": found}
+    queries: dict[str, Callable[[], Any]] = {}
+    bases = {}
+    for name, how, log in (
+        ("inner", "inner", False),
+        *((how, how, False) for how in ("left", "right", "full", "anti")),
+        ("inner, plan log", "inner", True),
+        *((f"{how}, plan log", how, True) for how in ("left", "full")),
+    ):
+        bases[name] = "inner, plan log" if log else "inner"
+        queries[name] = lambda how=how, log=log: ab.correlate(  # type: ignore[misc]
+            *streams, how=how, control=str(bench.room("log")) if log else None, **call
+        )
+    found = _in_turns(screen, bench, queries, rounds, window + 1)
+    for name, base in bases.items():
+        if name == base:
+            continue
+        one, other = found[name]["triggers"], found[base]["triggers"]
+        note = f"least {min(one):.2f} s a micro-batch against {min(other):.2f} s; processor "
+        note += f"{ratio(found[name]['processor'], found[base]['processor']):.2f} times"
+        what = f"{name} against {base}, {workers} workers: time"
+        row = Row("partners", what, ratio(one, other), "times", _ALONE, at_most=True, note=note)
+        screen.add(row)
+    return found
 
 
 def rows(screen: Screen, bench: Bench) -> dict[str, Any]:
@@ -121,11 +147,31 @@ def _in_turns(
 ) -> dict[str, Any]:
     """The figures of each query, without the first micro-batches of its runs."""
     runs: dict[str, list[list[Batch]]] = {name: [] for name in queries}
+    spent: dict[str, list[float]] = {name: [] for name in queries}
     for turn in range(rounds):
         for name, make in queries.items():
             screen.step(f"{name}, round {turn + 1} of {rounds}")
+            began = _processor_seconds()
             runs[name].append(bench.drain(make())[skipped:])
-    return {name: _figures(of) for name, of in runs.items()}
+            spent[name].append(_processor_seconds() - began)
+    return {name: {**_figures(of), "processor": spent[name]} for name, of in runs.items()}
+
+
+def _processor_seconds() -> float:
+    """What this process and all below it have used so far: Spark, and its Python workers."""
+    parents, used = {}, {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:  # it has ended
+            continue
+        # Its own time, and that of children that have ended.
+        parents[int(path.parent.name)] = int(fields[1])
+        used[int(path.parent.name)] = sum(map(int, fields[11:15]))
+    mine = {os.getpid()}
+    while more := {child for child, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return sum(used.get(process, 0) for process in mine) / os.sysconf("SC_CLK_TCK")
 
 
 def _figures(runs: list[list[Batch]]) -> dict[str, Any]:

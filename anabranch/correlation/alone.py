@@ -1,27 +1,29 @@
-"""A correlation that also emits rows without a partner, in one step.
+"""A correlation that also emits rows without a partner, decided where they are compared.
 
-Where the plan is fixed and sends every row that may be emitted to exactly one worker, that worker
-meets all its partners and knows by itself that there are none: no homes, no second step.
+A row waits at one worker: where the copy that leads lies. Where the plan is fixed and sends every
+row that may be emitted to exactly one worker, that worker meets all its partners and knows by
+itself that there are none. Otherwise see `forwarding`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation
-from anabranch.correlation.forwarding import ROWS, ForwardingJob, ForwardingKernel
-from anabranch.correlation.kernel import CorrelateKernel, CorrelateNotes
-from anabranch.correlation.waiting import Waiting, as_pairs
-from anabranch.flow.blocks import Block
+from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
+from anabranch.correlation.matching import Matches
+from anabranch.correlation.waiting import Decision, Waiting, as_pairs, named
+from anabranch.flow.blocks import Block, concat, take
 from anabranch.flow.kernel import Task
+from anabranch.flow.sides import HASH, ID, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.hashed import Keyed
-from anabranch.plans.plan import Plan
+from anabranch.plans.plan import LEFT, Plan
 
 __all__ = ["AloneJob", "AloneKernel", "knows_all"]
 
@@ -48,13 +50,15 @@ def knows_all(correlation: Correlation, plan: Plan) -> bool:
 
 
 @dataclass(frozen=True)
-class AloneJob(ForwardingJob):
+class AloneJob(CorrelateJob):
     """A call of `correlate` whose workers decide which rows have no partner."""
+
+    verb: ClassVar[str] = "correlate"
 
     @property
     def settings(self) -> Mapping[str, str]:
-        """Those of the call, and that there is no second step."""
-        return {**self.correlation.settings, "homes": "none"}
+        """Those of the call, and where rows wait."""
+        return {**self.correlation.settings, "waiting": "at workers"}
 
     @property
     def stays(self) -> tuple[int, ...]:
@@ -66,48 +70,80 @@ class AloneJob(ForwardingJob):
         return AloneKernel(self, slices, task.worker, self.device(task))
 
 
-class AloneKernel(ForwardingKernel):
+class AloneKernel(CorrelateKernel):
     """A worker that yields pairs, and rows that lack the other side."""
+
+    _shared: ClassVar[bool] = False  # whether rows that wait here may be met elsewhere
 
     def __init__(self, job: AloneJob, slices: Slices[CorrelateNotes], *place: Any) -> None:
         super().__init__(job, slices, *place)
         compared = len(slices.stays) - len(Waiting.stays(job.correlation))
-        self._waiting = Waiting(job.correlation, slices, compared)
+        self._waiting = Waiting(job.correlation, slices, compared, self._shared)
+        self._waits = job.correlation.unmatched
+        self._met: dict[int, list[tuple[Block, np.ndarray]]] = {}
         self._is_last = False
-        self._alone: list[pa.RecordBatch] = []
+        self._decided: list[Decision] = []
 
     def step(
         self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """What a plain worker does, and the rows that nobody can meet any more."""
         self._is_last = last
-        for pairs in CorrelateKernel.step(self, arrivals, now, last):
+        for pairs in super().step(arrivals, now, last):
             if self.correlation.emits_pairs:
-                yield pairs
+                yield from self._emitted(pairs)
         if not self.correlation.emits_pairs:
             self.load.pairs = 0
-        alone, self._alone = self._alone, []
-        yield from alone
+        decided, self._decided = self._decided, []
+        yield from self._emitted_alone(decided)
 
     def due(self) -> int | None:
         """When slices expire, or the first row that waits can be decided."""
         found = [due for due in (super().due(), self._waiting.due()) if due is not None]
         return min(found, default=None)
 
+    def _emitted(self, pairs: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Pairs as they leave."""
+        yield pairs
+
+    def _emitted_alone(self, decided: Sequence[Decision]) -> Iterator[pa.RecordBatch]:
+        """Rows without a partner as they leave."""
+        for side, alone, _ in decided:
+            if alone is not None:
+                self.load.unmatched += len(alone)
+                yield as_pairs(self.correlation, side, alone)
+
+    def _admitted(self, side: int, block: Block, lead: np.ndarray) -> None:
+        """Have rows that lead wait here."""
+        for part in self._sides_of(side):
+            rows = np.flatnonzero(lead)
+            kept = [keep_column(n) for n in range(len(self.correlation.sides[part].keep))]
+            columns = {name: take(block.columns[name], rows) for name in (ID, HASH, *kept)}
+            self._waiting.add(part, Block.of(block.t[rows], columns))
+
+    def _matched(self, left: Block, right: Block, found: Matches) -> None:
+        """Note that rows have met someone."""
+        for part in self._waits:
+            block, rows = ((left, found.left), (right, found.right))[part]
+            self._met.setdefault(part, []).append((block, np.unique(rows)))
+
     def _expire(self, watermark: int) -> None:
         """Decide rows before what was known of them expires."""
-        self._send_notices()
-        for side, rows in self._waiting.decided(watermark, self._is_last):
-            self.load.unmatched += len(rows)
-            self._alone.append(as_pairs(self.correlation, side, rows))
+        for part, found in self._met.items():
+            blocks = [
+                Block.of(block.t[rows], {n: take(block.columns[n], rows) for n in (ID, HASH)})
+                for block, rows in found
+            ]
+            whole = concat(blocks)
+            once = np.unique(named(whole), return_index=True)[1]
+            self._waiting.met(part, whole.take(once))
+        self._met = {}
+        self._decided += self._waiting.decided(watermark, self._is_last)
         self.load.matched += self._waiting.matched()
         super()._expire(watermark)
 
-    def _send(
-        self, side: int, what: str, t: np.ndarray, h: np.ndarray, columns: dict[str, Any]
-    ) -> None:
-        block = Block.of(t, columns)
-        if what == ROWS:
-            self._waiting.add(side, block)
-        else:
-            self._waiting.met(side, block)
+    def _sides_of(self, side: int) -> Sequence[int]:
+        """The sides that wait for partners and have the rows of this input."""
+        if self.correlation.one_stream:
+            return self._waits if side == LEFT else ()
+        return [part for part in self._waits if part == side]

@@ -9,21 +9,18 @@ from anabranch.correlation.kernel import CorrelateJob
 from anabranch.correlation.ranked import RankedJob
 from anabranch.plans.plan import Plan
 
-__all__ = ["has_homes", "job_of"]
+__all__ = ["job_of"]
 
 
-def job_of(correlation: Correlation, plan: Plan | None = None) -> CorrelateJob:
+def job_of(correlation: Correlation, plan: Plan | None = None, homes: int = 4) -> CorrelateJob:
     """The job of the step that compares; `ordering` goes before it or `homes` follow it.
 
-    `plan` is given where it cannot change.
+    `plan` is given where it cannot change; `homes` says how many there are, if they are needed.
     """
     if correlation.by_rows:
         return RankedJob(correlation)
-    if has_homes(correlation, plan):
-        return ForwardingJob(correlation)
-    return AloneJob(correlation) if correlation.unmatched else CorrelateJob(correlation)
-
-
-def has_homes(correlation: Correlation, plan: Plan | None = None) -> bool:
-    """Whether rows without a partner are found by a second step."""
-    return bool(correlation.unmatched) and (plan is None or not knows_all(correlation, plan))
+    if not correlation.unmatched:
+        return CorrelateJob(correlation)
+    if plan is None or not knows_all(correlation, plan):
+        return ForwardingJob(correlation, homes)
+    return AloneJob(correlation)

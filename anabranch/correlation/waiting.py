@@ -3,12 +3,15 @@
 Both are stored in order of time and decided together, once the watermark has passed every time at
 which a partner might be. A row that has met someone is not taken out at once, for that would write
 everything around it anew; that is done when notices have become many against the rows.
+
+A row lies on several workers, and waits at one. So a worker also knows of rows that wait elsewhere
+and have met someone here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,58 +22,70 @@ from anabranch.flow.sides import ID, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import SIDES
 
-__all__ = ["Waiting", "as_pairs", "named"]
+__all__ = ["Decision", "Waiting", "as_pairs", "named", "without"]
 
 FEW_NOTICES = 4096
 """So many are kept whatever the number of rows; beyond, half as many as there are rows."""
 _ENDLESS = 1 << 62
 _BOTH = len(SIDES)
+_KINDS = 3  # rows that wait, notices, notices of rows that wait elsewhere
+
+
+class Decision(NamedTuple):
+    """Rows of one side that have met nobody here, and those that have and wait elsewhere."""
+
+    side: int
+    alone: Block | None
+    elsewhere: Block | None
 
 
 class Waiting:
     """The rows of one worker that wait, in slices of the sides from `first` on.
 
-    Four sides follow each other: left rows, right rows, left rows that were met, right rows that
-    were met. All stay as long as the window says.
+    Six sides follow each other: left rows, right rows, left rows that were met, right rows that
+    were met, and of the latter those that no longer wait here or never did. All stay as long as
+    the window says. Where workers do not share rows, nobody asks for the last two.
     """
 
-    def __init__(self, correlation: Correlation, slices: Slices[Any], first: int = 0) -> None:
+    def __init__(
+        self, correlation: Correlation, slices: Slices[Any], first: int, shared: bool
+    ) -> None:
         self._correlation = correlation
         self._slices = slices
         self._first = first
+        self._shared = shared
         self._matched = 0
 
     @staticmethod
     def stays(correlation: Correlation) -> tuple[int, ...]:
-        """How long rows of the four sides stay."""
-        return correlation.window * 2
+        """How long rows of the six sides stay."""
+        return correlation.window * _KINDS
 
     def add(self, side: int, rows: Block) -> None:
-        """Rows that came in."""
+        """Rows that came in, and wait here."""
         self._slices.append(self._first + side, rows.in_time_order())
 
     def met(self, side: int, notices: Block) -> None:
         """Times and ids of rows that have met someone."""
         self._slices.append(self._met_side(side), notices.in_time_order())
-        rows, known = (
-            sum(entry.rows for entry in self._slices.of(number))
-            for number in (self._first + side, self._met_side(side))
+        rows, known, elsewhere = (
+            sum(entry.rows for entry in self._slices.of(self._first + kind * _BOTH + side))
+            for kind in range(_KINDS)
         )
-        if known > max(FEW_NOTICES, rows // 2):
+        if known > max(FEW_NOTICES, (rows + elsewhere) // 2):
             self._take_out(side)
 
-    def decided(self, now: int, last: bool = False) -> Iterator[tuple[int, Block]]:
-        """By side, the rows that nobody has met and, at this watermark, nobody can meet."""
+    def decided(self, now: int, last: bool = False) -> Iterator[Decision]:
+        """By side, what is known of the rows that, at this watermark, nobody can meet any more."""
         for side in self._correlation.unmatched:
             limit = _ENDLESS if last else now - self._correlation.window[side]
             rows = self._slices.take_until(self._first + side, limit)
-            known = self._slices.take_until(self._met_side(side), limit)
-            if rows is not None and known is not None:
-                alone = np.flatnonzero(~_are_in(rows, known))
-                self._matched += len(rows) - len(alone)
-                rows = rows.take(alone)
-            if rows is not None and len(rows):
-                yield side, rows
+            known = self._known(side, limit)
+            alone = without(rows, known)
+            if rows is not None:
+                self._matched += len(rows) - (0 if alone is None else len(alone))
+            if alone is not None or known is not None:
+                yield Decision(side, alone, without(known, rows))
 
     def matched(self) -> int:
         """How many rows were found to have met someone, since this was last asked."""
@@ -78,29 +93,47 @@ class Waiting:
         return found
 
     def due(self) -> int | None:
-        """When the first row that waits can be decided."""
+        """When the first row, whether it waits here or elsewhere, can be decided."""
         stays = self._correlation.window
         waiting = (
             entry.first + stays[side]
             for side in self._correlation.unmatched
-            for entry in self._slices.of(self._first + side)
+            for kind in range(_KINDS)
+            for entry in self._slices.of(self._first + kind * _BOTH + side)
         )
         return min(waiting, default=None)
 
     def _met_side(self, side: int) -> int:
         return self._first + _BOTH + side
 
+    def _known(self, side: int, limit: int) -> Block | None:
+        """Notices up to a time, which then are no longer stored."""
+        taken = (
+            self._slices.take_until(number, limit)
+            for number in (self._met_side(side), self._met_side(side) + _BOTH)
+        )
+        found = [block for block in taken if block is not None]
+        if not found:
+            return None
+        whole = concat(found)
+        return whole.take(np.unique(named(whole), return_index=True)[1])
+
     def _take_out(self, side: int) -> None:
-        """Forget the rows of which notices have come, and the notices."""
-        known = self._slices.take_until(self._met_side(side), _ENDLESS)
+        """Forget the rows of which notices have come, and the notices of rows that wait here."""
+        known = self._known(side, _ENDLESS)
         assert known is not None
+        here = []
         for entry in self._slices.of(self._first + side):
             block = self._slices.read(entry.number)
             found = _are_in(block, known)
             if found.any():
                 self._matched += int(found.sum())
+                here.append(block.without(*(set(block.columns) - {ID})).take(np.flatnonzero(found)))
                 self._slices.drop(entry.number)
                 self._slices.append(self._first + side, block.take(np.flatnonzero(~found)))
+        elsewhere = without(known, concat(here) if here else None)
+        if self._shared and elsewhere is not None:
+            self._slices.append(self._met_side(side) + _BOTH, elsewhere.in_time_order())
 
 
 def as_pairs(correlation: Correlation, side: int, rows: Block) -> pa.RecordBatch:
@@ -133,6 +166,13 @@ def named(rows: Block) -> np.ndarray:
     pairs = np.ascontiguousarray(np.stack([rows.t, ids.astype(np.int64)], axis=1))
     names: np.ndarray = pairs.view([("t", np.int64), ("id", np.int64)]).ravel()
     return names
+
+
+def without(rows: Block | None, others: Block | None) -> Block | None:
+    """The rows that are not among others, by time and id; None if there are none."""
+    if rows is not None and others is not None:
+        rows = rows.take(np.flatnonzero(~_are_in(rows, others)))
+    return rows if rows is not None and len(rows) else None
 
 
 def _are_in(rows: Block, others: Block) -> np.ndarray:

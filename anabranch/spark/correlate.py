@@ -11,8 +11,9 @@ from pyspark.sql.types import DoubleType, LongType, StringType, StructType
 
 from anabranch.calls import MISSING, Duration
 from anabranch.correlation.call import Correlation, plan_correlation
-from anabranch.correlation.homes import HomesJob
-from anabranch.correlation.jobs import has_homes, job_of
+from anabranch.correlation.forwarding import ForwardingJob
+from anabranch.correlation.homes import Homes, homes_for
+from anabranch.correlation.jobs import job_of
 from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
@@ -36,6 +37,7 @@ from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_ba
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 from anabranch.spark.slots import slot_value
+from anabranch.spark.unpacking import Posted
 
 __all__ = ["begin", "control_problems", "correlate", "run"]
 
@@ -211,9 +213,9 @@ def run(
     verb = "dedupe" if correlation.how == "dedupe" else "correlate"
     spark, name = frames[LEFT].sparkSession, metrics_name(verb)
     fixed = plan if control is None else None
-    streaming, job = frames[LEFT].isStreaming, job_of(correlation, fixed)
-    in_two_steps = has_homes(correlation, fixed)
-    if correlation.unmatched and not in_two_steps:
+    streaming, tasks = frames[LEFT].isStreaming, partitions(spark)
+    job = job_of(correlation, fixed, homes_for(tasks) if streaming else tasks)
+    if correlation.unmatched:
         name = alone_name(name)
     of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
     carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
@@ -226,7 +228,7 @@ def run(
     def through(
         job: Job,
         blocks: DataFrame,
-        fields: StructType,
+        fields: StructType | Posted,
         name: str,
         rejecting: Rejecting | None = None,
     ) -> DataFrame:
@@ -244,9 +246,13 @@ def run(
         order = OrderJob(correlation, plans)
         blocks = through(order, blocks, CELLS, waiting_name(name), rejecting)
         rejecting = None
-    pairs = through(job, blocks, CELLS if in_two_steps else fields, name, rejecting)
-    if in_two_steps:
-        pairs = through(HomesJob(correlation), pairs, fields, waiting_name(name))
+    if not isinstance(job, ForwardingJob):
+        pairs = through(job, blocks, fields, name, rejecting)
+    else:
+        posted = Posted(fields, job.homes, Homes(correlation))
+        pairs = through(job, blocks, posted, name, rejecting)
+        if streaming:
+            pairs = pairs.observe(waiting_name(name), _report_of_homes(correlation).alias("load"))
     return pairs.select(*_result(correlation, carried, of_side))
 
 
@@ -268,6 +274,15 @@ def _packed(
         rows = frame.select(*columns, *columns_of(rejection, number))
         packed.append(rows.mapInArrow(packer, PACKED))
     return packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
+
+
+def _report_of_homes(correlation: Correlation) -> Column:
+    """How many rows homes have emitted, which workers have counted as matched until then."""
+    others = [f"{correlation.sides[1 - side].label}_t" for side in correlation.unmatched]
+    lacks = F.coalesce(*(F.when(F.col(name).isNull(), F.lit(1)) for name in others))
+    alone = F.count(lacks)
+    zero = [F.lit(0).alias(name) for name in ("worker", "late", "rejected")]
+    return F.array(F.to_json(F.struct(*zero, alone.alias("unmatched"), (-alone).alias("matched"))))
 
 
 def _announce(correlation: Correlation, plan: Plan, control: str | None, name: str) -> None:

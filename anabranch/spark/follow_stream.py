@@ -36,9 +36,9 @@ from anabranch.flow.blocks import encode_batch
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.folders import absolute
 from anabranch.spark.follow_tables import SIDES
-from anabranch.spark.operator import ROWS_PER_CELL, Unpacker
 from anabranch.spark.quiet import hush_server, hush_trial
 from anabranch.spark.settings import has_large_types
+from anabranch.spark.unpacking import ROWS_PER_CELL, Unpacker
 from anabranch.spark.versions import arrow_schema
 
 __all__ = ["Cloud", "follow_frames"]

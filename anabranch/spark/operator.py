@@ -16,7 +16,7 @@ import secrets
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -24,10 +24,17 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.stateful_processor import StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType, TimestampType
+from pyspark.sql.types import (
+    BinaryType,
+    IntegerType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
 from anabranch.errors import StateMismatch
-from anabranch.flow.blocks import Block, decode_batch, encode_batch, narrowed
+from anabranch.flow.blocks import Block, encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
 from anabranch.flow.hashing import worker_of
@@ -49,17 +56,16 @@ from anabranch.plans.routing import LivePlans
 from anabranch.spark.job_progress import show_jobs
 from anabranch.spark.processor import Processor, said_first
 from anabranch.spark.quiet import hush_server
-from anabranch.spark.settings import has_large_types, partitions
+from anabranch.spark.settings import partitions
 from anabranch.spark.tasks import gpus, local_property, place
 from anabranch.spark.totals import follow
-from anabranch.spark.versions import arrow_schema
+from anabranch.spark.unpacking import Posted, Unpacker, arrow_of, conform, parts_of
 
 __all__ = [
     "CELLS",
     "PACKED",
     "Packer",
     "StreamWorker",
-    "Unpacker",
     "operator_of",
     "over_batch",
     "over_stream",
@@ -71,11 +77,9 @@ CELLS = StructType().add("worker", IntegerType()).add("block", BinaryType())
 # text a timestamp is one with or without a zone as the session says.
 PACKED = StructType().add("worker", IntegerType()).add("newest", TimestampType())
 PACKED.add("block", BinaryType())
-# What one cell of a result holds at most: enough to be fast, little enough to be no burden.
-ROWS_PER_CELL = 50_000
-BYTES_PER_CELL = 64 << 20
 _CELLS = StructType().add("t", TimestampType()).add("block", BinaryType())
 _CELLS.add("load", StringType())
+_POSTED = StructType([*_CELLS, StructField("worker", IntegerType())])
 _SNAPSHOT = -1  # the number under which a snapshot is stored among the slices
 
 
@@ -111,16 +115,25 @@ class Packer:
         return plans(Task(0, *place()))
 
 
+class _Cells(NamedTuple):
+    """Cells of a result, with the addresses of those that have some."""
+
+    cells: list[bytes]
+    workers: list[int] | None = None
+
+
 @dataclass
 class StreamWorker:
     """Runs the kernels of a job over the state that Spark keeps for them.
 
-    `by_clock` steps go by processing time, others by the watermark.
+    `by_clock` steps go by processing time, others by the watermark. Of one that `posts`, kernels
+    yield cells with addresses.
     """
 
     job: Job
     by_clock: bool = False
     rejecting: Rejecting | None = None
+    posts: bool = False
 
     def begin(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
         """Take up the state of a task."""
@@ -151,14 +164,15 @@ class StreamWorker:
         task = Task(worker_of(int(key[0])), *self._task)
         kernel = self._kernel(slices, task)
         opening = time.perf_counter() - began
-        emitted, last = 0, None
+        emitted = 0
+        last: _Cells | None = None
         with single_threaded():
             for batch in kernel.step(arrivals, now * 1000):
                 emitted += batch.num_rows
-                for part in _parts(batch):
+                for part in self._parts(batch):
                     if last is not None:
-                        yield _frame(now, [last])
-                    last = encode_batch(part).to_pybytes()
+                        yield _frame(now, last.cells, workers=last.workers)
+                    last = part
         began = time.perf_counter()
         if self.rejecting is not None:
             mark = None if self.by_clock else now * 1000
@@ -168,7 +182,16 @@ class StreamWorker:
         kernel.load.busy_seconds += opening + time.perf_counter() - began
         if arrivals or emitted or slices.dropped or slices.added:
             # In one frame with the last cell: every frame makes its way to Spark by itself.
-            yield _frame(now, [] if last is None else [last], kernel.load.to_json())
+            last = last or _Cells([], [] if self.posts else None)
+            yield _frame(now, last.cells, kernel.load.to_json(), last.workers)
+
+    def _parts(self, batch: pa.RecordBatch) -> Iterator[_Cells]:
+        """What a kernel yields, in parts that each make a frame."""
+        if self.posts:
+            yield _Cells(batch["block"].to_pylist(), batch["worker"].to_pylist())
+            return
+        for part in parts_of(batch):
+            yield _Cells([encode_batch(part).to_pybytes()])
 
     def _open(self) -> Slices[Any]:
         found = self._head.get()
@@ -242,20 +265,6 @@ class StreamWorker:
 
 
 @dataclass(frozen=True)
-class Unpacker:
-    """Turns cells into the rows they hold; the function of a ``mapInArrow``."""
-
-    schema: pa.Schema
-
-    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The rows of each cell; reports of load have none."""
-        freeze_imports()
-        for batch in batches:
-            for cell in batch.column("block").drop_null():
-                yield _as(decode_batch(cell.as_buffer()), self.schema)
-
-
-@dataclass(frozen=True)
 class BatchWorker:
     """Runs one kernel over all rows of a worker; the function of ``applyInArrow``."""
 
@@ -274,8 +283,8 @@ class BatchWorker:
         blocks = [Block.decode(cell) for cell in cells]
         with single_threaded():
             for batch in kernel.step(accepted(blocks), self.now, last=True):
-                for part in _parts(batch):
-                    yield _as(part, self.schema)
+                for part in parts_of(batch):
+                    yield conform(part, self.schema)
         if self.rejecting is not None:
             self.rejecting.keep(blocks, None, None, task, first=True)
 
@@ -283,7 +292,7 @@ class BatchWorker:
 def over_stream(
     job: Job,
     blocks: DataFrame,
-    fields: StructType,
+    fields: StructType | Posted,
     metrics: str,
     *,
     carries: bool = True,
@@ -307,26 +316,30 @@ def over_stream(
         blocks.select("worker", "block")
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(StreamWorker(job, by_clock, rejecting)),
-            outputStructType=_CELLS,
+            Processor(StreamWorker(job, by_clock, rejecting, isinstance(fields, Posted))),
+            outputStructType=_POSTED if isinstance(fields, Posted) else _CELLS,
             outputMode="Append",
             **timing,
         )
     )
     cells = cells.observe(metrics, F.collect_list("load").alias("load"))
+    if isinstance(fields, Posted):
+        return fields.over(cells)
     # As they are: to filter and select first costs two more pieces of compiled code a micro-batch.
-    return cells.mapInArrow(Unpacker(_arrow(fields, blocks)), fields)
+    return cells.mapInArrow(Unpacker(arrow_of(fields, blocks)), fields)
 
 
 def over_batch(
     job: Job,
     blocks: DataFrame,
-    fields: StructType,
+    fields: StructType | Posted,
     now: int = BEGINNING,
     rejecting: Rejecting | None = None,
 ) -> DataFrame:
     """The results of a job over packed tables, which end at the time `now`."""
-    worker = BatchWorker(job, now, _arrow(fields, blocks), rejecting)
+    if isinstance(fields, Posted):
+        return fields.over(over_batch(job, blocks, CELLS, now, rejecting))
+    worker = BatchWorker(job, now, arrow_of(fields, blocks), rejecting)
 
     def run(
         key: tuple[pa.Scalar, ...], batches: Iterator[pa.RecordBatch]
@@ -345,19 +358,9 @@ def over_batch(
     return blocks.repartition(tasks, "worker").groupBy("worker").applyInArrow(run, fields)
 
 
-def _arrow(fields: StructType, frame: DataFrame) -> pa.Schema:
-    return arrow_schema(fields, has_large_types(frame.sparkSession))
-
-
-def _parts(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A result in pieces that travel well."""
-    most = max(1, int(batch.num_rows * BYTES_PER_CELL / max(batch.nbytes, 1)))
-    step = min(ROWS_PER_CELL, most)
-    for start in range(0, batch.num_rows, step):
-        yield batch.slice(start, step)
-
-
-def _frame(now: int, cells: Sequence[bytes], load: str | None = None) -> pd.DataFrame:
+def _frame(
+    now: int, cells: Sequence[bytes], load: str | None = None, workers: list[int] | None = None
+) -> pd.DataFrame:
     """Output rows; their time is just past the watermark, for Spark refuses older ones."""
     blocks: list[bytes | None] = [*cells]
     loads: list[str | None] = [None] * len(cells)
@@ -366,13 +369,7 @@ def _frame(now: int, cells: Sequence[bytes], load: str | None = None) -> pd.Data
         loads.append(load)
     times = np.full(len(blocks), (max(now, 0) + 1) * 1000, "datetime64[us]")
     moments = pd.DatetimeIndex(times, tz="UTC")
-    return pd.DataFrame({"t": moments, "block": blocks, "load": loads})
-
-
-def _as(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The columns by the names and in the types of `schema`."""
-    columns = []
-    for field in schema:
-        column = batch.column(field.name)
-        columns.append(column if column.type == field.type else narrowed(column, field.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    frame = pd.DataFrame({"t": moments, "block": blocks, "load": loads})
+    if workers is not None:  # a report has no address, and is dropped wherever it comes to
+        frame["worker"] = np.array([*workers, 0][: len(frame)], np.int32)
+    return frame

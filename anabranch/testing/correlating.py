@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation, plan_correlation
-from anabranch.correlation.homes import HomesJob
-from anabranch.correlation.jobs import has_homes, job_of
+from anabranch.correlation.forwarding import ForwardingJob
+from anabranch.correlation.homes import Homes
+from anabranch.correlation.jobs import job_of
 from anabranch.correlation.ordering import OrderJob, OrderPacking
 from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall
@@ -68,8 +69,7 @@ class InProcess:
         self.pairs: list[dict[str, Any]] = []
         steady = self.plan if (not streaming if fixed is None else fixed) else None
         self.workers = Workers(job_of(found, steady))
-        self._has_homes = has_homes(found, steady)
-        self.homes = Workers(HomesJob(found))
+        self.homes = Homes(found) if isinstance(self.workers.job, ForwardingJob) else None
         self._live = LivePlans({0: self.plan})
         self.order = Workers(OrderJob(found, lambda _: self._live))
         self._newest = BEGINNING
@@ -121,21 +121,28 @@ class InProcess:
                 _post(cells, posted)
         return posted
 
-    def _compared(self, inbox: dict[int, list[Block]], watermark: int) -> list[Load]:
+    def _compared(
+        self, inbox: dict[int, list[Block]], watermark: int, last: bool = False
+    ) -> list[Load]:
         before = len(self.workers.loads)
         posted: dict[int, list[Block]] = {}
         for worker in sorted(set(self.workers.heads) | set(inbox)):
             # As in Spark: a worker runs if it has rows, or if its timer is due.
-            if worker in inbox or self.workers.is_due(worker, watermark):
-                for found in self.workers.step(worker, inbox.get(worker, []), watermark):
-                    if self._has_homes:
-                        _post(found, posted)
-                    else:
-                        self.pairs += found.to_pylist()
-        for home in sorted(set(self.homes.heads) | set(posted)):
-            if home in posted or self.homes.is_due(home, watermark):
-                for found in self.homes.step(home, posted.get(home, []), watermark):
+            if last:
+                results = list(self.workers.kernel(worker).step([], watermark, last=True))
+            elif worker in inbox or self.workers.is_due(worker, watermark):
+                results = self.workers.step(worker, inbox.get(worker, []), watermark)
+            else:
+                continue
+            for found in results:
+                if self.homes is not None:
+                    _post(found, posted)
+                else:
                     self.pairs += found.to_pylist()
+        for _, cells in sorted(posted.items()):
+            assert self.homes is not None
+            for found in self.homes(cells):
+                self.pairs += found.to_pylist()
         return self.workers.loads[before:]
 
     def finish(self) -> None:
@@ -145,19 +152,14 @@ class InProcess:
             for cells in self.order.kernel(0).step([], self.watermark, last=True):
                 _post(cells, posted)
             self._compared(posted, self.watermark)
-        if self.correlation.unmatched and not self._has_homes:
-            for worker in self.workers.heads:
-                for found in self.workers.kernel(worker).step([], self.watermark, last=True):
-                    self.pairs += found.to_pylist()
-        for home in self.homes.heads:
-            for found in self.homes.kernel(home).step([], self.watermark, last=True):
-                self.pairs += found.to_pylist()
+        if self.correlation.unmatched:
+            self._compared({}, self.watermark, last=True)
 
     def take_up(self, other: InProcess) -> None:
         """Go on with the state of another run, as a restarted query does."""
-        found, homes = other.workers.copy(), other.homes.copy()
-        found.job, homes.job = self.workers.job, self.homes.job
-        self.workers, self.homes = found, homes
+        found = other.workers.copy()
+        found.job = self.workers.job
+        self.workers = found
         order, self.order = self.order, other.order.copy()
         self.order.job = order.job
 

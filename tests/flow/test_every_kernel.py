@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
-from anabranch.correlation import homes as row_homes
 from anabranch.correlation.alone import AloneJob, AloneKernel
 from anabranch.correlation.call import Correlation, plan_correlation
-from anabranch.correlation.forwarding import MET, PAIRS, ROWS, ForwardingJob, ForwardingKernel
+from anabranch.correlation.forwarding import ForwardingJob, ForwardingKernel
 from anabranch.correlation.grouping import Grouping, Groups, GroupsJob, GroupsKernel
+from anabranch.correlation.homes import Homes as RowHomes
 from anabranch.correlation.kernel import CorrelateKernel
 from anabranch.correlation.ordering import FIRST, OrderJob, OrderKernel, OrderPacking
 from anabranch.correlation.ranked import RankedJob, RankedKernel
@@ -58,7 +58,7 @@ LATE = st.sampled_from([0, 10_000, 400_000, None])
 HOW = st.sampled_from(["left", "right", "full", "anti"])
 TRIED = {
     *(CorrelateKernel, NearestKernel, AssembleKernel),  # in `test_check_kernel`
-    *(ForwardingKernel, AloneKernel, row_homes.HomeKernel, OrderKernel, RankedKernel),
+    *(ForwardingKernel, AloneKernel, OrderKernel, RankedKernel),
     *(GroupsKernel, object_homes.HomeKernel, OwnerKernel, ShotKernel, TickerKernel),
 }
 
@@ -116,50 +116,21 @@ def test_workers_that_know_who_is_alone(
     check_kernel(AloneJob(call), steps, want, answer=partners, seed=seed)
 
 
-def forwarded(rows: list[dict[str, Any]]) -> list[Any]:
-    """Rows and pairs, each once; that a row has met someone may be said again."""
-    found: list[Any] = []
-    met = set()
-    for _, block in cells(rows):
-        what, side = block.meta["what"], block.meta.get("side")
-        if what == PAIRS:
-            ends = (block.columns[name].to_pylist() for name in ("left_id", "right_id"))
-            found += [(what, *pair) for pair in zip(*ends, strict=True)]
-        elif what == ROWS:
-            found += [(what, side, ident) for ident in block.columns["id"].tolist()]
-        else:
-            met |= {(what, side, ident) for ident in block.columns["id"].tolist()}
-    return [*found, *met]
-
-
 @FEW
 @given(streams(), windows, LATE, HOW, SEEDS)
 def test_workers_that_send_rows_home(
     batches: Any, window: Any, late: int | None, how: str, seed: int
 ) -> None:
+    """One home has them all here; what it makes of cells does not depend on how they come."""
     call = unmatched_call(window, late, how)
     steps, left, right = sent(call, batches, late)
-    met = list(twin.pairs(left, right, call.window, near))
-    want: list[Any] = [] if how == "anti" else [(PAIRS, *pair) for pair in met]
-    for side in call.unmatched:
-        want += [(ROWS, side, row["id"]) for row in (left, right)[side]]
-        want += [(MET, side, ident) for ident in {pair[side] for pair in met}]
-    check_kernel(ForwardingJob(call), steps, want, answer=forwarded, seed=seed)
 
+    def home(rows: list[dict[str, Any]]) -> list[Any]:
+        blocks = [block for _, block in cells(rows)]
+        return partners([row for batch in RowHomes(call)(blocks) for row in batch.to_pylist()])
 
-@FEW
-@given(streams(), windows, LATE, HOW, SEEDS)
-def test_homes_of_rows(batches: Any, window: Any, late: int | None, how: str, seed: int) -> None:
-    """One home has them all here."""
-    call = unmatched_call(window, late, how)
-    steps, left, right = sent(call, batches, late)
-    workers = Workers(ForwardingJob(call))
-    posted: list[Step] = []
-    for arrivals, now in steps:
-        found = [row for batch in workers.step(0, arrivals, now) for row in batch.to_pylist()]
-        posted.append(([block for _, block in cells(found)], now))
     want = expected_partners(call, left, right, how)
-    check_kernel(row_homes.HomesJob(call), posted, want, answer=partners, seed=seed)
+    check_kernel(ForwardingJob(call), steps, want, answer=home, seed=seed)
 
 
 # ---------------------------------------------------------------- correlate: windows of rows

@@ -12,7 +12,7 @@ from anabranch.correlation.packing import SidePacking
 from anabranch.flow import kernel
 from anabranch.flow.blocks import Block, encode_batch
 from anabranch.plans.current import CurrentPlans
-from anabranch.spark import operator
+from anabranch.spark import operator, unpacking
 from anabranch.testing import InProcess, prepare
 
 
@@ -54,7 +54,7 @@ def test_a_step_sends_its_report_with_its_last_cell_and_rows_come_of_cells_alone
     assert {str(t) for frame in frames for t in frame["t"]} == {"1970-01-01 00:00:00.008000+00:00"}
     batches = [pa.RecordBatch.from_pandas(frame, preserve_index=False) for frame in frames]
     batches += [pa.RecordBatch.from_pandas(operator._frame(7, [], "{}"), schema=batches[1].schema)]
-    found = list(operator.Unpacker(pa.schema({"a": pa.int64()}))(iter(batches)))
+    found = list(unpacking.Unpacker(pa.schema({"a": pa.int64()}))(iter(batches)))
     assert [batch.column("a").to_pylist() for batch in found] == [[1, 1], [2, 2]]
 
 
