@@ -8,7 +8,7 @@ One core, without Spark, in seconds of the processor, in turns: `haversine` agai
 numpy; `dedupe` and rows without a partner against the pairs alone; rows of one time; `differs`
 taken apart by value against whole blocks; `|` and `~` against plain terms; `rejects=` against the
 same without; `groups` against one call of scipy for all pairs; `close.until` against the same
-without. Writes ``asks.json``. (`nearest(within=)` is a filter on the distance of what comes out.)
+without. Writes ``asks.json``. `nearest(within=)` is a section of ``benchmarks.nearest``.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
 
 Sections: kernel, rivals, growth, where and moving on one core without Spark, in seconds of the
 processor; routing, what plans shuffle, and misses, what the probabilistic method leaves out, in one
-process; operators and spark on two cores, in seconds of the clock. Objects are uniform in four
-dimensions, windows hold 40,000 of them. Writes ``nearest.json``, or with ``--only`` that section of
-it.
+process; operators, within and spark on two cores, in seconds of the clock. Objects are uniform in
+four dimensions, windows hold 40,000 of them. Writes ``nearest.json``, or with ``--only`` that
+section of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from anabranch.neighbours.methods import Algorithm, ListWithRepair, Queries, Rel
 from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
 from benchmarks.nearest_misses import misses
 from benchmarks.nearest_routing import routing, second_operator
-from benchmarks.nearest_where import moving, where
+from benchmarks.nearest_where import moving, where, within
 
 WINDOW = 40_000
 QUERIES = 400
@@ -290,6 +290,7 @@ SECTIONS: dict[str, Callable[[Screen], dict[str, Any]]] = {
     "routing": routing,
     "misses": misses,
     "operators": second_operator,
+    "within": within,
     "spark": on_spark,
 }
 

@@ -1,8 +1,9 @@
-"""What a condition between object and query costs `nearest`, and what queries cost that move."""
+"""What a condition, a largest distance and queries that move cost `nearest`."""
 
 from __future__ import annotations
 
 import functools
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -139,3 +140,43 @@ def moving(screen: Screen) -> dict[str, Any]:
         of = f"{what}, of 10,000: cost over none"
         screen.add(Row("moving", of, ratio(seconds[kind], seconds["still"]), "times", note=note))
     return {"seconds": seconds, "batches": batches}
+
+
+def within(screen: Screen, size: int = 20_000, asked: int = 200) -> dict[str, Any]:
+    """Tables on Spark, two cores: the nearest alone, and of them those within a distance."""
+    from pyspark.sql import functions as F
+
+    import anabranch as ab
+    from benchmarks.rivals_tables import session
+
+    screen.step("within")
+    spark = session()
+    random = np.random.default_rng(8)
+    try:
+        objects, queries = (
+            spark.createDataFrame(list(enumerate(random.random((n, DIM)).tolist())), of).cache()
+            for n, of in (
+                (size, "id long, v array<double>"),
+                (asked, "query_id long, v array<double>"),
+            )
+        )
+        objects = objects.withColumn("ts", F.timestamp_seconds(1_700_000_000 + F.col("id") % 60))
+        call: dict[str, Any] = {"by": "v", "k": K, "window": "1 day"}
+        every = sorted(row.distance for row in ab.nearest(objects, queries, **call).collect())
+        limit, found = every[len(every) // 2], dict[str, int]()
+
+        def run(name: str, **more: Any) -> None:
+            found[name] = len(ab.nearest(objects, queries, **call, **more).collect())
+
+        variants = {
+            "all": functools.partial(run, "all"),
+            "within": functools.partial(run, "within", within=limit),
+        }
+        seconds = in_turns(variants, rounds=3, clock=time.perf_counter)
+    finally:
+        spark.stop()
+    assert found == {"all": len(every), "within": sum(d <= limit for d in every)}
+    note = f"{found['within']:,} of {found['all']:,} hits, {size:,} objects, {asked} queries"
+    cost = ratio(seconds["within"], seconds["all"])
+    screen.add(Row("within", "within= against k alone: cost", cost, "times", note=note))
+    return {"seconds": seconds, **found}

@@ -123,6 +123,8 @@ def test_a_plan_that_cannot_change_needs_no_second_step(
     plan = data.draw(drawn)
     call = {"where": where, "window": window, "watermark": f"{late} ms", "how": how, "plan": plan}
     process = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, **call)
+    sides = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}[how]
+    assert (process.homes is None) == all(plan.once(side) for side in sides)
     left: list[twin.Row] = []
     right: list[twin.Row] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -132,8 +134,9 @@ def test_a_plan_that_cannot_change_needs_no_second_step(
             left += [row for row in lefts if row["t"] > mark]
             right += [row for row in rights if row["t"] > mark]
             process.step(table(list(lefts)), table(list(rights)))
-            if data.draw(st.booleans()):  # as a new process would
-                again = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, **call)
+            if data.draw(st.booleans()):  # as a new process would, with a plan log or without
+                fixed = data.draw(st.booleans())
+                again = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=fixed, **call)
                 again.take_up(process)
                 again.pairs, again._newest = process.pairs, process._newest
                 process = again
@@ -141,8 +144,6 @@ def test_a_plan_that_cannot_change_needs_no_second_step(
             process.step(None, None, watermark=1_700_000_000_000_000 + mark)
     assert found(process) == expected(left, right, micros(window), how, good)
     assert process.state_rows == 0
-    sides = {"left": (0,), "anti": (0,), "right": (1,), "full": (0, 1)}[how]
-    assert (process.homes is None) == all(plan.once(side) for side in sides)
 
 
 @settings(max_examples=examples(100), deadline=None)
