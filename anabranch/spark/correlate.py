@@ -37,7 +37,7 @@ from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_ba
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 from anabranch.spark.slots import slot_value
-from anabranch.spark.unpacking import Posted
+from anabranch.spark.unpacking import Posted, report_of_alone
 
 __all__ = ["begin", "control_problems", "correlate", "run"]
 
@@ -246,13 +246,12 @@ def run(
         order = OrderJob(correlation, plans)
         blocks = through(order, blocks, CELLS, waiting_name(name), rejecting)
         rejecting = None
-    if not isinstance(job, ForwardingJob):
-        pairs = through(job, blocks, fields, name, rejecting)
-    else:
-        posted = Posted(fields, job.homes, Homes(correlation))
-        pairs = through(job, blocks, posted, name, rejecting)
-        if streaming:
-            pairs = pairs.observe(waiting_name(name), _report_of_homes(correlation).alias("load"))
+    last: StructType | Posted = fields
+    if isinstance(job, ForwardingJob):
+        last = Posted(fields, job.homes, Homes(correlation))
+    pairs = through(job, blocks, last, name, rejecting)
+    if streaming and isinstance(last, Posted):
+        pairs = pairs.observe(waiting_name(name), report_of_alone(correlation.unmatched))
     return pairs.select(*_result(correlation, carried, of_side))
 
 
@@ -274,15 +273,6 @@ def _packed(
         rows = frame.select(*columns, *columns_of(rejection, number))
         packed.append(rows.mapInArrow(packer, PACKED))
     return packed[LEFT] if correlation.one_stream else packed[LEFT].union(packed[RIGHT])
-
-
-def _report_of_homes(correlation: Correlation) -> Column:
-    """How many rows homes have emitted, which workers have counted as matched until then."""
-    others = [f"{correlation.sides[1 - side].label}_t" for side in correlation.unmatched]
-    lacks = F.coalesce(*(F.when(F.col(name).isNull(), F.lit(1)) for name in others))
-    alone = F.count(lacks)
-    zero = [F.lit(0).alias(name) for name in ("worker", "late", "rejected")]
-    return F.array(F.to_json(F.struct(*zero, alone.alias("unmatched"), (-alone).alias("matched"))))
 
 
 def _announce(correlation: Correlation, plan: Plan, control: str | None, name: str) -> None:

@@ -6,15 +6,25 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
 from anabranch.flow.blocks import Block, decode_batch, narrowed
 from anabranch.flow.process import freeze_imports, single_threaded
+from anabranch.plans.plan import SIDES
 from anabranch.spark.settings import has_large_types
 from anabranch.spark.versions import arrow_schema
 
-__all__ = ["ROWS_PER_CELL", "Posted", "Unpacker", "arrow_of", "conform", "parts_of"]
+__all__ = [
+    "ROWS_PER_CELL",
+    "Posted",
+    "Unpacker",
+    "arrow_of",
+    "conform",
+    "parts_of",
+    "report_of_alone",
+]
 
 # What one cell of a result holds at most: enough to be fast, little enough to be no burden.
 ROWS_PER_CELL = 50_000
@@ -93,3 +103,15 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         column = batch.column(field.name)
         columns.append(column if column.type == field.type else narrowed(column, field.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def report_of_alone(sides: Iterable[int]) -> Column:
+    """A report of how many rows of these sides come out without a partner.
+
+    Workers have counted them as matched until then.
+    """
+    others = (F.col(f"{SIDES[1 - side]}_t") for side in sides)
+    alone = F.count(F.coalesce(*(F.when(other.isNull(), F.lit(1)) for other in others)))
+    zero = [F.lit(0).alias(name) for name in ("worker", "late", "rejected")]
+    report = F.struct(*zero, alone.alias("unmatched"), (-alone).alias("matched"))
+    return F.array(F.to_json(report)).alias("load")
