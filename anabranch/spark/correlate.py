@@ -215,8 +215,7 @@ def run(
     fixed = plan if control is None else None
     streaming, tasks = frames[LEFT].isStreaming, partitions(spark)
     job = job_of(correlation, fixed, homes_for(tasks) if streaming else tasks)
-    if correlation.unmatched:
-        name = alone_name(name)
+    name = alone_name(name) if correlation.unmatched else name
     of_side = [frames[min(number, len(frames) - 1)] for number in (LEFT, RIGHT)]
     carried = [carry(f, side.keep) for f, side in zip(of_side, correlation.sides, strict=True)]
     plans = CurrentPlans(plan, control, operator_of(job), name)
