@@ -163,6 +163,42 @@ def serve(
 
 
 @edge.command()
+def recover(
+    hub: Annotated[Path, _HUB],
+    buckets: Annotated[
+        int, typer.Option(min=1, help="Keys of the cloud's state, if `serve` never wrote it down.")
+    ] = 4,
+) -> None:
+    """Heal a hub whose broker has lost messages, by a power cut or a store put back from a backup.
+
+    Stop `serve` before. New streams are opened, with what is left of the old ones; devices and the
+    query then send again what they keep, and everybody drops what they have had. Restore the
+    broker's store alone, never HUB/control. Start the query again if it has stopped.
+    """
+    with _told():
+        from anabranch.edge.broker import running
+        from anabranch.edge.hub import Hub
+        from anabranch.edge.recovering import Recovery
+        from anabranch.edge.streams import connect
+
+        made = Hub(hub)
+        if made.running() is not None:
+            raise AnabranchError(f"the broker of {made.folder} runs: stop `anabranch edge serve`")
+
+        async def run(address: str) -> list[str]:
+            client = await connect(address, made.cloud, "recover")
+            try:
+                recovery = Recovery(client, made.folder, made.control, buckets)
+                return (await recovery.run()).lines()
+            finally:
+                await client.close()
+
+        with running(made) as broker:  # on a port that devices do not know
+            for line in asyncio.run(run(broker.address)):
+                typer.echo(line)
+
+
+@edge.command()
 def demo(
     devices: Annotated[int, typer.Option(min=4, help="How many there are.")] = 100,
     seconds: Annotated[

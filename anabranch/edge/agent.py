@@ -23,8 +23,10 @@ from nats.errors import Error as BrokerError
 
 from anabranch.calls import Check, Duration
 from anabranch.edge.agent_state import AgentState, Effects
+from anabranch.edge.clocks import offset_of
 from anabranch.edge.definitions import Definition
 from anabranch.edge.frames import FrameError, decode_down
+from anabranch.edge.mail import KEPT
 from anabranch.edge.naming import device_name
 from anabranch.edge.outbox import Outbox, OutboxFull
 from anabranch.edge.sampling import sampled
@@ -37,7 +39,6 @@ __all__ = ["Agent"]
 _GROUP = 0.1  # seconds of puts that share a commit
 _BEAT = 1.0  # seconds between flushes of an agent that flushes with every row
 _PRUNE = 10.0
-_SETTLE = 1200.0  # ten of the longest sync intervals, the two minutes of nats-server 2.9
 _SILENCE = 180.0  # seconds without a word from the cloud after which it is asked
 _BACKOFF = (1.0, 60.0)
 _SKEW = 1.0  # seconds that this clock may be off without a word
@@ -163,7 +164,7 @@ class Agent:
             await asyncio.sleep(0.05)
 
     async def __aenter__(self) -> Agent:
-        self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, settle=_SETTLE)
+        self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, settle=KEPT)
         state, rows, frames = self._box.load()
         self._state = AgentState.restore(
             self.device, self._box.incarnation, state, rows, frames, token=self._box.token
@@ -225,6 +226,9 @@ class Agent:
                     await self._send(content)
                 if effects.stopped:
                     raise StateMismatch(f"{self.device} must stop: {effects.stopped}")
+                if effects.again:
+                    frames = await asyncio.to_thread(lambda: list(self._box.frames()))
+                    self._enqueue(self._state.again(frames))
             await self._show()
             await asyncio.sleep(_GROUP)
 
@@ -381,20 +385,3 @@ def _results(view: str, definition: Definition, found: Results) -> Iterator[dict
         yield {"view": view} | {
             name: np.asarray(values[k]).tolist() for name, values in columns.items()
         }
-
-
-def offset_of(said: int, at: int, now: int) -> float:
-    """Seconds that a clock is surely ahead of another, which showed `at` between two readings.
-
-    An answer may come late, as from a hub with much to do. So this is no mean of the two.
-
-    Examples
-    --------
-    >>> second = 1_000_000
-    >>> offset_of(90 * second, 20 * second, 95 * second), offset_of(0, 5 * second, 9 * second)
-    (70.0, 0.0)
-    >>> offset_of(0, 70 * second, 5 * second)
-    -65.0
-    """
-    least, most = (said - at) / 1e6, (now - at) / 1e6
-    return min(max(0.0, least), most) if least <= most else least

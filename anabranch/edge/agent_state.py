@@ -8,7 +8,7 @@ from typing import Any
 
 import msgpack
 
-from anabranch.edge.copies import TAKEN_OVER, checksum, contradiction
+from anabranch.edge.copies import LOST, TAKEN_OVER, contradiction
 from anabranch.edge.directives import Directive
 from anabranch.edge.effects import Effects
 from anabranch.edge.evaluator import Evaluator
@@ -22,16 +22,18 @@ from anabranch.edge.frames import (
     encode_output,
     encode_up,
 )
-from anabranch.edge.meter import Meter
+from anabranch.edge.mail import fresh_results
+from anabranch.edge.meter import Meter, due_rates
 from anabranch.edge.own_stream import OwnStream, Row, portion
 from anabranch.edge.ownership import NEVER
 from anabranch.edge.sections import Results, Section
+from anabranch.edge.sending import Sending
 from anabranch.edge.splitting import shared
 from anabranch.errors import StateMismatch
 
 __all__ = ["AgentState", "Effects"]
 
-_VERSION = 3
+_VERSION = 4
 
 
 class AgentState:
@@ -71,18 +73,16 @@ class AgentState:
         self.epoch = -1
         self.evaluator = Evaluator(device)
         self._token, self._slack, self._beat = token, slack, beat
-        self._window, self._portion = window, portion
+        self._portion = portion
         self._begun = False
         self._seen = -1
-        self._next = 0
-        self._check = 0  # checksum of the frame before that
-        self._acked = -1
-        self._sent = -1
+        self._sending = Sending(window)
+        self._adopted: list[int] = []  # the newest entry, and the newest time stamped below it
+        self._had: dict[str, int] = {}  # by origin: the newest frame whose results are here
         self._asked: int | None = None  # after which mailbox frame a hello asked for more
         self._own: dict[str, OwnStream] = {}
         self._uploads: tuple[tuple[int, float, int], ...] = ()
         self._pending: list[Row] = []
-        self._frames: dict[int, bytes] = {}
         self._outgoing: list[Results] = []
         self._meters: dict[str, Meter] = {}
         self.clock: float | None = None  # seconds that it is ahead of the broker's, to be reported
@@ -107,8 +107,12 @@ class AgentState:
             own.note(row)
             if row.n > own.framed:
                 agent._pending.append(row)
-        agent._frames = {n: frame for n, frame in sorted(frames) if n > agent._acked}
-        agent._sent = agent._next - 1  # until it is connected
+        sending = agent._sending
+        if sending.asked:
+            agent._stopped = sending.resume(frames)
+        else:
+            sending.hold([(n, frame) for n, frame in frames if n > sending.acked])
+        sending.sent = sending.next - 1  # until it is connected
         return agent
 
     # ------------------------------------------------------------ what can be seen of it
@@ -116,12 +120,12 @@ class AgentState:
     @property
     def backlog(self) -> int:
         """Frames without acknowledgement."""
-        return len(self._frames)
+        return len(self._sending.kept)
 
     @property
     def waiting(self) -> bool:
         """Whether the cloud has not acknowledged all that it asked for."""
-        return bool(self._frames) or (self.epoch >= 0 and bool(self._pending))
+        return bool(self._sending.kept) or (self.epoch >= 0 and bool(self._pending))
 
     @property
     def begun(self) -> bool:
@@ -131,7 +135,7 @@ class AgentState:
     @property
     def following(self) -> int:
         """The number of the next frame."""
-        return self._next
+        return self._sending.next
 
     @property
     def seen(self) -> int:
@@ -171,7 +175,7 @@ class AgentState:
         for own in self._own.values():
             own.watermark = max(own.watermark, own.newest - 1, now - self._slack)
         extras: dict[str, Any] = {}
-        if rates := self._rates(now):
+        if rates := due_rates(self._own.values(), self._meters, now):
             extras["rates"] = rates
         if self.clock is not None:
             extras["clock"], self.clock = self.clock, None
@@ -184,19 +188,29 @@ class AgentState:
         if not self._is_next(down, effects):
             return effects
         self._seen, self._asked = down.number, None
-        if down.acked > self._acked:
-            self._acked = effects.freed = down.acked
-            self._frames = {n: frame for n, frame in self._frames.items() if n > down.acked}
+        if down.acked > self._sending.acked:
+            effects.freed = down.acked
+            self._sending.acknowledge(down.acked)
         directives = [step for step in down.steps if isinstance(step, Directive)]
         if directives:
             self._frame(effects)  # what was put so far belongs to what held so far
         self._found(self.evaluator.take(down.steps), effects)
         if directives:
             self._adopt(directives, effects)
-        effects.results += down.results
-        if down.extras.get("rewind", -1) > self._acked:  # send again from there
-            self._sent = int(down.extras["rewind"]) - 1
+        effects.results += [one for one, _ in fresh_results(down, self._had)]
+        if down.extras.get("rewind", -1) > self._sending.acked:  # send again from there
+            self._sending.sent = int(down.extras["rewind"]) - 1
+        if self._sending.ask(down.extras.get("again")):
+            effects.again = True
+            if self._adopted:  # the frame that said it may be kept no more
+                self._emit(effects, [], {"adopted": [self._adopted]})
         return self._done(effects)
+
+    def again(self, frames: Iterable[tuple[int, bytes]]) -> Effects:
+        """The cloud has lost messages, and asked for all frames: these are kept, oldest first."""
+        if self._sending.asked:
+            self._stopped = self._sending.resume(frames)
+        return self._done(self.connect())
 
     def leave(self) -> Effects:
         """Leave for good: what was put goes out, and views over this device's streams end."""
@@ -209,7 +223,7 @@ class AgentState:
 
         The answer says what the broker's clock showed; `now` is what this one shows.
         """
-        self._sent, self._asked = self._acked, None
+        self._sending.sent, self._asked = self._sending.acked, None
         effects = Effects(send=[self._hello(now)], stopped=self._stopped)
         self._send(effects)
         return effects
@@ -228,15 +242,19 @@ class AgentState:
         stop = down.extras.get("stop")
         if stop and stop[0] == self.incarnation and (len(stop) < 3 or self._seen <= stop[2]):
             self._stopped = effects.stopped = stop[1]
+        ahead = down.extras.get("ahead") == self.incarnation
+        if ahead if down.number <= self._seen else self._sending.outlived(down):
+            effects.stopped = LOST  # until the hub is healed, so it is not kept
+            return False
         if self._stopped or not self._begun or down.number <= self._seen:
             return False
-        why = contradiction(down, self._next, self._acked, self._frames)
+        why = contradiction(down, self._sending.next, self._sending.acked, self._sending.kept)
         if begin is not None and begin[0] > self.incarnation:
             why = TAKEN_OVER
         self._stopped = effects.stopped = why
         if why:
             return False
-        if down.number > self._seen + 1:
+        if not down.follows(self._seen):
             if self._asked != self._seen:
                 self._asked = self._seen
                 effects.send.append(self._hello())
@@ -250,9 +268,7 @@ class AgentState:
         for own in self._own.values():
             own.following += base
         self._pending = [replace(row, n=row.n + base) for row in self._pending]
-        waiting, self._frames = list(self._frames.values()), {}
-        self._next, self._sent, self._check = 0, -1, 0
-        for content in waiting:  # which have no rows yet
+        for content in self._sending.clear():  # which have no rows yet
             self._emit(effects, [], decode_up(content).extras)
         effects.send.append(self._hello())
         self._done(effects)
@@ -273,7 +289,8 @@ class AgentState:
             self._pending = [replace(row, stamp=self.epoch) for row in self._pending]
             effects.rows += self._pending
         if self.epoch > before:
-            self._emit(effects, [], {"adopted": [[self.epoch, newest]]})
+            self._adopted = [self.epoch, newest]
+            self._emit(effects, [], {"adopted": [self._adopted]})
 
     def _frame(self, effects: Effects, extras: dict[str, Any] | None = None) -> None:
         """Evaluate the rows that were put, and make frames of what others need of them."""
@@ -293,19 +310,6 @@ class AgentState:
                 self._emit(effects, sections, {} if rows else extras or {})
             if not rows:
                 return
-
-    def _rates(self, now: int) -> dict[int, float]:
-        """Rows per second of own streams, sent or not, where that is to be reported."""
-        found = {}
-        for own in self._own.values():
-            if own.declared is not None:
-                meter = self._meters.setdefault(own.name, Meter())
-                meter.count(now, own.counted)
-                own.counted = 0
-                rate = meter.due(now)
-                if rate is not None:
-                    found[own.number] = rate
-        return found
 
     def _sections(
         self, own: OwnStream, rows: list[Row], watermark: int, effects: Effects
@@ -338,16 +342,17 @@ class AgentState:
     def _emit(self, effects: Effects, sections: list[Section], extras: dict[str, Any]) -> None:
         """Make the next frame, or more if there are many results."""
         for carried in shared(sections, self._outgoing, extras):
-            head = self.incarnation, self._next, self.epoch, self._seen
-            content = encode_up(Up(*head, *carried, self._check))
-            self._check, self._frames[self._next] = checksum(content), content
-            effects.frames.append((self._next, content))
-            self._next += 1
+            head = self.incarnation, self._sending.next, self.epoch, self._seen
+            content = encode_up(Up(*head, *carried, self._sending.check))
+            effects.frames.append((self._sending.add(content), content))
         self._outgoing = []
 
     def _hello(self, now: int | None = None) -> bytes:
-        extras = {"hello": self._next} | ({} if now is None else {"at": now})
+        extras: dict[str, Any] = {"hello": self._sending.next}
+        extras |= {} if now is None else {"at": now}
+        extras |= {"again": self._sending.resumed()} if self._sending.generation else {}
         extras |= {} if self.incarnation else {"new": self._token}
+        extras |= {} if self._begun else {"fresh": True}
         return encode_up(Up(self.incarnation, -1, self.epoch, self._seen, extras=extras))
 
     def _done(self, effects: Effects) -> Effects:
@@ -358,17 +363,8 @@ class AgentState:
 
     def _send(self, effects: Effects) -> None:
         """Send frames, in order, as far as the window allows."""
-        if not self.incarnation:
-            return
-        under_way = sum(len(frame) for n, frame in self._frames.items() if n <= self._sent)
-        for number, frame in self._frames.items():
-            if number <= self._sent:
-                continue
-            if under_way and under_way + len(frame) > self._window:
-                return
-            under_way += len(frame)
-            self._sent = number
-            effects.send.append(frame)
+        if self.incarnation:
+            effects.send += self._sending.due()
 
     def _stream(self, name: str) -> OwnStream:
         if name not in self._own:
@@ -379,9 +375,10 @@ class AgentState:
 
     def _dump(self) -> bytes:
         own = [one.to_form() for one in self._own.values()]
-        head = [self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped]
+        head = [self.epoch, self._begun, self._seen, self._stopped, self._adopted, self._had]
         outgoing = encode_output(Output(0, tuple(self._outgoing)))
-        rest = [self._check, self._uploads, own, outgoing, self.evaluator.snapshot()]
+        sending = self._sending.to_form()
+        rest = [sending, self._uploads, own, outgoing, self.evaluator.snapshot()]
         blob: bytes = msgpack.packb([_VERSION, *head, *rest])
         return blob
 
@@ -392,8 +389,9 @@ class AgentState:
                 f"the state of device {self.device!r} has version {version!r}, and this is "
                 f"{_VERSION}: go on with the version that wrote it, or begin a new outbox"
             )
-        self.epoch, self._begun, self._seen, self._next, self._acked, self._stopped = form[:6]
-        self._check, uploads, own, outgoing, evaluator = form[6:]
+        self.epoch, self._begun, self._seen, self._stopped, self._adopted, self._had = form[:6]
+        sending, uploads, own, outgoing, evaluator = form[6:]
+        self._sending.load(sending)
         self._uploads = tuple((stream, share, until) for stream, share, until in uploads)
         self._own = {one.name: one for one in map(OwnStream.from_form, own)}
         self._outgoing = list(decode_output(outgoing).results)

@@ -28,7 +28,7 @@ __all__ = ["Appends", "messages_of", "send_back"]
 _PATIENCE = 5.0  # seconds until an answer is given up, and with it the connection
 _ATTEMPTS, _LOOKS, _LOOK = 5, 40, 0.05  # to send; to read it back; seconds between those
 _AT_ONCE = 1 << 20  # bytes of results that share a message
-_PARTS = 1 << 20  # of one frame at most
+_PARTS = 1 << 16  # of one frame at most
 
 Part = tuple[int, tuple[Results, ...]]
 
@@ -114,10 +114,11 @@ async def _send(
 ) -> None:
     for _ in range(_ATTEMPTS):  # the relay may have it forgotten before it is read back
         sent, after, _ = await _last(js, stream, subject)
-        fresh = tuple(one for number, part in message if number > sent for one in part)
+        fresh = [(number, one) for number, part in message if number > sent for one in part]
         if not fresh:
             return
-        content = encode_output(Output(message[-1][0], fresh))
+        numbers, results = zip(*fresh, strict=True)
+        content = encode_output(Output(message[-1][0], results, numbers))
         # Another query that writes for the same bucket is not overwritten.
         expected = {"Nats-Expected-Last-Subject-Sequence": str(after)}
         await client.publish(subject, content, headers=expected)

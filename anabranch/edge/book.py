@@ -7,14 +7,23 @@ known, and with it the last time at which the older place is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
 from anabranch.edge.definitions import Definition, Stream, View, listed, read_definition, read_view
 from anabranch.edge.directives import Directive, Hosted
-from anabranch.edge.ownership import FOREVER, NEVER, NOWHERE, Boundary, horizon, reach, retire
+from anabranch.edge.ownership import (
+    CLOUD,
+    FOREVER,
+    NEVER,
+    NOWHERE,
+    Boundary,
+    horizon,
+    reach,
+    retire,
+)
 from anabranch.edge.placements import Entry
 from anabranch.errors import StateMismatch
 
@@ -51,6 +60,7 @@ class Book:
         self.by_stream: dict[int, list[int]] = {}  # numbers of views
         self._reports: dict[str, list[tuple[int, int]]] = {}
         self._watermarks: dict[int, int] = {}
+        self.doubtful: dict[int, int] = {}  # up to where rows may have been late, by stream
 
     def enact(self, entry: Entry) -> list[int]:
         """Take the next entry; the views that it changes."""
@@ -76,6 +86,16 @@ class Book:
         for stream, watermark in entry.presumed:
             self.promised(stream, watermark)
         return changed
+
+    def enact_again(self, entry: Entry) -> None:
+        """Take an entry of before the broker lost messages.
+
+        Its presumptions do not count: rows that came in time are sent again after it. But rows up
+        to there may have been late.
+        """
+        self.enact(replace(entry, presumed=()))
+        for stream, watermark in entry.presumed:
+            self.doubtful[stream] = max(watermark, self.doubtful.get(stream, NEVER))
 
     def _unfinished(self, view: int) -> tuple[Boundary, ...]:
         """The boundaries of a view without the first ones, of which all pairs have been sent."""
@@ -114,7 +134,7 @@ class Book:
         """Retire the boundaries of a view whose successors all sources have adopted."""
         before = self.bounds[view]
         window = max(self.definitions[self.views[view].definition].window)
-        homes = {self.streams[stream].home for stream in self.views[view].inputs}
+        homes = self.homes(view)
         for bound, later in pairwise(before):
             if bound.until == FOREVER:
                 found = [self._newest(home, later.epoch) for home in homes]
@@ -150,6 +170,13 @@ class Book:
                         found[number, until] = share
         return tuple((stream, share, until) for (stream, until), share in sorted(found.items()))
 
+    def takers(self, stream: int, stamp: int) -> Iterator[tuple[int, str, int]]:
+        """Who needs rows of a stream with a stamp besides its own device: (view, place, until)."""
+        for view in self.by_stream.get(stream, ()):
+            for place, until in reach(self.bounds[view], stamp):
+                if place != self.streams[stream].home:
+                    yield view, place, until
+
     def share(self, view: int, stream: int) -> float:
         """The largest share of a stream that a view asks for."""
         asked = self.views[view]
@@ -177,7 +204,7 @@ class Book:
         named = tuple(
             (view, self.views[view])
             for view in views
-            if view not in here and self._is_sent(view, place)
+            if view not in here and place != CLOUD and place in self.receivers(view)
         )
         known = [*(found.view for found in hosted), *(view for _, view in named)]
         names = dict.fromkeys(view.definition for view in known)
@@ -191,10 +218,15 @@ class Book:
             named,
         )
 
-    def _is_sent(self, view: int, device: str) -> bool:
-        """Whether a device gets the results of a view, wherever they are computed."""
-        homes = {self.streams[stream].home for stream in self.views[view].inputs}
-        return device in homes and "inputs" in self.definitions[self.views[view].definition].deliver
+    def homes(self, view: int) -> set[str]:
+        """The devices whose streams a view is over."""
+        return {self.streams[stream].home for stream in self.views[view].inputs}
+
+    def receivers(self, view: int) -> set[str]:
+        """Who gets the results of a view, wherever they are computed."""
+        deliver = self.definitions[self.views[view].definition].deliver
+        found = {CLOUD} if "cloud" in deliver else set()
+        return found | (self.homes(view) if "inputs" in deliver else set())
 
     def to_form(self) -> Any:
         """All of it as lists, texts and numbers."""
@@ -207,17 +239,19 @@ class Book:
             [sorted(places) for places in self.hosts],
             self._reports,
             self._watermarks,
+            self.doubtful,
         ]
 
     @classmethod
     def from_form(cls, form: Any) -> Book:
         """What `to_form` wrote."""
         book = cls()
-        book.epoch, streams, definitions, views, bounds, hosts, reports, watermarks = form
+        book.epoch, streams, definitions, views, bounds, hosts, reports, *rest = form
         book.streams = [Stream(*stream) for stream in streams]
         book.definitions = {d.name: d for d in map(read_definition, definitions)}
         book.views = list(map(read_view, views))
-        book.hosts, book._watermarks = list(map(set, hosts)), watermarks
+        book.hosts = list(map(set, hosts))
+        book._watermarks, book.doubtful = rest
         book.bounds = [tuple(Boundary(*bound) for bound in of) for of in bounds]
         for number, view in enumerate(book.views):
             for stream in set(view.inputs):

@@ -12,8 +12,12 @@ from collections.abc import Mapping
 
 from anabranch.edge.frames import Down
 
-__all__ = ["FORGOTTEN", "TAKEN_OVER", "checksum", "contradiction"]
+__all__ = ["FORGOTTEN", "LOST", "TAKEN_OVER", "checksum", "contradiction", "other_past"]
 
+LOST = (
+    "the broker has lost a part of its mailbox: run `anabranch edge recover` on the hub, then "
+    "start this agent again"
+)
 TAKEN_OVER = "another incarnation of this device has taken over"
 _REMEDY = (
     "this outbox was put back from a backup, or is one of two copies. Keep the folder, for the "
@@ -43,13 +47,18 @@ def contradiction(down: Down, following: int, acked: int, frames: Mapping[int, b
     >>> contradiction(Down(9, 70, 5, check=7), 5, 2, frames)[:58]
     'the outbox went back: the cloud has 6 frames of this devic'
     """
-    if down.acked >= following:
+    # A frame that is acknowledged and not here is another's; before `acked` there is none to ask.
+    there = {down.acked: frames.get(down.acked, b"")} if down.acked > acked else {}
+    return other_past(down.acked + 1, down.check, following, there)
+
+
+def other_past(had: int, check: int, following: int, frames: Mapping[int, bytes]) -> str:
+    """What the number of frames that the cloud had, and the last of them, say against these."""
+    if had > following:
         return (
-            f"the outbox went back: the cloud has {down.acked + 1} frames of this device, and "
-            f"{following} were made here; {_REMEDY}"
+            f"the outbox went back: the cloud has {had} frames of this device, and {following} "
+            f"were made here; {_REMEDY}"
         )
-    if down.acked > acked and checksum(frames.get(down.acked, b"")) != down.check:
-        return (
-            f"the cloud has a frame {down.acked} of this device that is not the one here; {_REMEDY}"
-        )
+    if had - 1 in frames and checksum(frames[had - 1]) != check:
+        return f"the cloud has a frame {had - 1} of this device that is not the one here; {_REMEDY}"
     return ""

@@ -26,3 +26,4 @@ class Effects:
     freed: int = -1  # frames up to this number are in the cloud
     stopped: str = ""  # why this incarnation must not continue
     incarnation: int = 0  # that the cloud has given: rows that have none are numbered by it
+    again: bool = False  # the state's `again` is to be called with all frames that are kept

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -31,7 +31,7 @@ __all__ = [
     "own_down",
 ]
 
-VERSION = 2
+VERSION = 3
 _MOST = 1 << 62
 _T = TypeVar("_T")
 
@@ -56,8 +56,10 @@ class Up:
     results: tuple[Results, ...] = ()
     extras: dict[str, Any] = field(default_factory=dict)
     # hello: next frame number; new: asks for an incarnation, by a number of its own choice;
+    # fresh: whether it has heard nothing of the cloud in its incarnation;
     # adopted: [[epoch, newest t stamped below it], ...];
-    # rates: {stream: rows a second}; bye; clock: seconds ahead; at: when a hello was said
+    # rates: {stream: rows a second}; bye; clock: seconds ahead; at: when a hello was said;
+    # again: [generation, the first frame that is sent again in it, checksum of the one before]
     before: int = 0  # checksum of the frame before it, 0 for the first
     check: int = 0  # its own, found by `decode_up`
 
@@ -77,8 +79,24 @@ class Down:
     # begin: [incarnation, where its mailbox begins, None for this frame];
     # given: {number of whoever asked: incarnation};
     # clock: [when a hello was said, when it came];
-    # places: of results, for buckets: [[device, how many results in a row are its], ...]
+    # origins: of results: [[who found them, in which frame, how many in a row are of it], ...];
+    # after: of a generation's first frame, the last one of those before that there is;
+    # again: [generation, frames of the device that there were, checksum of the last of them]
     check: int = 0  # checksum of the frame that is acknowledged
+
+    def follows(self, last: int) -> bool:
+        """Whether it is the next one for who has had all up to `last`.
+
+        Examples
+        --------
+        >>> Down(7, 40, -1).follows(6), Down(7, 40, -1).follows(5)
+        (True, False)
+        >>> Down(1 << 40, 40, -1, extras={"after": 6}).follows(9)   # the broker lost 7 to 9
+        True
+        """
+        return (
+            self.number == last + 1 or self.extras.get("after", self.number) <= last < self.number
+        )
 
 
 @dataclass(frozen=True)
@@ -87,6 +105,12 @@ class Output:
 
     batch: int  # ascending
     results: tuple[Results, ...]
+    numbers: tuple[int, ...] = ()  # of the part that each is of; all of `batch` if not given
+
+    def parts(self) -> Iterator[tuple[int, Results]]:
+        """Results, each with the number of its part."""
+        numbers = self.numbers or (self.batch,) * len(self.results)
+        return zip(numbers, self.results, strict=True)
 
 
 def encode_up(up: Up) -> bytes:
@@ -108,7 +132,7 @@ def decode_up(content: bytes) -> Up:
     >>> decode_up(bytes([0x91, 9]))
     Traceback (most recent call last):
         ...
-    anabranch.edge.frames.FrameError: a frame of version 9, and this is version 2: upgrade the \
+    anabranch.edge.frames.FrameError: a frame of version 9, and this is version 3: upgrade the \
 older side
     >>> decode_up(b"...")
     Traceback (most recent call last):
@@ -176,13 +200,21 @@ def own_down(content: bytes) -> Down | None:
 def encode_output(output: Output) -> bytes:
     """Results for devices as bytes."""
     results = list(map(_packed_results, output.results))
-    head = [_array(3), _pack(VERSION), _pack(output.batch), _array(len(results))]
-    return b"".join([*head, *results])
+    head = [_array(4), _pack(VERSION), _pack(output.batch), _array(len(results))]
+    return b"".join([*head, *results, _pack(output.numbers)])
 
 
 def decode_output(content: bytes) -> Output:
     """The results of `encode_output`; raises `FrameError` for anything else."""
-    return _decoded(content, lambda form: Output(form[0], tuple(map(_read_results, form[1]))))
+
+    def read(form: list[Any]) -> Output:
+        batch, results, numbers = form
+        _demand_whole(batch, *numbers)
+        if len(numbers) not in (0, len(results)):
+            raise ValueError(f"{len(numbers)} numbers of {len(results)} results")
+        return Output(batch, tuple(map(_read_results, results)), tuple(numbers))
+
+    return _decoded(content, read)
 
 
 def _pack(form: Any) -> bytes:

@@ -126,11 +126,11 @@ class Hub:
     def _change(self, users: dict[str, str]) -> None:
         _write(self.folder / "users.json", users)
         self._write_users()
-        number = self._running()
+        number = self.running()
         if number is not None:  # else it reads the file when it starts
             os.kill(number, signal.SIGHUP)
 
-    def _running(self) -> int | None:
+    def running(self) -> int | None:
         """The broker's process. A file of a killed one may name a process that is another's now."""
         try:
             number = int((self.folder / "broker.pid").read_text())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -10,7 +11,35 @@ from anabranch.edge.directives import Directive
 from anabranch.edge.frames import Down
 from anabranch.edge.sections import Results, Section
 
-__all__ = ["Covered", "Mail", "Message", "Pending", "places_of"]
+__all__ = [
+    "KEPT",
+    "Covered",
+    "Mail",
+    "Message",
+    "Pending",
+    "base_of",
+    "fresh_results",
+    "generation_of",
+]
+
+KEPT = 20 * 60.0
+"""Seconds that devices and the cloud keep what they sent: ten of the longest sync intervals."""
+
+
+def base_of(generation: int) -> int:
+    """Where positions and mailboxes of a generation of streams begin: after all that were before.
+
+    Examples
+    --------
+    >>> base_of(0), base_of(1)
+    (0, 1099511627776)
+    """
+    return generation << 40
+
+
+def generation_of(position: int) -> int:
+    """To which generation a position or number belongs."""
+    return position >> 40
 
 
 @dataclass(frozen=True)
@@ -37,26 +66,39 @@ class Pending:
     results: list[Results] = field(default_factory=list)
     extras: dict[str, Any] = field(default_factory=dict)
 
-    def found(self, results: Results, place: str | None = None) -> None:
-        """Results wait too; a bucket also learns where they were found."""
+    def found(self, results: Results, origin: str, number: int) -> None:
+        """Results wait too, with who found them, and in which frame of its own."""
         self.results.append(results)
-        if place is not None:
-            runs = self.extras.setdefault("places", [])
-            if runs and runs[-1][0] == place:
-                runs[-1][1] += 1
-            else:  # once for many: a name may be longer than a result
-                runs.append([place, 1])
+        runs = self.extras.setdefault("origins", [])
+        if runs and runs[-1][:2] == [origin, number]:
+            runs[-1][2] += 1
+        else:  # once for many: a name may be longer than a result
+            runs.append([origin, number, 1])
 
 
-def places_of(frame: Down) -> list[str]:
-    """Where each of a bucket's results was found.
+def fresh_results(frame: Down, had: dict[str, int]) -> list[tuple[Results, str]]:
+    """The results of a frame that a place has not had, each with who found it.
+
+    `had` is by origin the newest frame whose results were taken; it is brought up to date. After
+    a recovery of the broker's streams devices send again what they have sent.
 
     Examples
     --------
-    >>> places_of(Down(0, 0, -1, extras={"places": [["ann", 2], ["bob", 1]]}))
-    ['ann', 'ann', 'bob']
+    >>> import numpy as np
+    >>> one = Results(0, (), (), np.empty(0), np.empty(0), ())
+    >>> had = {"ann": 6}
+    >>> frame = Down(0, 0, -1, (), (one,) * 3, {"origins": [["ann", 6, 1], ["ann", 7, 2]]})
+    >>> [who for _, who in fresh_results(frame, had)], had, fresh_results(frame, had)
+    (['ann', 'ann'], {'ann': 7}, [])
     """
-    return [place for place, count in frame.extras.get("places", ()) for _ in range(count)]
+    found: list[tuple[Results, str]] = []
+    results = iter(frame.results)
+    for origin, number, count in frame.extras.get("origins", ()):
+        run = list(itertools.islice(results, count))
+        if number > had.get(origin, -1):
+            had[origin] = number
+            found += [(one, origin) for one in run]
+    return found
 
 
 class Mail:
@@ -75,8 +117,9 @@ class Mail:
     (7, 2, {'rewind': 3}, False)
     """
 
-    def __init__(self, covered: Mapping[str, Covered] | None = None) -> None:
-        self.position = -1  # of UP: all up to it has been folded
+    def __init__(self, covered: Mapping[str, Covered] | None = None, generation: int = 0) -> None:
+        self.base = base_of(generation)
+        self.position = self.base or -1  # of UP: all up to it has been folded
         self.covered = dict(covered or {})
         self.told: dict[str, set[Any]] = {}  # streams and definitions that a subject knows
         self._pending: dict[str, Pending] = {}
@@ -117,7 +160,10 @@ class Mail:
         """All that waits, one frame per subject, each with what is acknowledged there."""
         messages = []
         for subject, pending in self._pending.items():
-            number = self.newest(subject).number + 1
+            last = self.newest(subject).number
+            number = max(last + 1, self.base)
+            if number > last + 1:
+                pending.extras["after"] = last
             self.covered[subject] = Covered(number, self.position)
             acked, check = acknowledged(subject)
             steps, results = tuple(pending.steps), tuple(pending.results)

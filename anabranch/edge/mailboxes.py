@@ -61,6 +61,15 @@ class Mailboxes:
         kept.insert(bisect_left(kept, (number,)), _Kept(number, sequence, size))
         self._bytes[device] += size
 
+    def devices(self) -> list[str]:
+        """Who has a mailbox."""
+        return sorted(self._kept)
+
+    def drop(self, device: str) -> None:
+        """Forget the file of a mailbox that is made anew."""
+        self._beside.drop(device)
+        self._kept.pop(device, None)
+
     def numbers(self, device: str) -> list[int]:
         """The frames of a device that there are."""
         return [kept.number for kept in self._kept.get(device, ())]

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-__all__ = ["Meter"]
+from anabranch.edge.own_stream import OwnStream
+
+__all__ = ["Meter", "due_rates"]
 
 _SECOND = 1_000_000
 _FIRST = 5 * _SECOND  # until the first report, and between looks after a change
@@ -73,3 +76,17 @@ class Meter:
     def _tell(self, now: int, rate: float, until: int) -> float:
         self.told, self.at, self.until = rate, now, until
         return rate
+
+
+def due_rates(streams: Iterable[OwnStream], meters: dict[str, Meter], now: int) -> dict[int, float]:
+    """Rows per second of a device's streams, sent or not, where that is to be reported now."""
+    found = {}
+    for own in streams:
+        if own.declared is not None:
+            meter = meters.setdefault(own.name, Meter())
+            meter.count(now, own.counted)
+            own.counted = 0
+            rate = meter.due(now)
+            if rate is not None:
+                found[own.number] = rate
+    return found

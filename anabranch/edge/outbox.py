@@ -131,12 +131,15 @@ class Outbox:
     def load(self) -> tuple[bytes | None, Iterable[Row], Iterable[tuple[int, bytes]]]:
         """The state, the rows and the frames: what `AgentState.restore` takes."""
         rows = self._base.execute("SELECT stream, n, t, stamp, content FROM rows ORDER BY n")
-        frames = self._base.execute("SELECT number, content FROM frames ORDER BY number")
         return (
             self._note("state"),
             (Row(s, n, t, stamp, msgpack.unpackb(content)) for s, n, t, stamp, content in rows),
-            frames,
+            self.frames(),
         )
+
+    def frames(self) -> Iterable[tuple[int, bytes]]:
+        """All frames that are kept, also those that the cloud has acknowledged."""
+        return self._base.execute("SELECT number, content FROM frames ORDER BY number")
 
     def commit(self, many: Sequence[Effects], done: Mapping[str, int] | None = None) -> None:
         """Keep all that these effects hold, in one transaction, synced when this returns.
@@ -171,6 +174,8 @@ class Outbox:
             self._base.executemany("INSERT INTO frames VALUES (?, ?, ?, NULL)", frames)
             self._base.executemany("INSERT INTO results (t, content) VALUES (?, ?)", results)
             self._base.executemany("INSERT OR REPLACE INTO notes VALUES (?, ?)", states[-1:])
+            if any(one.again for one in many):
+                run("UPDATE frames SET acked = NULL")
             run(
                 "UPDATE frames SET acked = ? WHERE number <= ? AND acked IS NULL",
                 (time.time(), freed),

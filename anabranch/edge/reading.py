@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from collections.abc import AsyncIterator
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.errors import ConnectionClosedError
+from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, DeliverPolicy
 
 from anabranch.errors import StateMismatch
 
-__all__ = ["Reading", "sequence_of"]
+__all__ = ["Reading", "all_messages", "sequence_of"]
 
 _BATCH = 1000  # messages that may be under way
 _PLAIN = 9  # parts of a subject for answers; with a domain and an account they are more
@@ -67,7 +69,7 @@ class Reading:
             if position != self.next:
                 raise StateMismatch(
                     f"message {self.next} of {self.stream} is missing: the next is {position}; "
-                    "restore the store of the broker"
+                    "stop `anabranch edge serve` and run `anabranch edge recover`"
                 )
             self.next += 1
         return found
@@ -79,6 +81,24 @@ class Reading:
         self._left -= 1
         self._came.append(message)
         self._any.set()
+
+
+async def all_messages(js: JetStreamContext, stream: str, subject: str) -> AsyncIterator[Msg]:
+    """All messages that a stream has of a subject, in order."""
+    state = (await js.stream_info(stream, subjects_filter=subject)).state
+    total = sum((state.subjects or {}).values())
+    settings = ConsumerConfig(
+        ack_policy=AckPolicy.NONE,
+        inactive_threshold=60,
+        mem_storage=True,
+        filter_subject=None if subject == ">" else subject,
+    )
+    reader = await js.pull_subscribe("", stream=stream, config=settings)
+    while total > 0:
+        for message in await reader.fetch(min(_BATCH, total), timeout=10):
+            total -= 1
+            yield message
+    await reader.unsubscribe()
 
 
 def sequence_of(message: Msg) -> int:

@@ -12,12 +12,11 @@ import json
 import os
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from nats.aio.client import Client
 from nats.aio.msg import Msg
-from nats.js.api import AckPolicy, ConsumerConfig
 from nats.js.errors import APIError, NotFoundError
 
 from anabranch.edge.appending import Appends
@@ -30,11 +29,12 @@ from anabranch.edge.frames import (
     encode_down,
     own_down,
 )
+from anabranch.edge.mail import base_of
 from anabranch.edge.mailboxes import Mailboxes
-from anabranch.edge.overflow import sync_folder
 from anabranch.edge.placements import Entry
-from anabranch.edge.reading import Reading, sequence_of
-from anabranch.edge.relay_state import Covered, Message, RelayState
+from anabranch.edge.reading import Reading, all_messages, sequence_of
+from anabranch.edge.relay_state import RECOVER, Covered, Message, RelayState
+from anabranch.edge.snapshots import snapshot_path, write_snapshot
 from anabranch.edge.streams import Streams
 from anabranch.errors import AnabranchError, StateMismatch
 from anabranch.flow.numbered import UNREADABLE, described
@@ -106,15 +106,16 @@ class Relay:
                 "begin at its first message: bring it back, or begin a new hub"
             )
         else:
-            self.state = RelayState(self._buckets, covered)
-        reached = max(self.state.position, self._reached[0])
+            self.state = RelayState(self._buckets, covered, self.streams.generation)
+        reached = max(self.state.position, self._reached[0]) - self._base
         if up.last_seq < reached:
             raise StateMismatch(
                 f"stream {self.streams.up} went back: it ends at {up.last_seq}, and {reached} was "
-                "processed; restore the store of the broker"
+                f"processed; {RECOVER}"
             )
         await self._refuse_refilled()
-        self._reading = Reading(self._client, self.streams.up, max(self.state.position + 1, 1))
+        start = max(self.state.position - self._base + 1, 1)
+        self._reading = Reading(self._client, self.streams.up, start)
         await self._reading.open()
         self._there = up.last_seq
         return self.state
@@ -147,7 +148,8 @@ class Relay:
             self.state.acknowledge(device)
         for device, first in self.state.replays():
             self._resend[device] = first
-            if 0 < first < self.mailboxes.first(device):
+            # What a generation begins with follows all that was before.
+            if 0 < first < self.mailboxes.first(device) != self._base:
                 self.state.stop(device, first - 1)
         await self._append(self.state.flush())
         await self._push_again()
@@ -157,7 +159,7 @@ class Relay:
 
     def _take(self, message: Msg) -> int:
         """Fold a message; how many bytes of others' messages may follow from it."""
-        position, size = sequence_of(message), len(message.data)
+        position, size = self._base + sequence_of(message), len(message.data)
         kind, _, name = message.subject.partition(".")
         try:
             if kind == "u":
@@ -179,7 +181,7 @@ class Relay:
                 self.state.entry(position, _entry_of(message.data))
             elif name.isdigit():
                 output = decode_output(message.data)
-                self.state.output(position, int(name), output.batch, output.results)
+                self.state.output(position, int(name), output)
             else:
                 raise FrameError(f"there is no bucket {name!r}")
         except FrameError:
@@ -256,8 +258,13 @@ class Relay:
     # ------------------------------------------------------------ what is kept
 
     @property
+    def _base(self) -> int:
+        """Before the first position of this generation; before position 1 is 0."""
+        return base_of(self.streams.generation)
+
+    @property
     def _snapshot(self) -> Path:
-        return self._folder / f"relay-{self.streams.generation}.state"
+        return snapshot_path(self._folder, self.streams.generation)
 
     async def _read_back(self) -> dict[str, Covered]:
         """The newest number of every subject, and where each message of a mailbox is."""
@@ -286,7 +293,7 @@ class Relay:
     async def _newest_of(self, stream: str, subject: str) -> Down | None:
         """The newest frame of a subject whose newest message is none, found by reading them all."""
         found = None
-        async for message in self._all(stream, subject):
+        async for message in all_messages(self._js, stream, subject):
             found = own_down(message.data) or found
         return found
 
@@ -295,7 +302,7 @@ class Relay:
 
         What follows from a message was stored after it, by the same clock.
         """
-        position, stored = self._reached
+        position, stored = self._reached[0] - self._base, self._reached[1]
         if position < 1:
             return
         try:
@@ -305,45 +312,24 @@ class Relay:
         if message.time is not None and message.time.timestamp() > stored + _SLACK:
             raise StateMismatch(
                 f"stream {self.streams.up} went back and was filled again: its message {position} "
-                "is newer than what follows from it; restore the store of the broker"
+                f"is newer than what follows from it; {RECOVER}"
             )
 
     async def _find_mailboxes(self) -> None:
-        async for message in self._all(self.streams.down, ">"):
+        async for message in all_messages(self._js, self.streams.down, ">"):
             if down := own_down(message.data):
                 sequence = message.metadata.sequence.stream
                 self.mailboxes.found(message.subject[2:], down.number, sequence, len(message.data))
-
-    async def _all(self, stream: str, subject: str) -> AsyncIterator[Msg]:
-        """All messages that a stream has of a subject, in order."""
-        state = (await self._js.stream_info(stream, subjects_filter=subject)).state
-        total = sum((state.subjects or {}).values())
-        settings = ConsumerConfig(
-            ack_policy=AckPolicy.NONE,
-            inactive_threshold=60,
-            mem_storage=True,
-            filter_subject=None if subject == ">" else subject,
-        )
-        reader = await self._js.pull_subscribe("", stream=stream, config=settings)
-        while total > 0:
-            for message in await reader.fetch(min(_BATCH, total), timeout=10):
-                total -= 1
-                yield message
-        await reader.unsubscribe()
 
     async def _write_snapshot(self) -> None:
         """Write the state down, then let the broker forget what nobody will read again."""
         self._written = time.monotonic()
         self.mailboxes.sync()
-        draft = self._snapshot.with_suffix(".new")
-        with draft.open("wb") as file:
-            file.write(self.state.snapshot())
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(self._snapshot)
-        sync_folder(self._folder)  # before the broker forgets, also if the power is cut
-        if self.state.position > 0:  # nats-py takes 0 for none, and would purge all that waits
-            await self._js.purge_stream(self.streams.up, seq=self.state.position + 1)
+        # Before the broker forgets, also if the power is cut.
+        write_snapshot(self._snapshot, self.state)
+        read = self.state.position - self._base
+        if read > 0:  # nats-py takes 0 for none, and would purge all that waits
+            await self._js.purge_stream(self.streams.up, seq=read + 1)
         await self.mailboxes.forget(self._seen)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Any
 
 import msgpack
@@ -19,45 +18,33 @@ from anabranch.edge.book import Book
 from anabranch.edge.checking import results_problem, section_problem
 from anabranch.edge.copies import FORGOTTEN, TAKEN_OVER
 from anabranch.edge.definitions import listed
-from anabranch.edge.frames import NOTHING, Up
+from anabranch.edge.frames import NOTHING, Output, Up
+from anabranch.edge.known import KnownDevice
 from anabranch.edge.mail import Covered, Mail, Message
-from anabranch.edge.ownership import CLOUD, NEVER, NOWHERE, reach
+from anabranch.edge.ownership import CLOUD, NEVER, NOWHERE
 from anabranch.edge.placements import Entry
 from anabranch.edge.sections import Results, Section, thinned
 from anabranch.errors import StateMismatch
 
-__all__ = ["Covered", "Message", "RelayState"]
+__all__ = ["RECOVER", "Covered", "Message", "RelayState"]
 
-_VERSION = 3
-_INCARNATIONS = 1 << 31
-_AHEAD = "the broker has lost a part of its mailbox: begin with an empty folder"
+_VERSION = 4
+RECOVER = "stop `anabranch edge serve` and run `anabranch edge recover`"
 _UNACKED = 64  # frames of a device after which it is told, if there is nothing else to say
 
 
-@dataclass
-class _Device:
-    incarnation: int = -1
-    next: int = 0  # number of the frame that is expected
-    newest: int = NEVER  # time of the newest row of earlier incarnations
-    latest: int = NEVER  # time of the newest row
-    asked: int = -1  # the frame for which a rewind was asked
-    unacked: int = 0
-    left: bool = False  # whether it said that it leaves for good
-    check: int = 0  # checksum of the newest frame
-    given: int = 0  # the largest incarnation that was given to it
-    token: int = -1  # to whom
-
-
 class RelayState:
-    """One relay; `covered` says what each subject has at the start."""
+    """One relay of a generation of streams; `covered` says what each subject has at the start."""
 
-    def __init__(self, buckets: int, covered: Mapping[str, Covered] | None = None) -> None:
-        self.buckets = buckets
+    def __init__(
+        self, buckets: int, covered: Mapping[str, Covered] | None = None, generation: int = 0
+    ) -> None:
+        self.buckets, self.generation = buckets, generation
         self.book = Book()
         self.passed = 0  # rows to devices, since the start
         self.counts: Counter[str] = Counter()  # late rows, frames that were dropped, and why
-        self._mail = Mail(covered)
-        self._devices: dict[str, _Device] = {}
+        self._mail = Mail(covered, generation)
+        self._devices: dict[str, KnownDevice] = {}
         self._batches: dict[int, int] = {}
         self._shapes: dict[int, list[int]] = {}  # lengths of the vectors of each stream
         self._routes: dict[tuple[int, int], list[tuple[str, float, int]]] = {}
@@ -69,9 +56,13 @@ class RelayState:
     def frame(self, position: int, device: str, up: Up, at: int | None = None) -> None:
         """A frame of a device, at a position of UP; `at` is the broker's time, in microseconds."""
         self.position = position
-        known = self._devices.setdefault(device, _Device())
+        known = self._devices.setdefault(device, KnownDevice())
         if not up.incarnation:
-            self._give(device, known, up.extras.get("new"))
+            given = known.give(up.extras.get("new"), self.generation)
+            if not given:
+                self.counts["frames without an incarnation"] += 1
+            elif pending := self._mail.pend(f"m.{device}"):
+                pending.extras.setdefault("given", {}).update(given)
             return
         if up.incarnation < known.incarnation:
             self.counts["frames of a former incarnation"] += 1
@@ -80,12 +71,14 @@ class RelayState:
             return
         if up.incarnation > known.incarnation:
             self._begin(device, known, up.incarnation)
-        elif up.seen > self._mail.newest(f"m.{device}").number:
+        elif up.seen > max(self._mail.newest(f"m.{device}").number, self._mail.base - 1):
             # It would take new frames for those that it has had.
             self.counts["frames of a device ahead of its mailbox"] += 1
-            self._mail.extra(device, stop=[up.incarnation, _AHEAD])
+            self._mail.extra(device, ahead=up.incarnation)
             return
-        if up.number < 0:
+        if not known.resumes(up, self.generation):
+            self._ask_again(device, known, up)
+        elif up.number < 0:
             self._hello(device, known, up, at)
         elif up.number < known.next:
             self.counts["frames that were there"] += 1
@@ -118,14 +111,14 @@ class RelayState:
         for stream, before in late.items():
             self._forward(self._watermark_of(stream), before)
 
-    def output(self, position: int, bucket: int, batch: int, results: Iterable[Results]) -> None:
+    def output(self, position: int, bucket: int, output: Output) -> None:
         """Results of a bucket up to a part, at a position of UP; one that it has is dropped."""
         self.position = position
-        if batch > self._batches.get(bucket, -1):
-            self._batches[bucket] = batch
-            for found in results:
-                if self._may_deliver(found, CLOUD):
-                    self._deliver(found, CLOUD)
+        before = self._batches.get(bucket, -1)
+        for number, found in output.parts():
+            if number > before and self._may_deliver(found, CLOUD):
+                self._deliver(found, CLOUD, f"c.{bucket}", number)
+        self._batches[bucket] = max(before, output.batch)
 
     def skip(self, position: int, what: str) -> None:
         """A message at a position of UP that cannot be read: it is counted, and nothing else."""
@@ -160,7 +153,7 @@ class RelayState:
     def _acknowledged(self, subject: str) -> tuple[int, int]:
         """The newest frame of a device that has come, and its checksum."""
         device = self._devices.get(subject[2:]) if subject.startswith("m.") else None
-        if device is None:
+        if device is None or device.generation < self.generation:
             return -1, 0
         device.unacked = 0
         return device.next - 1, device.check
@@ -195,57 +188,68 @@ class RelayState:
         devices = {name: listed(device) for name, device in self._devices.items()}
         covered = {subject: listed(found) for subject, found in self.covered.items()}
         told = {subject: list(known) for subject, known in self._mail.told.items()}
-        form = [self.buckets, self.position, self.book.to_form(), devices, covered, told]
+        head = [self.buckets, self.generation, self.position]
+        form = [*head, self.book.to_form(), devices, covered, told]
         blob: bytes = msgpack.packb(
             [_VERSION, *form, self._batches, self._shapes, dict(self.counts)]
         )
         return blob
 
     @classmethod
-    def restore(cls, blob: bytes, covered: Mapping[str, Covered]) -> RelayState:
-        """The relay of a snapshot, to fold UP after its `position`; `covered` is read back."""
+    def restore(cls, blob: bytes, covered: Mapping[str, Covered] | None) -> RelayState:
+        """The relay of a snapshot, to fold UP after its `position`; `covered` is read back.
+
+        Without it nothing is: the relay as it was, of streams that may be lost.
+        """
         version, *form = msgpack.unpackb(blob, strict_map_key=False)
         if version != _VERSION:
             raise StateMismatch(
                 f"the state of a relay has version {version!r}, and this is {_VERSION}: go on with "
                 "the version that wrote it, or remove it to fold UP from its beginning"
             )
-        buckets, position, book, devices, before, told, batches, shapes, counts = form
-        relay = cls(buckets, covered)
-        for subject, (number, _) in before.items():
-            if relay._mail.newest(subject).number < number:
+        buckets, generation, position, book, devices, before, *rest = form
+        told, batches, shapes, counts = rest
+        known = {subject: Covered(*found) for subject, found in before.items()}
+        relay = cls(buckets, known if covered is None else covered, generation)
+        for subject, found in known.items():
+            if relay._mail.newest(subject).number < found.number:
                 raise StateMismatch(
-                    f"subject {subject!r} went back behind number {number}: the broker has lost "
-                    "messages, so new streams are needed"
+                    f"subject {subject!r} went back behind number {found.number}: the broker has "
+                    f"lost messages; {RECOVER}"
                 )
         relay.position, relay.book = position, Book.from_form(book)
-        relay._devices = {name: _Device(*of) for name, of in devices.items()}
+        relay._devices = {name: KnownDevice(*of) for name, of in devices.items()}
         relay._mail.told = {subject: set(known) for subject, known in told.items()}
         relay._batches, relay._shapes, relay.counts = batches, shapes, Counter(counts)
         return relay
 
+    def succeed(self, former: RelayState | None, begun: Mapping[str, int]) -> None:
+        """Begin a generation: who the devices are is known, and everybody is told what holds."""
+        if former is not None:
+            self._devices, self._shapes = former._devices, former._shapes
+        for device, incarnation in begun.items():
+            known = self._devices.setdefault(device, KnownDevice())
+            if incarnation > known.incarnation:
+                known.begin(incarnation)
+        for known in self._devices.values():
+            known.forget()
+        self._direct(range(len(self.book.views)))
+        for bucket in range(self.buckets):  # which sends again what it has sent to devices
+            self._mail.pend(f"in.{bucket}")
+
     # ------------------------------------------------------------ one device
 
-    def _give(self, device: str, known: _Device, asked: Any) -> None:
-        """A new outbox: it gets a larger incarnation than any before, whatever its clock says."""
-        if type(asked) is not int:
-            self.counts["frames without an incarnation"] += 1
-            return
-        if asked != known.token:  # else it is the same outbox, or a copy made before it had one
-            known.given = min(max(known.given, known.incarnation) + 1, _INCARNATIONS - 1)
-            known.token = asked
-        if pending := self._mail.pend(f"m.{device}"):
-            pending.extras.setdefault("given", {})[asked] = known.given
-
-    def _begin(self, device: str, known: _Device, incarnation: int) -> None:
+    def _begin(self, device: str, known: KnownDevice, incarnation: int) -> None:
         """A device has lost what it had: tell the new incarnation all there is to know."""
-        former = known.incarnation
-        known.incarnation, known.next, known.asked, known.left = incarnation, 0, -1, False
-        known.check = 0
-        if former < 0:  # its mailbox holds all there is to know, from the beginning
+        known.begin(incarnation)
+        self._introduce(device, known)
+
+    def _introduce(self, device: str, known: KnownDevice) -> None:
+        """Tell an incarnation that it is known, and where its mailbox begins."""
+        incarnation = known.incarnation
+        if known.former < 0:  # its mailbox holds all there is to know, from the beginning
             self._mail.extra(device, begin=[incarnation, 0])
             return
-        known.newest = known.latest
         subject = f"m.{device}"
         self._mail.told.pop(subject, None)
         if pending := self._mail.pend(subject):
@@ -258,7 +262,18 @@ class RelayState:
             streams = {stream for hosted in directive.hosted for stream in hosted.view.inputs}
             pending.steps += [self._watermark_of(stream) for stream in sorted(streams)]
 
-    def _hello(self, device: str, known: _Device, up: Up, at: int | None) -> None:
+    def _ask_again(self, device: str, known: KnownDevice, up: Up) -> None:
+        """A device has not begun in this generation: it must send again all that it keeps."""
+        if up.number < 0:
+            self._hellos[device] = up.seen
+            if up.extras.get("fresh") is True:  # its introduction may be lost
+                self._introduce(device, known)
+        elif known.asked == known.next:
+            return
+        known.asked = known.next
+        self._mail.extra(device, again=[self.generation, known.next, known.check])
+
+    def _hello(self, device: str, known: KnownDevice, up: Up, at: int | None) -> None:
         self._hellos[device] = up.seen
         said = up.extras.get("at")
         clock = {"clock": [said, at]} if type(said) is int and at is not None else {}
@@ -267,9 +282,10 @@ class RelayState:
         if up.seen < 0 and type(following) is int and following < known.next:
             self.stop(device, -1)
 
-    def _take(self, device: str, known: _Device, up: Up) -> None:
+    def _take(self, device: str, known: KnownDevice, up: Up) -> None:
         # All of it is looked at before anything changes.
-        sections = [one for one in up.sections if self._is_good(one, device, up.incarnation)]
+        whose = device, up.incarnation, self.book, self._shapes
+        sections = [one for one in up.sections if self._passes(section_problem(one, *whose))]
         results = [one for one in up.results if self._may_deliver(one, device)]
         adopted = up.extras.get("adopted", ())
         adopted = [(epoch, newest) for epoch, newest in adopted if 0 <= epoch <= self.book.epoch]
@@ -283,7 +299,7 @@ class RelayState:
             self._forward(section, before[section.stream])
             self.book.promised(section.stream, section.watermark)
         for found in results:
-            self._deliver(found, device)
+            self._deliver(found, device, device, up.incarnation << 32 | up.number)
         for epoch, newest in adopted:
             retired = self.book.adopted(device, epoch, max(newest, known.newest))
             self._routes.clear()
@@ -296,9 +312,6 @@ class RelayState:
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
 
-    def _is_good(self, section: Section, device: str, incarnation: int) -> bool:
-        return self._passes(section_problem(section, device, incarnation, self.book, self._shapes))
-
     def _may_deliver(self, found: Results, origin: str) -> bool:
         return self._passes(results_problem(found, origin, self.book))
 
@@ -309,17 +322,18 @@ class RelayState:
         return problem is None
 
     def _punctual(self, section: Section, promised: int) -> Section:
-        """The section without rows that nobody waits for any more; they are counted."""
-        late = int(np.searchsorted(section.t, promised, side="right"))
-        if not late:
-            return section
-        self.counts["late rows"] += late
-        home = self.book.streams[section.stream].home
-        rows = [[section.stream, n] for n in section.n[:late].tolist()]
-        self._reports.append((home, {"late": rows}))
-        columns = tuple(column[late:] for column in section.columns)
-        n, t = section.n[late:], section.t[late:]
-        return replace(section, n=n, t=t, columns=columns, packed=None)
+        """The section without rows that nobody waits for any more; they are counted.
+
+        So are those of which it is not known, since a recovery, whether somebody waited.
+        """
+        doubtful = max(promised, self.book.doubtful.get(section.stream, NEVER))
+        late, counted = np.searchsorted(section.t, [promised, doubtful], side="right").tolist()
+        if counted:
+            self.counts["late rows"] += counted
+            home = self.book.streams[section.stream].home
+            rows = [[section.stream, n] for n in section.n[:counted].tolist()]
+            self._reports.append((home, {"late": rows}))
+        return section.later(late) if late else section
 
     # ------------------------------------------------------------ where to
 
@@ -351,14 +365,10 @@ class RelayState:
         """Who may need rows of a stream with a stamp: subject, share and last time."""
         found = self._routes.get((stream, stamp))
         if found is None:
-            home = self.book.streams[stream].home
             most: dict[tuple[str, int], float] = {}
-            for view in self.book.by_stream.get(stream, ()):
-                share = self.book.share(view, stream)
-                for place, until in reach(self.book.bounds[view], stamp):
-                    if place != home:
-                        key = self._subject(place, view), until
-                        most[key] = max(share, most.get(key, 0.0))
+            for view, place, until in self.book.takers(stream, stamp):
+                key = self._subject(place, view), until
+                most[key] = max(self.book.share(view, stream), most.get(key, 0.0))
             found = [(subject, share, until) for (subject, until), share in most.items()]
             self._routes[stream, stamp] = found
         return found
@@ -371,27 +381,18 @@ class RelayState:
         heard = self.book.watermark(stream) if watermark is None else watermark
         return Section(stream, self.book.epoch, NOTHING, NOTHING, (), heard)
 
-    def _deliver(self, found: Results, origin: str) -> None:
-        """Send results to whoever asked for them besides their place."""
-        view = self.book.views[found.view]
-        deliver = self.book.definitions[view.definition].deliver
-        subjects = set()
-        if "cloud" in deliver and origin != CLOUD:
-            subjects.add(self._subject(CLOUD, found.view))
-        if "inputs" in deliver:
-            homes = {self.book.streams[stream].home for stream in view.inputs}
-            subjects |= {f"m.{home}" for home in homes - {origin}}
-        for subject in sorted(subjects):
-            if pending := self._mail.pend(subject):
-                pending.found(found, origin if subject.startswith("in.") else None)
+    def _deliver(self, found: Results, place: str, origin: str, number: int) -> None:
+        """Send results to whoever asked for them besides their place, and say of which frame."""
+        for other in sorted(self.book.receivers(found.view) - {place}):
+            if pending := self._mail.pend(self._subject(other, found.view)):
+                pending.found(found, origin, number)
 
     def _direct(self, views: Iterable[int]) -> None:
         """Tell all places and sources of some views what has changed for them."""
         concerned: dict[tuple[str, str], list[int]] = {}
         for view in views:
-            homes = {self.book.streams[stream].home for stream in self.book.views[view].inputs}
             places = {bound.place for bound in self.book.bounds[view]} - {NOWHERE}
-            for place in sorted(homes | places):
+            for place in sorted(self.book.homes(view) | places):
                 concerned.setdefault((self._subject(place, view), place), []).append(view)
         for (subject, place), mine in concerned.items():
             device = place != CLOUD

@@ -30,6 +30,11 @@ class Section:
     band: float = 0.0
     packed: bytes | None = None  # as a mailbox has it: a relay passes on what it does not change
 
+    def later(self, first: int) -> Section:
+        """The section without its first rows."""
+        columns = tuple(column[first:] for column in self.columns)
+        return replace(self, n=self.n[first:], t=self.t[first:], columns=columns, packed=None)
+
 
 @dataclass(frozen=True, eq=False)
 class Results:

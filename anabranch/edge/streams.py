@@ -13,6 +13,7 @@ something is in UP reads it back.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 
 import nats
@@ -22,6 +23,7 @@ from nats.js.api import DiscardPolicy, StorageType, StreamConfig
 from nats.js.errors import NotFoundError
 
 from anabranch.edge.certificates import client_context
+from anabranch.errors import StateMismatch
 
 __all__ = ["Streams", "connect"]
 
@@ -54,23 +56,32 @@ class Streams:
         return cls(f"UP{ending}", f"DOWN{ending}", f"IN{ending}", generation)
 
     @classmethod
+    async def newest(cls, js: JetStreamContext) -> int:
+        """The newest generation that is whole; 0 if there is none. Some may be missing before."""
+        names = [stream.config.name or "" for stream in await js.streams_info()]
+        found = [int(name[3:]) for name in names if re.fullmatch(r"UP-\d+", name)]
+        return max(found, default=0)
+
+    @classmethod
     async def open(cls, js: JetStreamContext) -> Streams:
         """The newest generation; the first one is made if there is none."""
-        generation = 0
-        while await _exists(js, cls.of(generation + 1).up):
-            generation += 1
+        generation = await cls.newest(js)
         found = cls.of(generation)
         if not generation and not await _exists(js, found.up):
             await found.make(js)
         settings = (await js.stream_info(found.up)).config
+        if settings.subjects == [_retired(found.up)]:
+            raise StateMismatch(
+                "`anabranch edge recover` was interrupted: run it again, before anything else"
+            )
         if not settings.no_ack:  # of a hub that was made before, or by hand
             settings.no_ack = True
             await js.update_stream(settings)
         return found
 
-    async def make(self, js: JetStreamContext) -> None:
+    async def make(self, js: JetStreamContext, *only: str) -> None:
         """Make the streams, UP last: `open` takes them for whole once it is there."""
-        for base in ("IN", "DOWN", "UP"):
+        for base in only or ("IN", "DOWN", "UP"):
             name = getattr(self, {"UP": "up", "DOWN": "down", "IN": "inside"}[base])
             settings = StreamConfig(
                 name=name,
@@ -86,9 +97,24 @@ class Streams:
     async def retire(self, js: JetStreamContext) -> None:
         """Take the subjects from streams that went back, and keep what is in them."""
         for name in (self.up, self.down, self.inside):
-            settings = (await js.stream_info(name)).config
-            settings.subjects = [f"old.{name}"]
+            if not await _exists(js, name):
+                continue
+            found = await js.stream_info(name)
+            settings = found.config
+            settings.subjects = [_retired(name)]
+            settings.max_bytes = max(found.state.bytes, 1)  # the broker keeps no more space for it
             await js.update_stream(settings)
+
+    async def drop(self, js: JetStreamContext) -> None:
+        """Delete what there is of these streams: half of what an interrupted recovery made."""
+        for name in (self.up, self.down, self.inside):
+            if await _exists(js, name):
+                await js.delete_stream(name)
+
+
+def _retired(name: str) -> str:
+    """The subject of a stream that went back, on which nobody publishes."""
+    return f"old.{name}"
 
 
 async def _exists(js: JetStreamContext, name: str) -> bool:

@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 
 from anabranch.edge.address import Broker
 from anabranch.edge.frames import FrameError, decode_down
+from anabranch.edge.mail import base_of
 from anabranch.edge.wishes import Requests, Wishes
 from anabranch.spark.jetstream import Held, JetStream, JetStreamReader, Offset
 
@@ -82,6 +83,10 @@ class _Asking(JetStreamReader):
 
     def commit(self, end: Offset) -> None:
         self._forget(end)
+
+    def _base(self, generation: int) -> int:
+        """By which a bucket knows that its streams are new."""
+        return base_of(generation)
 
     def _most(self, held: Held, rows: int | None) -> int | None:
         """So few that what they take, by the mean of those that there are, leaves space for new."""

@@ -10,6 +10,7 @@ micro-batch that is repeated, or cut otherwise, sends nothing twice.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,8 +27,8 @@ from anabranch.edge.address import Broker
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, View
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.frames import Down, own_down
-from anabranch.edge.mail import places_of
+from anabranch.edge.frames import Down, Output, decode_output, encode_output, own_down
+from anabranch.edge.mail import KEPT, fresh_results, generation_of
 from anabranch.edge.ownership import CLOUD
 from anabranch.edge.placements import PlacementLog
 from anabranch.edge.sections import Results
@@ -90,34 +91,39 @@ class Bucket(StatefulProcessor):
 
     def init(self, handle: StatefulProcessorHandle) -> None:
         self._state = handle.getValueState("evaluator", "state binary")
+        # What went to devices, for as long as they keep what they send: a broker that loses
+        # messages gets it again.
+        self._sent = handle.getListState("sent", "at double, frame bigint, results binary")
         self._log, self._book = PlacementLog(self.cloud.control), Book()
 
     def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Any:
         arrived = pd.concat(rows).sort_values("seq")
-        evaluator, last = self._opened()
-        before = last
+        evaluator, notes = self._opened()
+        last = before = notes["frame"]
         emitted: list[pa.RecordBatch] = []
         returned: list[tuple[int, Results]] = []
         for content in arrived["data"]:
             frame = own_down(bytes(content))
             if frame is None or frame.number <= last:
                 continue  # of a new generation of the stream, which repeats the end of the old one
-            if frame.number != last + 1:
+            if not frame.follows(last):
                 raise StateMismatch(
                     f"bucket {key[0]} lacks frames between {last} and {frame.number}: the stream "
-                    "IN was changed; restore the broker's store, or begin a new hub"
+                    "IN was changed; run `anabranch edge recover` on the hub"
                 )
             last = frame.number
-            found = _stepped(evaluator, frame)
+            found = _stepped(evaluator, frame, notes["had"])
             for one, place in found:
                 described = self._described(evaluator, one.view)
                 emitted.append(table_of(described, one, place, self.cloud.schema))
                 if place == CLOUD and _INPUTS in described.definition.deliver:
                     returned.append((last, one))
-        if returned and self.cloud.broker is not None:
-            asyncio.run(_send_back(self.cloud.broker, key[0], returned))
+        generation = generation_of(int(arrived["seq"].max()))
+        self._send(key[0], returned, generation > notes["generation"])
         if last != before:
-            self._state.update((pack({"evaluator": evaluator.snapshot()}, {"frame": last}),))
+            notes |= {"frame": last, "generation": generation}
+            notes["oldest"] = self._keep(returned, notes["oldest"])
+            self._state.update((pack({"evaluator": evaluator.snapshot()}, notes),))
         whole = pa.Table.from_batches(emitted, self.cloud.schema).combine_chunks()
         for batch in whole.to_batches(max_chunksize=ROWS_PER_CELL):
             yield pd.DataFrame({"block": [encode_batch(batch).to_pybytes()]})
@@ -147,12 +153,36 @@ class Bucket(StatefulProcessor):
             )
         return self._book.views[view]
 
-    def _opened(self) -> tuple[Evaluator, int]:
+    def _opened(self) -> tuple[Evaluator, dict[str, Any]]:
+        """The evaluator, and which frames and results it has had."""
         stored = self._state.get()
         if stored is None:
-            return Evaluator(CLOUD), -1
+            return Evaluator(CLOUD), {"frame": -1, "generation": 0, "oldest": 0.0, "had": {}}
         parts, notes = unpack(bytes(stored[0]))
-        return Evaluator.restore(bytes(parts["evaluator"])), notes["frame"]
+        return Evaluator.restore(bytes(parts["evaluator"])), notes
+
+    def _send(self, bucket: int, returned: list[tuple[int, Results]], again: bool) -> None:
+        """Send results to devices; to new streams first all that went to the old ones."""
+        if self.cloud.broker is None:
+            return
+        if again:
+            kept = [(frame, decode_output(bytes(one))) for _, frame, one in self._sent.get()]
+            returned = [(frame, one) for frame, out in kept for one in out.results] + returned
+        if returned:
+            asyncio.run(_send_back(self.cloud.broker, bucket, returned))
+
+    def _keep(self, returned: list[tuple[int, Results]], oldest: float) -> float:
+        """Keep what was sent, and forget what was kept for long; when the oldest was sent."""
+        now = time.time()
+        if oldest and oldest < now - 2 * KEPT:  # not every time: all of it is read
+            kept = [one for one in self._sent.get() if one[0] >= now - KEPT]
+            self._sent.put(kept)
+            oldest = min((one[0] for one in kept), default=0.0)
+        if returned:
+            self._sent.appendList(
+                [(now, frame, encode_output(Output(0, (one,)))) for frame, one in returned]
+            )
+        return oldest or (now if returned else 0.0)
 
 
 @dataclass(frozen=True)
@@ -162,10 +192,10 @@ class _Described:
     keys: Sequence[str]
 
 
-def _stepped(evaluator: Evaluator, frame: Down) -> list[tuple[Results, str]]:
+def _stepped(evaluator: Evaluator, frame: Down, had: dict[str, int]) -> list[tuple[Results, str]]:
     """What a frame brings: results found here, and those that devices found, with their places."""
     found: list[tuple[Results, str]] = [(one, CLOUD) for one in evaluator.take(frame.steps)]
-    return found + list(zip(frame.results, places_of(frame), strict=True))
+    return found + fresh_results(frame, had)
 
 
 async def _send_back(broker: Broker, bucket: int, found: Sequence[tuple[int, Results]]) -> None:

@@ -87,6 +87,7 @@ class _Range(InputPartition):
     stream: str
     first: int
     last: int
+    base: int = 0  # that is added to numbers
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ class Held:
     last: int
     messages: int
     bytes: int
+    retired: bool = False  # by a recovery: there is a newer generation
 
 
 class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[misc]
@@ -124,8 +126,8 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
 
     def latestOffset(self, start: Offset | None = None, limit: Any = None) -> Offset:
         """The end of the next micro-batch; Spark 4.1 says neither where it begins nor a limit."""
+        held = self._newest_held()
         self._refuse_newer(start)
-        held = self._held(self.generation)
         self._newest = self._offset(held, held.last)
         begin = 0 if start is None else self._begin(start, held)
         last = held.last if self.end is None else min(held.last, self.end)
@@ -139,7 +141,7 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Read what there is now, and nothing that comes later."""
-        self.end = self._held(self.generation).last
+        self.end = self._newest_held().last
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         # Also for a micro-batch that is repeated, whose end was found in another run.
@@ -148,7 +150,7 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
         begin = self._begin(start, held, end)
         name = self.options.name_of(end["gen"])
         return [
-            _Range(name, first, min(first + _PER_TASK - 1, end["seq"]))
+            _Range(name, first, min(first + _PER_TASK - 1, end["seq"]), self._base(end["gen"]))
             for first in range(begin + 1, end["seq"] + 1, _PER_TASK)
         ]
 
@@ -169,12 +171,25 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
     def _offset(self, held: Held, sequence: int) -> Offset:
         return {"gen": self.generation, "seq": sequence, "created": held.created}
 
+    def _base(self, generation: int) -> int:
+        """What is added to the sequence numbers of a generation."""
+        return 0
+
     def _most(self, held: Held, rows: int | None) -> int | None:
         """How many messages a micro-batch may have, of these that are asked for at most."""
         return rows
 
     def _held(self, generation: int) -> Held:
         return _run(_state(self.options, self.options.name_of(generation)))
+
+    def _newest_held(self) -> Held:
+        """What there is of the generation that is read; after a recovery that is the new one."""
+        held = self._held(self.generation)
+        if held.retired and self.options.generation is None:
+            del self.generation
+            self.end = None
+            held = self._held(self.generation)
+        return held
 
     def _refuse_newer(self, offset: Offset | None) -> None:
         """Raise if the checkpoint is of a later generation than the option names."""
@@ -199,7 +214,7 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
         if held.last < reached:
             raise StateMismatch(
                 f"{name} went back: its last message is {held.last}, the checkpoint has reached "
-                f"{reached}; the broker has lost messages: {_RECOVER}"
+                f"{reached}; the broker has lost them: {_PLANNED if held.retired else _RECOVER}"
             )
         if held.last > begin and held.first > begin + 1:
             raise StateMismatch(
@@ -209,7 +224,11 @@ class JetStreamReader(DataSourceStreamReader, AvailableNow):  # type: ignore[mis
         return begin
 
 
-_RECOVER = "restore the broker's store, or begin a new hub and a new checkpoint"
+_RECOVER = "run `anabranch edge recover` on the hub, then start the query again"
+_PLANNED = (
+    "the last micro-batch was planned with them and cannot be repeated. If its sink lacks it, "
+    "remove the newest file of `offsets` in the checkpoint, which `commits` lacks, and start again"
+)
 
 
 def _run(work: Coroutine[Any, Any, T]) -> T:
@@ -218,19 +237,15 @@ def _run(work: Coroutine[Any, Any, T]) -> T:
 
 async def _newest(options: _Options) -> int:
     """The newest generation of a stream; 0 if there is none."""
-    from nats.js.errors import NotFoundError
-
     client = await options.broker.connect()
-    generation = 0
     try:
-        while True:
-            name = options.name_of(generation + 1)
-            await client.jetstream(timeout=_PATIENCE).stream_info(name)
-            generation += 1
-    except NotFoundError:
-        return generation
+        there = await client.jetstream(timeout=_PATIENCE).streams_info()
     finally:
         await client.close()
+    head = f"{options.stream}-"
+    ends = [(one.config.name or "").removeprefix(head) for one in there]
+    names = {one.config.name for one in there}
+    return max((int(end) for end in ends if end.isdigit() and head + end in names), default=0)
 
 
 async def _state(options: _Options, stream: str) -> Held:
@@ -249,7 +264,8 @@ async def _state(options: _Options, stream: str) -> Held:
         await client.close()
     state = found.state
     created = found.created.isoformat()
-    return Held(created, state.first_seq, state.last_seq, state.messages, state.bytes)
+    retired = found.config.subjects == [f"old.{stream}"]
+    return Held(created, state.first_seq, state.last_seq, state.messages, state.bytes, retired)
 
 
 async def _messages(options: _Options, wanted: _Range) -> list[tuple[int, str, bytes]]:
@@ -279,7 +295,7 @@ async def _messages(options: _Options, wanted: _Range) -> list[tuple[int, str, b
                         f"stream {wanted.stream} at {options.broker.url} has no message "
                         f"{following}, but {number}: messages were removed unread; {_RECOVER}"
                     )
-                found.append((number, message.subject, message.data))
+                found.append((wanted.base + number, message.subject, message.data))
                 following += 1
         return found
     finally:

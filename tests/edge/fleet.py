@@ -22,8 +22,9 @@ from anabranch.edge.broker import Broker
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import decode_down, decode_output
+from anabranch.edge.mail import fresh_results
 from anabranch.edge.sections import Results
-from anabranch.edge.streams import connect
+from anabranch.edge.streams import Streams, connect
 
 WINDOW, NEAR = 2_000_000, 10.0
 Identity = tuple[int, int, int]  # view, and the numbers of the two rows
@@ -87,8 +88,10 @@ class CloudViews:
         self._broker = broker
         self.found: Counter[Identity] = Counter()
         self._places: dict[str, Evaluator] = defaultdict(lambda: Evaluator("cloud"))
-        self._numbers: Counter[str] = Counter()
-        self._position = 0
+        self._numbers: dict[str, int] = {}
+        self._had: dict[str, dict[str, int]] = defaultdict(dict)
+        self._generation = self._position = 0
+        self._sent: list[tuple[int, list[tuple[int, Results]]]] = []
         self._owed: list[tuple[int, list[tuple[int, Results]]]] = []
 
     async def run(self) -> None:
@@ -101,6 +104,9 @@ class CloudViews:
     async def _run(self) -> None:
         client = await connect(self._broker.address, self._broker.hub.cloud, "views")
         js = client.jetstream()
+        generation = await Streams.newest(js)
+        if generation > self._generation:
+            self._generation, self._position, self._owed = generation, 0, list(self._sent)
         settings = ConsumerConfig(
             ack_policy=AckPolicy.NONE,
             mem_storage=True,
@@ -108,7 +114,8 @@ class CloudViews:
             opt_start_seq=self._position + 1,
         )
         try:
-            reader = await js.pull_subscribe("", stream="IN", config=settings)
+            inside = Streams.of(generation).inside
+            reader = await js.pull_subscribe("", stream=inside, config=settings)
             while True:
                 while self._owed:  # one by one: a batch is dropped if a later one is there
                     await send_back(client, *self._owed[0])
@@ -121,13 +128,18 @@ class CloudViews:
 
     def _take(self, message: Msg) -> None:
         self._position = message.metadata.sequence.stream
-        down = decode_down(message.data)
-        assert down.number == self._numbers[message.subject], "IN has a gap"
-        self._numbers[message.subject] += 1
-        found = self._places[message.subject].take(down.steps)
-        self.found += identities([*found, *down.results])
+        down, subject = decode_down(message.data), message.subject
+        last = self._numbers.get(subject, -1)
+        if down.number <= last:
+            return  # a new generation repeats the end of the old one
+        assert down.follows(last), "IN has a gap"
+        self._numbers[subject] = down.number
+        found = self._places[subject].take(down.steps)
+        received = [one for one, _ in fresh_results(down, self._had[subject])]
+        self.found += identities([*found, *received])
         if found:
-            self._owed.append((int(message.subject[3:]), [(down.number, one) for one in found]))
+            self._owed.append((int(subject[3:]), [(down.number, one) for one in found]))
+            self._sent.append(self._owed[-1])
 
 
 async def quiet(holds: Any, patience: float = 30.0) -> None:

@@ -13,7 +13,7 @@ import pytest
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up, encode_down, encode_up
-from anabranch.edge.mail import places_of
+from anabranch.edge.mail import fresh_results
 from anabranch.edge.placements import Entry
 from anabranch.edge.relay_state import Covered, RelayState
 from anabranch.edge.sections import Results
@@ -44,7 +44,7 @@ def test_results_that_are_whole_are_delivered() -> None:
     relay.frame(3, "ann", Up(1, 0, 0, -1, results=(results(),)))
     [message] = relay.flush()
     assert message.subject == "in.0" and len(message.frame.results) == 1
-    assert message.frame.extras["places"] == [["ann", 1]]
+    assert message.frame.extras["origins"] == [["ann", 1 << 32, 1]]
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_many_results_of_a_device_with_a_long_name_are_not_much_more_for_the_clo
     relay.frame(3, name, decode_up(up))
     [message] = [message for message in relay.flush() if message.subject == "in.0"]
     assert len(encode_down(message.frame)) < len(up) + 200
-    assert places_of(message.frame) == [name] * 1000
+    assert [who for _, who in fresh_results(message.frame, {})] == [name] * 1000
 
 
 def test_a_frame_that_is_partly_bad_changes_nothing_but_what_is_good() -> None:

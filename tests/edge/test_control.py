@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
-from anabranch.edge.frames import VERSION, FrameError, Up, decode_up
+from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up
 from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.placements import Entry, PlacementLog
 from anabranch.edge.relay_state import Covered, RelayState
@@ -397,7 +398,7 @@ def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
         for stream, n, t in ((0, 1, 100), (0, 2, 101), (1, 9, 500))
     )
     upcoming = agent.following
-    relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows, before=agent._check))
+    relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows, before=agent._sending.check))
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [BASE + 2])]  # type: ignore[union-attr]
     assert relay.counts["late rows"] == 1 and relay.counts["sections of a foreign stream"] == 1
@@ -423,7 +424,7 @@ def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:
     good = Section(0, 0, n, t, (xy, name))
     report = {"adopted": [[99, 5]]}
     relay.flush()
-    sent = (good, *bad), (results,), report, agent._check
+    sent = (good, *bad), (results,), report, agent._sending.check
     relay.frame(relay.position + 1, "ann", Up(1, agent.following, 0, 0, *sent))
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert len(message.frame.steps) == 1 and not message.frame.results
@@ -457,7 +458,19 @@ def test_a_broker_that_lost_messages_is_noticed() -> None:
 def test_a_device_that_is_ahead_of_its_mailbox_stops() -> None:
     """The broker has lost what the device had: new frames would have the numbers of those."""
     agent, relay = started()
-    relay.frame(relay.position + 1, "ann", Up(1, agent.following, 0, agent.seen + 1))
+    agent._seen += 1
+    relay.frame(relay.position + 1, "ann", Up(1, agent.following, 0, agent.seen))
     [message] = [m for m in relay.flush() if m.subject == "m.ann"]
     assert relay.counts["frames of a device ahead of its mailbox"] == 1
-    assert "has lost a part of its mailbox" in agent.receive(message.frame).stopped
+    effects = agent.receive(message.frame)
+    assert "has lost a part of its mailbox: run `anabranch edge recover`" in effects.stopped
+    assert effects.state is None and not agent.connect().stopped  # once it is healed, it goes on
+
+
+def test_a_device_whose_acknowledged_frames_are_lost_stops_until_the_hub_is_healed() -> None:
+    """Others' rows may have filled its mailbox up to the number that it has seen."""
+    agent, relay = started()
+    agent._sending.acknowledge(agent.following - 1)
+    lost = Down(agent.seen + 1, relay.position + 1, agent.following - 2)
+    assert "run `anabranch edge recover`" in agent.receive(lost).stopped
+    assert not agent.receive(replace(lost, acked=agent.following - 1)).stopped

@@ -149,7 +149,7 @@ def test_a_damaged_frame_is_rejected_or_a_frame(section: Section, data: st.DataO
 def test_a_frame_of_another_version_says_so() -> None:
     content = bytearray(encode_down(Down(0, 0, 0)))
     content[1] = 1
-    with pytest.raises(FrameError, match="a frame of version 1, and this is version 2: upgrade"):
+    with pytest.raises(FrameError, match="a frame of version 1, and this is version 3: upgrade"):
         decode_down(bytes(content))
 
 

@@ -13,6 +13,8 @@ from anabranch.edge.book import Book
 from anabranch.edge.evaluator import Evaluator
 from anabranch.edge.frames import decode_up, encode_up
 from anabranch.edge.held import Held
+from anabranch.edge.known import KnownDevice
+from anabranch.edge.mail import fresh_results
 from anabranch.edge.ownership import FOREVER, NEVER
 from anabranch.edge.relay_state import RelayState
 from anabranch.errors import AnabranchError, StateMismatch
@@ -63,10 +65,11 @@ def restamp(patch: pytest.MonkeyPatch) -> None:
     connect = AgentState.connect
 
     def again(self: AgentState) -> Effects:
-        for number, content in self._frames.items():
+        frames = self._sending.kept
+        for number, content in frames.items():
             up = decode_up(content)
             sections = tuple(replace(section, stamp=self.epoch) for section in up.sections)
-            self._frames[number] = encode_up(replace(up, sections=sections))
+            frames[number] = encode_up(replace(up, sections=sections))
         return connect(self)
 
     patch.setattr(AgentState, "connect", again)
@@ -101,8 +104,8 @@ def acknowledge_unstored(patch: pytest.MonkeyPatch) -> None:
 
     def trusting(self: AgentState, effects: Effects) -> Effects:
         done(self, effects)
-        effects.freed = self._acked = max(self._acked, self._sent)
-        self._frames = {n: frame for n, frame in self._frames.items() if n > self._acked}
+        effects.freed = max(self._sending.acked, self._sending.sent)
+        self._sending.acknowledge(effects.freed)
         effects.state = self._dump()
         return effects
 
@@ -122,7 +125,7 @@ def overtake(patch: pytest.MonkeyPatch) -> None:
 def trust_numbers(patch: pytest.MonkeyPatch) -> None:
     """Take a frame for the one that is expected since it has its number, though it is another."""
     patch.setattr("anabranch.edge.agent_state.contradiction", lambda *_: "")
-    patch.setattr("anabranch.edge.agent_state.checksum", lambda _: 0)
+    patch.setattr("anabranch.edge.sending.checksum", lambda _: 0)
     take = RelayState._take
 
     def unchecked(self: RelayState, device: str, known: Any, up: Any) -> None:
@@ -132,6 +135,22 @@ def trust_numbers(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RelayState, "_take", unchecked)
 
 
+def trust_the_former(patch: pytest.MonkeyPatch) -> None:
+    """After a recovery take frames from where the former relay was, as if all it sent was there."""
+
+    def resumes(self: KnownDevice, up: Any, generation: int) -> bool:
+        self.generation = generation
+        return True
+
+    patch.setattr(KnownDevice, "resumes", resumes)
+
+
+def take_results_again(patch: pytest.MonkeyPatch) -> None:
+    """Take results that devices send again after a recovery for new ones."""
+    for where in ("anabranch.edge.agent_state", "tests.edge.world"):
+        patch.setattr(f"{where}.fresh_results", lambda down, _: fresh_results(down, {}))
+
+
 @pytest.mark.parametrize(
     ("mutation", "seeds"),
     [
@@ -139,9 +158,11 @@ def trust_numbers(patch: pytest.MonkeyPatch) -> None:
         (restamp, range(20)),
         (free_unopened, range(10)),
         (acknowledge_unstored, range(10)),
-        (overtake, range(20, 40)),
-        (trust_numbers, range(6, 10)),  # a copied disk
-        (trust_numbers, range(150, 157)),  # one that was put back
+        (overtake, range(184, 187)),
+        (trust_numbers, range(22, 23)),
+        (trust_numbers, range(28, 30)),
+        (trust_the_former, range(32, 38)),
+        (take_results_again, range(81, 82)),
     ],
 )
 def test_a_wrong_system_is_caught(

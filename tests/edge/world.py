@@ -3,8 +3,9 @@
 Everything that may happen to real processes happens to the state machines here: messages are
 delayed, reordered, doubled and lost, devices are cut off, and every process is killed at any moment
 between two durable steps. A disk is lost, put back from a backup, or copied so that two devices of
-one name run. In the end all is well again, and what was found must be the twin's; a device may only
-have been stopped if its disk was put back or copied.
+one name run. The broker loses the newest messages of its streams, once or twice, and is recovered.
+In the end all is well again, and what was found must be the twin's; a device may only have been
+stopped if its disk was put back or copied.
 """
 
 from __future__ import annotations
@@ -26,8 +27,10 @@ from anabranch.edge.frames import (
     encode_output,
 )
 from anabranch.edge.keeper_state import KeeperState
+from anabranch.edge.mail import base_of, fresh_results
 from anabranch.edge.own_stream import Row
 from anabranch.edge.placements import Entry
+from anabranch.edge.recovery import recovered
 from anabranch.edge.relay_state import Covered, RelayState
 from anabranch.edge.sections import Results
 from tests.edge.twin import Known, Put, twin
@@ -72,6 +75,9 @@ class Bucket:
     batch: int = -1
     found: list[tuple[int, ...]] = field(default_factory=list)
     output: bytes | None = None  # of the newest batch, which may not be published
+    generation: int = 0
+    had: dict[str, int] = field(default_factory=dict)
+    sent: list[bytes] = field(default_factory=list)  # to devices, in this and former batches
 
 
 class World:
@@ -89,9 +95,14 @@ class World:
         self.log: list[Entry] = []
         self.relay: RelayState | None = None
         self.snapshot: bytes | None = None
+        self.generation = 0  # of the broker's streams
+        self.recoveries = 0
+        self.synced: dict[str, int] = {}  # messages of each subject that a power cut leaves
         self.keeper: KeeperState | None = None
         self.late: set[tuple[int, int]] = set()
         self.fate = rng.choices(["", "lost", "put back", "copied"], [7, 1, 1, 1])[0]  # of a disk
+        # Of the broker, yet to come; what the cloud knew of an outbox would be lost with it.
+        self.losses = 0 if self.fate else rng.choices([0, 1, 2], [3, 2, 1])[0]
         self.lost: dict[tuple[str, int], Row] = {}
         self.victim = ""  # whose disk is lost, or was put back and is of no use
         self.backup: Device | None = None
@@ -191,6 +202,8 @@ class World:
             self._keeper()
         elif what < 0.93:
             self._wish()
+        elif what < 0.945 and self.losses and self.log:
+            (self._lose if rng.random() < 0.4 else self._sync)()
         elif what < 0.95 and self.fate:
             self._harm(device)
         elif what < 0.96:
@@ -232,7 +245,6 @@ class World:
             device.rows = {(row.stream, row.n): row for row in rows}
             device.frames = {}
         device.frames.update(effects.frames)
-        device.frames = {n: f for n, f in device.frames.items() if n > effects.freed}
         device.state = effects.state or device.state
         device.shown += identities(effects.results)
         if self._dies():
@@ -241,6 +253,8 @@ class World:
         for content in effects.send:
             if not device.cut:
                 self.flying.append((f"u.{device.name}", content))
+        if effects.again:
+            self._do(device, self._agent(device).again(device.frames.items()))
 
     def _everybody(self) -> list[Device]:
         return [*self.devices.values(), *([self.twin] if self.twin is not None else [])]
@@ -312,16 +326,17 @@ class World:
     def _relay(self) -> None:
         """The relay folds a part of UP, sends what follows, and is written down at times."""
         relay = self._running_relay()
-        for position in range(relay.position + 1, len(self.up)):
-            self._fold(relay, position)
+        for number in range(self._unfolded(relay), len(self.up)):
+            self._fold(relay, number)
             if self.rng.random() < 0.2:
                 break
         if self.rng.random() < 0.3:
             return
         for message in relay.flush():
             held = self.stored.setdefault(message.subject, [])
-            if message.frame.number != len(held):
-                raise Wrong(f"{message.subject} got {message.frame.number} at {len(held)}")
+            last = decode_down(held[-1]).number if held else -1
+            if not message.frame.follows(last):
+                raise Wrong(f"{message.subject} got {message.frame.number} after {last}")
             held.append(encode_down(message.frame))
             if self._dies():
                 self.relay = self.keeper = None
@@ -329,31 +344,33 @@ class World:
             if message.subject.startswith("m."):
                 self.flying.append((f"d.{message.subject[2:]}", held[-1]))
         for name, first in relay.replays():
-            for content in self.stored.get(f"m.{name}", [])[first:]:
-                self.flying.append((f"d.{name}", content))
+            for content in self.stored.get(f"m.{name}", []):
+                if decode_down(content).number >= first:
+                    self.flying.append((f"d.{name}", content))
         if self.rng.random() < 0.2:
             self.snapshot = relay.snapshot()
         if self._dies():
             self.relay = self.keeper = None
 
-    def _fold(self, relay: RelayState, position: int) -> None:
-        subject, content = self.up[position]
+    def _unfolded(self, relay: RelayState) -> int:
+        """The first message of UP that is not folded; its generation begins after its base."""
+        return relay.position + 1 - base_of(self.generation) - bool(self.generation)
+
+    def _fold(self, relay: RelayState, number: int) -> None:
+        subject, content = self.up[number]
+        position = base_of(self.generation) + number + bool(self.generation)
         if subject == "k":
             relay.entry(position, Entry.from_dict(content))
         elif subject.startswith("u."):
             relay.frame(position, subject[2:], decode_up(content))
         else:
-            output = decode_output(content)
-            relay.output(position, int(subject[2:]), output.batch, output.results)
+            relay.output(position, int(subject[2:]), decode_output(content))
         for _, extras in relay.reports():
             self.late |= {(stream, n) for stream, n in extras.get("late", ())}
 
     def _running_relay(self) -> RelayState:
         if self.relay is None:
-            covered = {}
-            for subject, held in self.stored.items():
-                last = decode_down(held[-1])
-                covered[subject] = Covered(last.number, last.position)
+            covered = self._covered()
             if self.snapshot is None:
                 self.relay = RelayState(BUCKETS, covered)
             else:
@@ -363,29 +380,70 @@ class World:
                 self.up.append(("k", entry.to_dict()))
         return self.relay
 
+    def _covered(self) -> dict[str, Covered]:
+        last = {subject: decode_down(held[-1]) for subject, held in self.stored.items() if held}
+        return {s: Covered(found.number, found.position) for s, found in last.items()}
+
+    def _sync(self) -> None:
+        """What the broker has is safe; long after that, devices prune what it came from."""
+        self.synced = {subject: len(held) for subject, held in self.stored.items()}
+        for device in self._everybody():
+            acked = self._agent(device)._sending.acked
+            device.frames = {n: f for n, f in device.frames.items() if n >= acked}
+
+    def _lose(self) -> None:
+        """The power of the broker is cut: its newest messages are gone; it is recovered."""
+        rng = self.rng
+        self.losses, self.recoveries = self.losses - 1, self.recoveries + 1
+        for subject, held in self.stored.items():
+            if rng.random() < 0.7:
+                del held[rng.randint(self.synced.get(subject, 0), len(held)) :]
+        self.flying = [one for one in self.flying if rng.random() < 0.3]
+        former = None if self.snapshot is None else RelayState.restore(self.snapshot, None)
+        self.generation, self.up = self.generation + 1, []
+        begun = {
+            subject[2:]: down.extras["begin"][0]
+            for subject, held in self.stored.items()
+            for down in map(decode_down, held)
+            if "begin" in down.extras
+        }
+        relay = recovered(former, self.log, BUCKETS, self._covered(), self.generation, begun)
+        for message in relay.flush():
+            self.stored.setdefault(message.subject, []).append(encode_down(message.frame))
+        self.snapshot, self.relay, self.keeper = relay.snapshot(), None, None
+
     def _bucket(self, bucket: Bucket) -> None:
         """A micro-batch: read on, commit, publish; it may die between any two."""
         number = next(k for k, one in self.buckets.items() if one is bucket)
         if bucket.output is not None:  # committed, and perhaps not published
-            self.up.append((f"c.{number}", bucket.output))
+            if bucket.generation == self.generation:
+                self.up.append((f"c.{number}", bucket.output))
             bucket.output = None
-        held = self.stored.get(f"in.{number}", [])[bucket.seen + 1 :][: self.rng.randint(1, 5)]
+        there = map(decode_down, self.stored.get(f"in.{number}", []))
+        held = [down for down in there if down.number > bucket.seen][: self.rng.randint(1, 5)]
         if not held:
             return
         restored = bucket.state is not None
         evaluator = Evaluator.restore(bucket.state) if restored else Evaluator("cloud")  # type: ignore[arg-type]
         computed: list[Results] = []
         received: list[Results] = []
-        for content in held:
-            down = decode_down(content)
+        if bucket.generation < self.generation:  # before anything that is new
+            self.up += [(f"c.{number}", content) for content in bucket.sent]
+        had, seen = dict(bucket.had), bucket.seen
+        for down in held:
+            if not down.follows(seen):
+                raise Wrong(f"bucket {number} has {seen}, and gets {down.number}")
+            seen = down.number
             computed += evaluator.take(down.steps)
-            received += down.results
+            received += [one for one, _ in fresh_results(down, had)]
         if self._dies():
             return
-        bucket.state, bucket.seen = evaluator.snapshot(), bucket.seen + len(held)
+        bucket.state, bucket.seen, bucket.had = evaluator.snapshot(), seen, had
+        bucket.generation = self.generation
         bucket.batch += 1
         bucket.found += identities([*computed, *received])
         bucket.output = encode_output(Output(bucket.batch, tuple(computed)))
+        bucket.sent.append(bucket.output)
         if self._dies():
             return
         self.up.append((f"c.{number}", bucket.output))
@@ -439,7 +497,7 @@ class World:
             while self.flying:
                 self._fly()
             self._keeper()
-            while self._running_relay().position + 1 < len(self.up):
+            while self._unfolded(self._running_relay()) < len(self.up):
                 self._relay()
             self._relay()
             for bucket in self.buckets.values():
@@ -451,10 +509,10 @@ class World:
     def _is_quiet(self) -> bool:
         """Whether everybody has processed all there is."""
         agents = [self._agent(device) for device in self._everybody()]
-        stored = {subject: len(held) - 1 for subject, held in self.stored.items()}
+        stored = {subject: found.number for subject, found in self._covered().items()}
         return (
             self._running_relay().book.epoch == len(self.log) - 1
-            and self._running_relay().position == len(self.up) - 1
+            and self._unfolded(self._running_relay()) == len(self.up)
             and not self._running_relay().pending
             and not any(agent.backlog for agent in agents)
             and all(agent.seen == stored.get(f"m.{agent.device}", -1) for agent in agents)
