@@ -47,9 +47,11 @@ async def serving(broker: Broker, views: CloudViews) -> Any:
             tasks[0].result()
         yield cloud
     finally:
-        for task in (*tasks, ready):
-            task.cancel()
-        await asyncio.gather(*tasks, ready, return_exceptions=True)
+        left = {*tasks, ready}
+        while left:  # again and again: nats-py may swallow it while it connects
+            for task in left:
+                task.cancel()
+            _, left = await asyncio.wait(left, timeout=1)
 
 
 async def walked(broker: Broker, folder: Path, seed: int) -> None:
