@@ -183,7 +183,10 @@ def recover(
 
         made = Hub(hub)
         if made.running() is not None:
-            raise AnabranchError(f"the broker of {made.folder} runs: stop `anabranch edge serve`")
+            raise AnabranchError(
+                f"the broker of {made.folder} runs, and recovering needs its store: stop serving "
+                "first"
+            )
 
         async def run(address: str) -> list[str]:
             client = await connect(address, made.cloud, "recover")

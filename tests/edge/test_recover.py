@@ -99,7 +99,7 @@ async def story(broker: Broker, folder: Path) -> tuple[CloudViews, list[tuple[in
         async with serving(broker, views):
             pass
     running = CliRunner().invoke(app, ["edge", "recover", str(hub.folder)])
-    assert running.exit_code == 2 and "stop `anabranch edge serve`" in running.output
+    assert running.exit_code == 2 and "stop serving first" in running.output
     broker.stop()
     told = await asyncio.to_thread(CliRunner().invoke, app, ["edge", "recover", str(hub.folder)])
     assert told.exit_code == 0, told.output

@@ -16,6 +16,7 @@ from nats.js.errors import NotFoundError
 from anabranch.edge.address import Broker
 from anabranch.edge.frames import Down, encode_down
 from anabranch.edge.wishes import Wishes
+from anabranch.errors import StateMismatch
 from anabranch.spark.follow_source import Followed, asking
 from anabranch.spark.jetstream import Held, JetStream
 
@@ -29,6 +30,7 @@ class Stored:
     def __init__(self, *subjects: str, created: datetime = BORN) -> None:
         self.messages = {seq: (subject, FRAME) for seq, subject in enumerate(subjects, 1)}
         self.last, self.created, self.purges = len(subjects), created, 0
+        self.generations = ["IN"]
 
     def jetstream(self, timeout: float) -> Stored:
         return self
@@ -37,7 +39,7 @@ class Stored:
         pass
 
     async def stream_info(self, name: str, subjects_filter: str | None = None) -> Any:
-        if name != "IN":
+        if name not in self.generations:
             raise NotFoundError
         state = SimpleNamespace(
             first_seq=min(self.messages, default=self.last + 1),
@@ -46,7 +48,12 @@ class Stored:
             bytes=100 * len(self.messages),
             subjects=dict.fromkeys(subject for subject, _ in self.messages.values()),
         )
-        return SimpleNamespace(created=self.created, state=state)
+        newest = name == self.generations[-1]
+        config = SimpleNamespace(name=name, subjects=["in.*" if newest else f"old.{name}"])
+        return SimpleNamespace(created=self.created, state=state, config=config)
+
+    async def streams_info(self) -> list[Any]:
+        return [await self.stream_info(name) for name in self.generations]
 
     async def get_last_msg(self, name: str, subject: str) -> Any:
         seq = max(seq for seq, (of, _) in self.messages.items() if of == subject)
@@ -141,3 +148,17 @@ def test_a_micro_batch_takes_a_part_of_a_full_stream(
     assert source._most(held, None) is None  # who asks for all gets all
     assert source._most(Held("", 1, 4000, 4000, 1 << 20), 10_000) == 10_000
     assert source._most(Held("", 1, 1, 1, 1 << 30), 10_000) == 1
+
+
+def test_a_query_goes_on_with_the_streams_of_a_recovery(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stored = Stored("in.0", "in.1", "in.0")
+    reader = followed(monkeypatch, stored, tmp_path)
+    assert reader.latestOffset(at(0)) == at(3)
+    stored.generations.append("IN-1")
+    assert reader.latestOffset(at(9)) == at(3, gen=1)  # also of a checkpoint that was ahead
+    [part] = reader.partitions(at(9), at(3, gen=1))
+    assert (part.stream, part.first, part.last, part.base) == ("IN-1", 1, 3, 1 << 40)
+    with pytest.raises(StateMismatch, match="planned with them and cannot be repeated"):
+        reader.partitions(at(3), at(9))
