@@ -226,23 +226,23 @@ def test_results_are_sent_back_once_and_read_back(broker: Broker, tmp_path: Path
 
         await send_back(client, 0, [(3, results), (4, results)])
         sequence, content = await last()
-        assert decode_output(content).batch == 4 << 20 and len(decode_output(content).results) == 2
+        assert decode_output(content).batch == 4 << 16 and len(decode_output(content).results) == 2
         await send_back(client, 0, [(3, results), (4, results)])
         assert (await last())[0] == sequence
         await send_back(client, 0, [(4, results), (5, results)])  # cut otherwise
         assert len(decode_output((await last())[1]).results) == 1
         await sent(client, b"nobody's", subject="c.0")
         await send_back(client, 0, [(6, results)])
-        assert decode_output((await last())[1]).batch == 6 << 20
+        assert decode_output((await last())[1]).batch == 6 << 16
         await js.purge_stream("UP")  # as the relay does with what it has
         await send_back(client, 0, [(7, results)])
-        assert decode_output((await last())[1]).batch == 7 << 20
+        assert decode_output((await last())[1]).batch == 7 << 16
         publish = client.publish
 
         async def overtaken(subject: str, *given: Any, **more: Any) -> None:
             if subject == "c.0":
                 client.publish = publish  # type: ignore[method-assign]
-                await sent(client, encode_output(Output(8 << 20, ())), subject="c.0")
+                await sent(client, encode_output(Output(8 << 16, ())), subject="c.0")
             await publish(subject, *given, **more)
 
         client.publish = overtaken  # type: ignore[method-assign]
