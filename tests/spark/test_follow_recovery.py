@@ -13,6 +13,7 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
+from anabranch.edge.address import Broker
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.directives import Directive, Hosted
 from anabranch.edge.frames import Down, encode_down
@@ -21,7 +22,6 @@ from anabranch.edge.ownership import Boundary
 from anabranch.edge.sections import Results, Section
 from anabranch.flow.blocks import decode_batch
 from anabranch.spark import follow_stream
-from anabranch.spark.broker import Broker
 from anabranch.spark.follow_stream import Bucket, Cloud
 
 SCHEMA = pa.schema([("view", pa.string()), ("left_n", pa.int64()), ("place", pa.string())])
