@@ -86,6 +86,7 @@ def test_emd(spark: Any, tmp_path: Path) -> None:
 def test_one_stream_and_rows_without_a_partner(spark: Any, tmp_path: Path) -> None:
     test_unmatched.test_in_a_stream_that_is_restarted_under_another_plan(spark, tmp_path / "alone")
     test_unmatched.test_in_one_step_under_a_plan_that_cannot_change(spark, tmp_path / "left")
+    test_unmatched.test_all_workers_decide_when_the_watermark_is_just_there(spark, tmp_path / "at")
     test_unmatched.test_in_batch(spark, tmp_path / "batch")
     test_one_stream.test_in_a_stream_that_is_restarted_under_other_plans(spark, tmp_path / "one")
 

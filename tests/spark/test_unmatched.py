@@ -96,6 +96,32 @@ def test_in_one_step_under_a_plan_that_cannot_change(spark: Any, tmp_path: Path)
     assert ab.metrics(query)["total"]["unmatched_rows"] > 0
 
 
+def test_all_workers_decide_when_the_watermark_is_just_there(spark: Any, tmp_path: Path) -> None:
+    """A worker without new rows is woken in the very micro-batch in which others decide.
+
+    All rows met someone, most of them elsewhere than where they wait. The row that moves the
+    watermark comes to one worker alone.
+    """
+    feed = Feed(tmp_path, idle=True)
+    model, moment = BATCHES[0][0][0], START + 10 * SECOND
+    alike = [{**model, "id": number, "t": moment} for number in range(40)]
+    # With a watermark of 0 s it is at the last time at which rows of `moment` have partners.
+    mark = {**model, "id": 90_000, "t": moment + 2 * SECOND}
+    feed.add([(alike, alike[:8]), ([mark], []), ([{**mark, "t": mark["t"] + 9 * SECOND}], [])])
+    with settings(spark, shuffle__partitions=2):
+        result = ab.correlate(
+            *feed.streams(spark),
+            where=WHERE,
+            window="2 seconds",
+            watermark="0 seconds",
+            plan=ab.grid(1, 2),
+            how="left",
+        )
+        feed.run(result)
+    rows = feed.output(spark).filter("left_id < 90000").collect()
+    assert len(rows) == 40 * 8 and all(row.right_id is not None for row in rows)
+
+
 def test_what_waits_for_the_watermark_is_no_input_with_another(spark: Any, tmp_path: Path) -> None:
     streams = Feed(tmp_path).add(BATCHES[:1]).streams(spark)
     call: dict[str, Any] = {"where": WHERE, "window": "1 second", "watermark": "1 second"}
