@@ -21,8 +21,9 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.hashing import mix
 from anabranch.flow.process import njit
-from anabranch.flow.sides import WHOLE
+from anabranch.flow.sides import HASH, WHOLE
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows
 
 __all__ = [
@@ -160,13 +161,14 @@ def branch(
 ) -> Iterator[tuple[int, Block]]:
     """The rows of `block` that each worker gets, stamped, with a column `lead`.
 
-    `lead` marks one copy of each row, so that a thing counted on leads is counted once per row.
+    `lead` marks one copy of each row, so that a thing counted on leads is counted once per row. By
+    the hash of the row: what waits where its row leads does not all wait at the first workers.
     `whole` are the rows as they came, if they go along: in the copy that leads, and null elsewhere.
     """
     counts = np.diff(copies.offsets)
     rows = np.repeat(np.arange(len(block)), counts)
     lead = np.zeros(len(rows), bool)
-    lead[copies.offsets[:-1][counts > 0]] = True
+    lead[_leading(block, copies.offsets[:-1], counts)] = True
     order = np.argsort(copies.workers, kind="stable")
     sizes = np.bincount(copies.workers)
     stop = 0
@@ -182,6 +184,15 @@ def branch(
             columns[OTHER] = copies.others[mine]
         stamps = np.full(len(mine), epoch, np.int64)
         yield int(worker), Block(part.t, stamps, copies.masks[mine], columns)
+
+
+def _leading(block: Block, first: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    """Which copies lead, of rows whose copies begin at `first`."""
+    if HASH in block.columns and counts.max(initial=0) > 1:
+        # Mixed, for by the hash itself plans have chosen among the workers already.
+        spread = mix(block.columns[HASH]).view(np.uint64)
+        first = first + (spread % np.maximum(counts, 1).astype(np.uint64)).astype(np.int64)
+    return first[counts > 0]
 
 
 def owned(

@@ -68,7 +68,7 @@ def test_no_kernel_is_left_out() -> None:
     written = {
         (".".join(path.relative_to(package.parent).with_suffix("").parts), name)
         for path in package.rglob("*.py")
-        for name in re.findall(r"^class ([A-Z]\w*Kernel)\b", path.read_text(), re.M)
+        for name in re.findall(r"^class ([A-Z]\w*Kernel)\b(?!\(ABC\))", path.read_text(), re.M)
     }
     assert written == {(kind.__module__, kind.__name__) for kind in TRIED}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -99,27 +100,23 @@ def test_in_one_step_under_a_plan_that_cannot_change(spark: Any, tmp_path: Path)
 def test_all_workers_decide_when_the_watermark_is_just_there(spark: Any, tmp_path: Path) -> None:
     """A worker without new rows is woken in the very micro-batch in which others decide.
 
-    All rows met someone, most of them elsewhere than where they wait. The row that moves the
-    watermark comes to one worker alone.
+    All left rows meet one right row, many of them elsewhere than where they wait. When the
+    watermark is at the last time at which they have partners, one worker alone gets a row.
     """
-    feed = Feed(tmp_path, idle=True)
-    model, moment = BATCHES[0][0][0], START + 10 * SECOND
-    alike = [{**model, "id": number, "t": moment} for number in range(40)]
-    # With a watermark of 0 s it is at the last time at which rows of `moment` have partners.
-    mark = {**model, "id": 90_000, "t": moment + 2 * SECOND}
-    feed.add([(alike, alike[:8]), ([mark], []), ([{**mark, "t": mark["t"] + 9 * SECOND}], [])])
+    feed, ids = Feed(tmp_path, idle=True), itertools.count()
+
+    def rows(t: int, many: int = 1, sign: float = 1.0) -> list[Any]:
+        alike = {**BATCHES[0][0][0], "v": [sign] * len(BATCHES[0][0][0]["v"]), "t": t}
+        return [{**alike, "id": next(ids)} for _ in range(many)]
+
+    for moment in range(START, START + 400 * SECOND, 100 * SECOND):
+        later = [([], rows(moment + n * SECOND, sign=-1.0)) for n in (2, 5)]
+        feed.add([(rows(moment, 12), rows(moment)), *later])
+    call: dict[str, Any] = {"where": WHERE, "window": "2 seconds", "watermark": "0 seconds"}
     with settings(spark, shuffle__partitions=2):
-        result = ab.correlate(
-            *feed.streams(spark),
-            where=WHERE,
-            window="2 seconds",
-            watermark="0 seconds",
-            plan=ab.grid(1, 2),
-            how="left",
-        )
-        feed.run(result)
-    rows = feed.output(spark).filter("left_id < 90000").collect()
-    assert len(rows) == 40 * 8 and all(row.right_id is not None for row in rows)
+        feed.run(ab.correlate(*feed.streams(spark), plan=ab.grid(1, 2), how="left", **call))
+    found = feed.output(spark).collect()
+    assert len(found) == 4 * 12 and all(row.right_id is not None for row in found)
 
 
 def test_what_waits_for_the_watermark_is_no_input_with_another(spark: Any, tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ in time order is faster.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -35,7 +36,7 @@ __all__ = ["Band", "band_candidates", "band_size", "in_one_word"]
 
 _SEGMENT = 128
 _PIECE = 32
-_BEYOND = 2**256  # no number is further from another
+_LARGEST = sys.float_info.max  # a limit of whole numbers may be larger
 # The rounding of the difference that decides, of the bound, and of the margin itself are each an
 # ulp of the larger at most; where they cancel, the bound's own ulp is far smaller. Each number of
 # words is a float of a few roundings more, and the larger is up to the sum of value and limit.
@@ -109,7 +110,7 @@ def _bounds(block: Block, band: Band) -> tuple[np.ndarray, np.ndarray]:
         values = _line(of, band)
         if values.dtype == np.int64:
             return around(values, int(band.limit))
-        limit = float(min(band.limit, _BEYOND))
+        limit = float(min(band.limit, _LARGEST))
         with np.errstate(over="ignore"):
             margin = _MARGIN * np.spacing(np.maximum(np.abs(values), limit))
             return values - limit - margin, values + limit + margin
