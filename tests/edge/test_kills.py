@@ -56,7 +56,8 @@ class Parts:
             words = ["kill_devices.py", hub, address, str(self.folder / "boxes"), *mine]
         with (self.folder / f"{part}.log").open("ab") as log:
             script = [sys.executable, str(HERE / words[0]), *words[1:]]
-            self.running[part] = subprocess.Popen(script, stdout=log, stderr=log)
+            where = {**os.environ, "PYTHONPATH": str(HERE.parents[1])}
+            self.running[part] = subprocess.Popen(script, stdout=log, stderr=log, env=where)
 
     def kill(self, part: str) -> None:
         if part == "broker":
