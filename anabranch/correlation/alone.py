@@ -18,6 +18,7 @@ from anabranch.correlation.call import Correlation
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matches
 from anabranch.correlation.waiting import Decision, Waiting, as_pairs, named
+from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, concat, take
 from anabranch.flow.kernel import Task
 from anabranch.flow.sides import HASH, ID, keep_column
@@ -54,6 +55,7 @@ class AloneJob(CorrelateJob):
     """A call of `correlate` whose workers decide which rows have no partner."""
 
     verb: ClassVar[str] = "correlate"
+    plan: str = ""  # the fingerprint of the one plan that sends rows once; none where workers share
 
     @property
     def settings(self) -> Mapping[str, str]:
@@ -83,12 +85,14 @@ class AloneKernel(CorrelateKernel):
         self._met: dict[int, list[tuple[Block, np.ndarray]]] = {}
         self._is_last = False
         self._decided: list[Decision] = []
+        self._plan = job.plan
 
     def step(
         self, arrivals: Sequence[Block], now: int, last: bool = False
     ) -> Iterator[pa.RecordBatch]:
         """What a plain worker does, and the rows that nobody can meet any more."""
         self._is_last = last
+        self._refuse_others()
         for pairs in super().step(arrivals, now, last):
             if self.correlation.emits_pairs:
                 yield from self._emitted(pairs)
@@ -101,6 +105,16 @@ class AloneKernel(CorrelateKernel):
         """When slices expire, or the first row that waits can be decided."""
         found = [due for due in (super().due(), self._waiting.due()) if due is not None]
         return min(found, default=None)
+
+    def _refuse_others(self) -> None:
+        """Raise if rows wait that another plan has sent: they may have been met elsewhere.
+
+        Before anything is decided, which also happens without rows that would tell.
+        """
+        if self._plan and set(self.slices.notes.plans["plans"].values()) - {self._plan}:
+            raise StateMismatch(
+                "rows wait that another plan has sent: restart with the same plan= and control="
+            )
 
     def _emitted(self, pairs: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Pairs as they leave."""

@@ -22,5 +22,5 @@ def job_of(correlation: Correlation, plan: Plan | None = None, homes: int = 4) -
     if not correlation.unmatched:
         return CorrelateJob(correlation)
     if plan is None or not knows_all(correlation, plan):
-        return ForwardingJob(correlation, homes)
-    return AloneJob(correlation)
+        return ForwardingJob(correlation, homes=homes)
+    return AloneJob(correlation, correlation.bound(plan).fingerprint)

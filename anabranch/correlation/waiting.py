@@ -85,7 +85,7 @@ class Waiting:
             if rows is not None:
                 self._matched += len(rows) - (0 if alone is None else len(alone))
             if alone is not None or known is not None:
-                yield Decision(side, alone, without(known, rows))
+                yield Decision(side, alone, without(known, rows) if self._shared else None)
 
     def matched(self) -> int:
         """How many rows were found to have met someone, since this was last asked."""
@@ -125,7 +125,8 @@ class Waiting:
         here = []
         for entry in self._slices.of(self._first + side):
             block = self._slices.read(entry.number)
-            found = _are_in(block, known)
+            ends = np.searchsorted(known.t, block.t[[0, -1]] + [0, 1])  # both are in order of time
+            found = _are_in(block, known.slice(*ends.tolist()))
             if found.any():
                 self._matched += int(found.sum())
                 here.append(block.without(*(set(block.columns) - {ID})).take(np.flatnonzero(found)))

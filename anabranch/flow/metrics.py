@@ -223,7 +223,8 @@ def held_by(loads: Iterable[Any], verb: str) -> dict[str, int]:
 def rates_of(loads: Iterable[Any], verb: str, seconds: float) -> dict[str, Any]:
     """What follows from the counts of a micro-batch that took so long."""
     loads = list(loads)
-    busy = [load.busy_seconds for load in loads]
+    # The report of rows without a partner is of no worker.
+    busy = [load.busy_seconds for load in loads if load.busy_seconds or not waits(load)]
     times = {
         "slowest_worker_seconds": max(busy, default=0.0),
         "mean_worker_seconds": sum(busy) / len(busy) if busy else 0.0,

@@ -77,7 +77,7 @@ def within_form(check: Check, term: Within, types: tuple[str, str], got: str) ->
         if number and types[0] != "date":
             check.say(f"{term!r}: for timestamps write the limit as a duration such as '5 minutes'")
         elif not term.own_problems():  # which are reported already
-            span = int(limit // 1) * _DAY if number else microseconds(limit)
+            span = int(limit) * _DAY if number else microseconds(limit)
             return form._replace(limit=span // _DAY if types[0] == "date" else span)
     elif not number:
         check.say(
@@ -88,7 +88,7 @@ def within_form(check: Check, term: Within, types: tuple[str, str], got: str) ->
         return form._replace(limit=int(term.limit_as_written * 10**form.scale // 1))
     else:
         # Distances of whole numbers are whole, and a float need not hold them.
-        return form._replace(limit=int(limit // 1) if form.kind == "int" else term.limit_as_float)
+        return form._replace(limit=int(limit) if form.kind == "int" else term.limit_as_float)
     return None
 
 

@@ -3,7 +3,8 @@
 Up to its first micro-batch Spark's process loads some 20,000 classes out of 300 jars, and checks
 each of them. Java can write what it has made of them into one file when it ends, and map that file
 into memory when it starts again (class data sharing). The file holds for one Java and one set of
-jars; Java looks at both, and starts as it always did where they are others.
+jars; Java looks at both, and starts as it always did where they are others. It does not look at
+the rest of the file, and dies of one that was cut: so its name tells how long it is.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,6 @@ from anabranch.flow.process import cache_folder, kept_folders
 __all__ = ["NoArchive", "archive", "make_archive", "use_archive"]
 
 _OPTIONS = "SPARK_SUBMIT_OPTS"  # what Spark's scripts give to the Java of a driver
-_FILE = "spark.jsa"
 # Where the file does not fit Java says so at each start; that it is not used is no fault.
 _SILENT = "-Xshare:auto -Xlog:cds=off -Xlog:cds+dynamic=off"
 # What this module starts, to have Spark load what a first micro-batch needs.
@@ -64,6 +65,8 @@ def use_archive() -> None:
     given = os.environ.get(_OPTIONS, "")
     if "-Xshare" in given or "SharedArchiveFile" in given or (found := archive()) is None:
         return
+    with suppress(OSError):
+        os.utime(found.parent)  # what nobody uses is forgotten in the end
     os.environ[_OPTIONS] = f'{given} "-XX:SharedArchiveFile={found}" {_SILENT}'.strip()
 
 
@@ -72,8 +75,13 @@ def archive() -> Path | None:
     name = _name()
     if name is None:
         return None
-    files = (folder / name / _FILE for folder in kept_folders())
-    return next((file for file in files if file.is_file()), None)
+    files = (file for folder in kept_folders() for file in sorted((folder / name).glob("*.jsa")))
+    return next((file for file in files if file.stat().st_size == _size(file)), None)
+
+
+def _size(file: Path) -> int:
+    """How many bytes the name of a file says that it has."""
+    return int(size) if (size := file.stem.removeprefix("spark-")).isdigit() else -1
 
 
 def make_archive() -> Path:
@@ -91,15 +99,20 @@ def make_archive() -> Path:
         raise NoArchive("there is no java: install a JDK 17 or newer, or set JAVA_HOME")
     (root / name).mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(dir=root / name, prefix="rehearsal-") as folder:
-        made = Path(folder) / _FILE
+        made = Path(folder) / "spark.jsa"
         options = {_OPTIONS: f'"-XX:ArchiveClassesAtExit={made}" {_SILENT}'}
         command = [sys.executable, "-c", _REHEARSAL, folder]
         run = subprocess.run(command, env=os.environ | options, capture_output=True, text=True)
         if run.returncode or not made.is_file():
             said = "\n".join((run.stdout + run.stderr).strip().splitlines()[-5:])
             raise NoArchive(f"Java wrote no archive of its classes; the last that was said: {said}")
-        # Nobody sees half of it, and who uses the one before goes on using that.
-        return made.replace(root / name / _FILE)
+        with made.open("rb") as file:
+            os.fsync(file.fileno())
+        # Nobody sees half of it, and who uses one of before goes on using that.
+        kept = made.replace(root / name / f"spark-{made.stat().st_size}.jsa")
+    for older in set((root / name).glob("*.jsa")) - {kept}:
+        older.unlink()
+    return kept
 
 
 def _name() -> str | None:
@@ -110,7 +123,8 @@ def _name() -> str | None:
     import pyspark
 
     version = java.parents[1] / "release"
-    text = version.read_text() if version.is_file() else str(java.stat())
+    about = java.stat()
+    text = version.read_text() if version.is_file() else f"{about.st_size} {about.st_mtime_ns}"
     home = os.environ.get("SPARK_HOME") or os.path.dirname(pyspark.__file__)
     made_of = (str(java), text, os.path.realpath(home), pyspark.__version__)
     return f"java-{hashlib.sha256(repr(made_of).encode()).hexdigest()[:20]}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.correlation import waiting
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.plans.plan import Plan
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess
@@ -268,3 +268,26 @@ def test_rows_that_have_met_someone_are_forgotten_once_they_are_many(
     elsewhere = 0 if process.homes is None else 600
     assert 300 <= held <= (300 + elsewhere) * 3 // 2
     assert process.pairs and all(pair["right_id"] is not None for pair in process.pairs)
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (ab.grid(2, 2), ab.broadcast(4)),
+        (ab.broadcast(4, "left"), ab.broadcast(4, "right")),
+    ],
+)
+def test_what_another_plan_has_sent_is_not_decided(before: Any, after: Any) -> None:
+    """All rows were met, elsewhere than where they wait; the first step after a restart is one
+    without rows.
+    """
+    call = {"where": ab.within("x", 0), "window": "1 s", "watermark": "0 s", "how": "left"}
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, plan=before, **call)
+    now = 1_700_000_000_000_000
+    rows = [{"id": n, "t": now, "v": [1.0], "x": n, "k": ""} for n in range(8)]
+    process.step(table([*rows, {**rows[0], "id": 99, "t": now + 10**9}]), table(rows))
+    again = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, plan=after, **call)
+    again.take_up(process)
+    again._newest = process._newest
+    with pytest.raises(StateMismatch, match="another plan has sent"):
+        again.step(None, None)

@@ -61,6 +61,29 @@ def test_the_page_is_told_which_sources_say_nothing() -> None:
     assert (subject["series"]["backlog"], subject["silent"]) == ([21.0], ["FileStreamSource"])
 
 
+@pytest.mark.parametrize(
+    ("end", "latest", "left"),
+    [
+        ({"seq": {"0": 3}}, {"seq": {"0": 5}}, 2),  # a topic of that name
+        ({"a": {"0": 500, "1": 5}}, {"a": {"0": 3, "1": 50}}, 45),  # partition 0 began anew
+        ({"a": {"0": 3}}, {"a": {"0": 4, "1": 6}}, 7),  # partition 1 is new
+        ({"a": {"0": 3}}, {}, None),
+        ({**AT, "seq": 3}, {**AT, "seq": 9, "created": "later"}, None),
+        ({"a": {"0": 3}}, {"a": {"0": float("inf")}}, None),
+        (0, 0, 0),
+    ],
+)
+def test_offsets_of_any_shape(end: Any, latest: Any, left: float | None) -> None:
+    assert backlog_of(SimpleNamespace(sources=[source("kafka", end, latest)])).left == left
+
+
+@pytest.mark.parametrize("said", ["null", None, "many"])
+def test_figures_that_are_none_are_unknown(said: Any) -> None:
+    odd = source("delta", {"v": 1}, {"v": 2})
+    odd.metrics = {"numFilesOutstanding": said}
+    assert backlog_of(SimpleNamespace(sources=[odd])).left is None
+
+
 def test_jetstream_reports_its_end_and_where_the_micro_batch_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -36,8 +36,8 @@ def put(folder: Path) -> Path:
     name = class_archive._name()
     assert name is not None
     (folder / name).mkdir(parents=True)
-    file = folder / name / "spark.jsa"
-    file.touch()
+    file = folder / name / "spark-7.jsa"
+    file.write_bytes(b"classes")
     return file
 
 
@@ -59,6 +59,22 @@ def test_the_file_is_used_beside_the_options_of_the_user(
     assert given.startswith(f'-Xmx1g "-XX:SharedArchiveFile={read_only}" -Xshare:auto')
     use_archive()
     assert os.environ["SPARK_SUBMIT_OPTS"] == given
+
+
+def test_a_file_that_was_cut_is_not_used(root: Path) -> None:
+    """Java would die of it."""
+    cut, whole = put(root / "older"), put(root)
+    cut.write_bytes(b"class")
+    assert archive() == whole
+    whole.write_bytes(b"")
+    assert archive() is None
+
+
+def test_a_file_in_use_is_not_forgotten(root: Path) -> None:
+    folder = put(root).parent
+    os.utime(folder, (0, 0))
+    use_archive()
+    assert folder.stat().st_mtime > 0
 
 
 @pytest.mark.parametrize("option", ["-Xshare:off", "-XX:SharedArchiveFile=mine.jsa"])

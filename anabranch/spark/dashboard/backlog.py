@@ -60,36 +60,30 @@ def _name(description: str) -> str:
 
 
 def _left(source: Any) -> float | None:
-    said = dict(getattr(source, "metrics", None) or {})
-    if _OUTSTANDING in said:
-        return float(said[_OUTSTANDING])
-    end, latest = (_offset(getattr(source, name, None)) for name in ("endOffset", "latestOffset"))
-    if latest is None:
-        return None
-    if latest == end:
-        return 0.0
     try:
-        return max(0.0, float(_ahead(latest, end)))
-    except (
-        AttributeError,
-        KeyError,
-        TypeError,
-        ValueError,
-    ):  # an offset of another shape: nobody knows
-        return None
+        said = dict(getattr(source, "metrics", None) or {})
+        if _OUTSTANDING in said:
+            return float(said[_OUTSTANDING])
+        ends = (_offset(getattr(source, name, None)) for name in ("endOffset", "latestOffset"))
+        end, latest = ends
+        if latest is None or latest == {}:
+            return None
+        return 0.0 if latest == end else float(_ahead(latest, end))
+    except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return None  # an offset, or a figure, of another shape: nobody knows
 
 
 def _ahead(latest: Any, end: Any) -> int:
     """By how much an offset is ahead of another of its source."""
-    if "seq" in latest:  # of jetstream, whose generations count anew
-        if latest["gen"] != end["gen"]:
-            raise ValueError("another generation")
-        return int(latest["seq"]) - int(end["seq"])
+    if latest.keys() >= {"gen", "seq", "created"}:  # of jetstream, whose generations count anew
+        if any(latest[name] != end[name] for name in ("gen", "created")):
+            raise ValueError("another stream")
+        return max(0, int(latest["seq"]) - int(end["seq"]))
     # Of video each channel says what it has left; of Kafka there are offsets by topic, partition.
     return sum(
         int(of["left"])
         if "left" in of
-        else sum(int(n) - int(end[name][part]) for part, n in of.items())
+        else sum(max(0, int(n) - int(end.get(name, {}).get(part, 0))) for part, n in of.items())
         for name, of in latest.items()
     )
 
