@@ -50,7 +50,7 @@ def test_the_log_tells_of_the_cuts(survived) -> None:
     asked = [entry.plan for entry in entries if entry.cause["rule"] == "by hand"]
     assert len(asked) >= 4
     moved = [plan for plan in asked if isinstance(plan, Ranges)]
-    assert all(plan.bound for plan in moved)
+    assert all(plan.reach is not None for plan in moved)
     assert {(plan.cuts, plan.hot) for plan in moved} >= {(t.cuts, t.hot) for t in TURNS[:2]}
     assert max(len(entry.live) for entry in entries) >= 2
     assert any(entry.cause.get("retired") for entry in entries)
