@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -80,15 +80,28 @@ def _sequence(answer: dict[str, Any]) -> int | APIError:
     return int(answer["seq"])
 
 
-async def send_back(client: Client, bucket: int, found: Sequence[tuple[int, Results]]) -> None:
+async def send_back(
+    client: Client,
+    bucket: int,
+    found: Sequence[tuple[int, Results]],
+    before: int = 0,
+    kept: Callable[[], Sequence[tuple[int, Results]]] = list,
+) -> int:
     """Send results of a bucket to devices, by the frames that brought them, and read them back.
 
-    What was sent before is left out. Raises if it does not come to be the last of its subject.
+    What was sent before is left out. `kept` is what went to the streams of generation `before`:
+    later ones get it first. Their generation. Raises if it does not come to be the last of its
+    subject.
     """
     js, subject = client.jetstream(), f"c.{bucket}"
     stream = await js.find_stream_name_by_subject(subject)
+    _, _, ending = stream.partition("-")
+    generation = int(ending or 0)
+    if generation > before:
+        found = [*kept(), *found]
     for message in messages_of(found):
         await _send(client, js, stream, subject, message)
+    return generation
 
 
 def messages_of(found: Sequence[tuple[int, Results]]) -> list[list[Part]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -118,9 +118,9 @@ class Bucket(StatefulProcessor):
                 emitted.append(table_of(described, one, place, self.cloud.schema))
                 if place == CLOUD and _INPUTS in described.definition.deliver:
                     returned.append((last, one))
-        generation = generation_of(int(arrived["seq"].max()))
-        self._send(key[0], returned, generation > notes["generation"])
-        if last != before:
+        newest = generation_of(int(arrived["seq"].max()))
+        generation = self._send(key[0], returned, notes["generation"], newest)
+        if last != before or generation != notes["generation"]:
             notes |= {"frame": last, "generation": generation}
             notes["oldest"] = self._keep(returned, notes["oldest"])
             self._state.update((pack({"evaluator": evaluator.snapshot()}, notes),))
@@ -161,22 +161,32 @@ class Bucket(StatefulProcessor):
         parts, notes = unpack(bytes(stored[0]))
         return Evaluator.restore(bytes(parts["evaluator"])), notes
 
-    def _send(self, bucket: int, returned: list[tuple[int, Results]], again: bool) -> None:
-        """Send results to devices; to new streams first all that went to the old ones."""
-        if self.cloud.broker is None:
-            return
-        if again:
-            kept = [(frame, decode_output(bytes(one))) for _, frame, one in self._sent.get()]
-            returned = [(frame, one) for frame, out in kept for one in out.results] + returned
-        if returned:
-            asyncio.run(_send_back(self.cloud.broker, bucket, returned))
+    def _send(
+        self, bucket: int, returned: list[tuple[int, Results]], before: int, newest: int
+    ) -> int:
+        """Send results to devices; the generation of the streams that have them now.
+
+        `before` had those that were sent. To a later one all of them go first, also if the
+        micro-batch was planned with frames of an earlier one.
+        """
+        if self.cloud.broker is None or not (returned or newest > before):
+            return before
+        return asyncio.run(_send_back(self.cloud.broker, bucket, returned, before, self._kept))
+
+    def _kept(self) -> list[tuple[int, Results]]:
+        """What was sent to devices, by the frames that brought it."""
+        kept = [(frame, decode_output(bytes(one))) for _, frame, one in self._sent.get()]
+        return [(frame, one) for frame, out in kept for one in out.results]
 
     def _keep(self, returned: list[tuple[int, Results]], oldest: float) -> float:
         """Keep what was sent, and forget what was kept for long; when the oldest was sent."""
         now = time.time()
         if oldest and oldest < now - 2 * KEPT:  # not every time: all of it is read
             kept = [one for one in self._sent.get() if one[0] >= now - KEPT]
-            self._sent.put(kept)
+            if kept:
+                self._sent.put(kept)
+            else:  # Spark takes no empty list
+                self._sent.clear()
             oldest = min((one[0] for one in kept), default=0.0)
         if returned:
             self._sent.appendList(
@@ -198,12 +208,18 @@ def _stepped(evaluator: Evaluator, frame: Down, had: dict[str, int]) -> list[tup
     return found + fresh_results(frame, had)
 
 
-async def _send_back(broker: Broker, bucket: int, found: Sequence[tuple[int, Results]]) -> None:
+async def _send_back(
+    broker: Broker,
+    bucket: int,
+    found: Sequence[tuple[int, Results]],
+    before: int,
+    kept: Callable[[], list[tuple[int, Results]]],
+) -> int:
     client = await broker.connect()
     try:
         from anabranch.edge.appending import send_back  # here, for tables do without a broker
 
-        await send_back(client, bucket, found)
+        return await send_back(client, bucket, found, before, kept)
     finally:
         await client.close()
 

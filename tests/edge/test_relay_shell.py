@@ -15,13 +15,16 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
+from nats.js.errors import NotFoundError
+
+from anabranch.edge.appending import send_back
 from anabranch.edge.definitions import Definition, Stream, View
-from anabranch.edge.frames import Up, encode_down, encode_up
+from anabranch.edge.frames import Up, decode_output, encode_down, encode_up
 from anabranch.edge.mailboxes import Mailboxes
 from anabranch.edge.placements import Entry
 from anabranch.edge.relay import Relay
 from anabranch.edge.relay_state import Message, RelayState
-from anabranch.edge.sections import Section
+from anabranch.edge.sections import Results, Section
 from anabranch.edge.streams import Streams
 
 HELLO = Up(5, -1, -1, -1, extras={"hello": 0})
@@ -138,3 +141,36 @@ def test_a_frame_that_is_too_large_is_counted(tmp_path: Path) -> None:
     relay = opened(Noting(), tmp_path)
     sizes = turned(relay, good, long, short)
     assert relay.state.counts["frames that cannot be read"] == 2 and len(sizes) == 1
+
+
+class Answering:
+    """A client and its JetStream in one: a stream that holds what was published."""
+
+    def __init__(self, stream: str) -> None:
+        self.stream = stream
+        self.held: list[bytes] = []
+
+    def jetstream(self) -> Answering:
+        return self
+
+    async def find_stream_name_by_subject(self, subject: str) -> str:
+        return self.stream
+
+    async def get_last_msg(self, stream: str, subject: str) -> SimpleNamespace:
+        if not self.held:
+            raise NotFoundError(code=404)
+        return SimpleNamespace(data=self.held[-1], seq=len(self.held))
+
+    async def publish(self, subject: str, content: bytes, headers: Any) -> None:
+        self.held.append(content)
+
+
+def test_streams_of_a_later_generation_get_first_what_went_to_the_earlier_ones() -> None:
+    one = np.array([1])
+    results = Results(0, (one, one), (one, one), one, np.zeros(1))
+    sent: Any = (0, [(7, results)], 0, lambda: [(3, results)])
+    for stream, generation, parts in (("UP", 0, (7,)), ("UP-12", 12, (3, 7))):
+        broker: Any = Answering(stream)
+        assert asyncio.run(send_back(broker, *sent)) == generation
+        [content] = broker.held
+        assert [number >> 16 for number, _ in decode_output(content).parts()] == list(parts)

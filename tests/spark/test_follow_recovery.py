@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from anabranch.edge.address import Broker
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.directives import Directive, Hosted
 from anabranch.edge.frames import Down, encode_down
-from anabranch.edge.mail import base_of
+from anabranch.edge.mail import KEPT, base_of
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.sections import Results, Section
 from anabranch.flow.blocks import decode_batch
@@ -31,32 +31,81 @@ STREAMS = tuple((k, Stream(f"gps[{who}]", who, {})) for k, who in enumerate(["an
 BEGIN = Directive(0, True, STREAMS, (NEAR,), (HOSTED,))
 
 
-class Kept:
-    """A value or a list in Spark's state."""
+class Value:
+    """A value in Spark's state."""
 
     def __init__(self) -> None:
         self.value: Any = None
-        self.values: list[Any] = []
 
     def get(self) -> Any:
-        return self.value if self.value is not None or not self.values else iter(self.values)
+        return self.value
 
     def update(self, value: Any) -> None:
         self.value = value
 
+
+class Listed:
+    """A list in Spark's state, which cannot be empty."""
+
+    def __init__(self) -> None:
+        self.values: list[Any] = []
+
+    def get(self) -> Any:
+        return iter(self.values)
+
     def put(self, values: Sequence[Any]) -> None:
+        assert values, "ILLEGAL_STATE_STORE_VALUE.EMPTY_LIST_VALUE"
         self.values = list(values)
 
     def appendList(self, values: Sequence[Any]) -> None:
+        assert values, "ILLEGAL_STATE_STORE_VALUE.EMPTY_LIST_VALUE"
         self.values += values
+
+    def clear(self) -> None:
+        self.values = []
 
 
 class Handle:
-    def getValueState(self, *_: Any) -> Kept:
-        return Kept()
+    def getValueState(self, *_: Any) -> Value:
+        return Value()
 
-    def getListState(self, *_: Any) -> Kept:
-        return Kept()
+    def getListState(self, *_: Any) -> Listed:
+        return Listed()
+
+
+class Up:
+    """The broker's UP of the newest generation, as far as a bucket sends to it."""
+
+    def __init__(self) -> None:
+        self.generation = 0
+        self.sent: list[list[int]] = []  # frames of each call
+
+    async def send_back(
+        self,
+        broker: Broker,
+        bucket: int,
+        found: Sequence[tuple[int, Results]],
+        before: int,
+        kept: Callable[[], list[tuple[int, Results]]],
+    ) -> int:
+        if self.generation > before:
+            found = [*kept(), *found]
+        self.sent.append([frame for frame, _ in found])
+        return self.generation
+
+
+@pytest.fixture
+def up(monkeypatch: pytest.MonkeyPatch) -> Up:
+    made = Up()
+    monkeypatch.setattr(follow_stream, "_send_back", made.send_back)
+    return made
+
+
+@pytest.fixture
+def bucket(tmp_path: Path) -> Bucket:
+    made = Bucket(Cloud(SCHEMA, str(tmp_path), Broker("tls://hub:4222", None)))
+    made.init(Handle())  # type: ignore[arg-type]
+    return made
 
 
 def rows(stream: int, n: int, t: int) -> Section:
@@ -74,28 +123,50 @@ def taken(bucket: Bucket, seq: int, *frames: Down) -> list[tuple[int, str]]:
     return [(row["left_n"], row["place"]) for table in tables for row in table]
 
 
+FIRST = Down(0, 5, -1, (BEGIN, rows(0, 3, 100), rows(1, 8, 105)))
+SECOND = Down(1, 6, -1, (rows(0, 4, 101),))
+BASE = base_of(1)
+
+
 def test_a_bucket_sends_again_what_it_sent_and_takes_no_result_twice(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    bucket: Bucket, up: Up
 ) -> None:
-    sent: list[list[int]] = []
-
-    async def note(broker: Broker, bucket: int, found: Sequence[tuple[int, Results]]) -> None:
-        sent.append([frame for frame, _ in found])
-
-    monkeypatch.setattr(follow_stream, "_send_back", note)
-    bucket = Bucket(Cloud(SCHEMA, str(tmp_path), Broker("tls://hub:4222", None)))
-    bucket.init(Handle())  # type: ignore[arg-type]
-    first = Down(0, 5, -1, (BEGIN, rows(0, 3, 100), rows(1, 8, 105)))
-    assert taken(bucket, 1, first) == [(3, "cloud")] and sent == [[0]]
+    assert taken(bucket, 1, FIRST) == [(3, "cloud")] and up.sent == [[0]]
     one = np.array([4])
     found = Results(0, (one, one), (one, one), np.zeros(1, int), np.zeros(1))
     theirs = Down(1, 6, -1, (), (found,), {"origins": [["bob", 7, 1]]})
-    assert taken(bucket, 2, theirs) == [(4, "bob")] and sent == [[0]]
-    base = base_of(1)
+    assert taken(bucket, 2, theirs) == [(4, "bob")] and up.sent == [[0]]
     again = (rows(0, 3, 100), rows(1, 8, 105), rows(1, 9, 106))
     both = {"origins": [["bob", 7, 1], ["bob", 8, 1]], "after": 0}
-    recovered = Down(base, base, -1, again, (found, found), both)
+    recovered = Down(BASE, BASE, -1, again, (found, found), both)
+    up.generation = 1
     # One row of theirs is new, and one result of bob's; what was sent goes before that.
-    assert taken(bucket, base + 1, first, recovered) == [(3, "cloud"), (4, "bob")]
-    assert sent[1:] == [[0, base]]
-    assert taken(bucket, base + 3, Down(base + 1, base + 1, -1)) == [] and len(sent) == 2
+    assert taken(bucket, BASE + 1, FIRST, recovered) == [(3, "cloud"), (4, "bob")]
+    assert up.sent[1:] == [[0, BASE]]
+    assert taken(bucket, BASE + 3, Down(BASE + 1, BASE + 1, -1)) == [] and len(up.sent) == 2
+
+
+def test_a_micro_batch_of_the_old_stream_sends_to_the_new_one_all_that_was_sent(
+    bucket: Bucket, up: Up
+) -> None:
+    """It was planned, and is repeated after the recovery: what it sends is not the first."""
+    taken(bucket, 1, FIRST)
+    up.generation = 1
+    assert taken(bucket, 2, SECOND) == [(4, "cloud")] and up.sent[1:] == [[0, 1]]
+    recovered = Down(BASE, BASE, -1, (rows(1, 9, 106),), extras={"after": 1})
+    taken(bucket, BASE + 1, FIRST, SECOND, recovered)
+    assert up.sent[2:] == [[BASE]]  # the rest is there
+
+
+def test_a_bucket_that_sent_nothing_for_long_keeps_nothing(
+    bucket: Bucket, up: Up, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1e9]
+    monkeypatch.setattr(follow_stream.time, "time", lambda: now[0])
+    taken(bucket, 1, FIRST)
+    assert len(bucket._kept()) == 1
+    now[0] += 2 * KEPT + 1
+    taken(bucket, 2, Down(1, 6, -1))
+    assert bucket._kept() == []
+    assert taken(bucket, 3, Down(2, 7, -1, (rows(0, 4, 101),))) == [(4, "cloud")]
+    assert len(bucket._kept()) == 1
