@@ -30,11 +30,12 @@ class KnownDevice:
     token: int = -1  # to whom
     generation: int = 0
     former: int = -1  # the incarnation before
+    introduced: int = -1  # the last generation whose mailbox says that its incarnation is known
 
     def begin(self, incarnation: int) -> None:
         """Another outbox than before, whose rows are newer."""
         self.former, self.incarnation = self.incarnation, incarnation
-        self.next, self.asked, self.left, self.check = 0, -1, False, 0
+        self.next, self.asked, self.left, self.check, self.introduced = 0, -1, False, 0, -1
         self.newest = self.latest
 
     def give(self, token: Any, generation: int) -> dict[int, int]:

@@ -17,11 +17,19 @@ from nats.js import JetStreamContext
 from anabranch.edge.mail import Covered
 from anabranch.edge.overflow import Overflow
 
-__all__ = ["Mailboxes"]
+__all__ = ["NO_SPACE", "Mailboxes", "beside"]
+
+NO_SPACE = (10077, 10122)
+"""Errors of JetStream: a stream is full."""
 
 _SPARE = 100  # messages of a mailbox that are kept though its device has them
 MOST = 16 << 20  # bytes of a mailbox in the stream
 _LEAST = 1 << 20  # bytes that a device has had for which its file is written anew
+
+
+def beside(folder: Path, generation: int) -> Path:
+    """Where a hub keeps mailboxes of a generation beside the broker."""
+    return folder / f"mailboxes-{generation}"
 
 
 class _Kept(NamedTuple):
@@ -64,11 +72,6 @@ class Mailboxes:
     def devices(self) -> list[str]:
         """Who has a mailbox."""
         return sorted(self._kept)
-
-    def drop(self, device: str) -> None:
-        """Forget the file of a mailbox that is made anew."""
-        self._beside.drop(device)
-        self._kept.pop(device, None)
 
     def numbers(self, device: str) -> list[int]:
         """The frames of a device that there are."""

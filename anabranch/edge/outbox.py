@@ -55,8 +55,9 @@ class Outbox:
         Microseconds that rows and results stay after they are no longer needed, so that they can be
         compared with what the cloud has; None keeps them for good.
     settle
-        Seconds between an acknowledgement and its use: ten sync intervals of the broker, which may
-        lose what it has not synced when its power is cut.
+        Seconds between an acknowledgement and a later one that lets go of its frame: ten sync
+        intervals of the broker, which may lose what it has not synced when its power is cut. While
+        the cloud is silent nothing is let go of.
 
     Examples
     --------
@@ -203,8 +204,11 @@ class Outbox:
 
     def prune(self) -> None:
         """Delete what neither a restart nor a broker that went back can ask for."""
+        # Acknowledgements are the clock; the newest one's frame is always kept.
         settled = self._base.execute(
-            "SELECT max(number), done FROM frames WHERE acked < ?", (time.time() - self.settle,)
+            "SELECT max(number), done FROM frames WHERE acked < ? + (SELECT acked FROM frames "
+            "WHERE acked IS NOT NULL ORDER BY number DESC LIMIT 1)",
+            (-self.settle,),
         ).fetchone()
         with self._transaction() as run:
             if settled[0] is not None:

@@ -6,23 +6,24 @@ is made last. Run again, it begins anew from the old streams, which keep what th
 
 from __future__ import annotations
 
-import re
+import shutil
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from nats.aio.client import Client
-from nats.js.errors import NotFoundError
+from nats.js.api import StreamState
+from nats.js.errors import APIError, NotFoundError
 
 from anabranch.edge.frames import Down, encode_down, own_down
-from anabranch.edge.mail import KEPT, Covered
-from anabranch.edge.mailboxes import Mailboxes
+from anabranch.edge.mail import KEPT, Covered, base_of
+from anabranch.edge.mailboxes import NO_SPACE, Mailboxes, beside
 from anabranch.edge.placements import PlacementLog
 from anabranch.edge.reading import all_messages
 from anabranch.edge.recovery import lost_frames, recovered
 from anabranch.edge.relay_state import RelayState
-from anabranch.edge.snapshots import snapshot_path, write_snapshot
+from anabranch.edge.snapshots import INTERVAL, snapshot_path, snapshots, write_snapshot
 from anabranch.edge.streams import Streams
 from anabranch.errors import StateMismatch
 
@@ -52,9 +53,9 @@ class Recovered:
         >>> late = noon.replace(hour=15)
         >>> for line in Recovered(1, 40, {"m.ann": 7}, noon, late).lines()[1:3]: print(line)
         lost: 7 frames of m.ann; devices send again what these came from
-        LOST FOR GOOD: the store ends 2026-11-17 12:00:00 UTC, and devices keep what they sent for \
-20 minutes. What was sent up to 2026-11-17 14:40:00 UTC and not read by then from m.ann cannot \
-come again
+        LOST FOR GOOD: the store ends 2026-11-17 12:00:00 UTC, and devices keep what they sent in \
+the 20 minutes before they last heard from the cloud. What was sent up to 2026-11-17 14:40:10 UTC \
+and not read by then from m.ann cannot come again
         """
         found = [
             f"generation {self.generation} of the streams is open; {self.left} frames for devices "
@@ -65,14 +66,16 @@ come again
         else:
             many = ", ".join(f"{count} frames of {subject}" for subject, count in self.lost.items())
             found.append(f"lost: {many}; devices send again what these came from")
-        until = None if self.saved is None else self.saved.timestamp() - KEPT
+        # Acknowledgements may have come until the relay would have written its state again.
+        until = None if self.saved is None else self.saved.timestamp() + INTERVAL - KEPT
         begun = 0.0 if self.ended is None else self.ended.timestamp()
         if self.lost and until is not None and begun < until:
             ends = "is empty" if self.ended is None else f"ends {_told(begun)}"
             found.append(
-                f"LOST FOR GOOD: the store {ends}, and devices keep what they sent for "
-                f"{KEPT / 60:.0f} minutes. What was sent up to {_told(until)} and not read by then "
-                f"from {', '.join(self.lost)} cannot come again"
+                f"LOST FOR GOOD: the store {ends}, and devices keep what they sent in the "
+                f"{KEPT / 60:.0f} minutes before they last heard from the cloud. What was sent up "
+                f"to {_told(until)} and not read by then from {', '.join(self.lost)} cannot come "
+                "again"
             )
         found.append(
             "start `anabranch edge serve`: devices and the query send again what they keep"
@@ -103,49 +106,81 @@ class Recovery:
 
     async def run(self) -> Recovered:
         """Open the next generation of the streams."""
-        old = Streams.of(await Streams.newest(self._js))
-        states = {int(found[1]): path for path, found in _states(self._folder)}
-        before = max([old.generation, *states])
+        states = snapshots(self._folder)
+        begun = await Streams.begun(self._js)
+        served = [g for g in begun if g in states and _was_served(states[g], g)]
+        old = Streams.of(max([await Streams.newest(self._js), *served]))
+        half = [generation for generation in begun if generation > old.generation]
+        whole = states.keys() - set(half)
         former, saved = None, None
-        if path := states.get(before):
+        if whole:
+            path = states[max(whole)]
             former = RelayState.restore(path.read_bytes(), None)
             saved = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-        ended = await self._ended(old)
-        new = Streams.of(before + 1)
-        await new.drop(self._js)
-        await old.retire(self._js)
-        await new.make(self._js, "IN", "DOWN")
-        left = await self._carry_over(old, new)
         log = PlacementLog(self._control).entries()
-        there = self._covered, new.generation, self._begun
-        relay = recovered(former, log, self._buckets, *there)
+        inside = await self._state(old.inside)
+        self._refuse(former, len(log), inside)
+        ended = await self._ended(old)
+        # A new number, for a query may have read what an interrupted recovery made.
+        new = Streams.of(max([old.generation, *states, *half]) + 1)
+        for generation in (*half, new.generation):
+            await self._drop(generation)
+        await old.retire(self._js)
+        await new.make(self._js, "DOWN")
+        await new.make(self._js, "IN", more=0 if inside is None else inside.bytes)
+        there = Mailboxes(self._js, new.down, beside(self._folder, new.generation))
+        left = await self._carry_over(old, there) + await self._carry_buckets(old.inside)
         lost = lost_frames(former, self._covered)
-        if former is not None and len(log) <= former.book.epoch:
+        known = self._covered, new.generation, self._begun
+        relay = recovered(former, log, self._buckets, *known)
+        for subject, frame in ((m.subject, m.frame) for m in relay.flush()):
+            await self._put(there, subject, frame, encode_down(frame))
+        there.sync()
+        write_snapshot(snapshot_path(self._folder, new.generation), relay)
+        await new.make(self._js, "UP")
+        return Recovered(new.generation, left, lost, ended, saved)
+
+    def _refuse(self, former: RelayState | None, entries: int, inside: StreamState | None) -> None:
+        """Raise if it cannot be healed like this, before anything is touched."""
+        if former is not None and entries <= former.book.epoch:
             raise StateMismatch(
-                f"the log of placements in {self._control} ends at entry {len(log) - 1}, and entry "
+                f"the log of placements in {self._control} ends at entry {entries - 1}, and entry "
                 f"{former.book.epoch} was in use: bring it back as it was, then recover again"
             )
-        for message in relay.flush():
-            await self._js.publish(message.subject, encode_down(message.frame))
-        write_snapshot(snapshot_path(self._folder, new.generation), relay)
-        await new.make(self._js)
-        return Recovered(new.generation, left, lost, ended, saved)
+        buckets = self._buckets if former is None else former.buckets
+        there = (inside.subjects if inside is not None else None) or {}
+        last = max((int(name[3:]) for name in there if name[3:].isdigit()), default=-1)
+        if last >= buckets:
+            raise StateMismatch(
+                f"there are frames for bucket {last}, and {buckets} buckets: recover with as many "
+                "--buckets as the hub was served with"
+            )
+
+    async def _state(self, name: str) -> StreamState | None:
+        """What a stream holds, and of which subjects; None if there is no such stream."""
+        try:
+            return (await self._js.stream_info(name, subjects_filter=">")).state
+        except NotFoundError:
+            return None
 
     async def _ended(self, streams: Streams) -> datetime | None:
         """When the newest message came of those that went to mailboxes and buckets."""
         times = []
         for name in (streams.down, streams.inside):
-            try:
-                last = (await self._js.stream_info(name)).state.last_seq
-                times.append((await self._js.get_msg(name, last)).time)
-            except NotFoundError:
-                continue
-        return min((time for time in times if time is not None), default=None)
+            state = await self._state(name)
+            if state is not None and state.messages:
+                times.append((await self._js.get_msg(name, state.last_seq)).time)
+        return max((time for time in times if time is not None), default=None)
 
-    async def _carry_over(self, old: Streams, new: Streams) -> int:
-        """Bring what is left of mailboxes and buckets to the new streams; how many frames."""
-        beside = self._folder / f"mailboxes-{old.generation}"
-        kept = Mailboxes(self._js, old.down, beside)
+    async def _drop(self, generation: int) -> None:
+        """Remove what an interrupted recovery made; first what would pass for a relay's state."""
+        snapshot_path(self._folder, generation).unlink(missing_ok=True)
+        shutil.rmtree(beside(self._folder, generation), ignore_errors=True)
+        await Streams.of(generation).drop(self._js)
+
+    async def _carry_over(self, old: Streams, there: Mailboxes) -> int:
+        """Bring what is left of mailboxes to the new ones; how many frames."""
+        kept = Mailboxes(self._js, old.down, beside(self._folder, old.generation))
         try:
             async for message in all_messages(self._js, old.down, ">"):
                 if down := own_down(message.data):
@@ -153,22 +188,29 @@ class Recovery:
                     kept.found(message.subject[2:], down.number, sequence, len(message.data))
         except NotFoundError:
             pass  # the store is empty
-        there = Mailboxes(self._js, new.down, self._folder / f"mailboxes-{new.generation}")
         count = 0
         for device in kept.devices():
-            there.drop(device)  # of a recovery that was interrupted
-            async for number, content in kept.contents(device, 0):
+            async for _, content in kept.contents(device, 0):
                 down = own_down(content)
-                if down is None or not self._takes(f"m.{device}", down):
-                    continue
-                count += 1
-                if there.has_room(device, len(content)):
-                    stored = await self._js.publish(f"m.{device}", content)
-                    there.found(device, number, stored.seq, len(content))
-                else:
-                    there.keep_beside(device, number, down.position, content)
-        there.sync()
-        return count + await self._carry_buckets(old.inside)
+                if down is not None and self._takes(f"m.{device}", down):
+                    count += 1
+                    await self._put(there, f"m.{device}", down, content)
+        return count
+
+    async def _put(self, there: Mailboxes, subject: str, down: Down, content: bytes) -> None:
+        """Append a frame to its subject; beside the broker if a mailbox has no room there."""
+        device = subject[2:] if subject.startswith("m.") else None
+        if device is None or there.has_room(device, len(content)):
+            try:
+                stored = await self._js.publish(subject, content)
+            except APIError as error:
+                if device is None or error.err_code not in NO_SPACE:
+                    raise
+            else:
+                if device is not None:
+                    there.found(device, down.number, stored.seq, len(content))
+                return
+        there.keep_beside(device, down.number, down.position, content)
 
     async def _carry_buckets(self, stream: str) -> int:
         count = 0
@@ -197,10 +239,9 @@ class Recovery:
         return True
 
 
-def _states(folder: Path) -> list[tuple[Path, re.Match[str]]]:
-    """The files with states of relays."""
-    found = [(path, re.fullmatch(r"relay-(\d+)\.state", path.name)) for path in folder.iterdir()]
-    return [(path, match) for path, match in found if match is not None]
+def _was_served(path: Path, generation: int) -> bool:
+    """Whether the relay of a generation has processed any message: UP was there, then."""
+    return RelayState.restore(path.read_bytes(), None).position > base_of(generation)
 
 
 def _told(seconds: float) -> str:

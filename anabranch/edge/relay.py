@@ -30,11 +30,11 @@ from anabranch.edge.frames import (
     own_down,
 )
 from anabranch.edge.mail import base_of
-from anabranch.edge.mailboxes import Mailboxes
+from anabranch.edge.mailboxes import NO_SPACE, Mailboxes, beside
 from anabranch.edge.placements import Entry
 from anabranch.edge.reading import Reading, all_messages, sequence_of
 from anabranch.edge.relay_state import RECOVER, Covered, Message, RelayState
-from anabranch.edge.snapshots import snapshot_path, write_snapshot
+from anabranch.edge.snapshots import INTERVAL, snapshot_path, snapshots, write_snapshot
 from anabranch.edge.streams import Streams
 from anabranch.errors import AnabranchError, StateMismatch
 from anabranch.flow.numbered import UNREADABLE, described
@@ -42,12 +42,11 @@ from anabranch.flow.numbered import UNREADABLE, described
 __all__ = ["Relay"]
 
 _BATCH = 1000  # messages that are read at once
-_SNAPSHOT = 10.0  # seconds between snapshots
 _SLACK = 1.0  # seconds that the broker's clock may be set back
 _AT_ONCE = 1 << 20  # bytes that are gathered at most
 _MOST = 2 << 20  # bytes of a frame of a device: two rows of the largest, in one result, are less
 _AGAIN = 1 << 20  # bytes of a mailbox that are pushed again in one turn
-_STORED_ELSEWHERE, _NO_SPACE = 10071, (10077, 10122)  # of JetStream's errors
+_STORED_ELSEWHERE = 10071  # of JetStream's errors
 
 
 class Relay:
@@ -96,6 +95,13 @@ class Relay:
     async def open(self) -> RelayState:
         """Read back what there is; the state, which is whole once `turn` finds nothing new."""
         self.streams = await Streams.open(self._js)
+        newest = max(snapshots(self._folder), default=0)
+        if newest > self.streams.generation:
+            raise StateMismatch(
+                f"the relay's state in {self._folder} is of generation {newest} of the streams, "
+                f"and the broker's are of generation {self.streams.generation}: its store was put "
+                f"back; {RECOVER}"
+            )
         covered = await self._read_back()
         up = (await self._js.stream_info(self.streams.up)).state
         if self._snapshot.exists():
@@ -153,7 +159,7 @@ class Relay:
                 self.state.stop(device, first - 1)
         await self._append(self.state.flush())
         await self._push_again()
-        if now - self._written >= _SNAPSHOT:
+        if now - self._written >= INTERVAL:
             await self._write_snapshot()
         return len(messages)
 
@@ -207,7 +213,7 @@ class Relay:
             for one, found in zip(owed, stored, strict=True):
                 if isinstance(found, int):
                     await self._note(*one, found)
-                elif found.err_code not in _NO_SPACE:
+                elif found.err_code not in NO_SPACE:
                     raise _refusal(one[0], found) from found
                 elif not await self._over(*one, full=True):
                     refused.append(one)
@@ -269,8 +275,8 @@ class Relay:
     async def _read_back(self) -> dict[str, Covered]:
         """The newest number of every subject, and where each message of a mailbox is."""
         covered: dict[str, Covered] = {}
-        beside = self._folder / f"mailboxes-{self.streams.generation}"
-        self.mailboxes = Mailboxes(self._js, self.streams.down, beside)
+        files = beside(self._folder, self.streams.generation)
+        self.mailboxes = Mailboxes(self._js, self.streams.down, files)
         for stream in (self.streams.down, self.streams.inside):
             state = (await self._js.stream_info(stream, subjects_filter=">")).state
             for subject in state.subjects or {}:

@@ -246,7 +246,7 @@ class RelayState:
 
     def _introduce(self, device: str, known: KnownDevice) -> None:
         """Tell an incarnation that it is known, and where its mailbox begins."""
-        incarnation = known.incarnation
+        incarnation, known.introduced = known.incarnation, self.generation
         if known.former < 0:  # its mailbox holds all there is to know, from the beginning
             self._mail.extra(device, begin=[incarnation, 0])
             return
@@ -266,7 +266,8 @@ class RelayState:
         """A device has not begun in this generation: it must send again all that it keeps."""
         if up.number < 0:
             self._hellos[device] = up.seen
-            if up.extras.get("fresh") is True:  # its introduction may be lost
+            # Its introduction may be lost; a second one would leave out what waits by then.
+            if up.extras.get("fresh") is True and known.introduced < self.generation:
                 self._introduce(device, known)
         elif known.asked == known.next:
             return

@@ -28,6 +28,7 @@ from anabranch.errors import StateMismatch
 __all__ = ["Streams", "connect"]
 
 _BYTES = 1 << 30
+_LATER = re.compile(r"(UP|DOWN|IN)-\d+")
 _SUBJECTS = {"UP": ["u.*", "k", "c.*"], "DOWN": ["m.*"], "IN": ["in.*"]}
 
 
@@ -63,6 +64,14 @@ class Streams:
         return max(found, default=0)
 
     @classmethod
+    async def begun(cls, js: JetStreamContext) -> list[int]:
+        """Generations after the newest that is whole: what interrupted recoveries made."""
+        names = [stream.config.name or "" for stream in await js.streams_info()]
+        found = {int(name[name.index("-") + 1 :]) for name in names if _LATER.fullmatch(name)}
+        newest = await cls.newest(js)
+        return sorted(generation for generation in found if generation > newest)
+
+    @classmethod
     async def open(cls, js: JetStreamContext) -> Streams:
         """The newest generation; the first one is made if there is none."""
         generation = await cls.newest(js)
@@ -79,8 +88,11 @@ class Streams:
             await js.update_stream(settings)
         return found
 
-    async def make(self, js: JetStreamContext, *only: str) -> None:
-        """Make the streams, UP last: `open` takes them for whole once it is there."""
+    async def make(self, js: JetStreamContext, *only: str, more: int = 0) -> None:
+        """Make the streams, UP last: `open` takes them for whole once it is there.
+
+        `more` bytes than usual may be in each.
+        """
         for base in only or ("IN", "DOWN", "UP"):
             name = getattr(self, {"UP": "up", "DOWN": "down", "IN": "inside"}[base])
             settings = StreamConfig(
@@ -88,7 +100,7 @@ class Streams:
                 subjects=_SUBJECTS[base],
                 storage=StorageType.FILE,
                 discard=DiscardPolicy.NEW,
-                max_bytes=_BYTES,
+                max_bytes=_BYTES + more,
                 no_ack=base == "UP",
             )
             if not await _exists(js, name):

@@ -14,9 +14,11 @@ import pytest
 from anabranch.edge.agent_state import AgentState, Effects
 from anabranch.edge.book import Book
 from anabranch.edge.definitions import Definition, Stream, View
-from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up
+from anabranch.edge.frames import VERSION, Down, FrameError, Up, decode_up, encode_up
 from anabranch.edge.keeper_state import KeeperState
+from anabranch.edge.mail import base_of
 from anabranch.edge.placements import Entry, PlacementLog
+from anabranch.edge.recovery import recovered
 from anabranch.edge.relay_state import Covered, RelayState
 from anabranch.edge.sections import Results, Section
 from anabranch.errors import InvalidCall, StateMismatch
@@ -474,3 +476,29 @@ def test_a_device_whose_acknowledged_frames_are_lost_stops_until_the_hub_is_heal
     lost = Down(agent.seen + 1, relay.position + 1, agent.following - 2)
     assert "run `anabranch edge recover`" in agent.receive(lost).stopped
     assert not agent.receive(replace(lost, acked=agent.following - 1)).stopped
+
+
+def test_a_device_that_begins_anew_after_a_recovery_is_introduced_once() -> None:
+    """A second hello leaves out nothing that waits for the device by then."""
+    near = Definition("near", "pairs", (30, 30), None, ((), ()), ("cloud",))
+    streams = Stream("gps[ann]", "ann", {}), Stream("gps[bob]", "bob", {})
+    log = [Entry(0, streams, (near,), ((View("v", "near", (0, 1)), "bob"),))]
+    former = RelayState(1)
+    former.entry(1, log[0])
+    former.frame(2, "bob", Up(1, -1, -1, -1, extras={"hello": 0, "fresh": True}))
+    former.flush()
+    relay = recovered(former, log, 1, former.covered, 1)
+    relay.flush()
+    base = base_of(1)
+    fresh = Up(2002, -1, -1, -1, extras={"hello": 0, "fresh": True})
+    relay.frame(base + 1, "bob", fresh)
+    [begin] = [m.frame for m in relay.flush() if m.subject == "m.bob"]
+    assert begin.extras["begin"] == [2002, None]
+    relay = RelayState.restore(relay.snapshot(), None)
+    relay.frame(base + 2, "ann", Up(1, -1, 0, -1, extras={"hello": 0, "again": [1, 0, 0]}))
+    rows = Section(0, 0, np.array([1 << 32]), np.array([100]), (), 100)
+    relay.frame(base + 3, "ann", decode_up(encode_up(Up(1, 0, 0, -1, (rows,)))))
+    relay.frame(base + 4, "bob", fresh)
+    [then] = [m.frame for m in relay.flush() if m.subject == "m.bob"]
+    assert "begin" not in then.extras and "again" in then.extras
+    assert [step.n.tolist() for step in then.steps if isinstance(step, Section)] == [[1 << 32]]

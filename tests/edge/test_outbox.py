@@ -34,6 +34,10 @@ def rows_of(box: Outbox) -> list[int]:
     return [found.n for found in box.load()[1]]
 
 
+def frames_of(box: Outbox) -> list[int]:
+    return [number for number, _ in box.frames()]
+
+
 def killed(folder: Path, kills: int, rng: random.Random, *, inside: bool) -> None:
     """A writer is killed again and again, and nothing that it said is missing.
 
@@ -118,12 +122,41 @@ def test_rows_stay_until_acknowledged_and_settled_and_old(
     assert rows_of(box) == list(range(10))  # the broker may still lose it
     now[0] += 11
     box.prune()
-    assert rows_of(box) == [3, 4, 5, 6, 7, 8, 9]
+    assert rows_of(box) == list(range(10))  # it has: nothing was heard since
     box.commit([Effects(freed=1)])
+    box.prune()
+    assert rows_of(box) == [3, 4, 5, 6, 7, 8, 9]
+    box.commit([Effects(frames=[(2, b"2")])], done={"gps": 9})
     now[0] += 11
+    box.commit([Effects(freed=2)])
     box.prune()
     assert rows_of(box) == [4, 5, 6, 7, 8, 9]  # t from 90 - 50 on
-    assert [number for number, _ in box.load()[2]] == [1]
+    assert frames_of(box) == [1, 2]
+    box.close()
+
+
+def test_frames_wait_for_acknowledgements_however_long_the_cloud_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "time", lambda: now[0])
+    box = Outbox(tmp_path, settle=10.0)
+    box.commit([Effects(frames=[(n, b"frame") for n in range(6)])])
+    for n in range(4):
+        now[0] += 4
+        box.commit([Effects(freed=n)])
+    now[0] += 1e6
+    box.prune()
+    assert frames_of(box) == [0, 1, 2, 3, 4, 5]  # 0 was settled when 3 was acknowledged
+    box.commit([Effects(again=True)])  # after a recovery all of them are sent again
+    now[0] += 1e6
+    box.prune()
+    assert frames_of(box) == [0, 1, 2, 3, 4, 5]
+    box.commit([Effects(freed=4)])
+    now[0] -= 500.0  # the clock is set back
+    box.commit([Effects(freed=5)])
+    box.prune()
+    assert frames_of(box) == [0, 1, 2, 3, 4, 5]
     box.close()
 
 

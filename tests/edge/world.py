@@ -514,7 +514,7 @@ class World:
             self._running_relay().book.epoch == len(self.log) - 1
             and self._unfolded(self._running_relay()) == len(self.up)
             and not self._running_relay().pending
-            and not any(agent.backlog for agent in agents)
+            and not any(agent.backlog or agent._outgoing for agent in agents)
             and all(agent.seen == stored.get(f"m.{agent.device}", -1) for agent in agents)
             and all(one.seen == stored.get(f"in.{k}", -1) for k, one in self.buckets.items())
             and not any(bucket.output for bucket in self.buckets.values())
