@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from anabranch.edge.agent_state import AgentState, Effects
@@ -17,6 +18,7 @@ from anabranch.edge.known import KnownDevice
 from anabranch.edge.mail import fresh_results
 from anabranch.edge.ownership import FOREVER, NEVER
 from anabranch.edge.relay_state import RelayState
+from anabranch.edge.sections import Results
 from anabranch.errors import AnabranchError, StateMismatch
 from tests.edge.world import World, Wrong
 from tests.examples import PROFILE
@@ -42,6 +44,14 @@ def lived(seeds: range) -> tuple[int, int, int]:
 def test_worlds_are_as_the_twin_says(seeds: range) -> None:
     found, moves, stops = lived(seeds)
     assert found > 20 * len(seeds) and moves > len(seeds) and stops > len(seeds) // 50
+
+
+def test_a_world_is_not_at_rest_while_a_device_has_results_to_send() -> None:
+    world = World(0, steps=50).run()
+    assert world._is_quiet()
+    agent = world._agent(world._everybody()[0])
+    agent._outgoing.append(Results(0, (), (), np.empty(0), np.empty(0)))
+    assert not world._is_quiet()
 
 
 # ---------------------------------------------------------------- mutations
