@@ -1,7 +1,8 @@
 """Heals a hub whose broker has lost messages: opens a new generation of its streams.
 
 The order makes it safe to be interrupted: streams of a generation are there once its UP is, which
-is made last. Run again, it begins anew from the old streams, which keep what they have.
+is made last. Run again, it drops what it had made, and begins anew from the old streams, which keep
+what they have.
 """
 
 from __future__ import annotations
