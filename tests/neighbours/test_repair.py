@@ -76,7 +76,7 @@ def wanted(t: np.ndarray, points: np.ndarray, queries: Queries) -> list[knn_twin
     return sorted(knn_twin.reports(objects, asked, queries.counted, queries.metric))
 
 
-@settings(max_examples=examples(200))
+@settings(max_examples=examples(120))
 @given(
     seed=st.integers(0, 2**32 - 1),
     kind=st.sampled_from(STREAMS),

@@ -33,7 +33,7 @@ from tests.correlation import twin
 from tests.correlation.test_laws import SCHEMA, cosine, found, micros, once, streams, table, windows
 from tests.examples import examples
 
-EXAMPLES = examples(400)
+EXAMPLES = examples(200)
 
 
 @st.composite
