@@ -28,7 +28,7 @@ def warm(
     Runs every verb over a few rows in this process, without Spark. The code is kept in
     `NUMBA_CACHE_DIR`, else beside the package; it holds for this Python, numba and kind of CPU.
     With --java, Spark is started once and what Java made of its classes is kept there as well
-    (about 180 MB); it holds for this Java and Spark.
+    (about 200 MB); it holds for this Java and Spark.
 
     Exit code: 0 if everything is compiled and kept, 1 if no folder for it can be written, or Java
     did not write its classes.

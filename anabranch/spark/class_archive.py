@@ -1,6 +1,6 @@
 """Java's classes of Spark, read and checked once and kept for the next start.
 
-Up to its first micro-batch Spark's process loads some 20,000 classes out of 300 jars, and checks
+Up to its first micro-batch Spark's process loads thousands of classes out of its jars, and checks
 each of them. Java can write what it has made of them into one file when it ends, and map that file
 into memory when it starts again (class data sharing). The file holds for one Java and one set of
 jars; Java looks at both, and starts as it always did where they are others. It does not look at
