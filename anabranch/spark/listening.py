@@ -6,8 +6,10 @@ has one of ours, whatever number of parts wants to hear of its queries.
 
 from __future__ import annotations
 
+import atexit
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, Protocol, TypeVar
 
 from pyspark.sql import SparkSession
@@ -60,7 +62,26 @@ class _Listener(StreamingQueryListener):
             raise failed  # Spark logs it
 
 
+_PATIENCE = 5000  # milliseconds for events under way when a program ends
+
 _LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
+
+
+@atexit.register
+def _leave() -> None:
+    """Hear what is under way, and leave the sessions that a program did not stop.
+
+    Spark's process outlives the interpreter for a moment, and would print a trace for every event
+    that it can no longer hand over.
+    """
+    for spark, listener in list(_LISTENERS.items()):
+        with suppress(Exception):  # nothing to leave: Connect, or a Spark that is gone or busy
+            java: Any = spark.sparkContext._jsc
+            if java is not None:
+                with suppress(Exception):
+                    java.sc().listenerBus().waitUntilEmpty(_PATIENCE)
+                spark.streams.removeListener(listener)
+                java.sc().listenerBus().waitUntilEmpty(_PATIENCE)
 
 
 def hearer_of(spark: SparkSession, kind: type[H]) -> H:

@@ -114,6 +114,7 @@ def test_what_configure_would_set_is_a_note() -> None:
     assert not any(finding.level == WRONG for finding in judge(facts))
 
 
+@pytest.mark.slow
 def test_a_real_session_is_examined_and_nothing_is_left_behind(spark: Any, tmp_path: Path) -> None:
     facts = examine(spark, str(tmp_path))
     assert facts["error"] is None

@@ -108,7 +108,8 @@ def sound(v: list[float] | None) -> bool:
     return v is not None and len(v) == 2 and None not in v and v[0] == v[0] and any(v)
 
 
-@pytest.mark.parametrize("policy", ["min", pytest.param("max", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", ["min", "max"])
 def test_watermarks_of_the_inputs(spark: Any, tmp_path: Path, policy: str) -> None:
     """The right side runs four seconds behind: harmless under Spark's own policy, the minimum."""
     script = scripted(6, rows=(8, 8), disorder=0.4, seed=9)

@@ -101,6 +101,7 @@ def test_queries_over_an_aggregate_are_answered(spark: Any, tmp_path: Path) -> N
     assert got(feed.output(spark)) == want
 
 
+@pytest.mark.slow
 def test_an_aggregate_is_assembled(spark: Any, tmp_path: Path) -> None:
     from pyspark.sql import functions as F
 

@@ -6,6 +6,8 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import anabranch as ab
 
 MONEY = """SELECT id, timestamp_seconds(1700000000) AS ts, cast(id % 40 AS int) AS whole,
@@ -18,6 +20,7 @@ def money(spark: Any) -> list[tuple[int, Decimal, Decimal]]:
     return [(r.id, r.amount, r.total) for r in spark.sql(MONEY).collect()]
 
 
+@pytest.mark.slow
 def test_payments_within_a_cent_of_an_invoice(spark: Any, tmp_path: Path) -> None:
     rows = money(spark)
     want = {

@@ -132,7 +132,9 @@ def test_streaming_equals_twin_and_batch(spark: Any, long_feed: Feed, name: str)
     check(spark, long_feed, BATCHES, name)
 
 
-@pytest.mark.parametrize("name", ["keyed", "default plan, blocks of a few rows"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("keyed", marks=pytest.mark.slow), "default plan, blocks of a few rows"]
+)
 def test_a_short_stream_equals_twin_and_batch(spark: Any, feed: Feed, name: str) -> None:
     check(spark, feed, BATCHES[:4], name)
 

@@ -157,6 +157,7 @@ def orders(spark: Any) -> Any:
     )
 
 
+@pytest.mark.slow
 def test_a_fit_of_ones_own_columns_closes_windows(spark: Any) -> None:
     frame = orders(spark)
     said = {"key": "order_no", "time": "resulted_at"}

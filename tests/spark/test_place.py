@@ -75,7 +75,7 @@ def test_tables_are_planned_locally(spark: Any) -> None:
 PAIRS = "a string, b string, rate_a double, rate_b double"
 
 
-@pytest.mark.parametrize("down", [1.0, 0.1])
+@pytest.mark.parametrize("down", [1.0, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_a_result_with_new_rates_is_planned_again(spark: Any, down: float) -> None:
     from pyspark.sql import functions as F
 

@@ -60,4 +60,4 @@ def test_standard_error_stays_short(tmp_path: Path, how: str) -> None:
 
 def test_without_it_spark_chatters(tmp_path: Path) -> None:
     lines = standard_error(tmp_path, "session", "false")
-    assert sum(CHATTER[0] in line for line in lines) >= 6
+    assert any(CHATTER[0] in line for line in lines)

@@ -106,34 +106,41 @@ def true_share(results: Any, limit: float) -> float:
     return float(spans.select(F.avg(F.col("met").cast("int"))).first()[0])
 
 
-def test_orders_of_several_sizes_are_bounded_not_guessed(spark: Any) -> None:
+SIZES = {
+    "learned": ab.close.learned("10 minutes"),
+    "gap": ab.close.gap("10 minutes"),
+    "after": ab.close.after("10 minutes"),
+    "count": ab.close.count(6, "10 minutes"),
+}
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [pytest.param(name, marks=() if name == "learned" else pytest.mark.slow) for name in SIZES],
+)
+def test_orders_of_several_sizes_are_bounded_not_guessed(spark: Any, policy: str) -> None:
     """Nobody said how many results an order has, so no policy proves that it has them all."""
     results = orders(spark)
     assert 0.4 < true_share(results, 120) < 0.7
-    shape = {"key": ["ward", "order"]}
     shapes = {"service": "ward", "period": "1000 days"}
-    for close in (
-        ab.close.learned("10 minutes"),
-        ab.close.gap("10 minutes"),
-        ab.close.after("10 minutes"),
-        ab.close.count(6, "10 minutes"),
-    ):
-        instances = ab.assemble(results, close=close, **shape).filter("reason <> 'flush'").cache()
-        share = true_share(results.join(instances.select("order"), "order", "left_semi"), 120)
-        total = ab.sla(instances, 120, **shapes)
-        sums = total.agg(*(F.sum(n) for n in ("met", "violated", "unknown", "instances"))).first()
-        met, violated, unknown, n = sums
-        assert met + violated + unknown == n > 190
-        assert met == 0 and unknown / n == pytest.approx(share, abs=1e-12)
-        for row in total.collect():
-            assert row["compliance"] is None or not row["unknown"]
-        for complete in (True, "count >= 1", F.lit(True), lambda frame: frame["count"] > 0):
-            (row, other) = ab.sla(instances, "2 minutes", complete=complete, **shapes).collect()
-            assert row["unknown"] == other["unknown"] == 0
-            both = row["met"] + other["met"]
-            assert both / (row["instances"] + other["instances"]) == pytest.approx(share)
-            assert row["low"] == row["high"] == row["compliance"]
-        instances.unpersist()
+    found = ab.assemble(results, close=SIZES[policy], key=["ward", "order"])
+    instances = found.filter("reason <> 'flush'").cache()
+    share = true_share(results.join(instances.select("order"), "order", "left_semi"), 120)
+    wards = ab.sla(instances, 120, **shapes).collect()
+    met, violated, unknown, n = (
+        sum(row[name] for row in wards) for name in ("met", "violated", "unknown", "instances")
+    )
+    assert met + violated + unknown == n > 190
+    assert met == 0 and unknown / n == pytest.approx(share, abs=1e-12)
+    for row in wards:
+        assert row["compliance"] is None or not row["unknown"]
+    for complete in (True, "count >= 1", F.lit(True), lambda frame: frame["count"] > 0):
+        (row, other) = ab.sla(instances, "2 minutes", complete=complete, **shapes).collect()
+        assert row["unknown"] == other["unknown"] == 0
+        both = row["met"] + other["met"]
+        assert both / (row["instances"] + other["instances"]) == pytest.approx(share)
+        assert row["low"] == row["high"] == row["compliance"]
+    instances.unpersist()
 
 
 def test_a_declared_size_and_an_end_marker_prove_it(spark: Any) -> None:

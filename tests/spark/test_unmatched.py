@@ -78,6 +78,7 @@ def test_in_a_stream_that_is_restarted_under_another_plan(spark: Any, tmp_path: 
     assert figures["total"]["unmatched_rows"] > 0
 
 
+@pytest.mark.slow
 def test_in_one_step_under_a_plan_that_cannot_change(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path, idle=True)
     call: dict[str, Any] = {"where": WHERE, "window": ("2 seconds", "1 second"), "keep": "room"}
