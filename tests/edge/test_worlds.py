@@ -23,7 +23,7 @@ from anabranch.errors import AnabranchError, StateMismatch
 from tests.edge.world import World, Wrong
 from tests.examples import PROFILE
 
-WORLDS = 200  # in the gate
+WORLDS = 100  # in the gate
 # In `make laws` 10,000 more, in parts that can be run alone.
 MANY = [range(first, first + 1000) for first in range(1_000_000, 1_010_000, 1000)]
 
