@@ -131,8 +131,8 @@ def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     >>> correlate("l", master="left")
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: correlate cannot start: there is no master= any more: side= \
-names the other side
+    anabranch.errors.InvalidCall: correlate cannot start: there is no master=: side= names the \
+other side
     >>> correlate(water="10 seconds")
     Traceback (most recent call last):
         ...
@@ -184,7 +184,7 @@ def _argument_problems(
         elif now[name].isidentifier():
             problems.append(f"{name}= is now called {now[name]}=")
         else:
-            problems.append(f"there is no {name}= any more: {now[name]}")
+            problems.append(f"there is no {name}=: {now[name]}")
     plain = [name for name, of in known.items() if of.kind is Parameter.POSITIONAL_OR_KEYWORD]
     kinds = {name: of.kind for name, of in known.items()}
     if len(args) > len(plain) and Parameter.VAR_POSITIONAL not in kinds.values():

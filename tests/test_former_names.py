@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 import anabranch as ab
+from anabranch.assembly.fitting import WindowFit
 
 NAMES = {
     "spans": "ab.ranges",
@@ -33,7 +34,7 @@ CALLS = [
     (lambda: ab.nearest(None, None, late="1 s"), "late= is now called watermark="),
     (lambda: ab.nearest(None, None, expected=5), "expected= is now called objects_per_window="),
     (lambda: ab.assemble(None, collect="x"), "collect= is now called keep="),
-    (lambda: ab.assemble(None, buckets=8), r"no buckets= any more: write plan=ab.keyed\(8\)"),
+    (lambda: ab.assemble(None, buckets=8), r"no buckets=: write plan=ab.keyed\(8\)"),
     (lambda: ab.broadcast(4, master="left"), "so side='right' for master='left'"),
     (lambda: ab.segments(4, master="left"), "so side='right' for master='left'"),
     (lambda: ab.segments(4, segment="1 s"), "segment= is now called length="),
@@ -43,8 +44,9 @@ CALLS = [
         lambda: ab.close.learned(head="page"),
         "close.learned cannot start: head= is now called kind=",
     ),
+    (lambda: ab.assemble(None, id="order"), "no id=: the columns that name an instance are key="),
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
-    (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay= any more: half_life= says at"),
+    (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay=: half_life= says at"),
     (
         lambda: ab.assembly.ServiceStats("stats").get("a", tau="1 d"),
         "tau= is now called half_life=",
@@ -81,6 +83,9 @@ FORMER_METHODS = [
     (lambda: ab.assembly.ServiceStats("stats").absorb, "absorb is now called update"),
     (lambda: ab.assembly.ServiceStats("stats").of, "of is now called get"),
     (lambda: ab.assembly.ServiceStats("stats").put, "put is not there: update, get and table are"),
+    (lambda: object.__new__(WindowFit).span, "WindowFit.span is now called instance_duration"),
+    (lambda: object.__new__(WindowFit).span_fit, "WindowFit.span_fit is now called duration_fit"),
+    (lambda: object.__new__(WindowFit).spam, "has no attribute 'spam'; it has size, timeout"),
     (lambda: ab.by_head, "is no longer there; name the columns"),
 ]
 
@@ -102,6 +107,7 @@ INCOMPLETE = [
         "no head=; there is instances=, promises=, service=",
     ),
     (lambda: ab.close.count(3), "close.count cannot start: timeout= is missing"),
+    (lambda: ab.close.until(), "close.until cannot start: marker= is missing"),
     (lambda: ab.grid(4), "cols= is missing"),
     (lambda: ab.cosine(), "left= is missing"),
     (lambda: ab.cosine("v", "w", left="v"), "left= is given twice, by its place and by its name"),
