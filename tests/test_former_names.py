@@ -47,6 +47,9 @@ CALLS = [
     (lambda: ab.assemble(None, id="order"), "no id=: the columns that name an instance are key="),
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
     (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay=: half_life= says at"),
+    (lambda: ab.follow(None, None, plan=1), "no plan=: the hub places views, by what they cost"),
+    (lambda: ab.video.frames(None, "x", keep="1 d"), "keep= is now called remove_after="),
+    (lambda: ab.video.table(None, "x", bad="fail"), "bad= is now called bad_rows="),
     (
         lambda: ab.assembly.ServiceStats("stats").get("a", tau="1 d"),
         "tau= is now called half_life=",
