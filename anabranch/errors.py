@@ -17,6 +17,7 @@ __all__ = [
     "BadRow",
     "InvalidCall",
     "StateMismatch",
+    "UnfitOperator",
     "changed_settings",
     "extra",
     "renamed",
@@ -55,6 +56,10 @@ class InvalidCall(AnabranchError, ValueError):
         return (InvalidCall, (self.verb, self.problems))
 
 
+class UnfitOperator(InvalidCall, TypeError):
+    """An operator of Python between values that it is not for."""
+
+
 class BadRow(AnabranchError, ValueError):
     """A row that cannot be compared reached a query with ``bad_rows="fail"``."""
 
@@ -78,8 +83,11 @@ back, or begin a new checkpoint
     names = [name for name in {**stored, **present} if stored.get(name) != present.get(name)]
     if not names:
         return None
+    # Of one stream there is no left and no right.
+    one = stored.get("streams") == present.get("streams") == "one"
+    said = {n: n.removeprefix("left.") if one else n for n in names}
     before, now = (
-        ", ".join(f"{n}={of[n]!r}" if n in of else f"no {n}" for n in names)
+        ", ".join(f"{said[n]}={of[n]!r}" if n in of else f"no {said[n]}" for n in names)
         for of in (stored, present)
     )
     them = "it" if len(names) == 1 else "them"
@@ -189,8 +197,10 @@ def _argument_problems(
     kinds = {name: of.kind for name, of in known.items()}
     if len(args) > len(plain) and Parameter.VAR_POSITIONAL not in kinds.values():
         hidden = "self" in known
+        count = len(args) - hidden
+        several = "s" if count != 1 else ""
         problems.append(
-            f"{len(args) - hidden} arguments without a name, and it takes {len(plain) - hidden}: "
+            f"{count} argument{several} without a name, and it takes {len(plain) - hidden}: "
             f"name the others; there is {listed}"
         )
     given = {*plain[: len(args)], *kwargs}

@@ -99,6 +99,7 @@ def test_a_former_attribute_says_the_present_one(use, says):
         use()
 
 
+PLAN = ab.place([("w", "p", 10.0), ("w", "q", 2.0)], {"p": "P", "q": "Q"})
 INCOMPLETE = [
     (lambda: ab.correlate(), "left= is missing"),
     (lambda: ab.correlate(None, None, None), "3 arguments without a name, and it takes 2: name"),
@@ -119,6 +120,15 @@ INCOMPLETE = [
     (lambda: ab.metrics(), "query= is missing"),
     (lambda: ab.placement.CoreNetwork(), "CoreNetwork cannot start, 2 problems"),
     (lambda: ab.placement.CoreNetwork([], {}, site={}), "no site=; there is links=, attached=, si"),
+    (lambda: PLAN.explain(), "Placement.explain cannot start: view= is missing"),
+    (lambda: PLAN.replan(x=1), "Placement.replan cannot start: there is no x=; there is changes="),
+    (lambda: PLAN.draw(pth="a.svg"), "no pth=; there is path=, most=, dark="),
+    (lambda: PLAN.traffic(1), "1 argument without a name, and it takes 0"),
+    (lambda: ab.placement.Switcher(PLAN, 1).observe(), "Switcher.observe .* changes= is missing"),
+    (lambda: ab.plans.PlanLog("log").append(), "PlanLog.append cannot start: plan= is missing"),
+    (lambda: ab.video.lite0(1), "video.lite0 cannot start: 1 argument without a name"),
+    (lambda: ab.video.ocr(prt=""), "video.ocr cannot start: there is no prt="),
+    (lambda: ab.video.onnx("x"), "video.onnx cannot start: names= is missing"),
     (lambda: ab.plans.PlanLog("log", 1), "2 arguments without a name, and it takes 1: name"),
 ]
 

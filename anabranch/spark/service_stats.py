@@ -173,6 +173,7 @@ class ServiceStats:
             raise InvalidCall("ServiceStats.get", problems)
         return self.store.of(service, half_life=seconds)
 
+    @renamed()
     def table(self) -> list[dict[str, Any]]:
         """One row per service and period."""
         return [
