@@ -5,7 +5,7 @@ Verbs, predicates and plans are here; what goes with them is in namespaces:
 ================  ==================================================================
 `ab.close`        when the windows of `assemble` close
 `ab.assembly`     ``ServiceStats``, ``WindowFit``, ``StateEstimate``
-`ab.placement`    ``Placement, PlacementLog, CoreNetwork, Switcher, template, feed``
+`ab.placement`    ``Placement, PlacementLog, CoreNetwork, Switcher, template``
 `ab.plans`        ``PlanLog``
 `ab.video`        films as rows: frames, features, shots
 `ab.sinks`        exactly once into Delta, Iceberg, PostgreSQL, Kafka and Parquet
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from anabranch.assembly.predicting import estimate_state
     from anabranch.correlation.emd.measure import emd
     from anabranch.neighbours.selective.routing import selective
-    from anabranch.placement import feed
+    from anabranch.placement.feeds import feed
     from anabranch.placement.views import view
     from anabranch.plans.controller import adaptive
     from anabranch.plans.hashed import broadcast, grid, keyed, ssp
@@ -150,8 +150,9 @@ _HOME = {
     "anabranch.errors": "errors.AnabranchError errors.BadRow errors.InvalidCall "
     "errors.StateMismatch",
     "anabranch.neighbours.selective.routing": "selective",
-    "anabranch.placement": "feed placement.CoreNetwork placement.Placement placement.Switcher "
+    "anabranch.placement": "placement.CoreNetwork placement.Placement placement.Switcher "
     "placement.template",
+    "anabranch.placement.feeds": "feed",
     "anabranch.plans.controller": "adaptive",
     "anabranch.plans.hashed": "broadcast grid keyed ssp",
     "anabranch.plans.log": "plans.PlanLog",

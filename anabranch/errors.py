@@ -17,6 +17,7 @@ __all__ = [
     "BadRow",
     "InvalidCall",
     "StateMismatch",
+    "UnfitOperator",
     "changed_settings",
     "extra",
     "renamed",
@@ -55,6 +56,10 @@ class InvalidCall(AnabranchError, ValueError):
         return (InvalidCall, (self.verb, self.problems))
 
 
+class UnfitOperator(InvalidCall, TypeError):
+    """An operator of Python between values that it is not for."""
+
+
 class BadRow(AnabranchError, ValueError):
     """A row that cannot be compared reached a query with ``bad_rows="fail"``."""
 
@@ -78,8 +83,11 @@ back, or begin a new checkpoint
     names = [name for name in {**stored, **present} if stored.get(name) != present.get(name)]
     if not names:
         return None
+    # Of one stream there is no left and no right.
+    one = stored.get("streams") == present.get("streams") == "one"
+    said = {n: n.removeprefix("left.") if one else n for n in names}
     before, now = (
-        ", ".join(f"{n}={of[n]!r}" if n in of else f"no {n}" for n in names)
+        ", ".join(f"{said[n]}={of[n]!r}" if n in of else f"no {said[n]}" for n in names)
         for of in (stored, present)
     )
     them = "it" if len(names) == 1 else "them"
@@ -131,8 +139,8 @@ def renamed(**now: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
     >>> correlate("l", master="left")
     Traceback (most recent call last):
         ...
-    anabranch.errors.InvalidCall: correlate cannot start: there is no master= any more: side= \
-names the other side
+    anabranch.errors.InvalidCall: correlate cannot start: there is no master=: side= names the \
+other side
     >>> correlate(water="10 seconds")
     Traceback (most recent call last):
         ...
@@ -184,13 +192,15 @@ def _argument_problems(
         elif now[name].isidentifier():
             problems.append(f"{name}= is now called {now[name]}=")
         else:
-            problems.append(f"there is no {name}= any more: {now[name]}")
+            problems.append(f"there is no {name}=: {now[name]}")
     plain = [name for name, of in known.items() if of.kind is Parameter.POSITIONAL_OR_KEYWORD]
     kinds = {name: of.kind for name, of in known.items()}
     if len(args) > len(plain) and Parameter.VAR_POSITIONAL not in kinds.values():
         hidden = "self" in known
+        count = len(args) - hidden
+        several = "s" if count != 1 else ""
         problems.append(
-            f"{len(args) - hidden} arguments without a name, and it takes {len(plain) - hidden}: "
+            f"{count} argument{several} without a name, and it takes {len(plain) - hidden}: "
             f"name the others; there is {listed}"
         )
     given = {*plain[: len(args)], *kwargs}

@@ -23,9 +23,9 @@ from from_package import file_in
 
 import anabranch as ab
 
-me = ab.placement.feed("gps", by="user")
-them = ab.placement.feed("gps", by="friend")
-network = ab.placement.feed("friends", by="user", home="cloud")
+me = ab.feed("gps", by="user")
+them = ab.feed("gps", by="friend")
+network = ab.feed("friends", by="user", home="cloud")
 
 # Locations joined with the social network, once a user; then with the location of each friend.
 located = ab.placement.template("located", {me: "user_rate", network: 0.01})

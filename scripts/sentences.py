@@ -6,8 +6,9 @@
 
 prints the number of sentences of each page, their mean length in words, and how many are longer
 than 30; then the words of CONTRIBUTING's list that a page uses. It ends with 1 if there is such a
-word, or if a page has more than 20 words a sentence on average. Code and links' targets do not
-count; tables and headings count for words alone.
+word, or if a page has more than 20 words a sentence on average. Cells of tables count where they
+hold sentences, of more than 8 words; shorter ones and headings count for the words to avoid alone.
+Code and links' targets do not count.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST = 20.0
+CELL = 8  # words of a cell that is no sentence
 LIST = "| write | not |"
 
 
@@ -48,10 +50,23 @@ def prose(text: str) -> list[str]:
     return [block for block in blocks if re.search(r"[a-z]", block)]
 
 
+def cells(text: str) -> list[str]:
+    r"""The cells of tables that hold sentences, and not only a name or a value.
+
+    Examples
+    --------
+    >>> cells("| a \\| b | what a reader has to read from its beginning to its end |\n|---|---|\n")
+    ['what a reader has to read from its beginning to its end']
+    """
+    rows = [line for line in without_code(text).splitlines() if line.lstrip().startswith("|")]
+    found = [cell.strip() for row in rows for cell in re.split(r"(?<!\\)\|", row)]
+    return [cell for cell in found if words(re.sub(r"`[^`]*`", "code", cell)) > CELL]
+
+
 def sentences(text: str) -> list[str]:
     """The sentences of a page; a colon, too, ends one before a list or an example."""
     found: list[str] = []
-    for block in prose(text):
+    for block in [*prose(text), *cells(text)]:
         plain = re.sub(r"`[^`]*`", "code", block)
         plain = re.sub(r"\b(e\.g|i\.e|et al)\.", r"\1", plain)
         found += [one for one in re.split(r"(?<=[.!?])[\"*)]*\s+(?=[A-Z*(\"0-9c])", plain) if one]

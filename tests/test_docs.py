@@ -112,6 +112,7 @@ def taken(function: object) -> set[str]:
         ("assemble", "assemble.md", "## Parameters"),
         ("place", "place.md", "## Parameters"),
         ("place_pairs", "place.md", "#### `ab.place_pairs`"),
+        ("rank_services", "assemble.md", "### `ab.rank_services`"),
         ("follow", "follow.md", "## Parameters"),
         ("feed", "follow.md", "### `ab.feed`"),
         ("view", "follow.md", "### `ab.view`"),
@@ -131,21 +132,35 @@ def test_a_page_names_every_parameter_of_its_verb(verb: str, page: str, heading:
     assert parameters(page, heading) == taken(attrgetter(verb)(ab))
 
 
-@pytest.mark.parametrize(
-    "page",
-    [
-        *("correlate.md", "emd.md", "nearest.md", "assemble.md", "traces.md", "place.md"),
-        *("fitting.md", "video.md", "follow.md", "groups.md"),
-    ],
-)
-def test_a_parameter_says_if_it_is_for_streams_or_tables(page: str) -> None:
-    text = (ROOT / "docs" / page).read_text().partition("\n## Parameters\n")[2]
-    table = re.search(r"(?:^\|.*\n)+", text, re.M)
-    assert table is not None
-    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table[0].splitlines()]
-    assert rows[0] == ["name", "type", "default", "streaming / batch", "meaning"]
-    words = {row[3].partition(";")[0] for row in rows[2:]}
-    assert words <= {"both", "streaming", "batch", "neither"}
+HEADER = ["name", "type", "default", "streaming / batch", "meaning"]
+
+
+def tables_of_parameters() -> list[tuple[str, list[list[str]]]]:
+    """Every table of parameters of every page, with its page."""
+    found = []
+    for page in sorted((ROOT / "docs").glob("*.md")):
+        for table in re.findall(r"(?:^\|.*\n)+", page.read_text(), re.M):
+            lines = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table.splitlines()]
+            rows = [[cell.strip() for cell in line] for line in lines]
+            if rows[0][0] == "name" and "default" in rows[0]:
+                found.append((page.name, rows))
+    return found
+
+
+def test_a_parameter_has_a_type_and_says_if_it_is_for_streams_or_tables() -> None:
+    tables = tables_of_parameters()
+    assert len(tables) >= 26 and {"assemble.md", "video.md"} <= {page for page, _ in tables}
+    for page, rows in tables:
+        assert rows[0] == HEADER, (page, rows[0])
+        for row in rows[2:]:
+            assert len(row) == 5 and row[0] and row[4], (page, row)
+            assert row[3].partition(";")[0] in {"both", "streaming", "batch", "neither"}, (
+                page,
+                row,
+            )
+            # What another table has said already, or no use is made of, has no type here.
+            elsewhere = "as of `ab." in row[4] or row[3] == "neither" or row[0] == "`spark`"
+            assert (row[1] and row[2]) or elsewhere, (page, row)
 
 
 @pytest.mark.parametrize(

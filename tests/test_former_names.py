@@ -7,6 +7,7 @@ import inspect
 import pytest
 
 import anabranch as ab
+from anabranch.assembly.fitting import WindowFit
 
 NAMES = {
     "spans": "ab.ranges",
@@ -33,7 +34,7 @@ CALLS = [
     (lambda: ab.nearest(None, None, late="1 s"), "late= is now called watermark="),
     (lambda: ab.nearest(None, None, expected=5), "expected= is now called objects_per_window="),
     (lambda: ab.assemble(None, collect="x"), "collect= is now called keep="),
-    (lambda: ab.assemble(None, buckets=8), r"no buckets= any more: write plan=ab.keyed\(8\)"),
+    (lambda: ab.assemble(None, buckets=8), r"no buckets=: write plan=ab.keyed\(8\)"),
     (lambda: ab.broadcast(4, master="left"), "so side='right' for master='left'"),
     (lambda: ab.segments(4, master="left"), "so side='right' for master='left'"),
     (lambda: ab.segments(4, segment="1 s"), "segment= is now called length="),
@@ -43,8 +44,12 @@ CALLS = [
         lambda: ab.close.learned(head="page"),
         "close.learned cannot start: head= is now called kind=",
     ),
+    (lambda: ab.assemble(None, id="order"), "no id=: the columns that name an instance are key="),
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
-    (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay= any more: half_life= says at"),
+    (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay=: half_life= says at"),
+    (lambda: ab.follow(None, None, plan=1), "no plan=: the hub places views, by what they cost"),
+    (lambda: ab.video.frames(None, "x", keep="1 d"), "keep= is now called remove_after="),
+    (lambda: ab.video.table(None, "x", bad="fail"), "bad= is now called bad_rows="),
     (
         lambda: ab.assembly.ServiceStats("stats").get("a", tau="1 d"),
         "tau= is now called half_life=",
@@ -81,6 +86,9 @@ FORMER_METHODS = [
     (lambda: ab.assembly.ServiceStats("stats").absorb, "absorb is now called update"),
     (lambda: ab.assembly.ServiceStats("stats").of, "of is now called get"),
     (lambda: ab.assembly.ServiceStats("stats").put, "put is not there: update, get and table are"),
+    (lambda: object.__new__(WindowFit).span, "WindowFit.span is now called instance_duration"),
+    (lambda: object.__new__(WindowFit).span_fit, "WindowFit.span_fit is now called duration_fit"),
+    (lambda: object.__new__(WindowFit).spam, "has no attribute 'spam'; it has size, timeout"),
     (lambda: ab.by_head, "is no longer there; name the columns"),
 ]
 
@@ -91,6 +99,7 @@ def test_a_former_attribute_says_the_present_one(use, says):
         use()
 
 
+PLAN = ab.place([("w", "p", 10.0), ("w", "q", 2.0)], {"p": "P", "q": "Q"})
 INCOMPLETE = [
     (lambda: ab.correlate(), "left= is missing"),
     (lambda: ab.correlate(None, None, None), "3 arguments without a name, and it takes 2: name"),
@@ -102,6 +111,7 @@ INCOMPLETE = [
         "no head=; there is instances=, promises=, service=",
     ),
     (lambda: ab.close.count(3), "close.count cannot start: timeout= is missing"),
+    (lambda: ab.close.until(), "close.until cannot start: marker= is missing"),
     (lambda: ab.grid(4), "cols= is missing"),
     (lambda: ab.cosine(), "left= is missing"),
     (lambda: ab.cosine("v", "w", left="v"), "left= is given twice, by its place and by its name"),
@@ -110,6 +120,15 @@ INCOMPLETE = [
     (lambda: ab.metrics(), "query= is missing"),
     (lambda: ab.placement.CoreNetwork(), "CoreNetwork cannot start, 2 problems"),
     (lambda: ab.placement.CoreNetwork([], {}, site={}), "no site=; there is links=, attached=, si"),
+    (lambda: PLAN.explain(), "Placement.explain cannot start: view= is missing"),
+    (lambda: PLAN.replan(x=1), "Placement.replan cannot start: there is no x=; there is changes="),
+    (lambda: PLAN.draw(pth="a.svg"), "no pth=; there is path=, most=, dark="),
+    (lambda: PLAN.traffic(1), "1 argument without a name, and it takes 0"),
+    (lambda: ab.placement.Switcher(PLAN, 1).observe(), "Switcher.observe .* changes= is missing"),
+    (lambda: ab.plans.PlanLog("log").append(), "PlanLog.append cannot start: plan= is missing"),
+    (lambda: ab.video.lite0(1), "video.lite0 cannot start: 1 argument without a name"),
+    (lambda: ab.video.ocr(prt=""), "video.ocr cannot start: there is no prt="),
+    (lambda: ab.video.onnx("x"), "video.onnx cannot start: names= is missing"),
     (lambda: ab.plans.PlanLog("log", 1), "2 arguments without a name, and it takes 1: name"),
 ]
 

@@ -42,6 +42,13 @@ def test_pages_of_the_docs_use_the_words_of_the_field() -> None:
     assert listed == ["c", "f g"]
 
 
+def test_a_cell_of_a_table_counts_if_it_holds_a_sentence() -> None:
+    table = (
+        "| name | meaning |\n|---|---|\n| `a` | a short one |\n| b \\| c | " + "long " * 9 + "|\n"
+    )
+    assert [sentences.words(one) for one in sentences.sentences(table)] == [9]
+
+
 def test_sentences_are_told_apart_and_counted() -> None:
     page = (
         "# Title\n\nOne two three. Four `a b` five: [six](x.md)\n\n| a | b c d |\n\n- Seven eight."

@@ -141,7 +141,14 @@ ab.close.learned() or ab.close.until('is_last'), got '8 seconds'"]
         check.say(f"{len(schemas)} inputs are more than {_MOST_STREAMS}: union some of them first")
     keys = _key(check, given.key)
     kept = _columns(check, "keep", check.names("keep", given.keep))
-    instant = check.column("input", check.name("time", given.time), "time", TIMESTAMP)
+    if isinstance(given.time, (list, tuple)):
+        check.say(
+            f"time must be one column name, got {given.time!r}: inputs are united, so they share "
+            "the name of their time; rename it where it differs"
+        )
+        instant = ""
+    else:
+        instant = check.column("input", check.name("time", given.time), "time", TIMESTAMP)
     took = None if given.response is None else _response(check, given.response)
     close = getattr(given.close, "closing", given.close)  # of what ab.fit_windows found
     kind = _kind(check, keys, close)

@@ -23,11 +23,14 @@ _FORMER = {
     "session": "gap",
     "count_or_timeout": "count",
 }
+_WHOLE = "; what ab.fit_windows found is given whole, close=fit"
 _LONGEST = 30 * 365 * 86_400_000_000  # microseconds; deadlines must not overflow
 
 
 @renamed(linger="remember")
-def count(n: int, timeout: Duration, *, remember: Duration | None = None) -> Closing:
+def count(
+    n: int, timeout: Duration, *, remember: Duration | None = None, declared: bool = True
+) -> Closing:
     """The small window array of the DSSIS paper: `n` events, or `timeout` after the first.
 
     The clock starts with the first event and never restarts. An event after the close
@@ -42,6 +45,9 @@ def count(n: int, timeout: Duration, *, remember: Duration | None = None) -> Clo
     remember
         How long a key is remembered after its window closed, so that second windows are numbered
         and late events find their instance; by default the timeout.
+    declared
+        Whether an instance has `n` events, and is complete with them; ``ab.sla`` takes that as
+        proof. False if `n` is only what most instances have, as what ``ab.fit_windows`` found.
 
     Examples
     --------
@@ -50,8 +56,9 @@ def count(n: int, timeout: Duration, *, remember: Duration | None = None) -> Clo
     """
     check = Check()
     check.whole("n", n, 1, MOST - 1)
-    us, remembered = _times(check, "close.count", "timeout", timeout, remember)
-    return Count(us, remembered, n=int(n))
+    check.flag("declared", declared)
+    us, remembered = _times(check, "close.count", "timeout", timeout, remember, _WHOLE)
+    return Count(us, remembered, n=int(n), declared=declared)
 
 
 @renamed(linger="remember")
@@ -169,6 +176,7 @@ got 0; 0.01 is usual
     )
 
 
+@renamed()
 def until(
     marker: Any, grace: Duration = "0 seconds", *, otherwise: Closing | None = None
 ) -> Closing:
@@ -220,9 +228,14 @@ def _column(check: Check, name: str, value: Any, also: str = "") -> Named | None
         return None
 
 
-def _times(check: Check, verb: str, name: str, timeout: Any, remember: Any) -> tuple[int, int]:
-    """Both durations in microseconds; raises with all problems."""
-    us = check.duration(name, timeout, 1, _LONGEST)
+def _times(
+    check: Check, verb: str, name: str, timeout: Any, remember: Any, of_number: str = ""
+) -> tuple[int, int]:
+    """Both durations in microseconds; raises with all problems.
+
+    `of_number` is said beside a time that is a bare number.
+    """
+    us = check.duration(name, timeout, 1, _LONGEST, of_number if is_number(timeout) else "")
     remembered = us if remember is None else check.duration("remember", remember, 0, _LONGEST)
     check.refuse(verb)
     return us, remembered

@@ -32,6 +32,7 @@ class Closing:
     # What the loop reads; policies override what they need.
     size = MOST  # this many events close a window as full
     expects = 0  # events that a whole instance has, if that is known beforehand
+    proves = 0  # the size that was declared, so that who has it is complete; 0 if none was
     restarts = False  # whether the timeout starts anew with every event
     revises = False  # whether an event after the close is a revision or opens a window
     learns = False
@@ -67,6 +68,7 @@ class Count(Closing):
     """See `ab.close.count`."""
 
     n: int = 1
+    declared: bool = True  # else `n` is what many instances have, and proves nothing
 
     @property
     def size(self) -> int:  # type: ignore[override]
@@ -76,8 +78,13 @@ class Count(Closing):
     def expects(self) -> int:  # type: ignore[override]
         return self.n
 
+    @property
+    def proves(self) -> int:  # type: ignore[override]
+        return self.n if self.declared else 0
+
     def _alone(self) -> str:
-        return f"ab.close.count({self.n}, {describe(self.timeout)!r})"
+        usual = "" if self.declared else ", declared=False"
+        return f"ab.close.count({self.n}, {describe(self.timeout)!r}{usual})"
 
 
 @dataclass(frozen=True)

@@ -37,6 +37,8 @@ class AssembleJob:
         for part in fields(closing):
             if part.name in ("marker", "grace") and closing.marker is None:
                 continue
+            if part.name == "declared":  # what a size proves changes no window
+                continue
             value = getattr(closing, part.name)
             lasts = part.name in ("timeout", "remember", "grace")
             policy[f"close {part.name}"] = describe(value) if lasts else str(value)

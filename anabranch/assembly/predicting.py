@@ -141,7 +141,8 @@ def estimate_state(
     events
         Events per second, instead of `rate`.
     close
-        The policy as `ab.assemble` takes it, ``ab.close.count(...)``; or say
+        The policy as `ab.assemble` takes it: ``ab.close.count(...)``, or what `ab.fit_windows`
+        found, which is then `windows` too; or say
     size, timeout
         A window closes at this count, or after so many seconds (a number, or "22 seconds").
     sizes
@@ -169,7 +170,9 @@ def estimate_state(
     at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are complete in their first window
     """
-    size, timeout = _closing(close, size, timeout)
+    if isinstance(close, WindowFit):  # which knows sizes, durations and rate as well
+        windows = close if windows is None else windows
+    size, timeout = _closing(getattr(close, "closing", close), size, timeout)
     values = _gather(rate, windows, events, size, timeout, sizes, duration)
     waits = [
         _seconds(name, given, values.problems)

@@ -172,12 +172,14 @@ class Check:
             self.say(f"{name}= is missing: add for example {example}")
         return value is not MISSING
 
-    def duration(self, name: str, value: Any, least: int = 0, most: int = LONGEST) -> int:
-        """Microseconds of a duration; `least` is 0 or 1."""
+    def duration(
+        self, name: str, value: Any, least: int = 0, most: int = LONGEST, hint: str = ""
+    ) -> int:
+        """Microseconds of a duration; `least` is 0 or 1. `hint` follows what is no duration."""
         try:
             found = microseconds(value)
         except ValueError as error:
-            self.say(f"{name}: {error}")
+            self.say(f"{name}: {error}{hint}")
             return least
         if found < least:
             needed = "be longer than 0 seconds" if least else "not be negative"

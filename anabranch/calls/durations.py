@@ -34,9 +34,9 @@ _UNITS: dict[str, int | Decimal] = {
 }
 _PART = re.compile(r"\s*([+-]?\d+(?:\.\d+)?)\s*([a-zµ]+)\s*", re.IGNORECASE)
 _INTERVAL = re.compile(r"interval\s+(.*)", re.IGNORECASE)
-# SQL's literals, '10' SECONDS and '1 02:03' DAY TO MINUTE.
-_QUOTED = re.compile(r"'([^']*)'\s*(.*)")
-_CLOCK = re.compile(r"(?:\d+ )?\d+(?::\d+)*(?:\.\d+)?")
+# SQL's literals, '10' SECONDS, '1' DAY '2' HOURS and -'1 02:03' DAY TO MINUTE.
+_QUOTED = re.compile(r"([+-]?)\s*'([^']*)'\s*((?:[a-z]+(?:\s+to\s+[a-z]+)?)?)", re.IGNORECASE)
+_CLOCK = re.compile(r"([+-]?)((?:\d+ )?\d+(?::\d+)*(?:\.\d+)?)")
 _FIELDS = ("day", "hour", "minute", "second")
 
 
@@ -85,17 +85,24 @@ minutes, seconds, ...)
 def _plain(duration: str) -> str:
     """What SQL says of an interval, without its words and quotes."""
     found = _INTERVAL.fullmatch(duration.strip())
-    text = found[1] if found else duration
-    if found and (quoted := _QUOTED.fullmatch(text)):
-        inside, unit = quoted[1].strip(), " ".join(quoted[2].lower().split())
-        first, _, last = unit.partition(" to ")
-        if _CLOCK.fullmatch(inside) and first in _FIELDS and last in _FIELDS:
-            parts = re.split("[ :]", inside)
-            fields = _FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1]
-            if len(parts) == len(fields):
-                return " ".join(map(" ".join, zip(parts, fields, strict=True)))
-        return f"{inside} {unit}"
-    return text
+    return _QUOTED.sub(_unquoted, found[1]) if found else duration
+
+
+def _unquoted(literal: re.Match[str]) -> str:
+    """A literal as numbers and their units; as it is if it cannot be said so."""
+    sign, inside, unit = literal[1], literal[2].strip(), " ".join(literal[3].lower().split())
+    clock = _CLOCK.fullmatch(inside)
+    if clock is None:
+        return literal[0] if sign else f"{inside} {unit} "
+    first, _, last = unit.partition(" to ")
+    parts, units = re.split("[ :]", clock[2]), [unit]
+    if first in _FIELDS and last in _FIELDS:
+        units = list(_FIELDS[_FIELDS.index(first) : _FIELDS.index(last) + 1])
+    if len(parts) != len(units):
+        return literal[0]
+    # The sign is that of all the literal, and two of them cancel each other.
+    minus = "-" if (sign == "-") != (clock[1] == "-") else ""
+    return " ".join(f"{minus}{n} {name}" for n, name in zip(parts, units, strict=True)) + " "
 
 
 def _factor(unit: str) -> int | Decimal | None:
@@ -128,6 +135,8 @@ def _refusal(got: object) -> str:
     also = ""
     if isinstance(got, str) and re.search(r"\d\s*(mo|months?|q|y|years?)\b", got, re.IGNORECASE):
         also = "; months and years are not always as long: say days"
+    if isinstance(got, (int, float)) and not isinstance(got, bool) and abs(got) < 1e9:
+        also = f"; a number has no unit: if it counts seconds, write '{got:g} seconds'"
     return (
         f"{got!r} is not a duration; write for example '60 seconds', '1h30m' or a "
         "datetime.timedelta; units are w, d, h, m, s, ms, us, ns and their names (weeks, days, "

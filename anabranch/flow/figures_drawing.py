@@ -25,7 +25,7 @@ _STATE = (
 def figures_html(figures: Mapping[str, Any]) -> str:
     """The picture of what `ab.metrics` returned, of every verb of the query."""
     page = Sketch()
-    if not figures:
+    if figures.get("verb") is None:
         page.text(0, 12, "no micro-batch has been reported yet")
         return page.html("no figures yet")
     top = 0.0
@@ -36,7 +36,7 @@ def figures_html(figures: Mapping[str, Any]) -> str:
 
 def _verb(page: Sketch, one: Mapping[str, Any], top: float) -> float:
     title = f"{one.get('verb')}: no micro-batch has done work yet"
-    if "batch" in one:
+    if one.get("batch") is not None:
         title = f"{one.get('verb')}, micro-batch {one['batch']}: {one.get('seconds', 0.0):.3g} s"
     page.text(0, top + 12, title, bold=True, room=WIDTH)
     page.text(0, top + 30, _named(one, _FLOW), room=WIDTH)

@@ -176,7 +176,8 @@ def plan_nearest(
     ('euclidean', [])
     >>> plan_nearest(things, {"query_id": "int", "v": "array<float>"}, by="v", k=0)[1]
     ['k must be a whole number of at least 1, got 0', "queries have no column 'window' or 'rows' \
-and the call names neither: add window='10 seconds' or rows=1000"]
+and the call names neither: add window='10 seconds' or rows=1000; over all objects of a table, \
+rows= any number that they do not exceed, as rows=10**9"]
     """
     given = _Given(**options)
     check = Check(objects=objects, queries=queries)
@@ -286,7 +287,8 @@ def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> d
     if not ({"window", "rows"} & set(found) or window or rows):
         check.say(
             "queries have no column 'window' or 'rows' and the call names neither: add "
-            "window='10 seconds' or rows=1000"
+            "window='10 seconds' or rows=1000; over all objects of a table, rows= any number "
+            "that they do not exceed, as rows=10**9"
         )
     if "op" in schema:
         check.column("queries", "op", "op", {"string"})

@@ -29,7 +29,6 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.placement.call import place
 from anabranch.placement.corenet import CoreNetwork
-from anabranch.placement.feeds import feed
 from anabranch.placement.placement import Placement, plan_graph
 from anabranch.placement.switching import Switcher
 from anabranch.placement.templates import template
@@ -42,7 +41,6 @@ __all__ = [
     "Placement",
     "PlacementLog",
     "Switcher",
-    "feed",
     "place",
     "plan_graph",
     "template",
@@ -50,6 +48,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "feed":  # of views that run, too: one name for one thing
+        raise AttributeError("ab.placement.feed is now called ab.feed")
     if name != "PlacementLog":
         have = ", ".join(__all__)
         raise AttributeError(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, renamed
 from anabranch.placement.conflicts.resolution import Component, Resolution, resolve
 from anabranch.placement.corenet import CorePlacement
 from anabranch.placement.cost import (
@@ -96,6 +96,7 @@ class Placement:
         names = self._view_names()
         return {names[v]: self.core.nodes[self.core.site[v]] for v in views}
 
+    @renamed()
     def table(self) -> pa.Table:
         """One row per view: its location, and its inputs that cross a link.
 
@@ -120,6 +121,7 @@ class Placement:
             columns["site"] = pa.compute.if_else(pa.array(self._named < 0), sites, None)
         return pa.table(columns)
 
+    @renamed()
     def traffic(self) -> pa.Table:
         """What crosses each link: stream, device, direction, rate, cost. Adds up to the cost.
 
@@ -158,6 +160,7 @@ class Placement:
         )
         return pa.concat_tables([links, inner], promote_options="default").unify_dictionaries()
 
+    @renamed()
     def explain(self, view: Any) -> Explanation:
         """Why a view is where it is: what the plan would cost with it anywhere else.
 
@@ -165,6 +168,7 @@ class Placement:
         """
         return explain(self.graph, self.places, self._view_number(view))
 
+    @renamed()
     def replan(self, changes: Any = (), *, pin: Mapping[Any, Any] | None = None) -> Placement:
         """The best plan after some rates have changed, reusing what the changes do not touch.
 
@@ -224,6 +228,7 @@ class Placement:
         )
         return _again(self, graph, local, components, touched)
 
+    @renamed()
     def draw(self, path: Any = None, *, most: int = 8, dark: bool = False) -> Any:
         """A map of the plan, as a figure and a file: see `drawing.draw_placement`."""
         return draw_placement(self.graph, self.places, self.summary(), path, most=most, dark=dark)
@@ -231,6 +236,7 @@ class Placement:
     def _repr_html_(self) -> str:
         return placement_html(self.graph, self.places, self.summary())
 
+    @renamed()
     def summary(self) -> str:
         """A few lines for people."""
         held = self._named >= 0

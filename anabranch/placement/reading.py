@@ -305,10 +305,13 @@ def _limits(
         if load is not None:
             problems.append("load is given without capacity, where it means nothing: give both")
         return None, None
+    # One number is that of all, as of costs.
+    capacity, load = ({None: value} if is_cost(value) else value for value in (capacity, load))
     both = (("capacity", capacity), ("load", {} if load is None else load))
     wrong = [(name, value) for name, value in both if not isinstance(value, Mapping)]
     if wrong:
-        problems += [f"{n} must be a dict of numbers, got {type(v).__name__}" for n, v in wrong]
+        what = "must be a number of at least 0, or a dict of them"
+        problems += [f"{n} {what}, got {type(v).__name__}" for n, v in wrong]
         return None, None
     for name, value in both:
         wrong = [k for k, v in value.items() if not is_cost(v)]

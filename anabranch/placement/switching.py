@@ -108,6 +108,7 @@ class Switcher:
         """What the deployed placement costs at the present rates."""
         return float(link_costs(self.best.graph, self.places).sum())
 
+    @renamed()
     def observe(self, changes: Any, duration: float = 1.0, *, hold: Any = ()) -> list[Move]:
         """Take new rates, that hold for `duration`, and answer with the moves to make now.
 
@@ -138,6 +139,7 @@ class Switcher:
             ready &= change > self._min_saving * np.bincount(group, now, count)
         return self._switch(ready[group], after[group])
 
+    @renamed()
     def adopt(self, plan: Placement, location: Mapping[Any, Any] | None = None) -> list[Move]:
         """Continue with another plan: views and devices may be new in it, or gone.
 
@@ -170,6 +172,7 @@ class Switcher:
             if view in old and old[view] != place
         ]
 
+    @renamed()
     def explain(self) -> str:
         """The account: which views would be better elsewhere, and when they move.
 

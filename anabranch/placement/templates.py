@@ -144,7 +144,7 @@ def template(
     for part, rate in inputs.items() if isinstance(inputs, Mapping) else ():
         if not isinstance(part, (Feed, Template)):
             problems.append(
-                f"inputs must be made by ab.placement.feed or ab.placement.template, got {part!r}"
+                f"inputs must be made by ab.feed or ab.placement.template, got {part!r}"
             )
         if isinstance(rate, bool) or not isinstance(rate, (int, float, str)):
             problems.append(f"the rate of {part!r} must be a number or a column name, got {rate!r}")

@@ -23,7 +23,7 @@ from anabranch.plans.arguments import (
 from anabranch.plans.cells import Cells
 from anabranch.plans.plan import LEFT, SIDES, Plan, Routes, Rows, loggable
 
-__all__ = ["Broadcast", "Grid", "Keyed", "Slotted", "grid", "keyed", "ssp"]
+__all__ = ["Broadcast", "Grid", "Keyed", "Slotted", "broadcast", "grid", "keyed", "ssp"]
 
 
 @dataclass(frozen=True)

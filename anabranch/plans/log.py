@@ -174,6 +174,7 @@ class PlanLog:
         entries = self.entries()
         return entries[-1] if entries else None
 
+    @renamed()
     def draw(self, path: str | os.PathLike[str] | None = None, *, dark: bool = False) -> Any:
         """The log as a chart of plans over time: see `drawing.draw_story`."""
         return draw_story(self.entries(), path, dark=dark)
@@ -181,6 +182,7 @@ class PlanLog:
     def _repr_html_(self) -> str:
         return story_html(self.entries(), self.path)
 
+    @renamed()
     def append(self, plan: Plan, cause: str = "by hand") -> None:
         """Ask the running query for a plan; it takes effect a few micro-batches later.
 

@@ -80,10 +80,11 @@ def within_form(check: Check, term: Within, types: tuple[str, str], got: str) ->
             span = int(limit) * _DAY if number else microseconds(limit)
             return form._replace(limit=span // _DAY if types[0] == "date" else span)
     elif not number:
-        check.say(
-            f"{term!r}: for numbers the limit must be a number such as 0.5, "
-            f"Decimal('0.01') or '0.01'; {got}"
-        )
+        if not term.own_problems():
+            check.say(
+                f"{term!r}: for numbers the limit must be a number such as 0.5, "
+                f"Decimal('0.01') or '0.01'; {got}"
+            )
     elif form.kind == "decimal":
         return form._replace(limit=int(term.limit_as_written * 10**form.scale // 1))
     else:

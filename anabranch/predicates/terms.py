@@ -17,7 +17,7 @@ from typing import Any, ClassVar, NoReturn
 import numpy as np
 
 from anabranch.calls import EXACT, is_number
-from anabranch.errors import InvalidCall
+from anabranch.errors import InvalidCall, UnfitOperator
 from anabranch.predicates.columns import Named, column_of
 from anabranch.predicates.outline import Outline, outline_html
 
@@ -248,10 +248,8 @@ class Measure(_Operand):
 
     def __eq__(self, other: object) -> bool:
         if isinstance(other, Number):
-            raise TypeError(
-                f"{self!r} cannot be compared with {other!r} by == or !=: write >=, >, <= or <, or "
-                "ab.same(...) for equal columns"
-            )
+            what = f"{self!r} cannot be compared with {other!r} by == or !=: write >=, >, <= or <"
+            raise UnfitOperator("a predicate", [f"{what}, or ab.same(...) for equal columns"])
         return type(other) is type(self) and vars(other) == vars(self)
 
     def __hash__(self) -> int:

@@ -50,11 +50,17 @@ from anabranch.spark.rejects import begun, columns_of, rejection_of, rejection_p
 from anabranch.spark.settings import partitions, setting_problems
 
 _LOG = logging.getLogger("anabranch")
+_REPEATED = 0.1  # the share of kinds that must last longer than one instance may
 
 __all__ = ["assemble"]
 
 
-@renamed(late="watermark", collect="keep", buckets="write plan=ab.keyed(8)")
+@renamed(
+    late="watermark",
+    collect="keep",
+    buckets="write plan=ab.keyed(8)",
+    id="the columns that name an instance are key=",
+)
 def assemble(
     inputs: DataFrame | Sequence[DataFrame],
     *,
@@ -216,7 +222,7 @@ def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], stream
     if streaming:
         _LOG.warning(
             "ab.close.learned learns by %r, which is the whole key: if a value of it does not come "
-            "again, nothing is ever learned; then %s",
+            "again, it learns only from all kinds together, and no usual_count; then %s",
             call.kind,
             remedy,
         )
@@ -225,11 +231,13 @@ def _warn_of_kinds_seen_once(call: Assembly, frames: Sequence[DataFrame], stream
     rows = [frame.select(by_name(call.kind).alias("kind"), t.alias("t")) for frame in frames]
     _LOG.info("assemble runs a job over its tables, to see whether values of %r repeat", call.kind)
     spans = reduce(DataFrame.union, rows).groupBy("kind").agg((F.max("t") - F.min("t")).alias("s"))
-    found = spans.agg(F.count(F.lit(1)), F.max("s")).first()
-    if found is not None and found[0] > 1 and (found[1] or 0) < call.closing.timeout:
+    again = F.coalesce(F.col("s") >= F.lit(call.closing.timeout), F.lit(False))
+    found = spans.agg(F.count(F.lit(1)), F.count_if(again)).first()
+    # Some last long all the same: it takes more than a few to say that kinds come again.
+    if found is not None and found[0] > 1 and found[1] < _REPEATED * found[0]:
         warnings.warn(
-            f"every value of {call.kind!r} was seen once, so ab.close.learned can learn nothing of "
-            f"it: {remedy}",
+            f"nearly every value of {call.kind!r} was seen once, so ab.close.learned learns only "
+            f"from all kinds together, and no usual_count: {remedy}",
             stacklevel=4,
         )
 
@@ -353,7 +361,7 @@ def _result(call: Assembly, streaming: bool) -> list[Column]:
         elif name == "seq":
             # Who merges revisions must know if part of the key was dropped on the way.
             # And whether `full` is a size that was declared, or the cap of what is learned.
-            told = {ASSEMBLY_KEY: list(call.key), ASSEMBLY_SIZE: call.closing.expects}
+            told = {ASSEMBLY_KEY: list(call.key), ASSEMBLY_SIZE: call.closing.proves}
             columns.append(F.col(name).alias(name, metadata=told))
         else:
             columns.append(F.col(name))

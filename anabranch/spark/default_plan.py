@@ -36,7 +36,8 @@ def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers:
     if frames[0].isStreaming:
         plan = choose(workers, one_stream=one)
         return plan if waiting is None else sent_once(plan, waiting)
-    _LOG.info("correlate runs a job over its tables, to choose a plan; plan= would save it")
+    verb = "dedupe" if correlation.how == "dedupe" else "correlate"
+    _LOG.info("%s runs a job over its tables, to choose a plan; plan= would save it", verb)
     counts, spans = [], []
     for frame, side in zip(frames, correlation.sides, strict=False):
         t = F.unix_micros(by_name(side.time))

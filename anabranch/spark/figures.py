@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypedDict, cast
 
 from anabranch.errors import InvalidCall, renamed
@@ -14,6 +14,7 @@ from anabranch.flow.metrics import (
     rates_of,
     reports_of,
     seconds_of,
+    verbs_of,
     waits,
     worker_figures,
 )
@@ -75,8 +76,8 @@ class WorkerMetrics(_Counts, total=False):
 class Metrics(_Counts, total=False):
     """What `ab.metrics` returns; docs/spark.md says what each key means."""
 
-    verb: str
-    batch: int
+    verb: str | None  # None until a query has reported, by which its verb is known
+    batch: int | None  # None until a batch has done work
     seconds: float
     watermark: str | None
     slowest_worker_seconds: float
@@ -119,9 +120,10 @@ def metrics(query: Any) -> Metrics:
     and its ``busy_seconds``. ``rows_in`` includes rows that were rejected.
 
     Counts are those of the newest micro-batch that did work: batches in which only timers fire are
-    passed over, however many they are. Until one has done work there are none. State is that of
-    now. ``total`` counts since this run of the query was started; a
-    restart begins anew. A query of several verbs has the figures of the others under ``"also"``.
+    passed over, however many they are. Until one has done work, counts are 0 and ``batch`` is None;
+    until the query has reported at all, so is ``verb``, and the keys are those that all verbs have.
+    State is that of now. ``total`` counts since this run of the query was started; a restart begins
+    anew. A query of several verbs has the figures of the others under ``"also"``.
 
     Examples
     --------
@@ -140,7 +142,7 @@ def metrics(query: Any) -> Metrics:
     run = run_of(query, recent)
     found = [_figures(verb, recent, run) for verb in VERBS]
     found = [figures for figures in found if figures]
-    first: dict[str, Any] = dict(found[0]) if found else {}
+    first: dict[str, Any] = dict(found[0] if found else _unknown())
     also = {"also": found[1:]} if found[1:] else {}
     return cast(Metrics, _Drawn(first, **also))
 
@@ -148,9 +150,10 @@ def metrics(query: Any) -> Metrics:
 def _figures(verb: str, recent: Iterable[Any], run: Run) -> Metrics:
     """Figures of one verb: counts of the newest batch that did work, state of now."""
     state: dict[tuple[str, int], Any] = {}
-    mark = None
+    mark, reported = None, False
     for progress in recent:
         loads = reports_of(progress, verb)
+        reported = reported or verb in verbs_of(progress)
         mark = dict(getattr(progress, "eventTime", None) or {}).get("watermark", mark)
         if not loads:
             continue
@@ -158,20 +161,38 @@ def _figures(verb: str, recent: Iterable[Any], run: Run) -> Metrics:
         state.update(((load.operator, load.worker), load) for load in loads)
     # Spark remembers 100 reports, and all of them may be of timers: the session remembers more.
     worked = run.worked.get(verb)
-    if not state and worked is None:
+    if not reported and worked is None:
         return {}
-    done = {"verb": verb} if worked is None else _work(verb, worked)
-    held = held_by(state.values(), verb) if state else {}
-    total = dict(run.totals.get(verb, {}))
-    return cast(Metrics, {**done, **held, "watermark": mark, "total": total})
+    last = state.values() or (() if worked is None else reports_of(worked, verb))
+    total = run.totals.get(verb) or counts_of((), verb)
+    return _shape(verb, worked, last, mark, total)
 
 
-def _work(verb: str, progress: Any) -> dict[str, Any]:
-    """What a micro-batch did."""
-    loads, seconds = reports_of(progress, verb), seconds_of(progress)
+def _shape(
+    verb: str, worked: Any, last: Iterable[Any], mark: str | None, total: Mapping[str, int]
+) -> Metrics:
+    """Every key of a verb, whatever is known of it."""
+    found = {**_work(verb, worked), **held_by(last, verb), "watermark": mark, "total": dict(total)}
+    return cast(Metrics, found)
+
+
+def _unknown() -> dict[str, Any]:
+    """The keys that all verbs have, for a query that has not reported yet."""
+    every: list[Any] = [_shape(verb, None, (), None, counts_of((), verb)) for verb in VERBS]
+    counts = set.intersection(*(set(one["total"]) for one in every))
+    shared = set.intersection(*map(set, every))
+    found = {name: value for name, value in every[0].items() if name in shared}
+    total = {name: 0 for name in every[0]["total"] if name in counts}
+    return {**found, "verb": None, "total": total}
+
+
+def _work(verb: str, progress: Any | None) -> dict[str, Any]:
+    """What a micro-batch did; nothing if there has been none."""
+    loads = [] if progress is None else reports_of(progress, verb)
+    seconds = 0.0 if progress is None else seconds_of(progress)
     return {
         "verb": verb,
-        "batch": progress.batchId,
+        "batch": None if progress is None else progress.batchId,
         "seconds": seconds,
         **counts_of(loads, verb),
         **rates_of(loads, verb, seconds),

@@ -26,7 +26,14 @@ from anabranch.spark.settings import session_problems, setting_problems
 __all__ = ["follow"]
 
 
-@renamed(late="watermark", up="upload_cost", down="download_cost")
+@renamed(
+    late="watermark",
+    up="upload_cost",
+    down="download_cost",
+    plan="the hub places views, by what they cost; ab.placement.PlacementLog says where they are",
+    keep="a view says what its results carry, ab.view(..., keep=)",
+    bad_rows="a device refuses bad rows as they are put",
+)
 def follow(
     spark: SparkSession,
     views: Any,

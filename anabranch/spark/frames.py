@@ -334,6 +334,8 @@ def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Col
             raise ValueError(f"{name} must be {forms}; got {found!r}")
         with _quiet():
             kind = frame.select(found.alias("c")).schema["c"].dataType.simpleString()
+            # Of a row: no sum over rows, which alone Spark takes, and no more rows than there are.
+            _ = frame.select("*", F.coalesce(found.cast("string"), F.lit(""))).schema
     except PySparkException:
         what = repr(given) if isinstance(given, str) else "this"
         have = ", ".join(frame.columns)

@@ -119,6 +119,8 @@ def groups(
         us = check.duration("gap", gap, 1)
     delay = None if watermark is None else check.duration("watermark", watermark)
     names = check.pair("id", id) or ("", "")
+    if names[0] and names[0] == names[1]:
+        check.say(f"id: {names[0]!r} would be both ids: name two, id=('left_id', 'right_id')")
     ids = [check.column("pairs", name, "id", IDS) for name in names]
     moment = check.column("pairs", check.name("time", time), "time", TIMESTAMP)
     one = _one_stream(check, frame, ids[0], streams)

@@ -95,8 +95,8 @@ def nearest(
         Either a batch DataFrame, which a job brings to the driver, with ``query_id``, the vector,
         ``k`` and ``window`` or ``rows``, and perhaps ``since``, whose queries hold for the whole
         run; or a DataFrame of the same kind as `objects` with two more columns, ``op`` (``add`` or
-        ``cancel``) and a time. Of all that is asked of one id the latest by time holds; what is
-        delivered again has no effect.
+        ``cancel``) and a time; a job counts those of a table, unless `plan` is given. Of all that
+        is asked of one id the latest by time holds; what is delivered again has no effect.
     by
         The vector column, for the Euclidean distance; or ``ab.euclidean("v")``,
         ``ab.manhattan("v")``, ``ab.cosine("v")``, also with two names, of objects and of queries.
@@ -248,6 +248,7 @@ def _added(call: Nearest, queries: DataFrame) -> tuple[int, int]:
     """How many queries a table adds, and the sum of their k."""
     k = by_name("k").cast("bigint") if "k" in call.query_columns else F.lit(None).cast("bigint")
     each = F.least(F.coalesce(k, F.lit(call.k)), F.lit(MOST_K))
+    _LOG.info("nearest runs a job, which counts its queries to choose a plan; plan= would save it")
     row = queries.filter("op = 'add'").agg(F.count("*"), F.sum(each)).collect()[0]
     return row[0], row[1] or 0
 

@@ -62,8 +62,8 @@ def place(
         Cost per unit sent from and to a device: one for all, or dicts by device. Devices that a
         dict leaves out cost 1 and 0.5, or what it says of None.
     capacity, load
-        How much each device can carry and how heavy each view is (1 unless given). Devices left
-        out of `capacity` are not limited. None stands for all others.
+        How much each device can carry and how heavy each view is (1 unless given): one number for
+        all, or dicts. Devices left out of `capacity` are not limited. None stands for all others.
     readers
         Who reads a view: ``{"board": "cloud"}``, a device, or a list of such places; a dict
         ``{"board": {"S1": 0.5}}`` says how much each reads. Otherwise they read all of it: the

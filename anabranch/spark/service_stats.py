@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
@@ -22,18 +23,14 @@ from anabranch.assembly.service_stats.store import SummaryStore, summarise
 from anabranch.assembly.service_stats.summary import Summary
 from anabranch.calls import Duration, is_whole
 from anabranch.errors import InvalidCall, renamed
-from anabranch.spark.frames import Condition, by_name
+from anabranch.spark.frames import Condition, by_name, is_frame, opened
+from anabranch.spark.promises import PROMISE_COLUMNS, Promises, promise_problems
 from anabranch.spark.sla import duration_of, named_promises
-from anabranch.spark.verdicts import (
-    PROMISE_COLUMNS,
-    Promises,
-    instance_problems,
-    judge,
-    promise_problems,
-)
+from anabranch.spark.verdicts import instance_problems, judge
 
 __all__ = ["ServiceStats"]
 
+_LOG = logging.getLogger("anabranch")
 _NESTED = (ArrayType, MapType, StructType)
 
 
@@ -71,23 +68,23 @@ class ServiceStats:
         path: str | os.PathLike[str],
         promises: Promises | None = None,
         *,
-        service: str = "kind",
-        metric: str = "duration",
+        service: Any = "kind",
+        metric: Any = "duration",
         period: Duration = "1 hour",
         complete: Condition | None = None,
         promise_columns: Sequence[Any] = PROMISE_COLUMNS,
     ) -> None:
         promises, promise_columns = named_promises(promises, promise_columns)
         problems = [
-            f"{name} must be the name of a column, got {value!r}"
+            f"{name} must be the name of a column, or a Column, got {value!r}"
             for name, value in (("service", service), ("metric", metric))
-            if not isinstance(value, str)
+            if not isinstance(value, (str, Column))
         ]
         if not isinstance(path, (str, os.PathLike)) or not str(path):
             problems.append(f"path must be a folder or the address of one, got {path!r}")
         self.period = duration_of("period", period, problems)
         if promises is not None:
-            problems += promise_problems(promises, promise_columns)
+            problems += promise_problems(promises, promise_columns, metric)
         if problems:
             raise InvalidCall("ServiceStats", problems)
         self.store = SummaryStore(str(path))
@@ -97,8 +94,9 @@ class ServiceStats:
         self.complete = complete
         self.promise_columns = promise_columns
 
+    @renamed()
     def update(self, instances: DataFrame, batch: int | None = None) -> None:
-        """Take in instances: a table, or micro-batch number `batch` of a stream.
+        """Take in instances: a table, or micro-batch number `batch` of a stream. Runs a job.
 
         The same number again replaces what it brought before; a table adds to what is there, so
         give it once. In a stream the first row of an instance counts, since later revisions may
@@ -106,19 +104,24 @@ class ServiceStats:
         or without a time of closing are left out.
         """
         once = batch is not None
-        problems = self._problems(instances, batch)
+        service, metric = self.service, self.metric
+        query = _query_of(instances) if once and is_frame(instances) else None
+        if is_frame(instances):
+            (instances,), (service, metric) = opened((instances,), (service, metric))
+        problems = self._problems(instances, service, metric, batch)
         if problems:
             raise InvalidCall("ServiceStats.update", problems)
-        kind = instances.schema[self.service].dataType
-        named = by_name(self.service).isNotNull() & F.col("closed").isNotNull()
+        _LOG.info("ServiceStats.update runs a job, which summarises the instances")
+        kind = instances.schema[service].dataType
+        named = by_name(service).isNotNull() & F.col("closed").isNotNull()
         if kind.simpleString() in ("float", "double"):
-            named &= ~F.isnan(by_name(self.service))
+            named &= ~F.isnan(by_name(service))
         share = "count_ratio" if "count_ratio" in instances.columns else None
         judged = judge(
             instances.filter(named),
             self.promises,
-            self.service,
-            self.metric,
+            service,
+            metric,
             self.complete if self.promises is not None else True,
             once,
             self.promise_columns,
@@ -127,7 +130,7 @@ class ServiceStats:
         rows = judged.filter(F.col("_verdict") != "revised").select(
             F.col("_service").alias("service"),
             (micros - F.pmod(micros, F.lit(self.period))).alias("period"),
-            by_name(self.metric).cast("double").alias("figure"),
+            by_name(metric).cast("double").alias("figure"),
             (F.col(share) if share else F.lit(None)).cast("double").alias("count_ratio"),
             F.col("_verdict").alias("verdict"),
         )
@@ -137,21 +140,21 @@ class ServiceStats:
         self.store.write(
             batch,
             [(p["service"], p["period"], Summary.from_json(p["summary"])) for p in parts],
-            _query_of(instances) if once else None,
+            query,
         )
 
-    def _problems(self, instances: Any, batch: Any) -> list[str]:
+    def _problems(self, instances: Any, service: Any, metric: Any, batch: Any) -> list[str]:
         if not (batch is None or is_whole(batch, 0)):
             return [f"batch must be the number of a micro-batch, got {batch!r}"]
         if getattr(instances, "isStreaming", False):
             return ["instances is a stream: use instances.writeStream.foreachBatch(known.update)"]
         judged = self.promises is not None
         problems = instance_problems(
-            instances, self.service, self.metric, self.complete, batch is not None, judged
+            instances, service, metric, self.complete, batch is not None, judged
         )
-        if not problems and isinstance(instances.schema[self.service].dataType, _NESTED):
-            kind = instances.schema[self.service].dataType.simpleString()
-            problems.append(f"service column {self.service!r} is {kind}, which names no service")
+        if not problems and isinstance(instances.schema[service].dataType, _NESTED):
+            kind = instances.schema[service].dataType.simpleString()
+            problems.append(f"service column {service!r} is {kind}, which names no service")
         return problems
 
     if not TYPE_CHECKING:
@@ -170,6 +173,7 @@ class ServiceStats:
             raise InvalidCall("ServiceStats.get", problems)
         return self.store.of(service, half_life=seconds)
 
+    @renamed()
     def table(self) -> list[dict[str, Any]]:
         """One row per service and period."""
         return [

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
@@ -41,6 +42,7 @@ _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProv
 _PARTITIONS = "spark.sql.shuffle.partitions"
 _PROGRESS = "spark.ui.showConsoleProgress"
 _DAEMON = "spark.python.daemon.module"
+_PYTHON = "spark.pyspark.python"
 DAEMON = "anabranch.spark.daemon"
 """The module that starts Python workers with everything loaded."""
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
@@ -99,27 +101,30 @@ def configure(spark: Any, workers: int = 8) -> Any:
             spark.config(name, value)
         else:
             spark.conf.set(name, value)
-    if is_builder:
-        _start_this_python(spark)
-    else:
-        _use_this_python(spark)
+    chosen |= _start_this_python(spark) if is_builder else _use_this_python(spark)
     if count != workers:
         _LOG.warning("workers=%d: %d partitions, over which they spread evenly", workers, count)
     _LOG.info("configured %s", ", ".join(f"{name}={value}" for name, value in chosen.items()))
-    _say(count, before)
+    _say(count, before, chosen)
     return spark
 
 
-def _say(count: int, before: str | None) -> None:
+def _say(count: int, before: str | None, chosen: Mapping[str, str]) -> None:
     """What was set, to a person who looks on: it holds of queries that are not ours too."""
     if screen() is None:
         return
     instead = f", {before} before" if before and before != str(count) else ""
-    print(
-        f"anabranch: {count} shuffle partitions for every query of this session{instead}; state in "
-        "RocksDB with changelog checkpoints",
-        file=sys.stderr,
-    )
+    off = "its state servers" + (" and progress bars" if _PROGRESS in chosen else "")
+    said = [
+        f"{count} shuffle partitions for every query of this session{instead}",
+        "state in RocksDB with changelog checkpoints",
+        f"Spark's chatter off ({off})",
+    ]
+    if _PYTHON in chosen:
+        said.append(f"Python workers are {chosen[_PYTHON]}")
+    if _DAEMON in chosen:
+        said.append(f"they are started by {DAEMON}")
+    print(f"anabranch: {'; '.join(said)}", file=sys.stderr)
 
 
 def partitions_for(workers: int) -> int:
@@ -133,38 +138,45 @@ def partitions_for(workers: int) -> int:
     return next((n for n in range(workers, 2 * workers + 64) if spreads(n)), workers)
 
 
-def _use_this_python(spark: SparkSession) -> None:
-    """Keep Spark from taking the system's python3, which knows nothing of a virtual environment."""
+def _use_this_python(spark: SparkSession) -> dict[str, str]:
+    """Keep Spark from taking the system's python3, which knows nothing of a virtual environment.
+
+    What was set comes back.
+    """
     try:
         context = spark.sparkContext
     except Exception:  # Connect has none, and its server chooses
-        return
+        return {}
     if not str(context.master).startswith("local"):
-        return
-    given = context.getConf()
-    if "PYSPARK_PYTHON" not in os.environ and not given.contains("spark.pyspark.python"):
-        context.pythonExec = sys.executable
+        return {}
+    found, given = {}, context.getConf()
+    if "PYSPARK_PYTHON" not in os.environ and not given.contains(_PYTHON):
+        context.pythonExec = found[_PYTHON] = sys.executable
     if not given.contains(_DAEMON) and _knows_daemon(context.pythonExec):
-        with suppress(
-            Exception
-        ):  # a vendor's Spark may not let us: workers then load by themselves
+        # A vendor's Spark may not let us: workers then load by themselves.
+        with suppress(Exception):
             context._jsc.sc().conf().set(_DAEMON, DAEMON)
+            found[_DAEMON] = DAEMON
+    return found
 
 
-def _start_this_python(builder: Any) -> None:
+def _start_this_python(builder: Any) -> dict[str, str]:
     """The same for a session that is yet to be started, which asks the environment; no bars."""
-    options = getattr(builder, "_options", {})
+    options, found = getattr(builder, "_options", {}), {}
     if _PROGRESS not in options:
+        found[_PROGRESS] = "false"
         builder.config(_PROGRESS, "false")
     local = str(options.get("spark.master", "local")).startswith("local")
     if not local or "spark.remote" in options:
-        return
-    if "spark.pyspark.python" not in options:
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    python = options.get("spark.pyspark.python") or os.environ["PYSPARK_PYTHON"]
+        return found
+    if _PYTHON not in options and "PYSPARK_PYTHON" not in os.environ:
+        os.environ["PYSPARK_PYTHON"] = found[_PYTHON] = sys.executable
+    python = options.get(_PYTHON) or os.environ["PYSPARK_PYTHON"]
     if _DAEMON not in options and _knows_daemon(str(python)):
+        found[_DAEMON] = DAEMON
         builder.config(_DAEMON, DAEMON)
     use_archive()
+    return found
 
 
 @functools.cache

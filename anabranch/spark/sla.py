@@ -13,13 +13,8 @@ from anabranch.assembly.service_stats.wilson import Z95
 from anabranch.calls import Check, Duration, is_number, is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.spark.frames import Condition, is_frame, opened
-from anabranch.spark.verdicts import (
-    PROMISE_COLUMNS,
-    Promises,
-    judge,
-    preference_problems,
-    problems_with,
-)
+from anabranch.spark.promises import PROMISE_COLUMNS, Promises
+from anabranch.spark.verdicts import judge, preference_problems, problems_with
 
 __all__ = ["duration_of", "named_promises", "rank_services", "sla"]
 

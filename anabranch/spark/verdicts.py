@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import timedelta
-from decimal import Decimal
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -22,7 +21,7 @@ from pyspark.sql.types import (
 )
 
 from anabranch.assembly.call import FIGURES
-from anabranch.calls import EXACT, Duration, is_names, is_number, microseconds
+from anabranch.calls import is_number
 from anabranch.spark.frames import (
     ASSEMBLY_KEY,
     ASSEMBLY_SIZE,
@@ -32,22 +31,23 @@ from anabranch.spark.frames import (
     is_frame,
     kind_of,
 )
+from anabranch.spark.promises import (
+    NAMED,
+    PROMISE_COLUMNS,
+    Promises,
+    promise_problems,
+    promised_value,
+)
 
 __all__ = [
-    "PROMISE_COLUMNS",
-    "Promises",
     "instance_problems",
     "judge",
     "preference_problems",
     "problems_with",
-    "promise_problems",
     "revision_problems",
 ]
 
-Promises = Mapping[Any, Any] | DataFrame | Duration | float
-PROMISE_COLUMNS = ("service", "promised")
 _LOG = logging.getLogger("anabranch")
-_NAMED = 5  # services that a message names
 _EVIDENCE = ("reason", "count", "usual_count")
 
 
@@ -85,7 +85,7 @@ def judge(
         joined = joined.join(F.broadcast(table), "_service")
     else:
         joined = joined.filter(F.col("_service").isNotNull())
-        joined = joined.withColumn("_promised", F.lit(_promised(promises)))
+        joined = joined.withColumn("_promised", F.lit(promised_value(promises)))
     if once:
         verdict = F.when(F.col("revision") > 0, "revised").otherwise(verdict)
     return joined.withColumn("_verdict", verdict)
@@ -95,13 +95,15 @@ def _evidence(instances: DataFrame) -> Column:
     """Whether an instance is known to be complete, by what `assemble` says of it.
 
     It is where it reached a size that was declared, or where its end marker closed it. How many
-    events are usual proves nothing, and what a policy expects is no proof either.
+    events are usual proves nothing, and what a policy expects is no proof either. Nor is anything
+    of a second window: its first events may be in the one before.
     """
-    told = instances.schema["seq"].metadata if "seq" in instances.columns else {}
-    if told.get(ASSEMBLY_SIZE) == 0:
-        return F.col("reason") == "end"
-    declared = (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
-    return (F.col("reason") == "end") | declared
+    numbered = "seq" in instances.columns
+    told = instances.schema["seq"].metadata if numbered else {}
+    proved = F.col("reason") == "end"
+    if told.get(ASSEMBLY_SIZE) != 0:
+        proved |= (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
+    return proved & (F.col("seq") == 0) if numbered else proved
 
 
 def revision_problems(instances: DataFrame) -> list[str]:
@@ -160,24 +162,27 @@ def problems_with(
 ) -> list[str]:
     """Why these instances cannot be judged by these promises."""
     problems = instance_problems(instances, service, metric, complete)
-    problems += promise_problems(promises, columns)
-    if not problems and metric == "duration":
-        problems += _negative(promises)
+    problems += promise_problems(promises, columns, metric)
     if isinstance(promises, Mapping) and not problems:
         problems = _key_problems(instances, service, promises, "promises")
+        if not problems:
+            _warn_of_strangers(instances, service, promises)
     return problems
 
 
-def _negative(promises: Any) -> list[str]:
-    """Durations that nobody can keep to."""
-    if is_frame(promises):
-        return []
-    each = promises if isinstance(promises, Mapping) else {"all services": promises}
-    return [
-        f"promise of {name!r} must not be negative: a duration never is; got {value!r}"
-        for name, value in each.items()
-        if _promised(value) < 0
-    ]
+def _warn_of_strangers(instances: DataFrame, service: str, promises: Mapping[Any, Any]) -> None:
+    """A promise of a service that no instance of a table has is most likely misspelt."""
+    if instances.isStreaming:
+        return
+    _LOG.info("a job looks for the services that promises names")
+    known = instances.select(by_name(service).alias("_service"))
+    wrong = _strangers(instances, service, promises, known)
+    if wrong:
+        warnings.warn(
+            f"promises names {', '.join(map(repr, wrong))}, which no instance has: correct it, or "
+            "leave it out",
+            stacklevel=5,
+        )
 
 
 def instance_problems(
@@ -248,75 +253,6 @@ def _column_problems(
     return []
 
 
-def promise_problems(promises: Any, columns: Any = PROMISE_COLUMNS) -> list[str]:
-    """What is wrong with promises, whatever they are about."""
-    if not (is_names(columns) and len(columns) == 2):
-        return [f"promise_columns must be the names of two columns, got {columns!r}"]
-    if isinstance(promises, Mapping):
-        problems = []
-        for name, value in promises.items():
-            try:
-                _promised(value)
-            except ValueError as error:
-                problems.append(f"promise of {name!r}: {error}")
-        if not promises:
-            problems.append("promises is empty: name at least one service and what it promised")
-        return problems
-    if isinstance(promises, (str, timedelta, int, float, Decimal)):
-        try:
-            _promised(promises)
-        except ValueError as error:
-            return [f"promises: {error}"]
-        return []
-    if not is_frame(promises):
-        got = kind_of(promises)
-        what = "promises must be {service: promised}, a DataFrame of service, promised"
-        return [f"{what}, or one promise for all services such as '2 seconds'; got {got}"]
-    return _table_problems(promises, *columns)
-
-
-def _table_problems(promises: DataFrame, service: str, promised: str) -> list[str]:
-    have = ", ".join(promises.columns)
-    problems = [
-        f"promises has no column {name!r}; it has {have}: name yours, for example "
-        "promise_columns=('ward', 'limit')"
-        for name in (service, promised)
-        if name not in promises.columns
-    ]
-    if promises.isStreaming:
-        problems.append("promises must be a static DataFrame, read with spark.read")
-    if problems:
-        return problems
-    kind = promises.schema[promised].dataType
-    if not isinstance(kind, NumericType):
-        what = f"column {promised!r} of promises is {kind.simpleString()}"
-        return [f"{what}; it must be a number, in the unit of the metric"]
-    return _row_problems(promises, service, promised)
-
-
-def _row_problems(promises: DataFrame, service: str, promised: str) -> list[str]:
-    """A service that promised twice counts twice; what is at most nothing is always kept."""
-    _LOG.info("a job checks the table of promises")
-    value = by_name(promised).cast("double")
-    faulty = F.coalesce(F.isnan(value) | (F.abs(value) == float("inf")), F.lit(True))
-    found = (
-        promises.groupBy(by_name(service).alias("service"))
-        .agg(F.count(F.lit(1)).alias("times"), F.max(faulty).alias("faulty"))
-        .filter(F.col("service").isNull() | (F.col("times") > 1) | F.col("faulty"))
-        .limit(_NAMED)
-        .collect()
-    )
-    problems = []
-    for name, times, is_faulty in sorted(found, key=repr):
-        if name is None:
-            problems.append("promises has a row without a service")
-        elif times > 1:
-            problems.append(f"promises has {times} rows of {name!r}: keep one of each service")
-        elif is_faulty:
-            problems.append(f"promise of {name!r} is no finite number")
-    return problems
-
-
 def _key_problems(
     instances: DataFrame, service: str, given: Mapping[Any, Any], what: str
 ) -> list[str]:
@@ -333,7 +269,7 @@ def _key_problems(
     if fits(list(given)):
         return []
     wrong = [name for name in given if not fits([name])]
-    return [f"{what} names {name!r}, but column {service!r} is {kind}" for name in wrong[:_NAMED]]
+    return [f"{what} names {name!r}, but column {service!r} is {kind}" for name in wrong[:NAMED]]
 
 
 def preference_problems(
@@ -362,17 +298,24 @@ def preference_problems(
         known, what = instances.select(by_name(service).alias("_service")), "no instance has"
     else:
         return []
-    named = _services(instances, service, [(name, 0.0) for name in prefer])
     _LOG.info("a job looks for the services that prefer= names")
-    strange = named.join(known, named["service"] == known["_service"], "left_anti")
-    wrong = sorted((row["service"] for row in strange.limit(_NAMED).collect()), key=repr)
+    wrong = _strangers(instances, service, prefer, known)
     return [f"prefer names {name!r}, which {what}; leave it out or correct it" for name in wrong]
+
+
+def _strangers(
+    instances: DataFrame, service: str, names: Iterable[Any], known: DataFrame
+) -> list[Any]:
+    """The first of these services that are not among those known; takes a job."""
+    named = _services(instances, service, [(name, 0.0) for name in names])
+    strange = named.join(known, named["service"] == known["_service"], "left_anti")
+    return sorted((row["service"] for row in strange.limit(NAMED).collect()), key=repr)
 
 
 def _table(instances: DataFrame, promises: Any, service: str, columns: Sequence[str]) -> DataFrame:
     """Promises as ``_service, _promised``."""
     if isinstance(promises, Mapping):
-        rows = [(name, _promised(value)) for name, value in promises.items()]
+        rows = [(name, promised_value(value)) for name, value in promises.items()]
         return _services(instances, service, rows).toDF("_service", "_promised")
     found: DataFrame = promises.select(
         by_name(columns[0]).alias("_service"), by_name(columns[1]).cast("double").alias("_promised")
@@ -385,13 +328,3 @@ def _services(instances: DataFrame, service: str, rows: Iterable[tuple[Any, floa
     kind = instances.schema[service].dataType
     fields = [StructField("service", kind), StructField("figure", DoubleType())]
     return instances.sparkSession.createDataFrame(list(rows), StructType(fields))
-
-
-def _promised(value: Any) -> float:
-    if is_number(value, EXACT):
-        return float(value)
-    if isinstance(value, (int, float, Decimal)):
-        raise ValueError(f"{value!r} is no finite number; it must be one, or a duration")
-    if (us := microseconds(value)) < 0:
-        raise ValueError(f"{value!r} is negative")
-    return us / 1e6

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anabranch.calls import Check
-from anabranch.errors import extra
+from anabranch.errors import extra, renamed
 
 __all__ = ["Line", "Reader", "joined", "ocr"]
 
@@ -52,6 +52,7 @@ class Reader:
         return len(text.split()) >= self.words or letters >= _LETTERS * self.words
 
 
+@renamed()
 def ocr(part: str = "lower third", words: int = 2) -> Reader:
     """Reads text on the screen, with the models of the extra ``video-text``.
 

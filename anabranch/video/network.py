@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.calls import Check, is_number
-from anabranch.errors import extra
+from anabranch.errors import extra, renamed
 from anabranch.video.lite import EMBEDDING, LOGITS, build, read_weights, weights_path
 from anabranch.video.planes import area
 
@@ -120,6 +120,7 @@ class Network:
         return fed
 
 
+@renamed()
 def lite0() -> Network:
     """EfficientNet-Lite0 with forty concepts, from the weights of the extra ``video-concepts``.
 
@@ -136,6 +137,7 @@ def lite0() -> Network:
     return Network("", tuple(CONCEPTS), (224, 224), _MEAN, _STD, LOGITS, tuple(CONCEPTS.values()))
 
 
+@renamed()
 def onnx(
     path: str,
     *,

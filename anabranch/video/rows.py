@@ -114,7 +114,7 @@ def rows_of(planned: Planned, reading: Reading) -> Iterator[pa.RecordBatch]:
     if not segment.is_as_planned():
         raise AnabranchError(_changed(segment))
     if faults.bad and reading.fail:
-        raise AnabranchError(f"segment {faults.problems[0]}, and the query has bad='fail'")
+        raise AnabranchError(f"segment {faults.problems[0]}, and the query has bad_rows='fail'")
     counted = {
         "segments": 1,
         "late": planned.late,

@@ -23,7 +23,7 @@ WRONG = {
     "input has no column 'hed' (needed by key); it has kind, client, ts": {"key": ["hed"]},
     "input has no column 'x' (needed by keep)": {"keep": ["x"]},
     "keep must be a column name or a list of them, got 5": {"keep": 5},
-    "time must be a column name, got ['ts']": {"time": ["ts"]},
+    "got ['ts']: inputs are united, so they share the name of their time": {"time": ["ts"]},
     "key must be a column name or a list of them, got [['kind'], 'client']": {
         "key": [["kind"], "client"]
     },

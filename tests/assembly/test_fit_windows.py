@@ -302,6 +302,13 @@ def test_wrong_calls_say_what_there_is():
 
 def test_prediction_of_a_fit_is_what_is_then_observed(trace, fit):
     told = ab.estimate_state(windows=fit)
+    same = ab.estimate_state(close=fit)
+    assert (same.rate, same.windows) == (told.rate, pytest.approx(told.windows, rel=0.01))
+    assert (fit.closing.expects, fit.closing.proves) == (fit.size, 0)
+    with pytest.raises(
+        InvalidCall, match=r"write '14\.8939 seconds'; what ab.fit_windows .* close=fit"
+    ):
+        ab.close.count(fit.size, fit.timeout)
     rows = play_windows(trace, fit.size, fit.timeout)
     opened, closed = (np.array([row[at] for row in rows]) for at in (1, 2))
     begun = trace.event_ts[trace.service == 0]

@@ -47,7 +47,7 @@ HOSTILE = [
 ]
 
 CALLS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
-    "close.count": (ab.close.count, {"n": 3, "timeout": "5 s", "remember": None}),
+    "close.count": (ab.close.count, {"n": 3, "timeout": "5 s", "remember": None, "declared": True}),
     "close.gap": (ab.close.gap, {"duration": "5 s", "remember": "1 s"}),
     "close.after": (ab.close.after, {"duration": "5 s", "remember": "1 s"}),
     "close.until": (

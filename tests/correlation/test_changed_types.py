@@ -92,6 +92,16 @@ def settings_of(types: dict[str, str] | None = None, **more: Any) -> dict[str, s
     return found.settings
 
 
+def test_of_one_stream_there_is_no_left() -> None:
+    begun, now = (
+        plan_correlation(SCHEMA, None, where=WHERE, window="1 s", keep=keep)[0]
+        for keep in ([], ["x"])
+    )
+    assert begun is not None and now is not None
+    says = changed_settings(begun.settings, now.settings)
+    assert says is not None and "no keep, and the call now says keep='x int':" in says
+
+
 CHANGED = [
     ({"window": "5 seconds"}, "window='10 seconds'", "window='5 seconds'"),
     ({"window": ("10 s", "5 s")}, "window='10 seconds'", "window='10 seconds, 5 seconds'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ START, CHANGE = "2026-03-01T10:00:00.000+00:00", "2026-03-01T10:00:12.345+00:00"
 LOG = [
     Entry(0, 0, grid(2, 2), 0, (0,), {"rule": "start"}, {}, START),
     Entry(1, 1, grid(4, 1), 5, (0, 1), {"rule": "shape"}, {}, CHANGE),
-    Entry(2, 1, grid(4, 1), 8, (0, 1), {"rule": "mark"}, {0: 7}, CHANGE),
-    Entry(3, 1, grid(4, 1), 15, (1,), {"rule": "retire"}, {}, CHANGE),
+    Entry(2, 1, grid(4, 1), 8, (0, 1), {"rule": "mark"}, {0: 7}, "2026-03-01T10:00:13+00:00"),
+    Entry(3, 1, grid(4, 1), 15, (1,), {"rule": "retire"}, {}, "2026-03-01T10:01:00+00:00"),
 ]
 
 
@@ -39,7 +40,18 @@ def test_the_chart_names_plans_causes_and_moments() -> None:
         "2026-03-01 10:00:12 UTC, shape",
     ]
     bars = [(bar.get_x(), bar.get_width()) for bar in axes.patches]
-    assert bars == [(0, 5), (5, 10), (5, 12)]  # what still holds reaches to the edge
+    # By the clock, in seconds; what still holds reaches to the edge.
+    assert bars == [(0, 12.345), (12.345, pytest.approx(47.655)), (12.345, pytest.approx(57.655))]
+    ticks = zip(
+        axes.get_xticks(), (text.get_text() for text in axes.get_xticklabels()), strict=True
+    )
+    assert list(ticks) == [  # 8 is too near 5
+        (0, "10:00:00\nbatch 0"),
+        (12.345, "10:00:12\nbatch 5"),
+        (60, "10:01:00\nbatch 15"),
+    ]
+    timeless = [replace(entry, written="") for entry in LOG]
+    assert [bar.get_x() for bar in draw_story(timeless).axes[0].patches] == [0, 5, 5]
 
 
 def test_a_log_draws_itself(tmp_path: Path) -> None:

@@ -306,7 +306,7 @@ WRONG = {
     "streaming needs a bound on lateness": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},
     "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "watermark": "1 second"},
-    "time must be a column name, got ['ts']": {"time": ["ts"]},
+    "got ['ts']: inputs are united, so they share the name of their time": {"time": ["ts"]},
     "plan must be ab.keyed(workers)": {"plan": ab.grid(2, 2), "watermark": "1 second"},
     "control='log' would have no effect": {"control": "log", "watermark": "1 second"},
     "leave weights out": {"plan": ab.keyed(2, weights=[1, 2]), "watermark": "1 second"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.errors import InvalidCall
 from anabranch.spark.frames import opened
+from anabranch.spark.settings import DAEMON
 
 ROWS = """SELECT named_struct('nr', id, 'v', array(float(id), 1F), 'x', id % 4) AS payload,
           timestamp_seconds(1700000000 + id) AS at, id FROM range(12)"""
@@ -231,13 +233,18 @@ def test_configure_says_what_it_set_to_a_person_who_looks_on(
     ab.configure(spark, workers=int(kept))
     ab.configure(SparkSession.builder, workers=3)
     said = capsys.readouterr().err.splitlines()
-    tail = "; state in RocksDB with changelog checkpoints"
+    tail = "; state in RocksDB with changelog checkpoints; Spark's chatter off (its state servers"
     head = "shuffle partitions for every query of this session"
-    assert said == [
-        f"anabranch: 3 {head}, {kept} before{tail}",
-        f"anabranch: {kept} {head}, 3 before{tail}",
-        f"anabranch: 3 {head}{tail}",
-    ]
+    starts = [f"3 {head}, {kept} before{tail})", f"{kept} {head}, 3 before{tail})"]
+    for line, start in zip(said, [*starts, f"3 {head}{tail} and progress bars)"], strict=True):
+        assert line.startswith(f"anabranch: {start}")
+        assert line.removeprefix(f"anabranch: {start}") in ("", f"; they are started by {DAEMON}")
+    monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
+    builder: Any = SparkSession.Builder()
+    builder._options = {}
+    ab.configure(builder, workers=3)
+    python = f"; Python workers are {sys.executable}; they are started by {DAEMON}"
+    assert capsys.readouterr().err.strip().endswith(python)
 
 
 @pytest.mark.slow
@@ -319,6 +326,7 @@ def test_calls_that_run_a_job_say_so_and_no_others(spark: Any, caplog: Any) -> N
         "place": (True, lambda: ab.place(views, "own")),
         "place_pairs": (True, lambda: ab.place_pairs(streams)),
         "sla": (False, lambda: ab.sla(seen, "1 s", **complete)),
+        "sla, dict": (True, lambda: ab.sla(seen, {"a": "1 s"}, **complete)),
         "sla, table": (True, lambda: ab.sla(seen, promises, **complete)),
         "rank": (False, lambda: ab.rank_services(seen, "1 s", **complete)),
         "rank, age": (True, lambda: ab.rank_services(seen, "1 s", half_life="1 d", **complete)),

@@ -26,6 +26,18 @@ def plan_of(spark: Any, when: str, how: str = "inner") -> Plan:
     return default_plan(correlation, (table, table), 8)
 
 
+def test_the_job_is_logged_under_the_verb_that_was_called(spark: Any, caplog: Any) -> None:
+    table = spark.sql(f"SELECT id, {EVENLY} AS ts, 0 AS x FROM range(3)")
+    with caplog.at_level("INFO", "anabranch"):
+        ab.dedupe(table, where=ab.within("x", 0), window="1 minute")
+        ab.correlate(table, where=ab.within("x", 0), window="1 minute")
+        asked = table.selectExpr("id AS query_id", "array(1F) AS v", "'add' AS op", "ts")
+        objects = table.selectExpr("id", "ts", "array(1F) AS v")
+        ab.nearest(objects, asked, by="v", k=1, window="1 minute")
+    said = [line.partition(" runs a job")[0] for line in caplog.messages if "plan=" in line]
+    assert said == ["dedupe", "correlate", "nearest"]
+
+
 def test_segments_for_a_long_time(spark: Any) -> None:
     plan = plan_of(spark, EVENLY)
     assert isinstance(plan, Segments)

@@ -178,6 +178,10 @@ def test_learning_by_what_comes_once_is_warned_of(spark: Any) -> None:
         UserWarning, match="every value of 'order_no' was seen once, so ab.close.learned"
     ):
         ab.assemble(frame, **said, close=ab.close.learned())
+    late = frame.filter("order_no = 'o5'").limit(1)
+    late = late.withColumn("resulted_at", F.expr("resulted_at + interval 1 day"))
+    with pytest.warns(UserWarning, match="learns only from all kinds together, and no usual_count"):
+        ab.assemble(frame.union(late), **said, close=ab.close.learned())  # one lasts long
     again = frame.withColumn("order_no", F.lit("one"))
     ab.assemble(
         again, **said, close=ab.close.learned("1 second")

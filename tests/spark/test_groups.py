@@ -92,6 +92,9 @@ def test_wrong_calls(spark: Any) -> None:
         "keep='score' would have no effect: groups knows rows by their ids": {"keep": "score"},
         "plan=4 would have no effect: one worker holds all open groups": {"plan": 4},
         "control='log' would have no effect": {"control": "log"},
+        "id: 'left_id' would be both ids: name two": {
+            **{"gap": "1 s", "streams": 1, "id": "left_id"},
+        },
         "gap must be longer than 0 seconds": {"gap": "0 seconds", "streams": 1},
         "pairs have no column 'left_post'": {
             "gap": "1 s",

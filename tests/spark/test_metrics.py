@@ -73,8 +73,24 @@ def test_zeros_are_never_the_newest_work() -> None:
         report.runId = "unheard"
     unheard = SimpleNamespace(runId="unheard", recentProgress=timers)
     found = ab.metrics(unheard)
-    assert found["state_rows"] == 4 and not {"batch", "pairs", "workers"} & found.keys()
+    assert found["state_rows"] == 4
+    assert (found["batch"], found["pairs"], found["workers"]) == (None, 0, [])
     assert "no micro-batch has done work yet" in found._repr_html_()  # type: ignore[attr-defined]
+
+
+def test_the_keys_are_there_before_anything_has_happened() -> None:
+    for verb, load in (("correlate", Load(0)), ("assemble", AssembleLoad(0)), ("groups", None)):
+        report = progress(0, verb, load or Load(0))
+        if load is None:  # named, but no worker has said a word
+            report.observedMetrics = {f"anabranch_{verb}_1a2b": {"load": []}}
+        report.runId = "idle"
+        found = ab.metrics(SimpleNamespace(runId="idle", recentProgress=[report]))
+        assert found.keys() == documented(verb, "batch") and found["batch"] is None
+        assert found["total"] == dict.fromkeys(documented(verb, "total"), 0)
+    silent = ab.metrics(SimpleNamespace(runId="silent", recentProgress=[]))
+    common = set.intersection(*(documented(verb, "batch") for verb in VERBS))
+    assert silent.keys() == common and silent["verb"] is silent["batch"] is None
+    assert silent["total"]["rows_in"] == silent["rows_in"] == silent["state_rows"] == 0
 
 
 def documented(verb: str, where: str) -> set[str]:

@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from anabranch.assembly.service_stats.wilson import wilson_lower, wilson_upper
 from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.spark.frames import ASSEMBLY_SIZE
 from tests.spark.events import CALL, events, expected, micros
 from tests.spark.feeds import SECOND, Feed
 
@@ -161,6 +162,13 @@ def test_a_declared_size_and_an_end_marker_prove_it(spark: Any) -> None:
     capped = learned.withColumn("reason", F.lit("full")).withColumn("usual_count", F.col("count"))
     (row,) = ab.sla(capped, 5, period="1 day").collect()  # the cap is no declared size
     assert (row["met"], row["unknown"]) == (0, 10)
+    for given, size in ((close, 3), (ab.close.count(3, "3 minutes", declared=False), 0)):
+        usual = ab.assemble(calls, key=["kind", "client"], close=given)
+        assert usual.schema["seq"].metadata[ASSEMBLY_SIZE] == size
+    (row,) = ab.sla(usual, 5, period="1 day").collect()  # as close=fit: most have as many
+    assert (row["met"], row["unknown"]) == (0, 10)
+    second = found.withColumn("seq", F.lit(1))  # what came before may belong to it
+    assert ab.sla(second, 5, period="1 day").first()["met"] == 0
     marked = ab.sla(found, 5, period="1 day", complete="exists(items, x -> x.last)").first()
     assert (marked["met"], marked["unknown"]) == (9, 1)
     assert marked["high"] == 1 and marked["compliance"] is None
@@ -298,10 +306,14 @@ def test_instances_are_never_taken_for_one(spark: Any, revised: Any) -> None:
     assert tally(bare) == (6, 6, 0)
 
 
-def test_statistics_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) -> None:
+def test_statistics_of_tables_adds_up(
+    spark: Any, revised: Any, tmp_path: Path, caplog: Any
+) -> None:
     for promises in (None, {"a": "1 second", "b": "1 second"}):
         known = ab.assembly.ServiceStats(tmp_path / str(promises is None), promises)
-        known.update(revised)
+        with caplog.at_level("INFO", "anabranch"):
+            known.update(revised)
+        assert "ServiceStats.update runs a job" in caplog.text
         first = known.get("a")
         assert (first.count, first.mean) == (6.0, pytest.approx(0.75))  # of the last revisions
         known.update(revised.filter("revision = 0").withColumn("kind", F.lit("b")))
@@ -311,6 +323,11 @@ def test_statistics_of_tables_adds_up(spark: Any, revised: Any, tmp_path: Path) 
         known.update(revised.filter("client = 0"))
         assert known.get("a").count == 13.0
     assert known.get("a", half_life="1 day").violated == 4.0
+    nested = revised.select("*", F.struct("kind", "duration").alias("of"))
+    for n, form in enumerate((("of.kind", "of.duration"), (F.upper("kind"), F.col("duration")))):
+        other = ab.assembly.ServiceStats(tmp_path / str(n), 1, service=form[0], metric=form[1])
+        other.update(nested)
+        assert (other.get("aA"[n]).count, other.get("aA"[n]).violated) == (6.0, 3.0)
     for half_life, message in (
         ("0 seconds", "half_life must be longer than 0 seconds"),
         ("x", "half_life: 'x' is"),
@@ -418,6 +435,8 @@ def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
         ({"a": float("nan")}, "promise of 'a': nan is no finite number"),
         ({"a": None}, "promise of 'a': None is not a duration"),
         ({"a": "-1 second"}, "promise of 'a': '-1 second' is negative"),
+        ({"a": -1}, "promise of 'a' must not be negative"),
+        (table(("a", -1.0)), "promise of 'a' must not be negative: a duration never is; got -1.0"),
     ):
         for call in (
             lambda p: ab.sla(frame, p),
@@ -429,6 +448,8 @@ def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
             assert message in str(error.value)
     (row,) = ab.sla(frame, table(("a", 1.0), ("b", 9.0))).collect()
     assert (row["instances"], row["met"], row["violated"]) == (6, 2, 4)
+    with pytest.warns(UserWarning, match="promises names 'A', which no instance has: correct it"):
+        ab.sla(frame, {"A": 1.0, "a": 1.0})
 
 
 @pytest.mark.parametrize(
@@ -481,6 +502,9 @@ def test_wrong_calls(spark: Any) -> None:
         (lambda: ab.sla(frame, {"a": True}), "promise of 'a': True is no finite number"),
         (lambda: ab.sla(frame, PROMISES, service="x"), "no column 'x' in instances; it has kind"),
         (lambda: ab.sla(frame, PROMISES, service="x"), "name yours with service="),
+        (lambda: ab.sla(frame, 5, complete="sum(count) > 3"), "'sum(count) > 3' is no condition"),
+        (lambda: ab.sla(frame, 5, complete="explode(array(true))"), "is no condition on these"),
+        (lambda: known.update(frame, btch=1), "no btch=; there is instances=, batch="),
         (lambda: ab.sla(frame, PROMISES, service=None), "service must be the name of a column"),
         (lambda: ab.sla(frame, PROMISES, metric=["a"]), "metric must be the name of a column"),
         (lambda: ab.sla(frame, 5, metric=np.ones(2)), "metric must be the name of a column"),
@@ -568,7 +592,7 @@ def test_wrong_calls(spark: Any) -> None:
         ),
         (
             lambda: ab.assembly.ServiceStats("x", service=5),
-            "service must be the name of a column, got 5",
+            "service must be the name of a column, or a Column, got 5",
         ),
         (lambda: known.update(None), "instances must be a DataFrame of ab.assemble, got None"),
         (lambda: known.update(frame, "x"), "batch must be the number of a micro-batch, got 'x'"),

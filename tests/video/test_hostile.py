@@ -81,7 +81,7 @@ def test_what_has_no_frames_is_a_problem_and_the_others_are_read(kind: str, tmp_
     assert len(rows) == report["frames"] == 40 and report["segments"] == 3
     assert report["bad"] == 1 and report["jumps"] == 0
     assert report["problems"][0].startswith("a/0000x.ts: ") and reason in report["problems"][0]
-    with pytest.raises(AnabranchError, match=r"segment a/0000x\.ts: .*bad='fail'"):
+    with pytest.raises(AnabranchError, match=r"segment a/0000x\.ts: .*bad_rows='fail'"):
         read(tmp_path, Reading(picture=None, fail=True))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -27,6 +27,17 @@ from anabranch.flow.progress import step
 __all__ = ["WindowFit", "check", "choose_window", "fit_instances", "fit_windows"]
 
 _GOOD_FIT = 0.05
+# What former attributes of a fit are called now.
+_FORMER = {
+    "alpha": "cover",
+    "beta": "cut",
+    "span": "instance_duration",
+    "span_fit": "duration_fit",
+    "degree": "instance_size",
+    "degree_fit": "size_fit",
+    "degrees": "sizes",
+    "invocations": "events",
+}
 
 
 @dataclass(frozen=True)
@@ -82,12 +93,21 @@ class WindowFit:
         """The policy of these windows; ``close=fit`` says the same."""
         # A window ends before its timeout, and the longest duration that is to fit must fit.
         longest = math.floor(self.timeout * 1000 + 1e-6) + 1
-        return close.count(self.size, f"{longest} milliseconds")
+        # The size is that of many instances: who has it may still be without a part.
+        return close.count(self.size, f"{longest} milliseconds", declared=False)
 
     @property
     def sizes(self) -> tuple[Floats, Floats]:
         """Sizes and their probabilities, as the queueing models take them."""
         return self.instance_size.shares()
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if (now := _FORMER.get(name)) is not None:
+                raise AttributeError(f"WindowFit.{name} is now called {now}")
+            have = ", ".join(self.__dataclass_fields__)
+            raise AttributeError(f"WindowFit has no attribute {name!r}; it has {have}")
 
     def table(self) -> list[dict[str, Any]]:
         """One row for sizes and one for durations: chosen value, what it covers, and the fit."""

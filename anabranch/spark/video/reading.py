@@ -24,7 +24,7 @@ LAYOUT = "anabranch.layout"
 """Metadata of `features`: the version of their layout."""
 
 
-@renamed()
+@renamed(bad="bad_rows", keep="remove_after")
 def frames(
     spark: SparkSession,
     path: str,
@@ -33,10 +33,10 @@ def frames(
     every: Duration | None = None,
     anchors: Duration = "1 second",
     picture: tuple[int, int] | None = (640, 360),
-    bad: str = "count",
+    bad_rows: str = "drop",
     timestamps: str = "auto",
     closed: str = "auto",
-    keep: Duration | None = None,
+    remove_after: Duration | None = None,
     max_files: int | None = None,
     max_bytes: int | None = None,
 ) -> DataFrame:
@@ -57,14 +57,15 @@ def frames(
         Describe a frame at this interval, whatever happens; ``"1 ms"`` describes every frame.
     picture
         The JPEG of a described frame fits in this width and height; None leaves it out.
-    bad
-        ``"count"`` counts segments that cannot be read; ``"fail"`` stops the query.
+    bad_rows
+        ``"drop"`` leaves out what cannot be read of a segment, and counts it; ``"fail"`` stops the
+        query.
     timestamps
         ``"running"`` through segments, or ``"restart"`` with each; ``"auto"`` finds out.
     closed
         How a closed segment is known: ``"list"``, the recorder's CSV names it; ``"later"``, a later
         name exists; ``"all"``, every name without a leading dot; ``"auto"`` finds out.
-    keep
+    remove_after
         Remove segments so long after they were written, once they are processed; None keeps all.
     max_files, max_bytes
         The most segments, or bytes, of a channel in a micro-batch.
@@ -88,17 +89,17 @@ def frames(
     """
     options = {
         **{"path": path, "start": start, "every": every, "anchors": anchors, "picture": picture},
-        **{"bad": bad, "timestamps": timestamps, "closed": closed, "keep": keep},
-        **{"max_files": max_files, "max_bytes": max_bytes},
+        **{"bad_rows": bad_rows, "timestamps": timestamps, "closed": closed},
+        **{"remove_after": remove_after, "max_files": max_files, "max_bytes": max_bytes},
     }
-    limited = not (keep is None and max_files is None and max_bytes is None)
+    limited = not (remove_after is None and max_files is None and max_bytes is None)
     problems = session_problems(spark) + (limit_problems() if limited else [])
     texts = _texts("video.frames", options, problems)
     spark.dataSource.register(VideoSource)
     return _rows(spark.readStream.format("video").options(**texts).load())
 
 
-@renamed()
+@renamed(bad="bad_rows")
 def table(
     spark: SparkSession,
     path: str,
@@ -107,14 +108,14 @@ def table(
     every: Duration | None = None,
     anchors: Duration = "1 second",
     picture: tuple[int, int] | None = (640, 360),
-    bad: str = "count",
+    bad_rows: str = "drop",
     timestamps: str = "auto",
 ) -> DataFrame:
     """The frames of films as a table: the rows of `frames`, of every file that is there.
 
     Parameters
     ----------
-    spark, path, start, every, anchors, picture, bad, timestamps
+    spark, path, start, every, anchors, picture, bad_rows, timestamps
         As of `frames`.
 
     Examples
@@ -128,7 +129,7 @@ ns and their names (weeks, days, hours, minutes, seconds, ...)
     """
     options = {
         **{"path": path, "start": start, "every": every, "anchors": anchors, "picture": picture},
-        **{"bad": bad, "timestamps": timestamps},
+        **{"bad_rows": bad_rows, "timestamps": timestamps},
     }
     found = not isinstance(path, str) or Path(path.removeprefix("file://")).exists()
     problems = session_problems(spark) + ([] if found else [f"path: there is no {path!r} here"])
@@ -149,7 +150,7 @@ def _texts(verb: str, options: dict[str, Any], problems: list[str]) -> dict[str,
     check.refuse(verb)
     if "start" in given:
         given["start"] = start_text(start_times(check, given["start"]))
-    for name in ("every", "anchors", "keep"):
+    for name in ("every", "anchors", "remove_after"):
         if name in given:
             given[name] = f"{check.duration(name, given[name])} us"
     if isinstance(given["picture"], (tuple, list)):

@@ -48,10 +48,13 @@ def options_of(check: Check, given: Mapping[str, Any]) -> tuple[Folder, Reading,
         start_times(check, given.get("start")),
         check.choice("timestamps", given.get("timestamps", "auto"), TIMESTAMPS),
         check.choice("closed", given.get("closed", "auto"), CLOSED),
-        lasting("keep", 0),
+        lasting("remove_after", 0),
     )
     anchors = check.duration("anchors", given.get("anchors", "1 second"), 1)
-    fail = check.choice("bad", given.get("bad", "count"), ("count", "fail")) == "fail"
+    fail = check.choice("bad_rows", given.get("bad_rows", "drop"), ("drop", "fail")) == "fail"
+    for former, now in (("bad", "bad_rows"), ("keep", "remove_after")):
+        if former in given:  # an option of Spark that nobody reads is an error nobody sees
+            check.say(f"{former} is now called {now}")
     reading = Reading(lasting("every", 1), anchors, _size(check, given), fail)
     most = [
         None if given.get(name) is None else check.whole(name, _number(given[name]))
