@@ -1,4 +1,4 @@
-"""How often a law is tried: the same few examples in the gate, twenty times as many at random in `make laws`."""
+"""How often a law is tried: the same few examples in the gate, many at random in `make laws`."""
 
 from __future__ import annotations
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -165,24 +164,7 @@ def problems_with(
     problems += promise_problems(promises, columns, metric)
     if isinstance(promises, Mapping) and not problems:
         problems = _key_problems(instances, service, promises, "promises")
-        if not problems:
-            _warn_of_strangers(instances, service, promises)
     return problems
-
-
-def _warn_of_strangers(instances: DataFrame, service: str, promises: Mapping[Any, Any]) -> None:
-    """A promise of a service that no instance of a table has is most likely misspelt."""
-    if instances.isStreaming:
-        return
-    _LOG.info("a job looks for the services that promises names")
-    known = instances.select(by_name(service).alias("_service"))
-    wrong = _strangers(instances, service, promises, known)
-    if wrong:
-        warnings.warn(
-            f"promises names {', '.join(map(repr, wrong))}, which no instance has: correct it, or "
-            "leave it out",
-            stacklevel=5,
-        )
 
 
 def instance_problems(
@@ -299,17 +281,10 @@ def preference_problems(
     else:
         return []
     _LOG.info("a job looks for the services that prefer= names")
-    wrong = _strangers(instances, service, prefer, known)
-    return [f"prefer names {name!r}, which {what}; leave it out or correct it" for name in wrong]
-
-
-def _strangers(
-    instances: DataFrame, service: str, names: Iterable[Any], known: DataFrame
-) -> list[Any]:
-    """The first of these services that are not among those known; takes a job."""
-    named = _services(instances, service, [(name, 0.0) for name in names])
+    named = _services(instances, service, [(name, 0.0) for name in prefer])
     strange = named.join(known, named["service"] == known["_service"], "left_anti")
-    return sorted((row["service"] for row in strange.limit(NAMED).collect()), key=repr)
+    wrong = sorted((row["service"] for row in strange.limit(NAMED).collect()), key=repr)
+    return [f"prefer names {name!r}, which {what}; leave it out or correct it" for name in wrong]
 
 
 def _table(instances: DataFrame, promises: Any, service: str, columns: Sequence[str]) -> DataFrame:

@@ -326,7 +326,7 @@ def test_calls_that_run_a_job_say_so_and_no_others(spark: Any, caplog: Any) -> N
         "place": (True, lambda: ab.place(views, "own")),
         "place_pairs": (True, lambda: ab.place_pairs(streams)),
         "sla": (False, lambda: ab.sla(seen, "1 s", **complete)),
-        "sla, dict": (True, lambda: ab.sla(seen, {"a": "1 s"}, **complete)),
+        "sla, dict": (False, lambda: ab.sla(seen, {"a": "1 s"}, **complete)),
         "sla, table": (True, lambda: ab.sla(seen, promises, **complete)),
         "rank": (False, lambda: ab.rank_services(seen, "1 s", **complete)),
         "rank, age": (True, lambda: ab.rank_services(seen, "1 s", half_life="1 d", **complete)),
