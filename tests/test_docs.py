@@ -159,7 +159,7 @@ def test_a_parameter_has_a_type_and_says_if_it_is_for_streams_or_tables() -> Non
                 row,
             )
             # What another table has said already, or no use is made of, has no type here.
-            elsewhere = "as of `ab." in row[4] or row[3] == "neither" or row[0] == "`spark`"
+            elsewhere = "as of `ab." in row[4] or row[3] == "neither"
             assert (row[1] and row[2]) or elsewhere, (page, row)
 
 

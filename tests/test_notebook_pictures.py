@@ -130,16 +130,21 @@ def test_an_estimate_shows_windows_life_and_shares() -> None:
         assert piece in text
 
 
-def test_a_plan_log_shows_a_bar_for_each_plan(tmp_path: Any) -> None:
+def test_a_plan_log_shows_a_bar_for_each_plan(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter(("10:00:00", "10:00:07", "10:00:12"))
+    monkeypatch.setattr("anabranch.plans.log._now", lambda: f"2026-03-01T{next(times)}+00:00")
     log = PlanLog(tmp_path)
     assert "no entries yet" in words(log)
     log.begin(ab.broadcast(4))
     log.write(Entry(1, 1, ab.grid(2, 2), 7, (0, 1), {"rule": "shape"}))
     log.write(Entry(2, 1, ab.grid(2, 2), 12, (1,), {}))
     assert "0: broadcast(4, side=right)" in words(log) and "2 plans; grid(2, 2)" in words(log)
+    assert "10:00:00, batch 0" in words(log) and "10:00:12, batch 12" in words(log)
     bars = [node.attrib for node in parsed(log).iter(f"{SVG}rect")]
     assert [float(bar["fill-opacity"]) for bar in bars] == [0.8, 0.2, 0.8]
-    wide = [float(bar["width"]) for bar in bars]  # batches 0 to 7, 7 to 12, 7 to the edge at 14
+    wide = [float(bar["width"]) for bar in bars]  # seconds 0 to 7, 7 to 12, 7 to the edge at 14
     assert wide[0] / wide[2] == pytest.approx(1) and wide[1] / wide[0] == pytest.approx(5 / 7, 1e-3)
 
 

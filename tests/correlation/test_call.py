@@ -255,7 +255,7 @@ def test_durations(text, us):
     [
         *("", "5", "five seconds", "1.5 us", "1 fortnight", "seconds", None),
         *("INTERVAL '5'", "INTERVAL '02:03' DAY TO SECOND", "INTERVAL '1 02' HOUR TO DAY"),
-        *("INTERVAL '-1 02' DAY TO HOUR", "INTERVAL '02:03' HOUR"),
+        *("INTERVAL -'1 day 2 hours'", "INTERVAL '02:03' HOUR"),
     ],
 )
 def test_bad_durations(text):

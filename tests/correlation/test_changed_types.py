@@ -94,7 +94,7 @@ def settings_of(types: dict[str, str] | None = None, **more: Any) -> dict[str, s
 
 def test_of_one_stream_there_is_no_left() -> None:
     begun, now = (
-        plan_correlation(SCHEMA, None, where=WHERE, window="1 s", keep=keep)[0]
+        plan_correlation(SCHEMA, None, where=ab.same("k"), window="1 s", keep=keep)[0]
         for keep in ([], ["x"])
     )
     assert begun is not None and now is not None

@@ -351,16 +351,16 @@ def test_who_reads_a_view_decides_where_it_runs() -> None:
     assert few.table().num_rows == 2 and len(few.summary()) > 10
     assert "is read in the cloud at 0.1" in str(few.explain("hq_board"))
     both = ab.place(SHOPS, TILLS, readers={"hq_board": ["cloud", "S2"]})
-    # Both tills up, and the board, all 18 of it, down to S2 at half the price; loyalty to S1.
-    assert both.optimal and both.location["hq_board"] == "cloud"
-    assert both.cost == pytest.approx(10 + 8 + 18 / 2 + 0.25)
+    # Both tills up, and the board, all 18 of it, down to S2 at half the price.
+    assert both.optimal and set(both.location.values()) == {"cloud"}
+    assert both.cost == pytest.approx(10 + 8 + 18 / 2)
 
 
 def test_one_capacity_is_that_of_every_device() -> None:
     for one, each in ((1, {None: 1}), (0.5, {None: 0.5}), (1, {"S1": 1, "S2": 1})):
         plans = [ab.place(SHOPS, TILLS, capacity=given, load=1) for given in (one, each)]
         assert plans[0].location == plans[1].location and plans[0].cost == plans[1].cost
-    assert ab.place(SHOPS, TILLS, capacity=0).location.values() <= {"cloud"}
+    assert set(ab.place(SHOPS, TILLS, capacity=0).location.values()) == {"cloud"}
 
 
 def test_what_is_pinned_stays() -> None:

@@ -76,7 +76,7 @@ def test_filters_tell_views_apart() -> None:
 def test_bad_templates_are_refused() -> None:
     with pytest.raises(ab.errors.InvalidCall, match="needs home"):
         ab.feed("sn", by=("user", "friend"))
-    with pytest.raises(ab.errors.InvalidCall, match=r"made by ab\.placement\.feed"):
+    with pytest.raises(ab.errors.InvalidCall, match=r"made by ab\.feed"):
         ab.placement.template("t", {"gps": 1.0})  # type: ignore[dict-item]
     with pytest.raises(ab.errors.InvalidCall, match="no column 'rate', 'rate_back'"):
         NEARBY.over(pd.DataFrame({"user": ["a"], "friend": ["b"]}))

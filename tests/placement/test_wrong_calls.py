@@ -91,9 +91,11 @@ OTHER: dict[str, Callable[[Any], Any]] = {
     "upload_cost": lambda v: ab.place(ROWS, SOURCES, upload_cost=v),
     "download_cost": lambda v: ab.place(ROWS, SOURCES, download_cost={"P": v, "Q": 1.0}),
     "capacity": lambda v: ab.place(ROWS, SOURCES, capacity={"P": v}),
-    "capacities": lambda v: ab.place(ROWS, SOURCES, capacity=v if v is not None else 1),
+    "capacities": lambda v: ab.place(ROWS, SOURCES, capacity=v if v is not None else "1"),
     "load": lambda v: ab.place(ROWS, SOURCES, capacity={"P": 1.0}, load={"w": v, "x": 1.0}),
-    "loads": lambda v: ab.place(ROWS, SOURCES, capacity={"P": 1.0}, load=v if v is not None else 1),
+    "loads": lambda v: ab.place(
+        ROWS, SOURCES, capacity={"P": 1.0}, load=v if v is not None else -1
+    ),
     "shared": lambda v: ab.place(ROWS, SOURCES, shared=v),
     "core": lambda v: ab.place(ROWS, SOURCES, core=v if v is not None else 1),
     "time_limit": lambda v: ab.place(ROWS, SOURCES, time_limit=v),
