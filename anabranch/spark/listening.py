@@ -17,7 +17,7 @@ __all__ = ["Hearer", "hearer_of", "hearers", "sessions"]
 
 
 class Hearer(Protocol):
-    """What wants to hear of queries."""
+    """What wants to hear of queries; one that has a method `started` hears of their start too."""
 
     def progressed(self, progress: Any) -> None:
         """A micro-batch of a query has ended."""
@@ -36,7 +36,8 @@ class _Listener(StreamingQueryListener):
         self.hearers: dict[type, Any] = {}
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do: a query shows what it is by its first metrics."""
+        """A query has been started; Spark waits for this in `start()`."""
+        self._tell(lambda hearer: getattr(hearer, "started", _ignore)(event))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
@@ -58,6 +59,10 @@ class _Listener(StreamingQueryListener):
                 failed = failed or error
         if failed is not None:
             raise failed  # Spark logs it
+
+
+def _ignore(event: Any) -> None:
+    """What most hearers do at the start of a query."""
 
 
 _LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
