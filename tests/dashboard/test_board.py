@@ -148,6 +148,7 @@ def test_a_query_that_has_ended_or_failed_is_shown_as_such() -> None:
             "light": "bad",
             "sentence": "The query has stopped: BadRow: left row 7 has no vector",
             "do": "Mend the cause, restart it.",
+            "rule": "stopped",
         }
     ]
 

@@ -93,7 +93,7 @@ def test_a_rule_speaks_when_it_must_and_is_silent_when_all_is_well(name: str) ->
     assert found.light == light and words in found.sentence
     assert found.sentence.endswith(".") or name == "stopped"
     assert rule(vitals()) is None
-    assert found in judge(vitals(**given))
+    assert found._replace(rule=name) in judge(vitals(**given))
 
 
 def test_every_rule_has_a_case() -> None:
@@ -179,7 +179,7 @@ def test_without_an_interval_the_cadence_is_how_often_batches_come() -> None:
 
 
 def test_an_ended_query_is_neither_good_nor_bad() -> None:
-    assert judge(vitals(active=False)) == [("off", "The query has ended.", "")]
+    assert judge(vitals(active=False)) == [("off", "The query has ended.", "", "stopped")]
 
 
 def test_the_first_batch_which_starts_workers_does_not_count() -> None:

@@ -7,7 +7,7 @@ the query's light; the others are listed below it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from statistics import median
@@ -30,11 +30,12 @@ _KIND = re.compile(r"\W*([\w.]*)")
 
 
 class Finding(NamedTuple):
-    """A light, what is seen, and what to do about it."""
+    """A light, what is seen, what to do about it, and by which rule."""
 
     light: str
     sentence: str
     do: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -307,15 +308,13 @@ def judge(vitals: Vitals, away: bool = False) -> list[Finding]:
     """
     if away and vitals.error:
         vitals = replace(vitals, error=_kind(vitals.error))
-    ended = stopped(vitals)
-    if ended is not None:
-        return [ended]
-    found = [finding for rule in RULES if (finding := rule(vitals)) is not None]
+    found = _found(RULES, vitals)
+    if not vitals.active:
+        return [one for one in found if one.rule == stopped.__name__]
     found.sort(key=lambda finding: _ORDER.index(finding.light))
-    waiting = idle(vitals)
-    if waiting is not None:  # what micro-batches of the past were like comes second
-        stand = _standing(vitals)
-        found = [*stand, waiting, *(one for one in found if one not in (waiting, *stand))]
+    if waiting := _found([idle], vitals):  # what micro-batches of the past were like comes second
+        first = [*_standing(vitals), *waiting]
+        found = [*first, *(one for one in found if one not in first)]
     if found and found[0].light != GOOD:
         return found
     return [_well(vitals), *found]
@@ -326,8 +325,13 @@ def _standing(vitals: Vitals) -> list[Finding]:
     rules: list[Rule] = [all_late, lagging]
     if vitals.points and vitals.points[-1].get("backlog"):
         rules.append(behind)
-    found = [finding for rule in rules if (finding := rule(vitals)) is not None]
-    return [finding for finding in found if finding.light == BAD]
+    return [finding for finding in _found(rules, vitals) if finding.light == BAD]
+
+
+def _found(rules: Iterable[Rule], vitals: Vitals) -> list[Finding]:
+    """What rules say, each with its name."""
+    said = [(rule, rule(vitals)) for rule in rules]
+    return [one._replace(rule=rule.__name__) for rule, one in said if one is not None]
 
 
 def _kind(error: str) -> str:
@@ -344,7 +348,11 @@ def _kind(error: str) -> str:
 
 def _well(vitals: Vitals) -> Finding:
     if not any((point.get("batch") or 0) > 0 for point in vitals.points):
-        return Finding(OFF, "Too early to say: only the micro-batch that starts workers has ended.")
+        return Finding(
+            OFF,
+            "Too early to say: only the micro-batch that starts workers has ended.",
+            rule="early",
+        )
     seconds = median(vitals.all("seconds") or [0.0])
     pace = f"a micro-batch takes {seconds:.1f} s"
     if vitals.interval:
@@ -353,7 +361,7 @@ def _well(vitals: Vitals) -> Finding:
     late = (
         f"{count(lost)} of {count(vitals.sum('rows'))} rows are late" if lost else "no row is late"
     )
-    return Finding(GOOD, f"Healthy: {pace}, and {late}.")
+    return Finding(GOOD, f"Healthy: {pace}, and {late}.", rule="well")
 
 
 def _long(seconds: float) -> str:

@@ -38,6 +38,7 @@ LATEST = (
     "open_groups",
 )
 _MICROS = 1_000_000
+_OF_THE_START = ("seconds", "slowest", "mean")
 _MEMORY = "memoryUsedBytes"
 
 
@@ -91,6 +92,8 @@ def point_of(
 def merged(one: Point, other: Point) -> Point:
     """Two neighbouring points as one: counts are summed, times are the longer ones.
 
+    Those of the first micro-batch, which starts workers, are left out, as the rules leave them out.
+
     Examples
     --------
     >>> merged({"batch": 1, "rows": 3, "seconds": 2.0}, {"batch": 2, "rows": 4, "seconds": 1.0})
@@ -99,7 +102,8 @@ def merged(one: Point, other: Point) -> Point:
     made: Point = {}
     for name, late in other.items():
         early = one.get(name)
-        if name in LATEST or early is None or late is None:
+        starts = one.get("batch") == 0 and name in _OF_THE_START
+        if name in LATEST or starts or early is None or late is None:
             made[name] = early if late is None else late
         else:
             made[name] = early + late if name in SUMMED else max(early, late)
