@@ -303,7 +303,8 @@ def test_a_query_is_waited_for_by_name_and_its_early_death_is_shown(page: Any) -
 
 def test_what_was_zoomed_stays_so_when_a_batch_comes(page: Any, board: Any) -> None:
     opened(page, board, "correlate")
-    scale = """() => { const {x} = panels.find((one) => one.section.id === "pace").chart.plot.scales;
+    scale = """() => {
+        const {x} = panels.find((one) => one.section.id === "pace").chart.plot.scales;
         return [x.min, x.max] }"""
     box = page.locator("#pace .u-over").bounding_box()
     page.mouse.move(box["x"] + 100, box["y"] + 50)
