@@ -222,6 +222,14 @@ def event(kind: str, run: str, **more: Any) -> Any:
     return SimpleNamespace(id="a", runId=run, kind=kind, **more)
 
 
+class Identifier:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
 def handle(run: str, active: bool = True, error: str | None = None) -> Any:
     told = {"name": "news", "recentProgress": [], "status": {"isTriggerActive": False}}
     return SimpleNamespace(id="a", runId=run, isActive=active, exception=lambda: error, **told)
@@ -256,10 +264,13 @@ def test_a_query_is_there_from_its_start_and_if_it_dies_at_once() -> None:
     feed.take_in()
     (subject,) = told(feed)["subjects"]
     assert subject["health"][0]["sentence"].startswith("Waiting for the first micro-batch of news")
-    feed.ended(event("end", "one", exception="anabranch.errors.BadRow: left row 7"))
+    ended = event("end", "one", exception="anabranch.errors.BadRow: left row 7")
+    ended.runId = Identifier("one")  # Spark's are no texts
+    feed.ended(ended)
     feed.take_in()
     (subject,) = told(feed)["subjects"]
     assert subject["health"][0]["light"] == "bad" and not subject["active"]
+    assert subject["runs"] == 1
     feed.ended(event("end", "two", exception="Boom"))  # of which nobody heard the start
     feed.take_in()
     assert feed.queries["a"].error == "Boom" and feed.queries["a"].runs == 2

@@ -51,7 +51,7 @@ def until(board: Any, name: str, holds: Callable[[Any], bool]) -> Any:
         mine = [one for one in subjects if one["name"] == name]
         if mine and holds(mine[0]):
             return mine[0]
-        assert time.monotonic() < by, mine
+        assert time.monotonic() < by, [(one["runs"], one["health"]) for one in mine]
         time.sleep(0.2)
 
 

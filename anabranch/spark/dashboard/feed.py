@@ -130,11 +130,11 @@ class Query:
         return found
 
     def end(self, trace: str | None, run: str | None = None) -> None:
-        """The query has ended, or one of its runs."""
+        """The query has ended, or one of its runs, of which this may be the first word."""
         if run is not None:
             self.begin(run)
-            if run != self.run:
-                return
+        if run not in (None, self.run):
+            return
         self.active = False
         lines = [line.strip() for line in (trace or "").splitlines() if line.strip()]
         text = plain_line(trace) or (lines or [""])[0]
@@ -217,7 +217,7 @@ class Feed:
                 kind, what = self._inbox.popleft()
                 query, told = self.query(str(what.id)), list(self._watchers)
                 if kind == "end":
-                    query.end(what.exception, getattr(what, "runId", None))
+                    query.end(what.exception, str(getattr(what, "runId", query.run)))
                     for watcher in told if query.error else ():
                         watcher.failed(query)
                 elif kind == "start":
