@@ -130,7 +130,7 @@ pictures: setup
 	$(BIN)/python -m papers.pictures
 	$(BIN)/python -m scripts.board_picture
 
-# ACCESS_LOG names a file that no package brings.
+# ACCESS_LOG names a log; without it that of Debian's logstalgia is used, if it is installed.
 notebooks: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[examples,notebooks]"
 	$(BIN)/python scripts/notebooks.py

@@ -64,10 +64,12 @@ if __name__ == "__main__":
         print(f"cosine >= {cut}: {len(found):3} pairs, {found.mean():.0%} of them the same")
     # %% [markdown]
     # ## Two newspapers
-    # The other 300 items come by turns in one paper and the other. Pairs are put together into
-    # stories, which close when nothing has come for two hours.
+    # The other 300 items come by turns in one paper and the other, without those that repeat an
+    # earlier one. Pairs are put together into stories, which close after two silent hours.
     # %%
-    other = spark.createDataFrame(items("lee_background.cor", "utf-8"))
+    every = spark.createDataFrame(items("lee_background.cor", "utf-8"))
+    other = ab.dedupe(every, where=ab.cosine("v") >= 0.95, window="5 hours").cache()
+    print(f"{every.count() - other.count()} of {every.count()} items repeat an earlier one")
     left, right = other.filter("id % 2 = 0"), other.filter("id % 2 = 1")
     pairs = ab.correlate(left, right, where=ab.cosine("v") >= 0.8, window="5 hours", keep="text")
     start = [F.substring(f"{side}_text", 1, 48).alias(side) for side in ("left", "right")]

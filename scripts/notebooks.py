@@ -6,8 +6,8 @@
 
 writes ``examples/notebooks/NAME.ipynb`` with its outputs. A line ``# %%`` begins a cell,
 ``# %% [markdown]`` one of text; what stands under ``if __name__ == "__main__":`` runs like the
-rest. Needs ``pip install -e '.[examples,notebooks]'``. One reads a file that no package brings,
-which ``ACCESS_LOG`` in the environment names; without that it is left out.
+rest. Needs ``pip install -e '.[examples,notebooks]'``. One reads a file that ``ACCESS_LOG`` in the
+environment names, or else the one of Debian's ``logstalgia``; without either it is left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "examples"
 NOTEBOOKS = EXAMPLES / "notebooks"
 GALLERY = ("aircraft", "news", "traces", "page_views", "friend_finder", "sensors")
-FILES = {"page_views": "ACCESS_LOG"}
+FILES = {"page_views": ("ACCESS_LOG", Path("/usr/share/logstalgia/example.log"))}
+"""What an example reads: the variable that names it, and where a package puts one."""
 LONGEST = 900  # seconds for one cell
 MAIN = 'if __name__ == "__main__":'
 
@@ -86,14 +87,22 @@ def run(name: str) -> Any:
     return book
 
 
+def lacking() -> dict[str, str]:
+    """Examples whose file is not there, with the variable that would name it."""
+    for name, usual in FILES.values():
+        if name not in os.environ and usual.exists():
+            os.environ[name] = str(usual)
+    return {example: name for example, (name, _) in FILES.items() if name not in os.environ}
+
+
 def chosen(names: Sequence[str]) -> list[str]:
     """The examples of these names, or all whose data are there."""
     if unknown := set(names) - set(GALLERY):
         sys.exit(f"no example {', '.join(sorted(unknown))}; there are {', '.join(GALLERY)}")
-    lacking = {name for name, file in FILES.items() if file not in os.environ} - set(names)
-    for name in sorted(lacking) if not names else ():
-        print(f"{name} is left out: {FILES[name]} names no file")
-    return list(names) or [name for name in GALLERY if name not in lacking]
+    without = lacking()
+    for name, variable in without.items() if not names else ():
+        print(f"{name} is left out: {variable} names no file")
+    return list(names) or [name for name in GALLERY if name not in without]
 
 
 def main(names: Sequence[str]) -> None:

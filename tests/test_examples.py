@@ -13,7 +13,8 @@ import pandas as pd
 import pytest
 
 import anabranch as ab
-from tests.sinks.stories import installed
+from scripts.services.jars import Absent
+from tests.sinks.stories import installed, needed
 
 ROOT = Path(__file__).parents[1]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "examples")]
@@ -65,21 +66,31 @@ def test_a_missing_package_is_named_in_one_line() -> None:
 
 
 def test_examples_without_their_file_are_left_out(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.delenv("ACCESS_LOG", raising=False)
+    monkeypatch.setenv("ACCESS_LOG", "")  # so that it is put back
+    monkeypatch.delenv("ACCESS_LOG")
+    usual = tmp_path / "example.log"
+    monkeypatch.setattr(notebooks, "FILES", {"page_views": ("ACCESS_LOG", usual)})
     assert set(notebooks.GALLERY) - set(notebooks.chosen([])) == {"page_views"}
     assert capsys.readouterr().out == "page_views is left out: ACCESS_LOG names no file\n"
     assert notebooks.chosen(["page_views"]) == ["page_views"]
+    usual.touch()  # as the package brings it
+    assert notebooks.chosen([]) == list(notebooks.GALLERY)
+    assert os.environ["ACCESS_LOG"] == str(usual)
     with pytest.raises(SystemExit, match="no example other; there are aircraft"):
         notebooks.chosen(["other"])
 
 
+def _read_by(name: str) -> None:
+    if name in notebooks.lacking():
+        raise Absent("there is no log: apt-get install logstalgia, or ACCESS_LOG names one")
+
+
 @pytest.mark.services
-@pytest.mark.parametrize(  # without those whose file no package brings, unless it is named
-    "name", [name for name in notebooks.GALLERY if notebooks.FILES.get(name, "PATH") in os.environ]
-)
+@pytest.mark.parametrize("name", notebooks.GALLERY)
 def test_a_notebook_runs_whole(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed(lambda: _read_by(name))
     installed("nbclient", "ipykernel", *PACKAGES.get(name, []), extra="examples,notebooks")
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     monkeypatch.setenv("ANABRANCH_PROGRESS", "off")

@@ -7,11 +7,11 @@ words and in numbers, is known to the driver alone, when the call is made; here 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Announced", "announce", "announced"]
+__all__ = ["Announced", "announce", "announced", "in_order"]
 
 _MOST = 256  # calls that are remembered
 
@@ -41,3 +41,20 @@ def announce(name: str, call: Announced) -> None:
 def announced(names: Iterable[str]) -> Announced | None:
     """The call behind the first of these names that is known."""
     return next((_CALLS[name] for name in names if name in _CALLS), None)
+
+
+def in_order(operators: Iterable[Sequence[str]]) -> list[Sequence[str]]:
+    """Operators, each the names of its metrics, in the order in which their calls were made.
+
+    Examples
+    --------
+    >>> for name in ("anabranch_correlate_f00d", "anabranch_correlate_0bad"):
+    ...     announce(name, Announced("Pairs"))
+    >>> in_order([("anabranch_correlate_0bad",), ("anabranch_correlate_f00d",)])
+    [('anabranch_correlate_f00d',), ('anabranch_correlate_0bad',)]
+    """
+    every = list(operators)
+    if len(every) < 2:
+        return every
+    places = {name: place for place, name in enumerate(_CALLS)}
+    return sorted(every, key=lambda names: min(places.get(name, _MOST) for name in names))

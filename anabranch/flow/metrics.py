@@ -24,6 +24,7 @@ __all__ = [
     "metrics_name",
     "named",
     "observes",
+    "operators_of",
     "rates_of",
     "reports_of",
     "seconds_of",
@@ -164,6 +165,21 @@ def named(names: Iterable[str], verb: str) -> tuple[str, ...]:
     ('anabranch_assemble_3c4d',)
     """
     return tuple(name for name in names if name.startswith(_prefix(verb)))
+
+
+def operators_of(names: Iterable[str], verb: str) -> list[tuple[str, ...]]:
+    """The names of a verb, those of each operator together: it may observe two of its steps.
+
+    Examples
+    --------
+    >>> operators_of(["anabranch_correlate_1a", "anabranch_correlate_waits_1a",
+    ...     "anabranch_correlate_2b"], "correlate")
+    [('anabranch_correlate_1a', 'anabranch_correlate_waits_1a'), ('anabranch_correlate_2b',)]
+    """
+    found: dict[str, list[str]] = {}
+    for name in named(names, verb):
+        found.setdefault(name.rpartition("_")[2], []).append(name)
+    return [tuple(each) for each in found.values()]
 
 
 def observes(names: Iterable[str], *verbs: str) -> bool:

@@ -19,7 +19,7 @@ __all__ = ["Hearer", "hearer_of", "hearers", "sessions"]
 
 
 class Hearer(Protocol):
-    """What wants to hear of queries."""
+    """What wants to hear of queries; one that has a method `started` hears of their start too."""
 
     def progressed(self, progress: Any) -> None:
         """A micro-batch of a query has ended."""
@@ -38,7 +38,8 @@ class _Listener(StreamingQueryListener):
         self.hearers: dict[type, Any] = {}
 
     def onQueryStarted(self, event: Any) -> None:
-        """Nothing to do: a query shows what it is by its first metrics."""
+        """A query has been started; Spark waits for this in `start()`."""
+        self._tell(lambda hearer: getattr(hearer, "started", _ignore)(event))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
@@ -62,8 +63,11 @@ class _Listener(StreamingQueryListener):
             raise failed  # Spark logs it
 
 
-_PATIENCE = 5000  # milliseconds for events under way when a program ends
+def _ignore(event: Any) -> None:
+    """What most hearers do at the start of a query."""
 
+
+_PATIENCE = 5000  # milliseconds for events under way when a program ends
 _LISTENERS: weakref.WeakKeyDictionary[Any, _Listener] = weakref.WeakKeyDictionary()
 
 

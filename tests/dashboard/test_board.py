@@ -148,6 +148,7 @@ def test_a_query_that_has_ended_or_failed_is_shown_as_such() -> None:
             "light": "bad",
             "sentence": "The query has stopped: BadRow: left row 7 has no vector",
             "do": "Mend the cause, restart it.",
+            "rule": "stopped",
         }
     ]
 
@@ -155,7 +156,21 @@ def test_a_query_that_has_ended_or_failed_is_shown_as_such() -> None:
 def test_a_query_without_a_batch_is_waited_for() -> None:
     with ab.dashboard(running()) as board:
         state = json.loads(ask(board, "/api/state.json")[2])
-    assert state["subjects"] == [] and state["waiting"] == ["news"]
+    (subject,) = state["subjects"]
+    assert (subject["name"], subject["verb"], subject["count"]) == ("news", "", 0)
+    sentence = "Waiting for the first micro-batch of news: Python workers start (10 to 30 s)."
+    assert [(one["light"], one["sentence"]) for one in subject["health"]] == [("off", sentence)]
+
+
+def test_a_query_that_died_before_its_first_batch_is_shown_as_such() -> None:
+    with ab.dashboard(ended(error="anabranch.errors.BadRow: left row 7")) as board:
+        (subject,) = json.loads(ask(board, "/api/state.json")[2])["subjects"]
+        exported = ask(board, "/metrics")[2].decode()
+    assert subject["health"][0]["sentence"] == "The query has stopped: BadRow: left row 7"
+    pytest.importorskip("prometheus_client")
+    for name, value in (("query_active", 0), ("query_failed", 1), ("health", 3)):
+        assert f'anabranch_{name}{{query="news",verb=""}} {value}.0' in exported
+    assert "anabranch_rows_total{" not in exported
 
 
 def test_two_boards_are_independent() -> None:
@@ -252,7 +267,19 @@ def test_elsewhere_a_token_is_made_up_and_contents_are_off() -> None:
     with ab.dashboard(running(report(0)), host="0.0.0.0") as board:
         assert len(board._token or "") >= 24
         state = json.loads(ask(board, "/api/state.json", Authorization=f"Bearer {board._token}")[2])
+        port = board._server.server_address[1]
+        assert board.url == f"http://{socket.gethostname()}:{port}/?token={board._token}"
+        assert f"here http://127.0.0.1:{port}/" in repr(board)
     assert "show=[...]" in state["rows_off"]
+
+
+def test_elsewhere_an_error_is_named_without_its_words() -> None:
+    query = ended(report(0), error="anabranch.errors.BadRow: left row 'secret story'")
+    for given in ({}, {"show": ["title"]}):
+        with ab.dashboard(query, host="0.0.0.0", token=SECRET, **given) as board:
+            state = ask(board, "/api/state.json", Authorization=f"Bearer {SECRET}")[2]
+        assert b"The query has stopped: BadRow; its words are in" in state
+        assert b"secret" not in state
 
 
 def test_a_board_shows_no_more_than_it_may_of_rows_that_another_asked_for() -> None:
@@ -321,12 +348,78 @@ def test_scripts_put_texts_into_the_page_as_texts() -> None:
         ({"prediction": 3}, "what ab.estimate_state returns, got int"),
         ({"placement": 3}, "what ab.place returns, or the control directory of a hub, got int"),
         ({"placement": " "}, "placement must be the path of a directory"),
+        ({"placement": "/no/such"}, "placement='/no/such': there is no such directory"),
+        ({"otel": "yes"}, "otel must be True or False, got 'yes'"),
         ({"host": "203.0.113.9", "port": 1}, "port=1: .*port=0 takes any that is free"),
     ],
 )
 def test_wrong_calls_are_explained(given: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidCall, match=words):
         ab.dashboard(**{"query": running(), **given})
+
+
+TOPIC = {"topic": "a", "event": "grew", "heat": 1.0, "score": 1.0, "began": 1.0, "last": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (5, "found must be a list of topics, got int"),
+        ("abc", "found must be a list of topics, got str"),
+        ([5], "topic 0 must be a dictionary"),
+        ([{}], "topic 0 lacks 'topic', 'event', 'heat'"),
+        ([{"topic": "a", "rows": []}], "topic 0 lacks 'event', 'heat'"),
+        ([{**TOPIC, "rows": [], "heat": "hot"}], "heat of topic 0 must be a number, got 'hot'"),
+        ([{**TOPIC, "rows": [5]}], "rows of topic 0 must be a list of"),
+    ],
+)
+def test_wrong_topics_are_explained(board: Board, found: Any, words: str) -> None:
+    with pytest.raises(InvalidCall, match=words):
+        board.topics(found)
+    board.topics([{**TOPIC, "rows": []}])
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        (5, "path must be that of a file to write, got 5"),
+        ("", "path must be that of a file"),
+        (".", "is a directory, not a file"),
+        ("no/such/run.html", "there is no directory 'no/such'"),
+    ],
+)
+def test_a_page_that_cannot_be_written_is_explained(board: Board, path: Any, words: str) -> None:
+    with pytest.raises(InvalidCall, match=words):
+        board.save(path)
+
+
+class Frame:
+    """A result, as far as a board looks at it before it does anything."""
+
+    def __init__(self, streaming: bool) -> None:
+        self.isStreaming, self.columns = streaming, ["id", "ts"]
+
+
+@pytest.mark.parametrize(
+    ("streaming", "call", "words"),
+    [
+        (False, lambda board, frame: board.show(frame), "frame is a batch result"),
+        (True, lambda board, frame: board.show(frame, " "), "label must be a text"),
+        (True, lambda board, frame: board.show(frame, search=1), "is for results of ab.nearest"),
+        (True, lambda board, frame: board.show(frame), r"show=\['nope'\] of the board names no"),
+        (False, lambda board, frame: board.table(None, frame), "name must be a text, got None"),
+        (True, lambda board, frame: board.table("x", frame), "rows is streaming"),
+    ],
+)
+def test_wrong_frames_are_explained(
+    monkeypatch: pytest.MonkeyPatch, streaming: bool, call: Any, words: str
+) -> None:
+    monkeypatch.setattr("anabranch.spark.dashboard.board.refuse_others", lambda *_: None)
+    with (
+        ab.dashboard(running(), show=["nope"]) as board,
+        pytest.raises(InvalidCall, match=words),
+    ):
+        call(board, Frame(streaming))
 
 
 def test_a_port_in_use_is_named(board: Board) -> None:

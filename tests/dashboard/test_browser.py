@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,11 +39,12 @@ JPEG = base64.b64decode(
     "AAAAAAAAAAAAAAAAAAD/2gAIAQEAAD8AP//Z"
 )
 PANELS = {
-    "correlate": "pace flow compared time lost backlog state workers plan predictions matches",
-    "nearest": "pace flow compared time lost state workers matches search",
-    "assemble": "pace flow time lost windows state workers reasons predictions",
-    "dedupe": "pace flow compared time lost state workers",
-    "groups": "pace flow time lost open state workers groups",
+    "correlate": "pace flow found compared time lost backlog state workers plan predictions "
+    "matches",
+    "nearest": "pace flow found compared time lost state workers matches search",
+    "assemble": "pace flow found time lost windows state workers reasons predictions",
+    "dedupe": "pace flow found compared time lost state workers",
+    "groups": "pace flow found time lost open state workers groups",
 }
 
 
@@ -138,7 +141,7 @@ def test_scores_are_short_and_other_numbers_as_they_are(page: Any, board: Any) -
     opened(page, board, "correlate")
     texts = {"score": "0.9682648424251469", "distance": "null", "x": "0.9682648424251469"}
     said = page.evaluate(
-        """facts => [...match({facts, sides: [], batch: 1}).querySelectorAll("dd")]
+        """facts => [...matches([{facts, sides: [], batch: 1}]).querySelectorAll("td")]
             .map((one) => [one.textContent, one.title])""",
         texts,
     )
@@ -152,7 +155,7 @@ def test_markup_in_rows_names_and_labels_is_text(page: Any, board: Any) -> None:
     assert "<script>attacked=1</script>" in page.locator("#matches").inner_text()
     assert page.locator("img[src=x]").count() == 0 and page.title() != "attacked"
     assert page.locator("#matches img").count() == 100  # of 50 pairs
-    assert page.locator("#matches article").count() == 50
+    assert page.locator("#matches tbody tr").count() == 50
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -220,8 +223,122 @@ def test_a_batch_reaches_the_page_and_is_announced(page: Any, board: Any) -> Non
     page.locator("#facts:has-text('61 micro-batches')").wait_for(timeout=5000)
     board._feed.ended(type("E", (), {"id": "1-correlate", "exception": "Boom <b>x</b>"}))
     page.locator("#sentence:has-text('has stopped: Boom <b>x</b>')").wait_for(timeout=5000)
-    assert page.locator("#health").get_attribute("aria-live") == "polite"
     assert page.locator("#health").get_attribute("class") == "bad"
+    assert page.locator("#word").inner_text().lower() == "bad"
+    said = page.locator("#said").text_content()
+    assert said == "Bad: The query has stopped: Boom <b>x</b>"
+
+
+SAID = """() => { window.said = [];
+    new MutationObserver(() => window.said.push(document.getElementById("said").textContent))
+        .observe(document.getElementById("said"), {childList: true, subtree: true}); }"""
+
+
+def test_a_screen_reader_hears_of_a_light_that_changes_and_not_of_figures(page: Any) -> None:
+    began = time.time() - 130
+    reports = [report(n, query="1-said") for n in range(70)]
+    for n, one in enumerate(reports):
+        one.timestamp = datetime.fromtimestamp(began + 2 * n, UTC).isoformat()
+        one.eventTime = {"watermark": datetime.fromtimestamp(began + 2 * n - 5, UTC).isoformat()}
+    with ab.dashboard(session(running("news", "1-said", reports[:60]))) as board:
+        page.goto(board.url)
+        page.locator("#word:has-text('Good')").wait_for()
+        page.evaluate(SAID)
+        for one in reports[60:62]:
+            one.durationMs = {"triggerExecution": 900.0}
+            board._feed.progressed(one)
+            page.wait_for_timeout(800)
+        assert page.evaluate("window.said") == []
+        for one in reports[62:65]:
+            load = Load(0, rows_left=5, late=2).to_json()
+            one.observedMetrics = {"anabranch_correlate_1a2b": {"load": [load]}}
+            board._feed.progressed(one)
+            page.wait_for_timeout(800)
+        (said,) = page.evaluate("window.said")
+        assert said.startswith("Warning: ") and "rows are late" in said
+
+
+def test_a_driver_that_is_gone_is_said_and_forgotten_when_it_is_back(chromium: Any) -> None:
+    page = chromium.new_page()  # on which errors of the connection are expected
+    board = ab.dashboard(session(search(30)))
+    page.goto(board.url)
+    page.locator("#name:has-text('ab.nearest')").wait_for()
+    was = page.locator("#sentence").inner_text()
+    port = int(board._server.server_address[1])
+    board.stop()
+    page.locator("#sentence:has-text('The driver does not answer since')").wait_for(timeout=10_000)
+    assert page.locator("#health").get_attribute("class") == "off"
+    assert "no answer" in page.title() and page.locator("#panels .u-over").count() > 3
+    with ab.dashboard(session(search(30)), port):
+        page.locator("#word:has-text('No verdict')").wait_for(timeout=20_000)
+        assert page.locator("#sentence").inner_text()[:10] == was[:10]
+        assert "no answer" not in page.title()
+    page.close()
+
+
+def test_what_needs_no_query_is_there_without_one(page: Any) -> None:
+    plan = ab.place([("v1", "s1", 5.0), ("v1", "s2", 1.0)], {"s1": "a", "s2": "b"}, 1.0, 0.5)
+    with ab.dashboard(session(), placement=plan) as board:
+        board._view.tables["SLA"] = [{"service": "a", "met": "3"}]
+        rows = [("south", 100.0, JPEG)]
+        topic = {"event": "grew", "heat": 2.5, "score": 0.93, "began": 100.0, "last": 102.0}
+        board.topics([{**topic, "topic": "a|b", "words": "storm", "rows": rows}])
+        page.goto(board.url)
+        for name in ("placement", "tables", "topics"):
+            page.locator(f"#{name}").wait_for(timeout=5000)
+        assert page.locator("#sentence").inner_text() == "Waiting for a query …"
+
+
+def test_a_query_is_waited_for_by_name_and_its_early_death_is_shown(page: Any) -> None:
+    with ab.dashboard(session()) as board:
+        page.goto(board.url)
+        told = {"id": "q-1", "runId": "one", "name": "news"}
+        board._feed.started(SimpleNamespace(**told, timestamp=None))
+        words = "Waiting for the first micro-batch of news"
+        page.locator(f"#sentence:has-text('{words}')").wait_for(timeout=5000)
+        board._feed.ended(SimpleNamespace(**told, exception="Boom"))
+        page.locator("#sentence:has-text('has stopped: Boom')").wait_for(timeout=5000)
+        assert page.locator("#health").get_attribute("class") == "bad"
+
+
+def test_what_was_zoomed_stays_so_when_a_batch_comes(page: Any, board: Any) -> None:
+    opened(page, board, "correlate")
+    scale = """() => {
+        const {x} = panels.find((one) => one.section.id === "pace").chart.plot.scales;
+        return [x.min, x.max] }"""
+    box = page.locator("#pace .u-over").bounding_box()
+    page.mouse.move(box["x"] + 100, box["y"] + 50)
+    page.mouse.down()
+    page.mouse.move(box["x"] + 250, box["y"] + 60)
+    page.mouse.up()
+    zoomed = page.evaluate(scale)
+    assert zoomed[0] > 5
+    board._feed.progressed(report(60, query="1-correlate", name="news"))
+    page.locator("#facts:has-text('61 micro-batches')").wait_for(timeout=5000)
+    assert page.evaluate(scale) == zoomed
+    page.mouse.dblclick(box["x"] + 100, box["y"] + 50)
+    assert page.evaluate(scale) == [1, 60]  # without the one that starts workers
+
+
+def test_about_ten_pairs_fit_a_screen_and_cards_stand_in_equal_lines(page: Any) -> None:
+    rows = [
+        {**{f"{side}_{name}": f"{name} of a story" for side in ("left", "right")
+            for name in ("id", "ts", "title")}, "ts": "2026-03-01 10:00:00", "score": "0.9"}
+    ] * 20  # fmt: skip
+    observed = {**report(0).observedMetrics, **shown(rows)}
+    query = running("pairs", "1-fit", [report(n, observedMetrics=observed) for n in range(3)])
+    for one in query.recentProgress:
+        one.id = query.id
+    with ab.dashboard(session(query)) as board:
+        for width, at_most in ((1280, 60), (390, 130)):
+            page.set_viewport_size({"width": width, "height": 900})
+            page.goto(board.url)
+            page.locator("#matches tbody tr").nth(19).wait_for()
+            heights = [one.bounding_box()["height"] for one in page.locator("#matches tr").all()]
+            assert max(heights[1:]) <= at_most, heights
+            cards = [one.bounding_box() for one in page.locator("#figures dl").all()]
+            lines = [sum(one["y"] == y for one in cards) for y in sorted({c["y"] for c in cards})]
+            assert max(lines) - min(lines) <= 1, lines
 
 
 def test_the_keyboard_reaches_everything(page: Any, board: Any) -> None:
@@ -259,7 +376,7 @@ def test_a_saved_page_opens_without_the_driver(page: Any, board: Any, tmp_path: 
     page.goto(f"file://{path}")
     page.locator("#panels .u-over").nth(3).wait_for()
     assert page.locator("#link").inner_text() == "saved"
-    assert page.locator("#matches article").count() == 50
+    assert page.locator("#matches tbody tr").count() == 50
 
 
 LATE = """() => document.querySelector("#plan").append(livesPicture([

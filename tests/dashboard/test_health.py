@@ -78,8 +78,8 @@ CASES = {
     "lagging": ({"watermark": 990.0, "count": 70}, "bad", "still for 2 min, in 70 micro-batches"),
     "skewed": ({"slowest": 1.5}, "warn", "3.0 times the mean"),
     "growing": ({"at": hour, "state_bytes": lambda n: 1e6 * n}, "warn", "for an hour, from 3 to"),
-    "copied": ({"left": 990, "right": 10}, "note", "1.0 with broadcast(4, side"),
-    "fixed_cost": ({"seconds": 1.5, "slowest": 0.1}, "note", "compute for 7% of a micro-batch"),
+    "copied": ({"left": 990, "right": 10}, "good", "1.0 with broadcast(4, side"),
+    "fixed_cost": ({"seconds": 1.5, "slowest": 0.1}, "good", "compute for 7% of a micro-batch"),
     "idle": ({"now": 1100.0}, "off", "Idle: no new rows for 75 s"),
 }
 
@@ -93,7 +93,7 @@ def test_a_rule_speaks_when_it_must_and_is_silent_when_all_is_well(name: str) ->
     assert found.light == light and words in found.sentence
     assert found.sentence.endswith(".") or name == "stopped"
     assert rule(vitals()) is None
-    assert found in judge(vitals(**given))
+    assert found._replace(rule=name) in judge(vitals(**given))
 
 
 def test_every_rule_has_a_case() -> None:
@@ -120,9 +120,23 @@ def test_what_was_is_second_while_nothing_comes() -> None:
     assert [finding.light for finding in found] == ["off", "bad"]
 
 
-def test_a_note_leaves_the_light_green() -> None:
+def test_what_stands_is_not_hidden_by_silence() -> None:
+    found = judge(vitals(late=100, now=1100.0))
+    assert [finding.light for finding in found] == ["bad", "off"]
+    found = judge(vitals(interval=None, backlog=lambda n: 10.0 * n, now=1100.0))
+    assert [finding.light for finding in found] == ["bad", "off"]
+
+
+def test_advice_leaves_the_light_green() -> None:
     found = judge(vitals(seconds=1.5, slowest=0.1))
-    assert [finding.light for finding in found] == ["good", "note"]
+    assert [finding.light for finding in found] == ["good", "good"]
+    assert found[0].sentence.startswith("Healthy")
+
+
+def test_after_the_batch_that_starts_workers_it_is_too_early_to_say() -> None:
+    first = [{**points(1)[0], "batch": 0}]
+    (only,) = judge(Vitals(first, now=first[0]["at"] + 1))
+    assert (only.light, only.sentence.partition(":")[0]) == ("off", "Too early to say")
 
 
 def test_a_backlog_that_grows_is_falling_behind_without_an_interval() -> None:
@@ -165,7 +179,7 @@ def test_without_an_interval_the_cadence_is_how_often_batches_come() -> None:
 
 
 def test_an_ended_query_is_neither_good_nor_bad() -> None:
-    assert judge(vitals(active=False)) == [("off", "The query has ended.", "")]
+    assert judge(vitals(active=False)) == [("off", "The query has ended.", "", "stopped")]
 
 
 def test_the_first_batch_which_starts_workers_does_not_count() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +24,7 @@ from anabranch.spark.dashboard.points import SUMMED
 from anabranch.spark.dashboard.predictions import full, predict_pairs
 from anabranch.spark.dashboard.sample import KEPT, Samples, difference, samples_in, sides_of
 from anabranch.spark.dashboard.view import TAIL, View, encode, growth
-from tests.dashboard.reports import SECOND, report
+from tests.dashboard.reports import SECOND, START, report
 from tests.dashboard.scenes import shown
 from tests.examples import examples
 
@@ -157,6 +159,29 @@ def test_two_verbs_of_one_query_have_their_own_words_and_plans() -> None:
     ]
 
 
+def test_two_operators_of_a_verb_are_told_apart() -> None:
+    announce("anabranch_correlate_0fff", Announced("Pairs of news", ab.grid(2, 2)))
+    announce("anabranch_correlate_0aaa", Announced("Pairs of pairs", ab.broadcast(3)))
+    query = Query("a")
+    for run, names in (("one", ("0fff", "0aaa")), ("two", ("0aaa", "0fff"))):
+        for batch in range(2):
+            observed = {
+                f"anabranch_correlate_{name}": {
+                    "load": [Load(0, rows_left=1, pairs=names.index(name), state_rows=7).to_json()]
+                }
+                for name in sorted(names)
+            }
+            query.add(report(batch, run=run, observedMetrics=observed))
+    state = json.loads(encode(View().state([query])))
+    assert [(s["part"], s["words"], s["count"]) for s in state["subjects"]] == [
+        ("correlate", "Pairs of news", 4),
+        ("correlate 2", "Pairs of pairs", 4),
+    ]
+    assert [s["total"]["rows_in"] for s in state["subjects"]] == [4, 4]
+    assert [s["workers"][0]["state_rows"] for s in state["subjects"]] == [7, 7]
+    assert len({s["id"] for s in state["subjects"]}) == 2
+
+
 def test_rows_of_a_query_without_a_verb_are_shown() -> None:
     query = Query("a")
     for batch in (0, 1, 1):
@@ -167,11 +192,11 @@ def test_rows_of_a_query_without_a_verb_are_shown() -> None:
     state = json.loads(encode(View().state([query])))
     (subject,) = state["subjects"]
     assert (subject["verb"], subject["total"], subject["shown"]) == ("stream", {"rows_in": 10}, 2)
-    assert subject["health"][0]["light"] == "off" and state["waiting"] == []  # long ago
+    assert subject["health"][0]["light"] == "off"  # long ago
     # One that shows nothing is of no interest here.
     other = Query("b")
     other.add(report(0, observedMetrics={}, numInputRows=5))
-    assert not other.histories
+    assert not other.histories and View().state([other])["subjects"] == []
 
 
 def test_growth_is_that_of_full_windows_and_not_of_their_filling() -> None:
@@ -191,6 +216,64 @@ def test_a_restart_goes_on_in_the_same_series() -> None:
     query.end("stopped")
     query.add(report(1, run="another"))
     assert query.runs == 2 and query.active and query.histories["correlate"].series.count == 2
+
+
+def event(kind: str, run: str, **more: Any) -> Any:
+    return SimpleNamespace(id="a", runId=run, kind=kind, **more)
+
+
+class Identifier:
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def handle(run: str, active: bool = True, error: str | None = None) -> Any:
+    told = {"name": "news", "recentProgress": [], "status": {"isTriggerActive": False}}
+    return SimpleNamespace(id="a", runId=run, isActive=active, exception=lambda: error, **told)
+
+
+def test_a_restarted_query_is_asked_by_its_new_handle_and_owes_nothing_to_the_old_error() -> None:
+    feed, handles = Feed(), {"a": handle("one")}
+    feed.look()
+    feed.add(handles["a"])
+    feed.progressed(report(0, query="a", run="one"))
+    feed.take_in(handles.get)
+    old = feed.queries["a"].handle
+    handles["a"] = handle("two")
+    # The end of a run may be told after the start of the next one.
+    feed.started(event("start", "two", name="news", timestamp=None))
+    feed.ended(event("end", "one", exception="Boom"))
+    feed.take_in(handles.get)
+    query = feed.queries["a"]
+    assert query.handle is handles["a"] is not old
+    assert (query.active, query.error, query.runs) == (True, None, 2)
+    feed.progressed(report(1, query="a", run="two"))
+    feed.take_in(handles.get)
+    assert query.histories["correlate"].series.count == 2
+    feed.add(handle("one", active=False, error="Boom"))  # another board, of the former run
+    assert query.active and query.handle is handles["a"]
+
+
+def test_a_query_is_there_from_its_start_and_if_it_dies_at_once() -> None:
+    feed = Feed()
+    feed.look()
+    feed.started(event("start", "one", name="news", timestamp="2026-03-01T10:00:00Z"))
+    feed.take_in()
+    (subject,) = told(feed)["subjects"]
+    assert subject["health"][0]["sentence"].startswith("Waiting for the first micro-batch of news")
+    ended = event("end", "one", exception="anabranch.errors.BadRow: left row 7")
+    ended.runId = Identifier("one")  # Spark's are no texts
+    feed.ended(ended)
+    feed.take_in()
+    (subject,) = told(feed)["subjects"]
+    assert subject["health"][0]["light"] == "bad" and not subject["active"]
+    assert subject["runs"] == 1
+    feed.ended(event("end", "two", exception="Boom"))  # of which nobody heard the start
+    feed.take_in()
+    assert feed.queries["a"].error == "Boom" and feed.queries["a"].runs == 2
 
 
 def test_a_message_is_short_and_whole_states_are_bounded() -> None:
@@ -262,11 +345,25 @@ def test_predictions_are_right_on_a_steady_stream_and_wait_until_windows_are_ful
     plan, window = ab.grid(2, 2), 10.0
     call = Announced("pairs", plan, (10 * SECOND, 10 * SECOND), 2 * SECOND)
     seen = steady(40, plan, (30, 20), window)
-    found = {one.what: one for one in predict_pairs(seen, call, plan)}
+    found = {one.what: one for one in predict_pairs(seen, call, plan)[0]}
     assert found.keys() == {"copies per row", "comparisons per micro-batch", "rows in state"}
     assert all(abs(one.error or 0.0) < 0.01 for one in found.values())
-    assert predict_pairs(seen[:15], call, plan) == []
-    assert predict_pairs(seen, call, ab.keyed(4)) == []
+    # Rows stay for as long as the watermark is behind the newest ones.
+    late = [{**point, "ahead": 6.0, "state_rows": point["copies"] * 16} for point in seen]
+    assert all(abs(one.error or 0.0) < 0.01 for one in predict_pairs(late, call, plan)[0])
+    for told_it, why in (
+        ((seen[:15], call, plan), "Windows have to be full first"),
+        ((seen, call, ab.keyed(4)), r"Under keyed\(4\)"),
+        ((seen, None, plan), "made by another driver"),
+    ):
+        none, words = predict_pairs(*told_it)
+        assert none == [] and re.match(f".*{why}", words), words
+
+
+def test_the_newest_row_is_held_against_the_watermark() -> None:
+    history = History("correlate")
+    history.add(report(1, Load(0, rows_left=1, newest_left=(START + 2) * SECOND)))
+    assert history.latest["ahead"] == 5.0
 
 
 def test_what_a_call_said_is_shown() -> None:
@@ -289,11 +386,13 @@ def test_marking_differences_loses_no_letter(left: str, right: str) -> None:
     one, other = difference(left, right)
     assert "".join(text for text, _ in one) == left
     assert "".join(text for text, _ in other) == right
-    if left == right or not set(left.split(" ")) & set(right.split(" ")):
+    if left == right or not set(left.split()) & set(right.split()):
         assert not any(differs for _, differs in one + other)
     else:
-        same = ["".join(text for text, differs in side if not differs) for side in (one, other)]
-        assert same[0].split() == same[1].split()
+        theirs = [set(text.split()) for text in (right, left)]
+        for side, lacked in zip((one, other), theirs, strict=True):
+            for text, differs in side:
+                assert all((word not in lacked) == differs for word in text.split())
 
 
 def reported(rows: list[dict[str, str]], label: str = "matches") -> dict[str, Any]:
@@ -319,7 +418,8 @@ def test_times_and_numbers_are_not_marked_and_capitals_do_not_count() -> None:
     titles = {"left_title": "Mill fire in Bergen", "right_title": "Bergen: mill fire"}
     one, other = sides_of({**times, **titles})["sides"]
     assert one["left"] == [["2026-01-01 10:00", False]]
-    assert [text for text, differs in other["left"] if not differs] == ["Mill fire "]
+    assert [text for text, differs in other["left"] if differs] == ["in "]
+    assert [text for text, differs in other["right"] if differs] == []
 
 
 def test_saved_searches_are_kept_apart_and_bounded() -> None:

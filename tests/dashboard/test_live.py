@@ -93,7 +93,7 @@ def test_every_panel_shows_a_query_that_runs(
             page.locator(f"#name:has-text('ab.{verb}')").wait_for(timeout=PATIENCE)
             for name in sorted(LIVE[verb] | {"tables", "placement"}):
                 page.locator(f"#{name}").wait_for(timeout=PATIENCE)
-            page.locator("#matches article").first.wait_for(timeout=PATIENCE)
+            page.locator("#matches tbody tr").first.wait_for(timeout=PATIENCE)
             assert page.locator("#sentence").inner_text().endswith((".", ")"))
             if verb == "correlate":
                 assert "at most 2 seconds apart" in page.locator("#words").inner_text()

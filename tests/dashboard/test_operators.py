@@ -17,7 +17,7 @@ import pytest
 
 import anabranch as ab
 from anabranch.flow.announced import Announced, announce
-from anabranch.flow.load import Load
+from anabranch.flow.load import AssembleLoad, GroupsLoad, Load
 from anabranch.spark.dashboard import prometheus, view
 from anabranch.spark.dashboard.feed import Query
 from tests.dashboard.reports import START, report
@@ -60,9 +60,9 @@ def exported(*queries: Query) -> dict[tuple[str, ...], float]:
 
 def seen(ident: str, *reports: Any, busy: bool = False) -> Query:
     query = Query(ident)
-    query.hold(SimpleNamespace(name="news", status={"isTriggerActive": busy}))
     for one in reports:
         query.add(one)
+    query.hold(SimpleNamespace(name="news", status={"isTriggerActive": busy}))
     return query
 
 
@@ -109,6 +109,36 @@ def test_of_two_runs_of_a_name_the_newest_is_exported_and_a_clean_end_is_no_fail
     # What it was like when it ended is nothing to be alarmed about later.
     gone = {"last_batch_seconds", "watermark_lag_seconds", "state_rows", "batch_cadence_seconds"}
     assert not gone & {name for name, *_ in found}
+
+
+def test_a_new_start_takes_the_place_of_one_of_its_name_that_failed() -> None:
+    dead, new = Query("a"), Query("b")
+    dead.begin("one", "2026-03-01T10:00:00Z", "news")
+    dead.end("Boom")
+    assert exported(dead)["query_failed", "news", ""] == 1
+    new.begin("two", "2026-03-01T10:00:05Z", "news")
+    found = exported(dead, new)
+    assert (found["query_failed", "news", ""], found["query_active", "news", ""]) == (0, 1)
+    new.add(report(0, run="two"))
+    found = exported(dead, new)
+    assert ("query_failed", "news", "") not in found
+    assert found["query_failed", "news", "correlate"] == 0
+
+
+def test_rows_are_those_that_were_not_rejected_whatever_the_verb() -> None:
+    load = AssembleLoad(0, rows=5, rejected=2)
+    found = exported(seen("a", report(0, load, verb="assemble")))
+    assert found["rows_total", "news", "all", "assemble"] == 5
+    found = exported(seen("a", report(0, Load(0, rows_left=5, rejected=2))))
+    assert found["rows_total", "news", "left", "correlate"] == 5
+
+
+def test_two_operators_of_a_verb_have_labels_of_their_own() -> None:
+    load = {"load": [Load(0, rows_left=5).to_json()]}
+    observed = {"anabranch_correlate_1a": load, "anabranch_correlate_2b": load}
+    found = exported(seen("a", report(0, observedMetrics=observed)))
+    parts = [part for name, _, part in (key for key in found if key[0] == "health")]
+    assert parts == ["correlate", "correlate 2"]
 
 
 def test_without_an_interval_the_cadence_is_exported() -> None:
@@ -206,7 +236,12 @@ def test_a_collector_gets_metrics_and_one_span_per_batch(
     monkeypatch.setattr(metrics, "get_meter", metering.get_meter)
     with ab.dashboard(running(report(0)), otel=True) as board:
         for batch in (1, 2, 3):
-            board._feed.progressed(report(batch, seconds=1.5))
+            observed = report(batch).observedMetrics
+            groups = {"anabranch_groups_1a2b": {"load": [GroupsLoad(0, rows=4).to_json()]}}
+            board._feed.progressed(
+                report(batch, seconds=1.5, observedMetrics={**observed, **groups})
+            )
+        board._feed.ended(SimpleNamespace(id=board._only, runId="run", exception="Boom"))
         board._take_in()
     board._feed.progressed(report(4))
     tracing.shutdown()
@@ -220,8 +255,12 @@ def test_a_collector_gets_metrics_and_one_span_per_batch(
         for span in scope.spans
     ]
     told = [{a.key: a.value for a in span.attributes} for span in spans]
-    assert [of["anabranch.batch"].int_value for of in told] == [1, 2, 3]
-    assert {span.name for span in spans} == {"correlate micro-batch"}
+    assert [of["anabranch.batch"].int_value for of in told] == [1, 2, 3, 4]
+    assert {span.name for span in spans} == {"micro-batch"}
+    assert [span.status.code for span in spans] == [0, 0, 0, 2]
+    assert spans[3].status.message == "Boom"
+    assert told[0]["anabranch.correlate.rows"].int_value == 7
+    assert told[0]["anabranch.groups.rows"].int_value == 4
     assert spans[0].start_time_unix_nano == (START + 2) * 10**9
     assert spans[0].end_time_unix_nano - spans[0].start_time_unix_nano == 1_500_000_000
     assert told[0]["anabranch.query"].string_value == "news"
@@ -235,7 +274,7 @@ def test_a_collector_gets_metrics_and_one_span_per_batch(
         for metric in scope.metrics
     }
     assert sent["anabranch.pairs"].sum.data_points[0].as_int == 9
-    assert sent["anabranch.batch.duration"].histogram.data_points[0].count == 3
+    assert {p.count for p in sent["anabranch.batch.duration"].histogram.data_points} == {3}
     assert sent["anabranch.state_rows"].gauge.data_points[0].as_int == 7
 
 

@@ -18,13 +18,12 @@ TEXTS = {
         "warn-back",
         "bad-back",
         "off-back",
-        "note-back",
         "mark",
     ),
     "faint": ("ground", "panel"),
     "left": ("panel",),
     "right": ("panel",),
-    **{light: (f"{light}-back",) for light in ("good", "warn", "bad", "off", "note")},
+    **{light: (f"{light}-back",) for light in ("good", "warn", "bad", "off")},
 }
 
 

@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,6 +20,7 @@ from typer.testing import CliRunner
 import anabranch as ab
 from anabranch.cli.main import app
 from anabranch.flow.load import Load
+from anabranch.spark.demo import stage
 from anabranch.spark.demo.broadcast import Newsroom
 from anabranch.spark.demo.writer import write_rows
 
@@ -33,6 +35,27 @@ def sent():
 
 def plain(**options):
     return Console(file=io.StringIO(), width=100, **options)
+
+
+@pytest.mark.parametrize(
+    ("platform", "variables", "opened"),
+    [
+        ("linux", {}, False),
+        ("linux", {"DISPLAY": ":0"}, True),
+        ("darwin", {}, True),
+        ("win32", {}, True),
+        ("darwin", {"SSH_CONNECTION": "elsewhere"}, False),
+    ],
+)
+def test_the_page_is_opened_where_there_is_a_display(monkeypatch, platform, variables, opened):
+    pages, done = [], threading.Event()
+    monkeypatch.setattr(stage.webbrowser, "open", lambda it: (pages.append(it), done.set()))
+    monkeypatch.setattr(stage, "sys", SimpleNamespace(platform=platform))
+    monkeypatch.setattr(stage, "os", SimpleNamespace(environ=variables))
+    console = plain(force_terminal=True)
+    stage.open_page("http://127.0.0.1:1/", console)
+    assert done.wait(10 if opened else 0.1) == opened == bool(pages)
+    assert "http://127.0.0.1:1/" in console.file.getvalue()
 
 
 # ---------------------------------------------------------------- watching a scripted query

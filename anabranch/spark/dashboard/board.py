@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import secrets
+import socket
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -14,9 +14,13 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
-from anabranch.calls import Check, is_names, is_whole
 from anabranch.errors import AnabranchError, InvalidCall, extra, renamed
-from anabranch.flow.folders import path_problems
+from anabranch.spark.dashboard.checks import (
+    check_dashboard,
+    file_problems,
+    show_problems,
+    topic_problems,
+)
 from anabranch.spark.dashboard.feed import Feed, Query
 from anabranch.spark.dashboard.prometheus import exposition
 from anabranch.spark.dashboard.sample import sampled
@@ -26,14 +30,13 @@ from anabranch.spark.dashboard.server import Channel, Server, is_loopback, page_
 from anabranch.spark.dashboard.telemetry import Telemetry
 from anabranch.spark.dashboard.topics import MOST_TOPICS, topic_form
 from anabranch.spark.dashboard.view import TAIL, View, encode
-from anabranch.spark.frames import is_frame, kind_of, refuse_others
+from anabranch.spark.frames import refuse_others
 from anabranch.spark.listening import hearer_of, sessions
 
 __all__ = ["Board", "dashboard"]
 
 _TICK_SECONDS = 5.0  # between looks at a clock while nothing comes
 _PAUSE_SECONDS = 0.5  # at least between two messages
-_TOKEN = re.compile(r"[A-Za-z0-9._~-]{16,}")  # what addresses and cookies hold as it is
 _TABLE_ROWS = 200
 _LOG = logging.getLogger("anabranch")
 _JSON = "application/json; charset=utf-8"
@@ -90,31 +93,8 @@ def dashboard(
     ...     board.url.startswith("http://127.0.0.1:")
     True
     """
-    check = Check()
-    if is_frame(query) or not (hasattr(query, "recentProgress") or hasattr(query, "streams")):
-        check.say(
-            "query must be a streaming query, as .writeStream.start() returns it, or the Spark "
-            f"session, got {kind_of(query)}"
-        )
-    if not is_whole(port, 0) or port > 65535:
-        check.say(f"port must be a whole number from 0 (any free port) to 65535, got {port!r}")
-    if not isinstance(host, str) or not host:
-        check.say(f"host must be an address such as '127.0.0.1', got {host!r}")
-    if token is not None and not (isinstance(token, str) and _TOKEN.fullmatch(token)):
-        check.say("token must have at least 16 letters, digits, '-', '_', '.' or '~', or be None")
-    if show is not None and not is_names(show):
-        check.say(f"show must be a list of column names, got {show!r}")
-    if prediction is not None and not hasattr(prediction, "windows"):
-        check.say(f"prediction must be what ab.estimate_state returns, got {kind_of(prediction)}")
-    if isinstance(placement, (str, os.PathLike)):
-        for problem in path_problems("placement", placement):
-            check.say(problem)
-    elif placement is not None and not hasattr(placement, "traffic"):
-        check.say(
-            "placement must be what ab.place returns, or the control directory of a hub, "
-            f"got {kind_of(placement)}"
-        )
-    check.refuse("dashboard")
+    given = {"port": port, "host": host, "token": token, "show": show, "otel": otel}
+    check_dashboard(query, {**given, "prediction": prediction, "placement": placement})
     if token is None and not is_loopback(host):
         token = secrets.token_urlsafe(24)
     return Board(query, (host, int(port)), token, show, View(prediction, placement), otel)
@@ -132,13 +112,13 @@ class Board:
         view: View,
         otel: bool = False,
     ) -> None:
-        self._telemetry = _telemetry() if otel else None
         self._only = str(query.id) if hasattr(query, "recentProgress") else None
+        self._telemetry = _telemetry(self._only) if otel else None
         self._session = query if self._only is None else _session_of(query)
         self._feed = Feed() if self._session is None else hearer_of(self._session, Feed)
         self._show, self._open = show, is_loopback(address[0])
         self._view = view
-        view.columns = show
+        view.columns, view.away = show, not self._open
         if show is None and not self._open:
             view.rows = "Contents of rows are off beyond loopback: name columns with show=[...]."
         self._channel = Channel(self._feed.wake)
@@ -151,7 +131,7 @@ class Board:
         self._token, self._told, self._told_topics = token, 0, view.topics
         self._stopped = threading.Event()
         if self._telemetry is not None:
-            self._feed.tell(self._report)
+            self._feed.tell(self._telemetry)
         self._feed.look()
         for handle in [query] if self._only is not None else query.streams.active:
             self._feed.add(handle)
@@ -164,9 +144,11 @@ class Board:
 
     @property
     def url(self) -> str:
-        """Where the page is; with the token if there is one."""
-        host, port = self._server.server_address[:2]
-        name = f"[{host!s}]" if ":" in str(host) else str(host)
+        """Where the page is, for others too if they may; with the token if there is one."""
+        host, port = map(str, self._server.server_address[:2])
+        if self._server.everywhere:  # an address to listen at, which is none to open
+            host = socket.gethostname()
+        name = f"[{host}]" if ":" in host else host
         return f"http://{name}:{port}/" + (f"?token={self._token}" if self._token else "")
 
     def show(self, frame: DataFrame, label: str = "matches", search: Any = None) -> DataFrame:
@@ -187,18 +169,13 @@ class Board:
             has every row, as the ranks of each micro-batch, and not only the newest of all.
         """
         refuse_others("show", {"frame": frame})
-        columns = list(frame.columns)
-        problems = []
-        if not isinstance(label, str) or not label.strip():
-            problems.append(f"label must be a text, got {label!r}")
-        if search is not None and not {"rank", "distance", "object_id"} <= set(columns):
-            problems.append(f"search={search!r} is for results of ab.nearest, got {columns}")
-        if problems:
+        if problems := show_problems(frame, label, search, self._show):
             raise InvalidCall("show", problems)
+        columns = list(frame.columns)
         asked = columns[0]  # the id of the search, whatever it is called
         if self._show is not None or not self._open:
             columns = [name for name in columns if name in (self._show or ())]
-        if not columns or not frame.isStreaming:
+        if not columns:
             return frame
         if search is not None and asked in columns:
             frame = searched(frame, asked, search, columns)
@@ -210,6 +187,8 @@ class Board:
         `rows` is a batch DataFrame, of which the first 200 rows are collected now.
         """
         refuse_others("table", {"rows": rows})
+        if not isinstance(name, str) or not name.strip():
+            raise InvalidCall("table", [f"name must be a text, got {name!r}"])
         if rows.isStreaming:
             raise InvalidCall("table", ["rows is streaming: call table inside foreachBatch"])
         if self._view.rows:
@@ -235,6 +214,8 @@ class Board:
             the names of channels and pictures are there if ``topic``, ``words``, ``channel`` and
             ``jpeg`` are among its columns.
         """
+        if problems := topic_problems(found):
+            raise InvalidCall("topics", problems)
         if self._view.rows:
             return
         forms = [topic_form(one, self._show) for one in found[:MOST_TOPICS]]
@@ -244,6 +225,8 @@ class Board:
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the page as it is now into one file that needs nothing else."""
+        if problems := file_problems(path):
+            raise InvalidCall("save", problems)
         made = Path(path)
         made.write_bytes(self_contained(page_files(), self._state()[2]))
         return made
@@ -254,7 +237,7 @@ class Board:
             return
         self._stopped.set()
         if self._telemetry is not None:
-            self._feed.forget(self._report)
+            self._feed.forget(self._telemetry)
         self._feed.look_away()
         self._feed.wake()
         self._channel.close()
@@ -271,7 +254,9 @@ class Board:
 
     def __repr__(self) -> str:
         address = self.url.partition("?")[0]  # without the token: this is printed and logged
-        return f"ab.dashboard at {address}" + (" (stopped)" if self._stopped.is_set() else "")
+        port = self._server.server_address[1]
+        here = f", here http://127.0.0.1:{port}/" if self._server.everywhere else ""
+        return f"ab.dashboard at {address}{here}" + (" (stopped)" if self._stopped.is_set() else "")
 
     def _serve(self) -> None:
         self._server.serve_forever(poll_interval=0.2)
@@ -299,11 +284,6 @@ class Board:
             for history in list(query.histories.values()):
                 with suppress(OSError, ValueError, AnabranchError):  # only workers may reach them
                     history.look_at_rejects(query.id)
-
-    def _report(self, query: Query, verb: str, progress: Any) -> None:
-        """Pass a micro-batch on to OpenTelemetry; others of the session are not ours to report."""
-        if self._telemetry is not None and self._only in (None, query.id):
-            self._telemetry(query, verb, progress)
 
     def _find(self, ident: str) -> Any:
         with suppress(Exception):  # a session that has stopped answers nothing
@@ -354,6 +334,6 @@ def _session_of(query: Any) -> SparkSession | None:
     return None
 
 
-def _telemetry() -> Telemetry:
+def _telemetry(only: str | None) -> Telemetry:
     with extra("otel", "otel=True", "opentelemetry"):
-        return Telemetry()
+        return Telemetry(only)

@@ -10,17 +10,18 @@ import re
 import threading
 import time
 from collections import OrderedDict, deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
-from anabranch.flow.metrics import verbs_of
+from anabranch.flow.announced import in_order
+from anabranch.flow.metrics import operators_of, verbs_of
 from anabranch.spark.dashboard.history import PLAIN, History
 from anabranch.spark.dashboard.points import epoch
 from anabranch.spark.dashboard.sample import Samples, samples_in
 from anabranch.spark.dashboard.search import Search, searches_in
 from anabranch.spark.totals import plain_line
 
-__all__ = ["Feed", "Query"]
+__all__ = ["Feed", "Query", "Watcher"]
 
 _QUERIES = 32  # that are remembered
 _INBOX = 2000  # reports that nobody has taken in yet
@@ -28,12 +29,27 @@ _INTERVAL = re.compile(r"ProcessingTimeTrigger\((\d+)\)")
 _LINE = 300
 
 
+class Watcher(Protocol):
+    """What wants to be told of queries as they are taken in."""
+
+    def progressed(self, query: Query, parts: Sequence[str], progress: Any) -> None:
+        """A micro-batch has ended; `parts` are the histories that have something new."""
+
+    def failed(self, query: Query) -> None:
+        """An error has ended a query."""
+
+
 class Query:
-    """A streaming query: its verbs, the rows it shows, and how it is."""
+    """A streaming query: its verbs, the rows it shows, and how it is.
+
+    `histories` are by verb; a second operator of a verb is a part of its own, such as
+    ``correlate 2``.
+    """
 
     def __init__(self, ident: str) -> None:
         self.id = ident
         self.run = ""
+        self.past: set[str] = set()  # runs before this one
         self.runs = 0
         self.name = ""
         self.since: float | None = None
@@ -52,30 +68,46 @@ class Query:
         """Its name, or the beginning of its id."""
         return self.name or self.id[:8]
 
+    @property
+    def unknown(self) -> bool:
+        """Whether it has not reported anything yet, so that nobody knows its verb."""
+        return not self.histories and not self.foreign
+
     def hold(self, handle: Any) -> None:
-        """Keep what can be asked how the query is."""
+        """Keep what can be asked how the query is, if it is of this run and there is one."""
+        if handle is None or str(getattr(handle, "runId", self.run)) != self.run:
+            return
         self.handle = handle
         self.name = str(getattr(handle, "name", None) or "")
         self.interval = _interval(handle)
 
+    def begin(self, run: str, timestamp: str | None = None, name: str | None = None) -> None:
+        """A run has been heard of; a new one owes nothing to those before.
+
+        Spark tells at once that a query has started and later that it has ended, so that the last
+        words of a run may come when the next one has begun.
+        """
+        if run == self.run or run in self.past:
+            return
+        self.past.add(self.run)
+        self.run, self.runs, self.active, self.error = run, self.runs + 1, True, None
+        self.handle = None  # the one of the former run has ended for ever
+        self.since = epoch(timestamp) or time.time()
+        self.name = name or self.name
+
     def add(self, progress: Any) -> list[str]:
-        """Take in a report; the verbs of which there was something new."""
-        run = str(progress.runId)
-        if run != self.run:
-            self.run, self.runs, self.active, self.error = run, self.runs + 1, True, None
-            self.since = epoch(getattr(progress, "timestamp", None))
+        """Take in a report; the parts of which there was something new."""
+        self.begin(str(progress.runId), getattr(progress, "timestamp", None))
         self.name = str(getattr(progress, "name", None) or self.name)
         if getattr(progress, "numInputRows", 0) and not verbs_of(progress):
             self.foreign = True
         fresh, shown = [], list(samples_in(progress))
-        verbs = verbs_of(progress)
-        if shown and not verbs and self.histories.keys() <= {PLAIN}:
-            verbs = [PLAIN]  # a stream of the user's own
-        for verb in verbs:
-            history = self.histories.get(verb) or History(verb)
-            if history.add(progress):  # a first report may be of workers that had nothing to do
-                self.histories[verb] = history
-                fresh.append(verb)
+        for part, verb, names in self._parts(progress, bool(shown)):
+            history = self.histories.get(part) or History(verb, part)
+            # A first report may be of workers that had nothing to do.
+            if history.add(progress, names):
+                self.histories[part] = history
+                fresh.append(part)
         if fresh:  # a report that comes twice shows nothing twice
             for label, rows in shown:
                 self.samples.setdefault(label, Samples()).add(int(progress.batchId), rows)
@@ -83,10 +115,26 @@ class Query:
             for search, rows in searches_in(progress):
                 self.searches.setdefault(search, Search()).add(int(progress.batchId), rows)
                 self.shown += bool(rows)
-        return [verb for verb in fresh if verb != PLAIN]
+        return [part for part in fresh if part != PLAIN]
 
-    def end(self, trace: str | None) -> None:
-        """The query has ended."""
+    def _parts(self, progress: Any, shows: bool) -> list[tuple[str, str, Sequence[str] | None]]:
+        """Every operator of a verb of ours: what it is called here, its verb, its metrics."""
+        verbs, found = verbs_of(progress), list[tuple[str, str, Sequence[str] | None]]()
+        if shows and not verbs and self.histories.keys() <= {PLAIN}:
+            return [(PLAIN, PLAIN, None)]  # a stream of the user's own
+        for verb in verbs:
+            # In the order of the calls, which is the same when the program runs again.
+            each = in_order(operators_of(progress.observedMetrics, verb))
+            for number, names in enumerate(each, 1):
+                found.append((verb if number == 1 else f"{verb} {number}", verb, names))
+        return found
+
+    def end(self, trace: str | None, run: str | None = None) -> None:
+        """The query has ended, or one of its runs, of which this may be the first word."""
+        if run is not None:
+            self.begin(run)
+        if run not in (None, self.run):
+            return
         self.active = False
         lines = [line.strip() for line in (trace or "").splitlines() if line.strip()]
         text = plain_line(trace) or (lines or [""])[0]
@@ -116,7 +164,7 @@ class Feed:
         self.version = 0
         self.lock = threading.Lock()
         self._inbox: deque[tuple[str, Any]] = deque(maxlen=_INBOX)
-        self._watchers: list[Callable[[Query, str, Any], None]] = []
+        self._watchers: list[Watcher] = []
         self._looked_at = 0
 
     def look(self) -> None:
@@ -131,13 +179,17 @@ class Feed:
                 self._inbox.clear()
                 self.queries.clear()
 
-    def tell(self, watcher: Callable[[Query, str, Any], None]) -> None:
-        """Tell a function of every micro-batch: the query, the verb and the report."""
+    def tell(self, watcher: Watcher) -> None:
+        """Tell somebody of every micro-batch."""
         self._watchers.append(watcher)
 
-    def forget(self, watcher: Callable[[Query, str, Any], None]) -> None:
+    def forget(self, watcher: Watcher) -> None:
         """Tell it no longer."""
         self._watchers.remove(watcher)
+
+    def started(self, event: Any) -> None:
+        """A query has been started."""
+        self._lay_aside("start", event)
 
     def progressed(self, progress: Any) -> None:
         """A micro-batch has ended."""
@@ -163,35 +215,42 @@ class Feed:
         with self.lock:
             while self._inbox:
                 kind, what = self._inbox.popleft()
-                query = self.query(str(what.id), find)
+                query, told = self.query(str(what.id)), list(self._watchers)
                 if kind == "end":
-                    query.end(what.exception)
-                    continue
-                for verb in query.add(what):
-                    for watcher in list(self._watchers):
-                        watcher(query, verb, what)
+                    query.end(what.exception, str(getattr(what, "runId", query.run)))
+                    for watcher in told if query.error else ():
+                        watcher.failed(query)
+                elif kind == "start":
+                    query.begin(str(what.runId), getattr(what, "timestamp", None), what.name)
+                elif parts := query.add(what):
+                    for watcher in told:
+                        watcher.progressed(query, parts, what)
+                if query.active and query.handle is None:
+                    query.hold(find(query.id))
 
     def add(self, handle: Any) -> None:
         """Begin with what Spark remembers of a query, which may have ended."""
         with self.lock:
-            query = self.query(str(handle.id), lambda _: handle)
-            for progress in handle.recentProgress:
-                query.add(progress)
-            if not handle.isActive:
-                error = handle.exception()
-                query.end(None if error is None else str(error))
+            query, run = self.query(str(handle.id)), str(handle.runId)
+            reports = list(handle.recentProgress)
+            over = run != query.run and query.run and query.active and not handle.isActive
+            if not over and run not in query.past:
+                query.begin(run, getattr(reports[0], "timestamp", None) if reports else None)
+                query.hold(handle)
+                for progress in reports:
+                    query.add(progress)
+                if not handle.isActive:
+                    error = handle.exception()
+                    query.end(None if error is None else str(error))
         self.wake()
 
-    def query(self, ident: str, find: Callable[[str], Any]) -> Query:
+    def query(self, ident: str) -> Query:
         """What is known of the query of an id."""
         if ident not in self.queries:
             self.queries[ident] = Query(ident)
             while len(self.queries) > _QUERIES:
                 self.queries.popitem(last=False)
-        query = self.queries[ident]
-        if query.handle is None and (handle := find(ident)) is not None:
-            query.hold(handle)
-        return query
+        return self.queries[ident]
 
     def wait(self, seen: int, seconds: float) -> int:
         """Wait until something has come since `seen`, or so long; what to wait from next."""

@@ -6,8 +6,9 @@ the query's light; the others are listed below it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise, takewhile
 from statistics import median
 from typing import Any, NamedTuple
@@ -17,22 +18,24 @@ from anabranch.plans.costs import best_grid, copies
 from anabranch.plans.hashed import Broadcast, Grid
 from anabranch.spark.dashboard.points import Point
 
-__all__ = ["BAD", "GOOD", "NOTE", "OFF", "RULES", "WARN", "Finding", "Vitals", "judge"]
+__all__ = ["BAD", "GOOD", "OFF", "RULES", "WARN", "Finding", "Vitals", "judge"]
 
-BAD, WARN, NOTE, GOOD, OFF = "bad", "warn", "note", "good", "off"
-_ORDER = (BAD, WARN, OFF, NOTE, GOOD)
+BAD, WARN, GOOD, OFF = "bad", "warn", "good", "off"
+_ORDER = (BAD, WARN, OFF, GOOD)
 _RECENT = 10  # micro-batches that rules look at
 _ENOUGH = 3  # before which figures are of the start
 _HOUR = 3600.0
 _STILL = 120.0  # seconds that a watermark may stand
+_KIND = re.compile(r"\W*([\w.]*)")
 
 
 class Finding(NamedTuple):
-    """A light, what is seen, and what to do about it."""
+    """A light, what is seen, what to do about it, and by which rule."""
 
     light: str
     sentence: str
     do: str = ""
+    rule: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,6 +56,8 @@ class Vitals:
         How long the present micro-batch has been running, if one is.
     plan, one_stream
         The plan in force, and whether left and right are one stream.
+    label
+        What the query is called.
     """
 
     points: Sequence[Point] = ()
@@ -63,6 +68,7 @@ class Vitals:
     running: float | None = None
     plan: Any = None
     one_stream: bool = False
+    label: str = ""
 
     @property
     def recent(self) -> Sequence[Point]:
@@ -98,7 +104,10 @@ def starting(vitals: Vitals) -> Finding | None:
     """There is no micro-batch yet."""
     if vitals.points or not vitals.active:
         return None
-    return Finding(OFF, "Waiting for the first micro-batch: Python workers start (10 to 30 s).")
+    whose = f" of {vitals.label}" if vitals.label else ""
+    return Finding(
+        OFF, f"Waiting for the first micro-batch{whose}: Python workers start (10 to 30 s)."
+    )
 
 
 def stuck(vitals: Vitals) -> Finding | None:
@@ -262,7 +271,7 @@ def copied(vitals: Vitals) -> Finding | None:
     if fewer > 0.7 * now:
         return None
     return Finding(
-        NOTE,
+        GOOD,
         f"The plan does not fit the rates: {now / rows:.1f} copies per row, {fewer / rows:.1f} "
         f"with {best}.",
         f"Use plan=ab.{best}, or plan=ab.adaptive(...).",
@@ -277,7 +286,7 @@ def fixed_cost(vitals: Vitals) -> Finding | None:
     if len(shares) < 5 or median(shares) >= 0.2 or median(times) < 1.0:
         return None
     return Finding(
-        NOTE,
+        GOOD,
         f"Workers compute for {median(shares):.0%} of a micro-batch of {median(times):.1f} s; the "
         "rest is fixed cost.",
         "Use fewer partitions, or a longer trigger.",
@@ -291,22 +300,59 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def judge(vitals: Vitals) -> list[Finding]:
-    """Every finding, the worst first; that all is well if there is none."""
-    ended = stopped(vitals)
-    if ended is not None:
-        return [ended]
-    found = [finding for rule in RULES if (finding := rule(vitals)) is not None]
+def judge(vitals: Vitals, away: bool = False) -> list[Finding]:
+    """Every finding, the worst first; that all is well if there is none that says otherwise.
+
+    `away` is whether it is read beyond loopback: of an error there is then only its kind, since
+    its words may quote a row.
+    """
+    if away and vitals.error:
+        vitals = replace(vitals, error=_kind(vitals.error))
+    found = _found(RULES, vitals)
+    if not vitals.active:
+        return [one for one in found if one.rule == stopped.__name__]
     found.sort(key=lambda finding: _ORDER.index(finding.light))
-    waiting = idle(vitals)
-    if waiting is not None:  # what micro-batches of the past were like comes second
-        found = [waiting, *(finding for finding in found if finding != waiting)]
-    if found and found[0].light != NOTE:
+    if waiting := _found([idle], vitals):  # what micro-batches of the past were like comes second
+        first = [*_standing(vitals), *waiting]
+        found = [*first, *(one for one in found if one not in first)]
+    if found and found[0].light != GOOD:
         return found
     return [_well(vitals), *found]
 
 
+def _standing(vitals: Vitals) -> list[Finding]:
+    """What is bad also while no row comes; a pace that was too slow is over then."""
+    rules: list[Rule] = [all_late, lagging]
+    if vitals.points and vitals.points[-1].get("backlog"):
+        rules.append(behind)
+    return [finding for finding in _found(rules, vitals) if finding.light == BAD]
+
+
+def _found(rules: Iterable[Rule], vitals: Vitals) -> list[Finding]:
+    """What rules say, each with its name."""
+    said = [(rule, rule(vitals)) for rule in rules]
+    return [one._replace(rule=rule.__name__) for rule, one in said if one is not None]
+
+
+def _kind(error: str) -> str:
+    """Which error it is, without its words.
+
+    Examples
+    --------
+    >>> _kind("BadRow: left row 7 has no vector")
+    "BadRow; its words are in the driver's log."
+    """
+    found = _KIND.match(error)
+    return f"{found[1] if found else 'an error'}; its words are in the driver's log."
+
+
 def _well(vitals: Vitals) -> Finding:
+    if not any((point.get("batch") or 0) > 0 for point in vitals.points):
+        return Finding(
+            OFF,
+            "Too early to say: only the micro-batch that starts workers has ended.",
+            rule="early",
+        )
     seconds = median(vitals.all("seconds") or [0.0])
     pace = f"a micro-batch takes {seconds:.1f} s"
     if vitals.interval:
@@ -315,7 +361,7 @@ def _well(vitals: Vitals) -> Finding:
     late = (
         f"{count(lost)} of {count(vitals.sum('rows'))} rows are late" if lost else "no row is late"
     )
-    return Finding(GOOD, f"Healthy: {pace}, and {late}.")
+    return Finding(GOOD, f"Healthy: {pace}, and {late}.", rule="well")
 
 
 def _long(seconds: float) -> str:

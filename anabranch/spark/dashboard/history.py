@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from anabranch.flow.announced import Announced, announced
@@ -75,10 +75,11 @@ class Series:
 
 
 class History:
-    """A verb of a query, as its progress reports told it."""
+    """An operator of a query, as its progress reports told it; `part` is what it is called."""
 
-    def __init__(self, verb: str) -> None:
+    def __init__(self, verb: str, part: str = "") -> None:
         self.verb = verb
+        self.part = part or verb
         self.series = Series()
         self.names: tuple[str, ...] = ()
         self.workers: list[dict[str, Any]] = []
@@ -93,10 +94,13 @@ class History:
         self.rejected = Rejected()
         self.silent: tuple[str, ...] = ()  # sources that do not say what they have left
 
-    def add(self, progress: Any) -> bool:
-        """Take in a report; whether there was anything new of this verb in it."""
+    def add(self, progress: Any, names: Sequence[str] | None = None) -> bool:
+        """Take in a report; whether there was anything new of these metrics of the verb in it."""
         plain = self.verb == PLAIN
         loads = [] if plain else reports_of(progress, self.verb)
+        if names is None:
+            names = named(progress.observedMetrics or (), self.verb)
+        loads = [load for load in loads if load.operator in names]
         rows = int(getattr(progress, "numInputRows", 0) or 0)
         name = (str(progress.runId), int(progress.batchId))
         if not (rows if plain else loads) or (
@@ -108,7 +112,7 @@ class History:
         self._last = name
         self.silent = backlog_of(progress).silent
         self._state.update(((load.operator, load.worker), load) for load in loads)
-        self.names = named(progress.observedMetrics or (), self.verb)
+        self.names = tuple(names)
         view = self._view()
         live = None if view is None else view.workers(name[1])
         self.workers = by_worker(loads, self._state.values(), self.verb, live)

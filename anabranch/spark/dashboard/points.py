@@ -38,6 +38,8 @@ LATEST = (
     "open_groups",
 )
 _MICROS = 1_000_000
+_OF_THE_START = ("seconds", "slowest", "mean")
+_MEMORY = "memoryUsedBytes"
 
 
 def point_of(
@@ -76,8 +78,9 @@ def point_of(
         "watermark": mark,
         "lag": None if mark is None or at is None else at + seconds - mark,
         "skew": _skew(loads),
+        "ahead": _ahead(loads, mark),
         "backlog": backlog_of(progress).left,
-        "memory": _state_store(progress, "memoryUsedBytes"),
+        "memory": _state_store(progress, _MEMORY),
         "commit": _state_store(progress, "commitTimeMs"),
         "state_rows": held.get("state_rows", 0),
         "state_bytes": held.get("state_bytes", 0),
@@ -89,6 +92,8 @@ def point_of(
 def merged(one: Point, other: Point) -> Point:
     """Two neighbouring points as one: counts are summed, times are the longer ones.
 
+    Those of the first micro-batch, which starts workers, are left out, as the rules leave them out.
+
     Examples
     --------
     >>> merged({"batch": 1, "rows": 3, "seconds": 2.0}, {"batch": 2, "rows": 4, "seconds": 1.0})
@@ -97,7 +102,8 @@ def merged(one: Point, other: Point) -> Point:
     made: Point = {}
     for name, late in other.items():
         early = one.get(name)
-        if name in LATEST or early is None or late is None:
+        starts = one.get("batch") == 0 and name in _OF_THE_START
+        if name in LATEST or starts or early is None or late is None:
             made[name] = early if late is None else late
         else:
             made[name] = early + late if name in SUMMED else max(early, late)
@@ -130,8 +136,18 @@ def _skew(loads: Iterable[Any]) -> float | None:
     return (sides[0] - sides[1]) / _MICROS if all(sides) else None
 
 
+def _ahead(loads: Iterable[Any], mark: float | None) -> float | None:
+    """How far the newest row of either side is ahead of the watermark, in seconds."""
+    newest = max(
+        (getattr(load, name, 0) for load in loads for name in ("newest_left", "newest_right")),
+        default=0,
+    )
+    return newest / _MICROS - mark if newest and mark is not None else None
+
+
 def _state_store(progress: Any, name: str) -> float | None:
     """A figure of the state stores of all operators."""
     operators = getattr(progress, "stateOperators", None) or ()
-    found = [getattr(operator, name, None) for operator in operators]
-    return sum(number for number in found if number is not None) if found else None
+    found = [number for one in operators if (number := getattr(one, name, None)) is not None]
+    # Spark fills in 0 where a micro-batch has not looked at its state.
+    return sum(found) or None if name == _MEMORY else sum(found) if found else None

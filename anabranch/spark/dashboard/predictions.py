@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from anabranch.flow.announced import Announced
@@ -12,7 +13,7 @@ from anabranch.plans.segments import Segments
 from anabranch.plans.triangle import Triangle
 from anabranch.spark.dashboard.points import Point
 
-__all__ = ["Prediction", "full", "predict_assembly", "predict_pairs"]
+__all__ = ["Prediction", "Said", "full", "predict_assembly", "predict_pairs"]
 
 # Plans under which any two rows of a window meet; others compare fewer, by how the data lie.
 _ALL_MEET = (Broadcast, Grid, Segments, Triangle)
@@ -56,22 +57,30 @@ def full(points: Sequence[Point], call: Announced | None) -> list[Point]:
     return [point for point in known if (point[name] or 0) >= (known[0][name] or 0) + fills]
 
 
-def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) -> list[Prediction]:
+Said = tuple[list[Prediction], str]
+"""Predictions, or why there are none."""
+
+
+def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) -> Said:
     """Copies, comparisons and state of a correlation, from its rates by event time.
 
-    None before the windows are full: then fewer rows meet than will.
+    None before the windows are full: then fewer rows meet than will. A row stays for its window,
+    and for as long as the watermark is behind the newest rows: at least its delay, and more where
+    micro-batches are long.
     """
-    if call is None or call.window is None or not isinstance(plan, _ALL_MEET):
-        return []
-    left, right = (width / _MICROS for width in call.window)
-    stays = [width + (call.delay or 0) / _MICROS for width in (left, right)]
+    if call is None or call.window is None:
+        return [], "The call was made by another driver, so its window is not known here."
+    if not isinstance(plan, _ALL_MEET):
+        return [], f"Under {plan} how many rows meet goes by how the data lie."
     later = full(points, call)
-    if len(later) < _LEAST + 1:
-        return []
-    took = (later[-1]["watermark"] or 0.0) - (later[0]["watermark"] or 0.0)
-    if took <= 0:
-        return []
+    took = (later[-1]["watermark"] or 0.0) - (later[0]["watermark"] or 0.0) if later else 0.0
+    if len(later) < _LEAST + 1 or took <= 0:
+        return [], f"Windows have to be full first, for {_LEAST} micro-batches: they are not yet."
     seen = later[1:]
+    left, right = (width / _MICROS for width in call.window)
+    behind = [ahead for point in seen if (ahead := point.get("ahead")) is not None]
+    delay = max((call.delay or 0) / _MICROS, median(behind or [0.0]))
+    stays = [width + delay for width in (left, right)]
     rows = (sum(p["left"] or 0.0 for p in seen), sum(p["right"] or 0.0 for p in seen))
     if call.one_stream:
         rows = (rows[0], rows[0])
@@ -80,7 +89,7 @@ def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) ->
     sent = copies(plan, rows, call.window, call.one_stream)
     each = rows[0] if call.one_stream else sum(rows)
     if not each:
-        return []
+        return [], "No row has come since windows are full."
     stored = sent / each * sum(r * stay for r, stay in zip(rates, stays, strict=True)) * share
     compared = rates[0] * rates[1] * (left + right) * took * share
     return [
@@ -91,13 +100,13 @@ def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) ->
             sum(p["comparisons"] or 0.0 for p in seen) / len(seen),
         ),
         Prediction("rows in state", stored, later[-1]["state_rows"] or 0.0),
-    ]
+    ], ""
 
 
-def predict_assembly(estimate: Any, latest: Point) -> list[Prediction]:
+def predict_assembly(estimate: Any, latest: Point) -> Said:
     """What `ab.estimate_state` said of an assembly."""
-    if estimate is None or not latest:
-        return []
+    if estimate is None:
+        return [], "None was given: ab.dashboard(..., prediction=ab.estimate_state(...))."
     pairs = (
         ("open windows", estimate.windows, "open_windows"),
         ("events held", estimate.tuples, "state_rows"),
@@ -107,4 +116,4 @@ def predict_assembly(estimate: Any, latest: Point) -> list[Prediction]:
         Prediction(what, float(value), float(latest[name] or 0.0))
         for what, value, name in pairs
         if latest.get(name) is not None
-    ]
+    ], ""

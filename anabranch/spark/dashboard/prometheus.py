@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from anabranch.spark.dashboard.feed import Query
-from anabranch.spark.dashboard.health import BAD, GOOD, NOTE, OFF, WARN, judge
+from anabranch.spark.dashboard.health import BAD, GOOD, OFF, WARN, judge
 from anabranch.spark.dashboard.history import BUCKETS, History
-from anabranch.spark.dashboard.view import vitals_of
+from anabranch.spark.dashboard.view import histories_of, vitals_of
 
 __all__ = ["COUNTERS", "GAUGES", "LIGHTS", "exposition"]
 
@@ -50,7 +50,7 @@ _OF_WORKERS = {
     "state_bytes": ("state_bytes", "Bytes held by a worker."),
     "worker_busy_seconds": ("busy_seconds", "How long a worker computed in the newest batch."),
 }
-LIGHTS = (GOOD, NOTE, OFF, WARN, BAD)
+LIGHTS = (GOOD, OFF, WARN, BAD)
 """In the order of their numbers."""
 
 
@@ -58,6 +58,7 @@ class _Figures:
     """All families of the queries of a board.
 
     Two runs of one name would have the same labels: the newest counts, or the one that still runs.
+    One that has not reported yet has no verb, and says only how it is.
     An ended query has counts and its end, and no figures of now that alerts would go by for ever.
     """
 
@@ -65,12 +66,13 @@ class _Figures:
         from prometheus_client import core  # an extra, which only those who ask for it need
 
         self._core = core
-        newest: dict[tuple[str, str], tuple[Query, History]] = {}
+        newest: dict[str, Query] = {}
         for query in sorted(queries, key=lambda one: (one.active, one.since or 0.0)):
-            for history in query.histories.values():
-                newest[query.label, history.verb] = query, history
-        self._all = list(newest.values())
-        self._live = [(query, history) for query, history in self._all if query.active]
+            if histories_of(query):
+                newest[query.label] = query
+        self._all = [(query, one) for query in newest.values() for one in histories_of(query)]
+        self._known = [(query, history) for query, history in self._all if history.verb]
+        self._live = [(query, history) for query, history in self._known if query.active]
 
     def collect(self) -> Iterator[Any]:
         """What a registry asks for."""
@@ -81,7 +83,9 @@ class _Figures:
 
     def _counters(self) -> Iterator[Any]:
         rows = self._core.CounterMetricFamily(
-            "anabranch_rows", "Rows of the input.", labels=["query", "verb", "side"]
+            "anabranch_rows",
+            "Rows of the input, without those rejected.",
+            labels=["query", "verb", "side"],
         )
         families = {
             name: self._core.CounterMetricFamily(
@@ -89,10 +93,11 @@ class _Figures:
             )
             for name, text in COUNTERS.items()
         }
-        for query, history in self._all:
-            where = [query.label, history.verb]
+        for query, history in self._known:
+            where = [query.label, history.part]
             totals = history.totals
-            for side, count in (history.sides or {"all": totals["rows_in"]}).items():
+            compared = totals["rows_in"] - totals["rejected_rows"]
+            for side, count in (history.sides or {"all": compared}).items():
                 rows.add_metric([*where, side], count)
             for name, family in families.items():
                 if name in totals:
@@ -107,14 +112,14 @@ class _Figures:
             )
             for query, history in self._live:
                 if (value := history.latest.get(column)) is not None:
-                    family.add_metric([query.label, history.verb], value)
+                    family.add_metric([query.label, history.part], value)
             yield family
         for name, (key, text) in _OF_WORKERS.items():
             labels = ["query", "verb", "worker"]
             family = self._core.GaugeMetricFamily(f"anabranch_{name}", text, labels=labels)
             for query, history in self._live:
                 for worker in history.workers:
-                    where = [query.label, history.verb, str(worker["worker"])]
+                    where = [query.label, history.part, str(worker["worker"])]
                     if worker["live"] or key != "busy_seconds":
                         family.add_metric(where, worker.get(key, 0))
             yield family
@@ -123,7 +128,7 @@ class _Figures:
         texts = {
             "query_active": "Whether the query runs.",
             "query_failed": "Whether an error has ended the query.",
-            "health": "The light: 0 good, 1 note, 2 off, 3 warn, 4 bad.",
+            "health": "The light: 0 good, 1 off, 2 warn, 3 bad.",
             "plan_epoch": "The number of the plan that stamps rows.",
             "plan_live": "Plans under which rows are sent.",
             "trigger_interval_seconds": "Seconds between triggers, if the query has an interval.",
@@ -150,15 +155,15 @@ class _Figures:
                 }
             for name, value in found.items():
                 if value is not None:
-                    families[name].add_metric([query.label, history.verb], value)
+                    families[name].add_metric([query.label, history.part], value)
         yield from families.values()
 
     def _durations(self) -> Any:
         family = self._core.HistogramMetricFamily(
             "anabranch_batch_seconds", "How long micro-batches took.", labels=["query", "verb"]
         )
-        for query, history in self._all:
-            family.add_metric([query.label, history.verb], _cumulative(history), history.seconds)
+        for query, history in self._known:
+            family.add_metric([query.label, history.part], _cumulative(history), history.seconds)
         return family
 
 

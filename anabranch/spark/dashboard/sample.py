@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Iterator, Sequence
-from difflib import SequenceMatcher
+from itertools import groupby
 from typing import Any
 
 from pyspark.sql import Column, DataFrame
@@ -153,12 +153,16 @@ def difference(left: str, right: str) -> tuple[list[list[Any]], list[list[Any]]]
     for each in words:
         each[:-1] = [f"{word} " for word in each[:-1]]
     bare, other = ([word.strip(" .,:;!?").casefold() for word in each] for each in words)
-    found: tuple[list[list[Any]], list[list[Any]]] = ([], [])
-    runs = SequenceMatcher(None, bare, other, autojunk=False).get_opcodes()
-    if not any(kind == "equal" for kind, *_ in runs):
+    both = (set(bare) & set(other)) - {""}
+    if not both:
         return [[left, False]], [[right, False]]
-    for kind, a, b, c, d in runs:
-        for side, part in zip(found, (words[0][a:b], words[1][c:d]), strict=True):
-            if part:
-                side.append(["".join(part), kind != "equal"])
-    return found
+    one, two = (
+        [
+            ["".join(word for word, _ in run), lacks]
+            for lacks, run in groupby(
+                zip(each, names, strict=True), lambda pair: pair[1] not in {*both, ""}
+            )
+        ]
+        for each, names in zip(words, (bare, other), strict=True)
+    )
+    return one, two

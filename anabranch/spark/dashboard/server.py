@@ -25,6 +25,7 @@ __all__ = ["MOST_PAGES", "PAGE", "Channel", "Server", "is_loopback", "page_files
 MOST_PAGES = 64
 """Pages that may be open at a time."""
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+EVERYWHERE = ("0.0.0.0", "::")
 PAGE = files(__package__) / "page"
 _KINDS = {
     "index.html": "text/html; charset=utf-8",
@@ -145,7 +146,7 @@ class Server(ThreadingHTTPServer):
     ) -> None:
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self.token, self.answers, self.channel = token, answers, channel
-        self.any_host = not is_loopback(host)
+        self.any_host, self.everywhere = not is_loopback(host), host in EVERYWHERE
         self.files = page_files()
         super().__init__((host, port), _Handler)
         # Browsers keep cookies by host, not by port: two boards must not share one.

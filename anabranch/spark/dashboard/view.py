@@ -21,7 +21,7 @@ from anabranch.spark.dashboard.points import Point
 from anabranch.spark.dashboard.predictions import Prediction, full, predict_assembly, predict_pairs
 from anabranch.spark.totals import since_start
 
-__all__ = ["TAIL", "View", "encode", "growth", "vitals_of"]
+__all__ = ["TAIL", "View", "encode", "growth", "histories_of", "vitals_of"]
 
 TAIL = 8
 """Points in a message; a page that has missed more asks for all."""
@@ -32,6 +32,7 @@ _UNKNOWN = {
     "nearest": "The nearest objects of each saved search",
     "assemble": "One row for all events of a group",
     "groups": "Groups of rows that pairs connect",
+    "": "",
     PLAIN: "A stream without a verb of Anabranch, of which rows are shown",
 }
 
@@ -44,7 +45,7 @@ class View:
     control directory of a hub; `links` are the plan's, once they are known. `tables` are rows given
     by hand, such as those of `ab.sla`, and so are `topics`, which have pictures. `rows` says why
     contents of rows are not shown; of those that are, only `columns` are, if there are any. Another
-    board of the session may have asked for more.
+    board of the session may have asked for more. `away` is whether it is read beyond loopback.
     """
 
     prediction: Any = None
@@ -54,6 +55,7 @@ class View:
     rows: str = ""
     columns: Sequence[str] | None = None
     links: dict[str, Any] | None = None
+    away: bool = False
 
     def state(self, queries: Sequence[Query], newest: int | None = None) -> dict[str, Any]:
         """All of it; with `newest` only so many points of each series, and no rows."""
@@ -63,12 +65,7 @@ class View:
             "subjects": [
                 self._subject(query, history, now, newest)
                 for query in queries
-                for history in query.histories.values()
-            ],
-            "waiting": [
-                query.label
-                for query in queries
-                if query.active and not query.histories and not query.foreign
+                for history in histories_of(query)
             ],
             "placement": self._traffic(),
             "tables": self.tables,
@@ -112,23 +109,25 @@ class View:
         points = history.series.points
         vitals = vitals_of(query, history, now)
         said: list[Prediction] = []
+        unsaid = ""
         if history.verb == "correlate":
             since = drawn.get("since", 0)  # before, rows were sent under other plans
             present = [point for point in points if (point["batch"] or 0) >= since]
-            said = predict_pairs(present, call, plan)
+            said, unsaid = predict_pairs(present, call, plan)
         elif history.verb == "assemble":
-            said = predict_assembly(self.prediction, history.latest)
+            said, unsaid = predict_assembly(self.prediction, history.latest)
         return {
-            "id": f"{query.id}/{history.verb}",
+            "id": f"{query.id}/{history.part}",
             "query": query.id,
             "name": query.label,
             "verb": history.verb,
+            "part": history.part,
             "words": _UNKNOWN[history.verb] if call is None else call.words,
             "since": query.since,
             "runs": query.runs,
             "active": query.active,
             "interval": query.interval,
-            "health": [finding._asdict() for finding in judge(vitals)],
+            "health": [finding._asdict() for finding in judge(vitals, self.away)],
             "total": totals_of(query, history),
             "silent": history.silent,
             "workers": history.workers,
@@ -137,11 +136,17 @@ class View:
             "rejects": history.rejected.form(self.columns, self.rows),
             "growth": growth(full(points, call)),
             "predictions": [_compared(prediction) for prediction in said],
+            "unpredicted": unsaid,
             "count": history.series.count,
             "thinned": history.series.thinned,
             "shown": query.shown,
             "series": history.series.columns(newest),
         }
+
+
+def histories_of(query: Query) -> list[History]:
+    """Its operators; of a query that has not reported anything yet, one without a verb."""
+    return [History("")] if query.unknown else list(query.histories.values())
 
 
 def vitals_of(query: Query, history: History, now: float) -> Vitals:
@@ -156,13 +161,15 @@ def vitals_of(query: Query, history: History, now: float) -> Vitals:
         query.running(now),
         plan,
         call is not None and call.one_stream,
+        query.label,
     )
 
 
 def totals_of(query: Query, history: History) -> Mapping[str, int]:
     """Counts since the run was started, where the session has counted; else since we look."""
+    alone = [one.verb for one in query.histories.values()].count(history.verb) == 1
     counted = since_start(SimpleNamespace(runId=query.run), ()).get(history.verb)
-    return dict(counted or history.totals)
+    return dict(counted if counted and alone else history.totals)
 
 
 def growth(points: Sequence[Point]) -> dict[str, float] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import webbrowser
 from collections.abc import Callable, Iterator
@@ -21,6 +22,7 @@ from anabranch.spark.watch import Interrupt
 __all__ = ["DemoFailed", "open_page", "session", "waiting"]
 
 _DISPLAYS = ("DISPLAY", "WAYLAND_DISPLAY")
+_ALWAYS = ("darwin", "win32")
 
 
 class DemoFailed(AnabranchError, RuntimeError):
@@ -30,7 +32,9 @@ class DemoFailed(AnabranchError, RuntimeError):
 def open_page(address: str, console: Console) -> None:
     """Say where the page is; open it where somebody sits before a display."""
     console.print(f"watch it live: {address}", soft_wrap=True)
-    if console.is_terminal and any(os.environ.get(name) for name in _DISPLAYS):
+    # On these there is a display unless one sits elsewhere; on others a variable names it.
+    shown = sys.platform in _ALWAYS and "SSH_CONNECTION" not in os.environ
+    if console.is_terminal and (shown or any(os.environ.get(name) for name in _DISPLAYS)):
         # Some ways to open a page wait until it is closed.
         threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
 

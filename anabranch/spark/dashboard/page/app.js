@@ -2,10 +2,12 @@
 /* The page: takes in what the driver tells, and shows one query at a time. */
 
 const at = (id) => document.getElementById(id);
-const known = {subjects: new Map(), rows: {}, searches: {}, topics: [], state: null, chosen: null, search: {}, asking: false};
-const LIGHTS = {good: ["✓", "Good"], note: ["i", "Good, with a note"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "Off"]};
+const known = {subjects: new Map(), rows: {}, searches: {}, topics: [], state: null, chosen: null, search: {}, asking: false, gone: null};
+const LIGHTS = {good: ["✓", "Good"], warn: ["!", "Warning"], bad: ["✕", "Bad"], off: ["–", "No verdict"]};
 const WORDS = {correlate: ["rows", "pairs"], nearest: ["objects", "hits"], assemble: ["events", "instances"],
-  dedupe: ["rows", "rows emitted"], groups: ["pairs", "events"], stream: ["rows", ""]};
+  dedupe: ["rows", "rows emitted"], groups: ["pairs", "events"], stream: ["rows", ""], "": ["rows", ""]};
+const CARD = 155;  // pixels that a card needs
+const RECENT = 10;  // micro-batches that the rules look at
 const COMPARES = ["correlate", "dedupe", "nearest"];
 const SHORT = ["score", "distance"];  // of which four digits are enough to look at
 const EVENTS = {groups_opened: "opened", groups_grown: "grew", groups_merged: "merged", groups_closed: "closed"};
@@ -50,8 +52,12 @@ let events = null;
 function listen() {
   if (document.hidden || events) return;
   events = new EventSource("events");
-  events.onopen = () => { at("link").textContent = "live"; askForAll(); };
-  events.onerror = () => { at("link").textContent = "the driver does not answer; what you see is the last it said"; };
+  events.onopen = () => { at("link").textContent = "live"; known.gone = null; askForAll(); };
+  events.onerror = () => {
+    at("link").textContent = "no answer";
+    if (!known.gone) known.gone = new Date().toTimeString().slice(0, 5);
+    renderGone();
+  };
   events.onmessage = (event) => {
     const missed = takeIn(JSON.parse(event.data), false);
     if (missed) askForAll();
@@ -68,8 +74,8 @@ const constant = (value) => (s) => (s.batch || []).map(() => value);
 class Panel {
   constructor(id, title, wide) {
     this.body = element("div", {});
-    this.section = element("section", {class: wide ? "panel wide" : "panel", id, "aria-labelledby": id + "-title"},
-      element("h3", {id: id + "-title"}, title), this.body);
+    this.head = element("h3", {id: id + "-title"}, title);
+    this.section = element("section", {class: wide ? "panel wide" : "panel", id, "aria-labelledby": id + "-title"}, this.head, this.body);
   }
   show(...children) { this.body.replaceChildren(...children); this.section.hidden = children.length === 0; }
 }
@@ -77,6 +83,11 @@ class Panel {
 class ChartPanel extends Panel {
   constructor(id, title, lines, value) { super(id, title); this.chart = new Chart(this.body, title, lines, value); }
   update(subject) { this.chart.draw(subject.series); }
+}
+
+/* The micro-batch that starts the workers takes far longer, and would flatten all others. */
+class PacePanel extends ChartPanel {
+  update(subject) { const batch = subject.series.batch; this.chart.draw(subject.series, batch.length > 1 && batch[0] === 0 ? 1 : 0); }
 }
 
 function table(heads, rows, texts = []) {
@@ -114,7 +125,7 @@ function planPanel() {
     if (plan.trouble) made.push(element("p", {}, "The plan log cannot be read: " + plan.trouble));
     if (plan.text) made.push(element("p", {}, "In force: ", element("strong", {}, plan.text)), planPicture(plan, subject.workers));
     if (plan.lives) {
-      made.push(livesPicture(plan.lives, subject.series.batch.at(-1) || 0));
+      made.push(livesPicture(plan.lives, subject.series.batch.at(-1) || 0, panel.body.clientWidth));
       made.push(element("p", {}, "Next change: " + (plan.next.join("; ") || "none is asked for")));
       made.push(element("ol", {class: "story"}, ...plan.story.map((line) => element("li", {}, line))));
     }
@@ -126,7 +137,7 @@ function planPanel() {
 function predictionsPanel() {
   const panel = new Panel("predictions", "Predicted and seen");
   panel.update = (subject) => {
-    if (!subject.predictions.length) return panel.show();
+    if (!subject.predictions.length) return panel.show(...(subject.unpredicted ? [element("p", {class: "faint"}, "No prediction. " + subject.unpredicted)] : []));
     panel.show(table(["figure", "predicted", "seen", "error"], subject.predictions.map((one) => [
       one.what, number(one.predicted), number(one.observed),
       one.error === null ? "–" : (one.error >= 0 ? "+" : "−") + Math.abs(100 * one.error).toFixed(0) + " %"])));
@@ -190,22 +201,25 @@ function groupsPanel() {
   return panel;
 }
 
-function value(parts) {
-  const cell = element("td", {class: "text"});
-  for (const [text, differs] of parts) {
-    const image = /^data:image\/(png|jpeg);base64,[A-Za-z0-9+/=]+$/.test(text);
-    cell.append(image ? element("img", {src: text, alt: "picture"}) : differs ? element("mark", {}, text) : text);
-  }
-  return cell;
+function parts(text, differs) {
+  const image = /^data:image\/(png|jpeg);base64,[A-Za-z0-9+/=]+$/.test(text);
+  return image ? element("img", {src: text, alt: "picture"}) : differs ? element("mark", {}, text) : text;
 }
 
-function match(row) {
-  const facts = Object.entries(row.facts).map(([name, text]) => element("div", {}, element("dt", {}, name),
-    element("dd", {title: text.length < 40 ? text : null}, ...value([[SHORT.includes(name) && text !== "" && isFinite(text) ? String(Number(Number(text).toPrecision(4))) : text, false]]).childNodes)));
-  const sides = row.sides.length === 0 ? null : element("table", {},
-    element("thead", {}, element("tr", {}, element("th", {scope: "col"}, "column"), element("th", {scope: "col", class: "text left"}, "left"), element("th", {scope: "col", class: "text right"}, "right"))),
-    element("tbody", {}, ...row.sides.map((one) => element("tr", {}, element("th", {scope: "row"}, one.name), value(one.left), value(one.right)))));
-  return element("article", {class: "match", "aria-label": `row of micro-batch ${row.batch}`}, element("dl", {}, ...facts), sides);
+const short = (name, text) => SHORT.includes(name) && text !== "" && isFinite(text) ? String(Number(Number(text).toPrecision(4))) : text;
+const fact = (name, text) => element("td", {class: text.length < 40 ? "text fact" : "text fact long", title: text.length < 40 ? text : null}, parts(short(name, text), false));
+
+/* All columns of one side in one cell, in the order that the head of the table has. */
+const side = (row, of) => element("td", {class: "text side"}, ...row.sides.flatMap((one, n) =>
+  [...(n ? [" · "] : []), element("span", {title: one.name}, ...one[of].map(([text, differs]) => parts(text, differs)))]));
+
+function matches(rows) {
+  const facts = [...new Set(rows.flatMap((row) => Object.keys(row.facts)))], sides = rows[0].sides.map((one) => one.name).join(" · ");
+  const heads = [...facts.map((name) => [name, "text"]), ...(sides ? [[`left: ${sides}`, "text left"], [`right: ${sides}`, "text right"]] : [])];
+  return element("table", {},
+    element("thead", {}, element("tr", {}, ...heads.map(([name, kind]) => element("th", {scope: "col", class: kind}, name)))),
+    element("tbody", {}, ...rows.map((row) => element("tr", {"aria-label": `row of micro-batch ${row.batch}`},
+      ...facts.map((name) => fact(name, row.facts[name] ?? "")), ...(sides ? [side(row, "left"), side(row, "right")] : [])))));
 }
 
 function rowsPanel() {
@@ -222,7 +236,7 @@ function rowsPanel() {
     if (stamp === drawnOf) return undefined;
     drawnOf = stamp;
     panel.show(...labels.flatMap(([label, form]) => [
-      element("h4", {}, `${label}: the newest ${form.rows.length}`), ...form.rows.map(match)]));
+      element("h4", {}, `${label}: the newest ${form.rows.length}`), matches(form.rows)]));
   };
   return panel;
 }
@@ -273,7 +287,9 @@ function ranksPanel() {
   panel.update = (subject) => {
     const whole = Object.entries(known.searches[subject.query] || {}).filter(([, batches]) => batches.length);
     if (subject.verb !== "nearest" || !whole.length) return panel.show();
-    panel.show(...whole.flatMap(([search, batches]) => {
+    const entered = whole.some(([, batches]) => batches.some((of) => of.rows.some((row) => "entered_ts" in row)));
+    panel.head.textContent = entered ? "A saved search: what entered" : "A saved search: its ranks over micro-batches";
+    panel.show(...(entered ? [element("p", {class: "faint"}, "What entered the nearest in a micro-batch, and at which rank. The whole ranks over time need output=\"top\".")] : []), ...whole.flatMap(([search, batches]) => {
       const most = Math.max(1, ...batches.flatMap((of) => of.rows.map((row) => Number(row.rank) || 0)));
       const at = (of, rank) => of.rows.filter((row) => Number(row.rank) === rank)
         .map((row) => `${row.object_id ?? "–"}${row.distance ? ` (${Number(row.distance).toPrecision(3)})` : ""}`).join(" → ");
@@ -318,6 +334,7 @@ function placementPanel() {
 }
 
 function panelsOf(subject) {
+  if (!subject || !subject.verb) return [topicsPanel(), tablesPanel(), placementPanel()];
   const [came, found] = WORDS[subject.verb], compares = COMPARES.includes(subject.verb), plain = subject.verb === "stream";
   const flow = subject.verb === "correlate"
     ? [{label: "left rows", colour: "left", of: column("left")}, {label: "right rows", colour: "right", of: column("right")}]
@@ -327,9 +344,12 @@ function panelsOf(subject) {
   if (subject.interval) pace.push({label: "interval", colour: "bad", dash: [6, 4], of: constant(subject.interval)});
   const made = [
     topicsPanel(),
-    new ChartPanel("pace", "Time of a micro-batch", pace, seconds),
-    new ChartPanel("flow", "Rows of a micro-batch", [...flow, ...(found ? [{label: found, colour: "good", of: column("found")}] : []), ...(subject.verb === "dedupe" ? [{label: "duplicates", colour: "warn", of: column("duplicates")}] : [])], count),
+    new PacePanel("pace", "Time of a micro-batch", pace, seconds),
+    new ChartPanel("flow", "Rows of a micro-batch", flow, count),
   ];
+  // What goes out is of another size than what comes, so it has an axis of its own.
+  const out = [{label: found, colour: "good", of: column("found")}, ...(subject.verb === "dedupe" ? [{label: "duplicates", colour: "warn", of: column("duplicates")}] : [])];
+  if (found) made.push(new ChartPanel("found", `${found[0].toUpperCase()}${found.slice(1)} of a micro-batch`, out, count));
   if (compares) made.push(new ChartPanel("compared", "Comparisons per second", [{label: "comparisons", colour: "left", of: over("comparisons", "seconds")}], count));
   made.push(new ChartPanel("time", "Watermark behind the clock", [{label: "lag", colour: "left", of: column("lag")}], seconds));
   if (!plain) made.push(lostPanel());
@@ -347,19 +367,34 @@ let panels = [], panelsFor = null, paused = false;
 
 function text(id, words) { if (at(id).textContent !== words) at(id).textContent = words; }
 
-function renderHead(subject) {
-  const [first, ...others] = subject.health, [sign, word] = LIGHTS[first.light];
-  at("health").className = first.light;
+/* The light and its sentence. They are announced when they change, and not when only figures do. */
+let announced = null;
+
+function light(kind, word, sentence, what, about, rule) {
+  const sign = LIGHTS[kind][0];
+  at("health").className = kind;
   text("lamp", sign);
-  text("sentence", first.sentence);
-  text("do", first.do);
-  at("lamp").title = word;
-  document.title = `${sign} ${subject.name} · Anabranch`;
-  text("name", subject.verb === "stream" ? subject.name : `${subject.name}: ab.${subject.verb}`);
+  text("word", word);
+  text("sentence", sentence);
+  text("do", what);
+  document.title = `${sign} ${about}Anabranch`;
+  if (announced !== rule) { announced = rule; text("said", `${word}: ${sentence}`); }
+}
+
+function renderGone() {
+  const subject = known.subjects.get(known.chosen);
+  light("off", "No answer", `The driver does not answer since ${known.gone}; below is the last it said.`, "", subject ? `no answer · ${subject.name} · ` : "no answer · ", "gone");
+}
+
+function renderHead(subject) {
+  const [first, ...others] = subject.health;
+  light(first.light, LIGHTS[first.light][1], first.sentence, first.do, `${subject.name} · `, `${subject.id}/${first.light}/${first.rule}`);
+  text("name", ["", "stream"].includes(subject.verb) ? subject.name : `${subject.name}: ab.${subject.part}`);
   text("words", subject.words);
   const s = subject.series, up = subject.since ? seconds(known.state.now - subject.since) : "–";
-  text("facts", `${subject.active ? "running" : "ended"}, first seen ${up} ago, ${subject.count} micro-batches seen` + (subject.runs > 1 ? `, ${subject.runs} runs` : "") +
+  if (subject.verb) text("facts", `${subject.active ? "running" : "ended"}, first seen ${up} ago, ${subject.count} micro-batches seen` + (subject.runs > 1 ? `, ${subject.runs} runs` : "") +
     (subject.interval ? `, one every ${seconds(subject.interval)}` : "") + `; watermark ${moment(s.watermark.at(-1))}`);
+  else text("facts", subject.active ? `started ${up} ago` : `ended; started ${up} ago`);
   at("others").replaceChildren(...others.map((one) => element("li", {class: one.light}, element("span", {}, `${one.sentence} ${one.do}`))));
 }
 
@@ -373,6 +408,8 @@ function renderFigures(subject) {
   const [came, found] = WORDS[subject.verb], s = subject.series, last = (name) => (s[name] || []).at(-1), total = subject.total;
   const per = (name) => last(name) === null || !last("seconds") ? null : last(name) / last("seconds");
   const both = (last("left") || 0) + (last("right") || 0);
+  const taken = (s.seconds || []).filter((one, n) => one !== null && (s.batch[n] > 0 || s.batch.length === 1)).slice(-RECENT).sort((a, b) => a - b);
+  const usual = taken.length ? (taken[(taken.length - 1) >> 1] + taken[taken.length >> 1]) / 2 : null;
   const all = [
     [came, count(last("rows")), count(total.rows_in) + " so far"],
     ...(found ? [[found, count(last("found")), count(emitted(total)) + " so far"]] : []),
@@ -384,7 +421,7 @@ function renderFigures(subject) {
       ["comparisons", count(per("comparisons")) + "/s", count(total.comparisons) + " so far"],
       ["copies per row", both ? (last("copies") / both).toFixed(2) : "–", ""]]),
     ...(total.sent_at_once || total.withheld ? [["copies sent", count(total.sent_at_once + total.sent_later), `${count(total.withheld)} withheld at first, ${count(total.dropped)} dropped, so far`]] : []),
-    ["micro-batch", seconds(last("seconds")), subject.interval ? `of ${seconds(subject.interval)}` : "no fixed interval"],
+    ["micro-batch", seconds(usual), (taken.length > 1 ? `median of the last ${taken.length}` : "the first") + (subject.interval ? `, of ${seconds(subject.interval)}` : "")],
     ["backlog", backlog(last("backlog"), subject.silent), subject.silent.length ? `${subject.silent.join(", ")} ${subject.silent.length > 1 ? "do" : "does"} not report it` : last("backlog") === null ? "no source reports it" : "not yet read"],
     ["watermark lag", seconds(last("lag")), last("skew") === null || last("skew") === undefined ? "" : `left ${last("skew") >= 0 ? "ahead" : "behind"} by ${seconds(Math.abs(last("skew")))}`],
     ...(subject.verb === "stream" ? [] : [
@@ -392,8 +429,13 @@ function renderFigures(subject) {
       ["rejected rows", count(last("rejected")), count(total.rejected_rows) + " so far"],
       ["state", megabytes(last("state_bytes")), count(last("state_rows")) + " rows"]]),
   ];
-  at("figures").replaceChildren(...all.map(([name, now, also]) => element("dl", {class: "figure"},
-    element("dt", {}, name), element("dd", {}, now, element("small", {}, also)))));
+  const cards = !subject.verb ? [] : all.map(([name, now, also]) => element("dl", {class: "figure"},
+    element("dt", {}, name), element("dd", {}, now, element("small", {}, also))));
+  at("figures").replaceChildren(...cards);
+  // Lines of equal length, so that no card stands alone in the last one.
+  const room = Math.max(1, Math.floor(at("figures").clientWidth / CARD)), lines = Math.ceil(cards.length / room), across = Math.ceil(cards.length / (lines || 1));
+  at("figures").style.gridTemplateColumns = `repeat(${across || 1}, 1fr)`;
+  if (cards.length % across) cards.at(-1).style.gridColumn = `span ${across - cards.length % across + 1}`;
 }
 
 function renderSubjects() {
@@ -405,27 +447,30 @@ function renderSubjects() {
       return element("li", {}, button);
     }));
   at("subjects").querySelectorAll("button").forEach((button, n) => {
-    const [sign, word] = LIGHTS[all[n].health[0].light], words = `${sign} ${all[n].name} · ${all[n].verb}`;
+    const [sign, word] = LIGHTS[all[n].health[0].light], words = `${sign} ${all[n].name}${all[n].part ? " · " + all[n].part : ""}`;
     if (button.textContent !== words) button.textContent = words;
     button.setAttribute("aria-current", String(all[n].id === known.chosen));
-    button.setAttribute("aria-label", `${all[n].name}, ${all[n].verb}: ${word}`);
+    button.setAttribute("aria-label", `${all[n].name}${all[n].part ? ", " + all[n].part : ""}: ${word}`);
   });
+}
+
+/* The one that was looked at, which may know its verb by now; else one that has a verb. */
+function choose() {
+  if (known.subjects.has(known.chosen)) return;
+  const all = [...known.subjects.values()], query = (known.chosen || "").split("/")[0];
+  known.chosen = (all.find((one) => one.query === query) || all.find((one) => one.verb) || all[0] || {id: null}).id;
 }
 
 function render() {
   if (paused && known.drawn) return;
-  if (!known.subjects.has(known.chosen)) known.chosen = known.subjects.keys().next().value ?? null;
+  choose();
   renderSubjects();
   const subject = known.subjects.get(known.chosen);
-  if (!subject) {
-    const waits = (known.state && known.state.waiting) || [];
-    text("sentence", waits.length ? `Waiting for the first micro-batch of ${waits.join(", ")}: Python workers start (10 to 30 s).` : "Waiting for a query …");
-    at("health").className = "off";
-    return;
-  }
-  renderHead(subject);
-  renderFigures(subject);
-  const kind = subject.id + "/" + subject.interval + "/" + subject.series.backlog.some((one) => one !== null);
+  if (subject) { renderHead(subject); renderFigures(subject); }
+  else if (known.state) light("off", LIGHTS.off[1], "Waiting for a query …", "", "", "none");
+  if (known.gone) renderGone();
+  if (!known.state) return;
+  const kind = subject && subject.verb ? subject.id + "/" + subject.interval + "/" + subject.series.backlog.some((one) => one !== null) : "standing";
   if (panelsFor !== kind) {
     panels.forEach((panel) => panel.chart && panel.chart.forget());
     panels = panelsOf(subject);

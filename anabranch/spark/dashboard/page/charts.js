@@ -42,6 +42,7 @@ const colour = (name) => getComputedStyle(document.documentElement).getPropertyV
 /* A chart over micro-batches that lives as long as its panel, so that only its data change. */
 class Chart {
   constructor(place, title, lines, value) {
+    this.zoom = null;
     this.lines = lines;
     this.value = value;
     this.note = element("figcaption", {});
@@ -51,24 +52,28 @@ class Chart {
     this.title = title;
     this.plot = null;
   }
-  draw(series) {
-    const data = [series.batch || [], ...this.lines.map((line) => line.of(series))];
+  draw(series, from = 0) {
+    const data = [series.batch || [], ...this.lines.map((line) => line.of(series))].map((all) => all.slice(from));
     if (!this.plot) this.plot = new uPlot(this.options(), data, this.box);
     else if (this.box.clientWidth && this.box.clientWidth !== this.plot.width) this.plot.setSize(this.size());
-    this.plot.setData(data);
+    this.plot.setData(data, !this.zoom);
+    if (this.zoom) this.plot.setScale("x", this.zoom);
     const last = this.lines.map((line, n) => line.label + " " + this.value(data[n + 1].at(-1)));
     this.note.textContent = "now: " + last.join(", ");
     this.box.setAttribute("aria-label", this.title + " over micro-batches; now " + last.join(", "));
   }
-  size() { return {width: Math.max(240, this.box.clientWidth), height: 180}; }
+  size() { return {width: Math.max(240, this.box.clientWidth), height: 190}; }
+  /* What was chosen by dragging stays chosen when micro-batches come, until a double click. */
+  chosen(plot) { if (plot.select.width > 0) this.zoom = {min: plot.posToVal(plot.select.left, "x"), max: plot.posToVal(plot.select.left + plot.select.width, "x")}; }
   options() {
     const axis = {stroke: colour("faint"), grid: {stroke: colour("line"), width: 1}, ticks: {stroke: colour("line")}};
     return {
       ...this.size(),
       scales: {x: {time: false}, y: {range: (u, low, high) => [Math.min(0, low || 0), Math.max(high || 0, 1e-3) * 1.05]}},
       legend: {live: false},
-      cursor: {drag: {x: true, y: false}},
-      axes: [{...axis, values: (u, ticks) => ticks.map((t) => Number.isInteger(t) ? t : "")}, {...axis, size: 72, values: (u, ticks) => ticks.map((t) => this.value === count && !Number.isInteger(t) ? "" : this.value(t))}],
+      cursor: {drag: {x: true, y: false}, bind: {dblclick: (plot, target, handle) => (event) => { this.zoom = null; return handle(event); }}},
+      hooks: {setSelect: [(plot) => this.chosen(plot)]},
+      axes: [{...axis, label: "micro-batch", labelSize: 18, labelGap: 2, labelFont: "12px system-ui, sans-serif", size: 34, values: (u, ticks) => ticks.map((t) => Number.isInteger(t) ? t : "")}, {...axis, size: 72, values: (u, ticks) => ticks.map((t) => this.value === count && !Number.isInteger(t) ? "" : this.value(t))}],
       series: [{label: "micro-batch"}, ...this.lines.map((line) => ({
         label: line.label, stroke: colour(line.colour), width: 1.7, dash: line.dash, spanGaps: true, points: {show: false},
       }))],
@@ -80,7 +85,7 @@ class Chart {
 /* The cells of a plan, shaded by how long each worker computed. */
 function planPicture(plan, workers) {
   const wide = 320, high = Math.min(200, 44 * plan.cells.length), top = 20, side = plan.down ? 24 : 0;
-  const svg = drawn("svg", {viewBox: `0 0 ${wide + side} ${high + top + 4}`, width: "100%", class: "plan", role: "img"});
+  const svg = drawn("svg", {viewBox: `0 0 ${wide + side} ${high + top + 4}`, width: wide + side, class: "plan", role: "img"});
   svg.append(drawn("title", {}, `${plan.text}: ${plan.cells.length} by ${plan.cells[0].length} cells, shaded by time computed`));
   svg.append(drawn("text", {x: side, y: 14, class: "faint"}, plan.across || ""));
   if (plan.down) svg.append(drawn("text", {x: 0, y: 0, class: "faint", transform: `translate(14 ${high + top}) rotate(-90)`}, plan.down));
@@ -104,9 +109,9 @@ function planPicture(plan, workers) {
 }
 
 /* Plans over micro-batches: solid while one stamps rows, faint while it is only live. */
-function livesPicture(lives, batch) {
-  const wide = 600, line = 30, end = Math.max(batch + 2, ...lives.map((one) => one.first + 1));
-  const svg = drawn("svg", {viewBox: `0 0 ${wide} ${lives.length * line + 18}`, width: "100%", role: "img"});
+function livesPicture(lives, batch, room = 0) {
+  const wide = Math.min(600, room || 600), line = 30, end = Math.max(batch + 2, ...lives.map((one) => one.first + 1));
+  const svg = drawn("svg", {viewBox: `0 0 ${wide} ${lives.length * line + 18}`, width: wide, role: "img"});
   svg.append(drawn("title", {}, "Live plans over micro-batches"));
   const x = (at) => wide * Math.min(end, at) / end;
   lives.forEach((one, row) => {
