@@ -3,8 +3,8 @@
 Rows are vertices and pairs are edges. A group is a connected component, and it closes once no pair
 of it has come for the length of the gap; a later pair of the same rows opens another one. Pairs are
 dealt in the order of time and ids once the watermark has passed them, so groups are a function of
-the set of pairs, however they come and how often. Pairs that match are few among those compared, so they are
-dealt one by one, by one worker.
+the set of pairs, however they come and how often. Pairs that match are few among those compared, so
+they are dealt one by one, by one worker.
 """
 
 from __future__ import annotations

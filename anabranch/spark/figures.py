@@ -8,9 +8,11 @@ from typing import Any, TypedDict, cast
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.figures_drawing import figures_html
 from anabranch.flow.metrics import (
+    SPANS,
     VERBS,
     counts_of,
     held_by,
+    messages_rejected,
     rates_of,
     reports_of,
     seconds_of,
@@ -113,6 +115,7 @@ def metrics(query: Any) -> Metrics:
     assemble     ``instances, revisions, timeouts, evicted, open_windows, remembered, waiting_rows``
     groups       ``groups_opened, groups_grown, groups_merged, groups_closed`` (events emitted),
                  ``dropped_pairs, open_groups, waiting_pairs``; ``rows_in`` are pairs
+    spans_of     of one that drops messages, ``rejected_rows`` and ``total`` alone
     ===========  ===================================================================================
 
     Each of ``workers`` has the same counts and state under the same names, its number ``worker``
@@ -139,6 +142,8 @@ def metrics(query: Any) -> Metrics:
         )
     run = run_of(query, recent)
     found = [_figures(verb, recent, run) for verb in VERBS]
+    if SPANS in run.totals:
+        found.append(_messages(run))
     found = [figures for figures in found if figures]
     first: dict[str, Any] = dict(found[0]) if found else {}
     also = {"also": found[1:]} if found[1:] else {}
@@ -164,6 +169,14 @@ def _figures(verb: str, recent: Iterable[Any], run: Run) -> Metrics:
     held = held_by(state.values(), verb) if state else {}
     total = dict(run.totals.get(verb, {}))
     return cast(Metrics, {**done, **held, "watermark": mark, "total": total})
+
+
+def _messages(run: Run) -> Metrics:
+    """What `spans_of` has left out, in the newest micro-batch and since the start."""
+    progress = run.worked[SPANS]
+    newest = {"batch": progress.batchId, "seconds": seconds_of(progress)}
+    newest["rejected_rows"] = messages_rejected(progress)
+    return cast(Metrics, {"verb": SPANS, **newest, "total": dict(run.totals[SPANS])})
 
 
 def _work(verb: str, progress: Any) -> dict[str, Any]:
