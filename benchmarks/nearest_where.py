@@ -135,11 +135,17 @@ def moving(screen: Screen) -> dict[str, Any]:
     batches = 5
     variants = {kind: functools.partial(run.feed, batches) for kind, run in runs.items()}
     seconds = in_turns(variants, rounds=5)
-    for kind, what in (("move", "1,000 move"), ("fresh", "1,000 end and 1,000 others begin")):
-        note = f"{min(seconds[kind]) / batches * 1000:.3g} ms a micro-batch"
-        of = f"{what}, of 10,000: cost over none"
-        screen.add(Row("moving", of, ratio(seconds[kind], seconds["still"]), "times", note=note))
-    return {"seconds": seconds, "batches": batches}
+    names = {"still": "none moves", "move": "1,000 move", "fresh": "1,000 end, 1,000 others begin"}
+    hits = {}
+    for kind, what in names.items():
+        loads = runs[kind].workers.loads[-batches:]
+        hits[kind] = sum(load.pairs for load in loads) / batches
+        each = min(seconds[kind]) / batches
+        note = f"{hits[kind]:,.0f} hits a micro-batch, {each / hits[kind] * 1e6:.3g} us a hit"
+        if kind != "still":
+            note += f"; {min(seconds[kind]) / min(seconds['still']):.3g} times none"
+        screen.add(Row("moving", f"of 10,000 {what}: a micro-batch", 1000 * each, "ms", note=note))
+    return {"seconds": seconds, "batches": batches, "hits": hits}
 
 
 def within(screen: Screen, size: int = 20_000, asked: int = 200) -> dict[str, Any]:

@@ -247,7 +247,7 @@ def plan_correlation(
     check_plan(check, given.plan, predicate, one, by_rows)
     slots = Slots(check, labels)
     if predicate is not None:
-        _check_order(check, predicate, one, given.ordered)
+        _check_order(check, predicate, one, given)
         slots.read(predicate, drops)
     times, ids = check.pair("time", given.time), check.pair("id", given.id)
     kept = _kept(check, given.keep)
@@ -338,8 +338,11 @@ def _predicate(check: Check, where: Any) -> Predicate | None:
     return where
 
 
-def _check_order(check: Check, where: Predicate, one: bool, ordered: Any) -> None:
+def _check_order(check: Check, where: Predicate, one: bool, given: _Given) -> None:
     """Two columns of one stream are compared only by who knows that order then counts."""
+    ordered = given.ordered
+    other = ", or pass ordered=True to correlate, which takes it from the earlier row"
+    advice = "name one column" + ("" if given.how == "dedupe" else other)
     if not isinstance(ordered, bool):
         check.say(f"ordered must be True or False, got {ordered!r}")
     elif ordered and not one:
@@ -352,8 +355,7 @@ def _check_order(check: Check, where: Predicate, one: bool, ordered: Any) -> Non
         if left != right:
             check.say(
                 f"{term!r} compares two different columns, and which row of a pair of one stream "
-                "has the first is not said: name one column, or pass ordered=True to correlate, "
-                "which takes it from the earlier row"
+                f"has the first is not said: {advice}"
             )
 
 

@@ -3,8 +3,8 @@
 Rows are vertices and pairs are edges. A group is a connected component, and it closes once no pair
 of it has come for the length of the gap; a later pair of the same rows opens another one. Pairs are
 dealt in the order of time and ids once the watermark has passed them, so groups are a function of
-the set of pairs, however they come. Pairs that match are few among those compared, so they are
-dealt one by one, by one worker.
+the set of pairs, however they come and how often. Pairs that match are few among those compared, so
+they are dealt one by one, by one worker.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ class GroupsJob:
     order: ClassVar[tuple[str, ...]] = ("left", "right")  # of pairs of one time
     facts: ClassVar[tuple[str, ...]] = ()  # further columns of a pair
     named: ClassVar[str] = "group"  # the fact that tells groups apart
-    best: ClassVar[str] = ""  # of equal pairs only the one counts that has most of this fact
+    best: ClassVar[str] = ""  # equal pairs count once: the one that has most of this fact
 
     def groups(self) -> Groups:
         """What pairs are dealt to, before the first one."""
@@ -361,13 +361,12 @@ class GroupsKernel:
         pairs = sorted(
             zip(whole.t.tolist(), *columns, strict=True), key=lambda pair: pair[:decisive]
         )
-        if not self.job.best:
-            return pairs
-        # Equal pairs have one time, so they are due together.
-        at = 1 + names.index(self.job.best)
+        # Equal pairs have one time, so they are due together, or late if one has been dealt.
+        at = 1 + names.index(self.job.best) if self.job.best else 0
         kept: dict[tuple[Any, ...], tuple[Any, ...]] = {}
         for pair in pairs:
-            if pair[at] >= kept.get(pair[:decisive], pair)[at]:
+            other = kept.setdefault(pair[:decisive], pair)
+            if other is not pair and (pair[at], repr(pair)) > (other[at], repr(other)):
                 kept[pair[:decisive]] = pair
         return list(kept.values())
 

@@ -20,6 +20,7 @@ from anabranch.predicates import (
     Within,
 )
 from anabranch.predicates.comparable import Form, key_form, within_form
+from anabranch.predicates.globe import Globe
 from anabranch.predicates.naming import columns_of
 from anabranch.predicates.sets import SetMeasure
 from anabranch.predicates.texts import TextMeasure
@@ -98,6 +99,8 @@ class Slots:
     def _kind(self, name: str, term: Term, a: str, b: str) -> str | None:
         got = f"left is {a}, right is {b}" if len(set(self.labels)) == 2 else f"it is {a}"
         measure = term.measure if isinstance(term, Compared) else term
+        if isinstance(measure, Globe) and term.problems():
+            return None  # which has been said
         if isinstance(measure, Custom):
             return "raw"
         if isinstance(measure, VectorMeasure):

@@ -34,6 +34,8 @@ def path_problems(name: str, path: Any) -> list[str]:
     """What is wrong with the argument `name` as the path of a folder."""
     text = os.fspath(path) if isinstance(path, (str, os.PathLike)) else None
     if isinstance(text, str) and text.strip():
+        if os.path.isfile(text.removeprefix("file://")):
+            return [f"{name} must be the path of a directory, and {text!r} is a file"]
         return []
     return [f"{name} must be the path of a directory, got {path!r}"]
 

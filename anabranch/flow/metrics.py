@@ -13,6 +13,7 @@ from anabranch.flow.load import AssembleLoad, Figures, GroupsLoad, Load
 
 __all__ = [
     "HELD",
+    "SPANS",
     "VERBS",
     "alone_name",
     "batch_metrics",
@@ -22,6 +23,7 @@ __all__ = [
     "held_by",
     "loads_of",
     "metrics_name",
+    "messages_rejected",
     "named",
     "observes",
     "operators_of",
@@ -36,6 +38,8 @@ __all__ = [
     "worker_figures",
 ]
 
+SPANS = "spans_of"
+"""It has no workers that report, and counts what it rejects."""
 VERBS = ("correlate", "dedupe", "nearest", "assemble", "groups")
 _PAIRING = ("correlate", "dedupe")  # the same workers, in two steps if rows are to wait
 _AT_ONCE, _WAITS, _ALONE = "now_", "waits_", "alone_"
@@ -321,6 +325,24 @@ def texts_of(row: Any) -> Iterable[str]:
     if "load" not in fields and "values" in fields:
         return fields["values"][0] or ()
     return fields["load"] or ()
+
+
+def messages_rejected(progress: Any) -> int | None:
+    """How many messages `spans_of` has left out in a micro-batch; None where nothing counts them.
+
+    Examples
+    --------
+    >>> from types import SimpleNamespace as Progress
+    >>> observed = {"anabranch_spans_of_1a": {"rejected_rows": 2}, "anabranch_groups_2b": {}}
+    >>> messages_rejected(Progress(observedMetrics=observed))
+    2
+    """
+    counts = []
+    for name, row in (progress.observedMetrics or {}).items():
+        if name.startswith(_prefix(SPANS)):
+            fields = row.asDict() if hasattr(row, "asDict") else dict(row)
+            counts.append(int(fields.get("rejected_rows", next(iter(fields.get("values", [0]))))))
+    return sum(counts) if counts else None
 
 
 def has_rejects(row: Any) -> bool:

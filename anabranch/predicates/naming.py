@@ -72,7 +72,9 @@ def with_names(
         return _pair(compared, name)
     terms: list[Term] = []
     for term in compared.terms:
-        if isinstance(term, Compared) and isinstance(term.measure, Globe) and point is not None:
+        if isinstance(term, Compared) and isinstance(term.measure, Globe) and term.problems():
+            terms.append(term)  # as the user wrote it, for those who check calls
+        elif isinstance(term, Compared) and isinstance(term.measure, Globe) and point is not None:
             sides = [
                 (str(name(side, lat)), str(name(side, lon)))
                 for side, (lat, lon) in enumerate((term.measure.left, term.measure.right))

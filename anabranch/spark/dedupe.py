@@ -66,7 +66,8 @@ def dedupe(
     Returns
     -------
     DataFrame
-        The rows that come out, with all their columns or those to keep.
+        The rows that come out, with all their columns or those to keep; of a table in the order
+        of time and id.
 
     Raises
     ------
@@ -79,7 +80,7 @@ def dedupe(
     >>> table = spark.sql('''SELECT id, timestamp_seconds(1700000000 + id) AS ts,
     ...                             floor(id / 3) AS x FROM range(9)''')
     >>> first = ab.dedupe(table, where=ab.same("x"), window="1 minute")
-    >>> [(row.id, row.x) for row in first.orderBy("id").collect()]
+    >>> [(row.id, row.x) for row in first.collect()]
     [(0, 0), (3, 1), (6, 2)]
     """
     refuse_others("dedupe", {"stream": stream})
@@ -120,6 +121,8 @@ def dedupe(
         columns = [name for name in columns if name.lower() in chosen]
         have = {name.lower() for name in columns}
         columns += [name for name in (id, time, *kept) if name.lower() not in have]
+    if not frame.isStreaming:
+        rows = rows.orderBy(by_name(f"right_{time}"), by_name(f"right_{id}"))
     return rows.select(
         *(by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns)
     )

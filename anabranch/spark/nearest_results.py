@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -15,6 +17,7 @@ from pyspark.sql.types import (
 
 from anabranch.flow.sides import keep_column
 from anabranch.neighbours.call import Nearest
+from anabranch.predicates.terms import nearest_float
 from anabranch.spark.carriage import carry
 
 __all__ = ["fields_of", "shown"]
@@ -36,7 +39,7 @@ def shown(
     call: Nearest,
     found: DataFrame,
     frames: tuple[DataFrame, DataFrame],
-    within: float | None,
+    within: Any,
 ) -> DataFrame:
     """The result that the user sees, of objects no farther than `within`.
 
@@ -45,7 +48,7 @@ def shown(
     """
     objects, queries = frames
     if within is not None:
-        near = F.col("distance") <= F.lit(float(within))
+        near = F.col("distance") <= F.lit(float(nearest_float(within, up=False)))
         if call.output == "top":
             far = (F.col("rank") == 1) & ~near
             blank = [name for name in found.columns if name not in ("query_id", "as_of", "rank")]

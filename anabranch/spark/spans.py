@@ -16,11 +16,12 @@ from pyspark.sql.types import (
 )
 
 from anabranch.assembly.otlp.decoding import REJECTED, Decoder
-from anabranch.assembly.otlp.spans import SPANS
+from anabranch.assembly.otlp.spans import SPANS as COLUMNS
 from anabranch.calls import Check
 from anabranch.errors import renamed
-from anabranch.flow.metrics import metrics_name
+from anabranch.flow.metrics import SPANS, metrics_name
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
+from anabranch.spark.totals import follow
 
 __all__ = ["spans_of"]
 
@@ -48,8 +49,8 @@ def spans_of(frame: DataFrame, column: Any = "value", *, bad_rows: str = "fail")
     bad_rows
         Messages that are malformed, or null, or have a span without a usable id or time, are
         rejected whole. ``"fail"`` stops at the first and says why; ``"drop"`` leaves them out, and
-        a stream counts them (``rejected_rows`` in Spark's ``observedMetrics``); ``"keep"`` has a
-        row for each, with the reason in the column `rejected` and null everywhere else.
+        a stream counts them (``rejected_rows`` of `ab.metrics`); ``"keep"`` has a row for each,
+        with the reason in the column `rejected` and null everywhere else.
 
     Returns
     -------
@@ -78,7 +79,7 @@ def spans_of(frame: DataFrame, column: Any = "value", *, bad_rows: str = "fail")
     check.choice("bad_rows", bad_rows, ("fail", "drop", "keep"))
     check.refuse("spans_of")
     fields = StructType()
-    for field in (*SPANS.names, REJECTED):
+    for field in (*COLUMNS.names, REJECTED):
         fields.add(field, _TYPES.get(field, StringType()))
     text = check.inputs["frame"][name] == "string"
     message = F.encode(F.ltrim(by_name(name)), "utf-8") if text else by_name(name)
@@ -87,6 +88,8 @@ def spans_of(frame: DataFrame, column: Any = "value", *, bad_rows: str = "fail")
     if bad_rows == "keep":
         return found
     if bad_rows == "drop":
+        if frame.isStreaming:
+            follow(frame.sparkSession)
         rejected = F.count(REJECTED).alias("rejected_rows")
-        found = found.observe(metrics_name("spans"), rejected).filter(F.col(REJECTED).isNull())
+        found = found.observe(metrics_name(SPANS), rejected).filter(F.col(REJECTED).isNull())
     return found.drop(REJECTED)

@@ -15,7 +15,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.flow.metrics import counts_of, reports_of, verbs_of
+from anabranch.flow.metrics import SPANS, counts_of, messages_rejected, reports_of, verbs_of
 from anabranch.spark.listening import hearer_of, hearers
 
 __all__ = ["Counting", "Run", "follow", "plain_line", "run_of", "since_start"]
@@ -35,8 +35,8 @@ class Run:
 
     def add(self, progress: Any) -> None:
         """Count a micro-batch; one that was counted already changes nothing."""
-        verbs = verbs_of(progress)
-        if not verbs or int(progress.batchId) <= self.last:
+        verbs, rejected = verbs_of(progress), messages_rejected(progress)
+        if not (verbs or rejected is not None) or int(progress.batchId) <= self.last:
             return
         self.last = int(progress.batchId)
         for verb in verbs:
@@ -44,6 +44,9 @@ class Run:
             self.totals.setdefault(verb, Counter()).update(counts)
             if any(counts.values()):
                 self.worked[verb] = progress
+        if rejected is not None:
+            self.totals.setdefault(SPANS, Counter())["rejected_rows"] += rejected
+            self.worked[SPANS] = progress
 
 
 class Counting:
@@ -54,7 +57,7 @@ class Counting:
 
     def progressed(self, progress: Any) -> None:
         """Add up what the micro-batch did."""
-        if verbs_of(progress):
+        if verbs_of(progress) or messages_rejected(progress) is not None:
             self.runs.setdefault(str(progress.runId), Run()).add(progress)
             self.runs.move_to_end(str(progress.runId))  # one that reports is not forgotten
             while len(self.runs) > _RUNS:

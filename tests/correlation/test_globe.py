@@ -12,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
+from anabranch.correlation.call import plan_correlation
 from anabranch.errors import InvalidCall
 from anabranch.predicates.globe import RADIUS, on_globe
+from anabranch.predicates.naming import with_names
 from anabranch.predicates.terms import together
 from anabranch.testing import InProcess
 from tests.examples import examples
@@ -82,5 +84,15 @@ def test_calls() -> None:
         InvalidCall, match="give latitude and longitude of the right input, or none"
     ):
         ab.haversine("lat", "lon", "y")
-    (problem,) = (ab.haversine("lat", "lon") <= -1).problems()
-    assert "a distance is never negative" in problem
+    types = {"id": "bigint", "ts": "timestamp", "lat": "double", "lon": "double"}
+    for limit, says in (
+        (-1, "a distance is never negative"),
+        *((wrong, "must be a finite number") for wrong in (None, math.nan, math.inf, "500")),
+    ):
+        where = with_names(ab.haversine("lat", "lon") <= limit, lambda _, name: name, _point)
+        _, (problem,) = plan_correlation(types, None, where=where, window="1 s")
+        assert f"haversine('lat', 'lon') <= {limit!r}: " in problem and says in problem
+
+
+def _point(side: int, lat: str, lon: str) -> str:
+    return f"{lat}, {lon}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 from unittest import mock
 
@@ -11,8 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StateMismatch
+from anabranch.neighbours.lists import grid as grids
 from anabranch.neighbours.lists import repair
 from anabranch.neighbours.lists.algorithm import FOREVER, METRICS, Queries
+from anabranch.neighbours.lists.grid import Grid
 from anabranch.neighbours.lists.repair import ListWithRepair
 from tests.examples import examples
 from tests.neighbours import twin as knn_twin
@@ -227,6 +230,50 @@ def test_queries_come_and_go() -> None:
     everything.until[1] = 150
     assert place == 3
     assert sorted(got) == wanted(t, points, everything)
+
+
+@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize("dim", [1, 3, 4, 6])
+def test_many_queries_move_in_every_step(metric: str, dim: int) -> None:
+    """Those that moved are registered in the grid that stands, and nobody's answers change."""
+    random = np.random.default_rng(dim)
+    count, moved, batch, steps = 60, 10, 120, 9
+    t, points = np.arange(steps * batch), random.random((steps * batch, dim)) + 0.01
+    first = Queries.of(random.random((count, dim)) + 0.01, 2, 300, metric=metric)
+    lists, everything, numbers = ListWithRepair(first, index="grid"), first, np.arange(count)
+    got = []
+    with mock.patch.object(Grid, "of", side_effect=Grid.of) as built:
+        for step in range(steps):
+            part = slice(step * batch, (step + 1) * batch)
+            before = int(t[part][0]) - 1
+            if step > 1:
+                places = random.choice(count, moved, replace=False)
+                others = Queries.of(random.random((moved, dim)) + 0.01, 2, 300, metric=metric)
+                everything.until[numbers[places]] = before
+                numbers = np.concatenate([numbers, len(everything) + np.arange(moved)])
+                others = replace(others, since=np.full(moved, before))
+                everything = everything.followed_by(others)
+                lists.cancel(places, before)
+                lists.add(others)
+            rows = lists.advance(t[part], t[part], points[part], int(t[part][-1])).rows()
+            got += [(int(numbers[q]), *row) for q, *row in rows]
+            stay = np.flatnonzero(lists.queries.until > before)
+            lists.keep(stay)
+            numbers = numbers[stay]
+    assert built.call_count < steps - 3
+    rest = lists.advance([], [], [], 10**6).rows()
+    got += [(int(numbers[q]), *row) for q, *row in rest]
+    assert sorted(got) == wanted(t, points, everything)
+
+
+def test_a_grid_without_room_is_made_again() -> None:
+    """It has no cells of a part that is new."""
+    points, parts = np.array([[0.0], [5.0]]), np.array([0, 1])
+    grid = Grid.of(0, points, np.ones(2), np.array([0]), points, parts)
+    assert grid.registering(0, points, np.ones(2), np.array([1]), parts) is None
+    with mock.patch.object(grids, "_ENTRIES", 1):
+        assert grid.registering(0, points, np.ones(2), np.array([0]), parts) is None
+    assert grid.registering(0, points, np.ones(2), np.array([0]), parts) is not None
 
 
 def test_the_current_top_k() -> None:

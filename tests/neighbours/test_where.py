@@ -35,6 +35,7 @@ from tests.neighbours.runs import (
 )
 from tests.neighbours.selective_runs import SelectiveRun
 from tests.neighbours.test_kernel import MS, in_batches, objects_of, queries_of
+from tests.neighbours.twin import distance
 
 Random = np.random.Generator
 
@@ -141,6 +142,25 @@ def test_any_batching_equals_brute_force(
         assert {hit[:2] for hit in run.hits()} <= passing
     else:
         assert run.hits() == expected(objects, queries, meets=meets)
+
+
+@settings(max_examples=examples(25))
+@given(seed=seeds, limit=st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0]), workers=st.integers(1, 3))
+def test_the_nearest_within_a_distance(seed: int, limit: float, workers: int) -> None:
+    """They are the nearest of all that are within it, with the same ranks and at the same times."""
+    random = np.random.default_rng(seed)
+    things, queries = world(random, 2)
+    objects = [(*thing[:3], {"at": thing[2]}) for thing in things]
+    run = Run(call_of(), queries, 21 * MS, workers)
+    for batch in in_batches(objects, 20 * MS, random):
+        run.step(batch)
+    run.finish()
+
+    def near(thing: dict[str, Any], query: dict[str, Any]) -> bool:
+        return distance("euclidean", query["v"], thing["at"]) <= limit
+
+    within = [hit for hit in run.hits() if hit[4] <= limit]
+    assert within == expected(objects, queries, meets=near)
 
 
 @settings(max_examples=examples(25))

@@ -327,5 +327,7 @@ def test_a_relative_control_directory_needs_one_machine():
         listening.shared_path_problems(Session("spark://host:7077"), "control", "s3://bucket/c")
         == []
     )
+    (problem,) = listening.shared_path_problems(Session("yarn"), "control", __file__)
+    assert problem == f"control must be the path of a directory, and {__file__!r} is a file"
     (problem,) = listening.shared_path_problems(Session("yarn"), "control", "control")
     assert "control='control' is relative, and workers run on other machines (yarn)" in problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def test_a_largest_distance(spark: Any, tmp_path: Path) -> None:
     objects = objects_in_batches(4)
     table = feed_of(tmp_path, objects).tables(spark)[1]
     asked = query_frame(spark, QUERIES)
-    hits = ab.nearest(table, asked, by="v", plan=ab.broadcast(2), within=1)
+    hits = ab.nearest(table, asked, by="v", plan=ab.broadcast(2), within=Decimal("1.0"))
 
     def near(query: dict[str, Any]) -> list[list[dict[str, Any]]]:
         x, y = query["v"]

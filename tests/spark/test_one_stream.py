@@ -92,7 +92,9 @@ def test_rows_without_an_earlier_alike_one(spark: Any, tmp_path: Path) -> None:
     assert sorted(row.id for row in got.collect() if row.id != 99_999) == first
     table = feed.tables(spark)[0]
     again = ab.dedupe(table, **call)
-    assert sorted(row.id for row in again.collect()) == [*first, 99_999]
+    times = [(row.ts, row.id) for row in again.collect()]
+    assert sorted(ident for _, ident in times) == [*first, 99_999]
+    assert times == sorted(times)
     whole = {row.id: row for row in table.collect()}
     assert all(row == whole[row.id] for row in again.collect())
 
@@ -143,6 +145,9 @@ def test_deduped_rows_carry_what_is_to_be_kept(spark: Any) -> None:
         ({"keep": 5}, "keep must be the name of a column or a list of them"),
         ({"keep": "b"}, "no column 'b'"),
         ({"control": "logs"}, "control= is for streaming"),
+        ({"control": __file__}, "control must be the path of a directory, and .* is a file"),
+        ({"rejects": __file__}, "rejects must be the path of a directory, and .* is a file"),
+        ({"where": ab.within("x", "id", 1)}, r"the first is not said: name one column(\n|$)"),
         ({"plan": ab.adaptive(2)}, r"plan=ab.adaptive\(...\) is for streaming"),
     ):
         with pytest.raises(InvalidCall, match=says):

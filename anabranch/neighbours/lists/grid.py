@@ -4,8 +4,8 @@ Where queries are in parts, each part has a grid of its own, one after the other
 
 An object looks into one cell and meets only queries that may want it. Cells at the border reach to
 infinity, so objects outside the grid's box are found as well. Balls are registered larger than
-needed, so that a query whose radius grows a little stays findable; one that outgrows its ball has
-to be looked after elsewhere until the grid is made again.
+needed, so that a query whose radius grows a little stays findable; one that outgrows its ball, or
+is new, has to be looked after elsewhere until it is registered.
 
 Letters: q a query, r its reach, c a cell, a an axis.
 """
@@ -79,14 +79,11 @@ class Grid(NamedTuple):
         extent = np.where(high - low > _NARROW, high - low, 1.0)
         limit = np.zeros(len(centres))
         limit[which] = radii[which] * math.sqrt(ROOM)
-        # An object may be put into a cell beside its own by rounding; balls are that much larger.
-        slack = 1e-9 * float(np.abs(low).max() + np.abs(high).max() + extent.max())
-        reach = limit[which] + slack
+        reach = limit[which] + _slack(low, extent)
         per_axis = max(1, int(cells_per_axis(dim) / count ** (1 / dim)))
         while True:
             scale = per_axis / extent
-            boxes = np.minimum(2 * reach[:, None] * scale[None, :] + 2, per_axis).prod(axis=1)
-            if boxes.sum() <= _ENTRIES or per_axis <= 2:
+            if _most(reach, scale, per_axis) <= _ENTRIES or per_axis <= 2:
                 break
             per_axis = max(2, int(per_axis * 0.8))
         none = np.empty(0, np.int64), np.empty(0, np.int32)
@@ -95,6 +92,44 @@ class Grid(NamedTuple):
             measure == 1, centres, which, reach, parts, empty, count * per_axis**dim + 1
         )
         return empty._replace(starts=starts, queries=queries)
+
+    def registering(
+        self,
+        measure: int,
+        centres: np.ndarray,
+        radii: np.ndarray,
+        which: np.ndarray,
+        parts: np.ndarray,
+    ) -> Grid | None:
+        """The same with the queries `which` registered anew, others as they are.
+
+        None where they need parts or room that are not here.
+
+        Examples
+        --------
+        >>> point, one = np.array([[0.0], [1.0], [5.0]]), np.ones(3)
+        >>> parts = np.zeros(3, np.int64)
+        >>> grid = Grid.of(0, point, one, np.arange(2), point, parts)
+        >>> more = grid.registering(0, point, one, np.array([1, 2]), parts)
+        >>> both = Grid.of(0, point, one, np.arange(3), point, parts)
+        >>> np.array_equal(more.starts, both.starts), np.array_equal(more.limit, both.limit)
+        (True, True)
+        """
+        which = which[parts[which] >= 0]
+        cells = len(self.starts) - 1
+        each = self.per_axis ** len(self.low)
+        if (int(parts[which].max(initial=0)) + 1) * each >= cells:
+            return None
+        limit = self.limit.copy()
+        limit[which] = radii[which] * math.sqrt(ROOM)
+        reach = limit[which] + _slack(self.low, self.per_axis / self.scale)
+        if len(self.queries) + _most(reach, self.scale, self.per_axis) > _ENTRIES:
+            return None
+        few = _register(measure == 1, centres, which, reach, parts, self, cells)
+        stays = np.ones(len(limit), bool)
+        stays[which] = False
+        starts, queries = _joined(self.starts, self.queries, stays, *few)
+        return self._replace(starts=starts, queries=queries, limit=limit)
 
     def with_more(self, count: int) -> Grid:
         """The same after so many queries more, which are not here."""
@@ -115,6 +150,17 @@ class Grid(NamedTuple):
         number[places] = np.arange(len(places))
         starts, queries = _only(self.starts, self.queries, number)
         return self._replace(starts=starts, queries=queries, limit=self.limit[places])
+
+
+def _slack(low: np.ndarray, extent: np.ndarray) -> float:
+    """How much larger balls are: rounding may put an object into a cell beside its own."""
+    return 1e-9 * float(np.abs(low).max() + np.abs(low + extent).max() + extent.max())
+
+
+def _most(reach: np.ndarray, scale: np.ndarray, per_axis: int) -> float:
+    """At most so many entries have balls of this reach."""
+    boxes = np.minimum(2 * reach[:, None] * scale[None, :] + 2, per_axis).prod(axis=1)
+    return float(boxes.sum())
 
 
 @njit(boundscheck=False)
@@ -202,6 +248,24 @@ def _only(starts, queries, number):  # pragma: no cover
             count += q >= 0
     fewer[-1] = count
     return fewer, kept[:count].copy()
+
+
+@njit(boundscheck=False)
+def _joined(starts, queries, stays, more_starts, more_queries):  # pragma: no cover
+    """Cells with the queries that stay, and then more of the same cells."""
+    joined = np.empty_like(starts)
+    found, count = np.empty(len(queries) + len(more_queries), np.int32), 0
+    for c in range(len(starts) - 1):
+        joined[c] = count
+        for e in range(starts[c], starts[c + 1]):
+            q = queries[e]
+            found[count] = q
+            count += stays[q]
+        for e in range(more_starts[c], more_starts[c + 1]):
+            found[count] = more_queries[e]
+            count += 1
+    joined[-1] = count
+    return joined, found[:count].copy()
 
 
 # One pass each in place of many over whole arrays, which would be most of a small batch's time.

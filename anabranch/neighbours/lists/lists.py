@@ -19,11 +19,13 @@ from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.candidates import beyond
 from anabranch.neighbours.lists.refill import insert, repair_list
-from anabranch.neighbours.lists.scoring import score
+from anabranch.neighbours.lists.scoring import FAINT, score
 from anabranch.neighbours.lists.stretches import MORE, MOST, OTHER, first_above, stretch
 from anabranch.neighbours.lists.tables import NEVER, Log, One, Source
 
 __all__ = ["remember_emitted", "run", "still_remembered"]
+
+_FEW = 4
 
 # The functions below are compiled; mypy and coverage do not see their insides.
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -228,15 +230,38 @@ def _next_of_all(one, di, limit, asked, held, lanes):  # pragma: no cover
     clock, points, marks = held.clock, held.points, held.marks
     n = len(clock)
     while di < n:
-        if clock[di] > one.end:
+        if measure == 0:
+            di = _not_beyond(centre, points, di, limit)
+        if di == n or clock[di] > one.end:
             return n, -1, 0.0
-        near = not beyond(measure, centre, points, di, limit)
-        if near and admits(bounds, one.q, marks, di):
+        if admits(bounds, one.q, marks, di):
             s = score(measure, centre, points[di], lanes)
             if s < limit:
                 return di + 1, di, s
         di += 1
     return di, -1, 0.0
+
+
+@njit(boundscheck=False)
+def _not_beyond(centre, points, di, limit):  # pragma: no cover
+    """The next point that is not surely farther than the limit."""
+    n, dim, most = len(points), points.shape[1], limit * limit * 1.000001 + FAINT
+    if dim > _FEW:
+        while di < n and beyond(0, centre, points, di, limit):
+            di += 1
+        return di
+    # Most of a new query's time; coordinates that are missing repeat the last, and count nothing.
+    one, two, three = min(1, dim - 1), min(2, dim - 1), min(3, dim - 1)
+    x, y, z, w = centre[0], centre[one], centre[two], centre[three]
+    u, v, t = np.float64(dim > 1), np.float64(dim > 2), np.float64(dim > 3)
+    while di < n:
+        a, b = x - points[di, 0], u * (y - points[di, one])
+        c, d = v * (z - points[di, two]), t * (w - points[di, three])
+        far = (a * a + b * b) + (c * c + d * d) > most  # no, if a difference is out of range
+        if not far:
+            break
+        di += 1
+    return di
 
 
 @njit(boundscheck=False)

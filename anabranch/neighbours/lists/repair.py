@@ -30,6 +30,7 @@ _FIRST_CHUNK = 512  # while windows fill, thresholds fall quickly
 _RARE = 0.01
 # Beyond, a look at each query of an object's part is cheaper than a scan of all.
 _MANY_PARTS = 16
+_MANY = 5  # that part of the queries: to make a grid again costs little more than to mend it
 _ARRAYS = ("_spare", "_start", "_size", "_tau", "_oldest", "_head")
 
 
@@ -76,6 +77,7 @@ class ListWithRepair(Algorithm):
         self.changed = np.empty(0, bool)
         self._objects = Objects(queries.points.shape[1], len(queries.inverted))
         self._grid: Grid | None = None
+        self._registered = 0  # queries, since the grid was made
         self._radii_at_build = np.empty(0)
         self._centres = np.empty((0, queries.points.shape[1]))
         self._known: tuple[Queries, Asked, int, int] | None = None
@@ -274,23 +276,33 @@ class ListWithRepair(Algorithm):
         return q, i, rescore(measure, queries.points, points, q, i)
 
     def _grid_for(self, units: np.ndarray, reach: np.ndarray) -> Grid:
-        """The grid, made again if too many queries outgrew it or became much smaller."""
-        grid = self._grid
+        """The grid; queries that are new or outgrew it are registered if they are many.
+
+        It is made again, over the box of today's objects, if very many did or became much smaller.
+        """
+        queries, grid = self.queries, self._grid
         if grid is not None:
             strays, shrunk = drift(reach, grid.limit, self._radii_at_build)
             # Strays look at every object, which costs about as much as to register as many cells.
             few = max(4 + len(reach) // 50, len(grid.queries) // len(units))
-            if strays <= few and shrunk <= len(reach) // 5:
-                return grid
-        which = np.flatnonzero((reach < np.inf) & (self._tau > 0))
-        self._grid = Grid.of(
-            self.queries.metric_code,
-            self._centres,
-            reach,
-            which.astype(np.int64),
-            units,
-            self.queries.parts,
-        )
+            if shrunk <= len(reach) // _MANY:
+                if strays <= few:
+                    return grid
+                if strays <= len(reach) // _MANY and self._registered + strays <= len(reach):
+                    # Young queries become smaller, and large balls lie in many cells.
+                    smaller = reach < 0.75 * self._radii_at_build
+                    which = np.flatnonzero((grid.limit < reach) & (reach < np.inf) | smaller)
+                    grid = grid.registering(
+                        queries.metric_code, self._centres, reach, which, queries.parts
+                    )
+                    if grid is not None:
+                        self._grid = grid
+                        self._registered += strays
+                        self._radii_at_build[which] = reach[which]
+                        return grid
+        which = np.flatnonzero((reach < np.inf) & (self._tau > 0)).astype(np.int64)
+        self._grid = Grid.of(queries.metric_code, self._centres, reach, which, units, queries.parts)
+        self._registered = 0
         self._radii_at_build = np.where(reach < np.inf, reach, 0.0)
         return self._grid
 
@@ -323,7 +335,7 @@ class ListWithRepair(Algorithm):
     def _state(self) -> dict[str, Any]:
         """The index is made again from the rest."""
         state = super()._state()
-        for name in ("_grid", "_centres", "_radii_at_build", "_objects", "_known"):
+        for name in ("_grid", "_registered", "_centres", "_radii_at_build", "_objects", "_known"):
             del state[name]
         held = self._objects
         window = {"times": held.times, "seq": held.seq, "points_held": held.points}
@@ -336,7 +348,7 @@ class ListWithRepair(Algorithm):
         self._objects = Objects(points.shape[1], marks.shape[1], state.pop("base"))
         self._objects.append(times, seq, points, marks)
         super()._take_up(state)
-        self._grid = None
+        self._grid, self._registered = None, 0
         self._radii_at_build = np.empty(0)
         self._known = None
         self._renumbered()
