@@ -173,73 +173,14 @@ def _figures(verb: str, recent: Iterable[Any], run: Run) -> Metrics:
     return _shape(verb, worked, last, mark, total)
 
 
-    correlate    ``pairs, unmatched_rows, comparisons``, rates per second and row; ``pruned`` (by
-                 filter), ``accepted_by_bound, solved`` under an Earth Mover's Distance
-    dedupe       ``emitted_rows, duplicates``, and the rest as correlate
-    nearest      ``hits, comparisons, comparisons_per_second, copies_per_row``; under
-                 ``selective`` ``sent_at_once, sent_later`` (copies to owners), ``withheld``
-                 (at first), ``dropped`` (for good)
-    assemble     ``instances, revisions, timeouts, evicted, open_windows, remembered, waiting_rows``
-    groups       ``groups_opened, groups_grown, groups_merged, groups_closed`` (events emitted),
-                 ``dropped_pairs, open_groups, waiting_pairs``; ``rows_in`` are pairs
-    spans_of     of one that drops messages, ``rejected_rows`` and ``total`` alone
-    ===========  ===================================================================================
-
-    Each of ``workers`` has the same counts and state under the same names, its number ``worker``
-    and its ``busy_seconds``. ``rows_in`` includes rows that were rejected.
-
-    Counts are those of the newest micro-batch that did work: batches in which only timers fire are
-    passed over, however many they are. Until one has done work, counts are 0 and ``batch`` is None;
-    until the query has reported at all, so is ``verb``, and the keys are those that all verbs have.
-    State is that of now. ``total`` counts since this run of the query was started; a restart begins
-    anew. A query of several verbs has the figures of the others under ``"also"``.
-
-    Examples
-    --------
-    >>> ab.metrics(query)["pairs"]  # doctest: +SKIP
-    17
-    """
-    recent = getattr(query, "recentProgress", None) if not is_frame(query) else None
-    if recent is None:
-        raise InvalidCall(
-            "metrics",
-            [
-                "metrics takes the running query, query = result.writeStream...start(), got "
-                f"{kind_of(query)}"
-            ],
-        )
-    run = run_of(query, recent)
-    found = [_figures(verb, recent, run) for verb in VERBS]
-    if SPANS in run.totals:
-        found.append(_messages(run))
-    found = [figures for figures in found if figures]
-    first: dict[str, Any] = dict(found[0] if found else _unknown())
-    also = {"also": found[1:]} if found[1:] else {}
-    return cast(Metrics, _Drawn(first, **also))
+def _messages(run: Run) -> Metrics:
+    """What `spans_of` has left out, in the newest micro-batch and since the start."""
+    progress = run.worked[SPANS]
+    newest = {"batch": progress.batchId, "seconds": seconds_of(progress)}
+    newest["rejected_rows"] = messages_rejected(progress)
+    return cast(Metrics, {"verb": SPANS, **newest, "total": dict(run.totals[SPANS])})
 
 
-def _figures(verb: str, recent: Iterable[Any], run: Run) -> Metrics:
-    """Figures of one verb: counts of the newest batch that did work, state of now."""
-    state: dict[tuple[str, int], Any] = {}
-    mark, reported = None, False
-    for progress in recent:
-        loads = reports_of(progress, verb)
-        reported = reported or verb in verbs_of(progress)
-        mark = dict(getattr(progress, "eventTime", None) or {}).get("watermark", mark)
-        if not loads:
-            continue
-        # A worker may report twice in a batch: for its rows, then for its timer.
-        state.update(((load.operator, load.worker), load) for load in loads)
-    # Spark remembers 100 reports, and all of them may be of timers: the session remembers more.
-    worked = run.worked.get(verb)
-    if not reported and worked is None:
-        return {}
-    last = state.values() or (() if worked is None else reports_of(worked, verb))
-    total = run.totals.get(verb) or counts_of((), verb)
-    return _shape(verb, worked, last, mark, total)
-
-
-<<<<<<< HEAD
 def _shape(
     verb: str, worked: Any, last: Iterable[Any], mark: str | None, total: Mapping[str, int]
 ) -> Metrics:
@@ -258,6 +199,10 @@ def _unknown() -> dict[str, Any]:
     return {**found, "verb": None, "total": total}
 
 
+def _work(verb: str, progress: Any | None) -> dict[str, Any]:
+    """What a micro-batch did; nothing if there has been none."""
+    loads = [] if progress is None else reports_of(progress, verb)
+    seconds = 0.0 if progress is None else seconds_of(progress)
     return {
         "verb": verb,
         "batch": None if progress is None else progress.batchId,
