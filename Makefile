@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench pictures images notebooks cast words clean
+.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench flink pictures images notebooks cast words clean
 
 help:
 	@echo "make demo    set up and watch live channels being correlated: real video if it can be fetched in 30 s, else made up"
@@ -25,6 +25,7 @@ help:
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
 	@echo "make scale   simulate 4 to 1,000 workers with costs measured here; writes docs/internals/scale.md"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
+	@echo "make flink   an environment with Apache Flink, which make bench then compares with"
 	@echo "make pictures  the pictures of the documentation; make cast: that of the demo; make images: both"
 	@echo "make notebooks  the examples of the gallery: packages with their data, every notebook run, the pictures"
 	@echo "make words   length of sentences and words to avoid in the documentation"
@@ -119,10 +120,22 @@ bench: setup
 	$(BIN)/python -m papers.dssis.windows
 	$(BIN)/python -m benchmarks.assemble --seconds 4
 	$(BIN)/python -m benchmarks.assemble --seconds 12
-	$(BIN)/python -m benchmarks.rivals
+	$(BIN)/python -m benchmarks.rivals $(if $(wildcard .flink/.ready),--flink .flink/bin/python)
 	$(BIN)/python -m benchmarks.state
 	$(BIN)/python -m benchmarks.sinks
 	$(BIN)/python -m benchmarks.relay
+
+# In an environment of its own: Flink pins other versions of what Anabranch uses too. It needs Python
+# 3.9 to 3.12 (FLINK_PYTHON=python3.12) and the JDK of make setup.
+FLINK_PYTHON ?= $(PYTHON)
+flink: setup .flink/.ready
+
+.flink/.ready:
+	@$(FLINK_PYTHON) -c 'import sys; sys.exit(not (3, 9) <= sys.version_info < (3, 13))' || \
+		{ echo "apache-flink needs Python 3.9 to 3.12. Try: make flink FLINK_PYTHON=python3.12"; exit 1; }
+	@$(FLINK_PYTHON) -m venv .flink
+	@.flink/bin/pip install --quiet --disable-pip-version-check apache-flink==2.3.0
+	@touch $@
 
 pictures: setup
 	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[pictures]"
@@ -146,5 +159,5 @@ words: setup
 	$(BIN)/python scripts/sentences.py
 
 clean:
-	rm -rf $(VENV) .compat .docs site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .compat .docs .flink site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -2,13 +2,14 @@
 
 ::
 
-    python -m benchmarks.asks [--rounds 5] [--out FOLDER]
+    python -m benchmarks.asks [--rounds 5] [--only SECTION] [--out FOLDER]
 
 One core, without Spark, in seconds of the processor, in turns: `haversine` against all pairs by
 numpy; `dedupe` and rows without a partner against the pairs alone; rows of one time; `differs`
 taken apart by value against whole blocks; `|` and `~` against plain terms; `rejects=` against the
 same without; `groups` against one call of scipy for all pairs; `close.until` against the same
-without. Writes ``asks.json``. `nearest(within=)` is a section of ``benchmarks.nearest``.
+without; how many spans `spans_of` reads. Writes ``asks.json``; with ``--only`` it replaces those
+sections there. `nearest(within=)` is a section of ``benchmarks.nearest``.
 """
 
 from __future__ import annotations
@@ -43,8 +44,18 @@ from anabranch.plans.routing import LivePlans
 from anabranch.predicates.globe import RADIUS, on_globe
 from anabranch.predicates.terms import together
 from anabranch.testing import InProcess, Workers, prepare
+from benchmarks.asks_spans import spans
 from benchmarks.correlate_kernel import directions, specification
-from benchmarks.measuring import Row, Screen, in_turns, machine, rate, ratio
+from benchmarks.measuring import (
+    Row,
+    Screen,
+    beside_earlier,
+    by_section,
+    in_turns,
+    machine,
+    rate,
+    ratio,
+)
 
 RESULTS = Path(__file__).parent / "results"
 SECOND = 1_000_000
@@ -325,24 +336,31 @@ def until(screen: Screen, rounds: int) -> None:
         screen.add(Row("assemble", f"{name} against {base}: cost", cost, "times", note=note))
 
 
-SECTIONS = (haversine, one_stream, channels, either, dead_letters, groups, until)
+SECTIONS = (haversine, one_stream, channels, either, dead_letters, groups, until, spans)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run all and write the result."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
+    names = [section.__name__ for section in SECTIONS]
+    parser.add_argument("--only", action="append", choices=names, help="may be repeated")
     parser.add_argument("--out", type=Path, default=RESULTS)
     call = parser.parse_args(arguments)
     screen, described = Screen(), machine()
     for section in SECTIONS:
+        if call.only and section.__name__ not in call.only:
+            continue
         screen.step(section.__name__)
         section(screen, call.rounds)
     screen.table("what options cost")
     rows = [row.to_dict() for row in screen.rows]
     result = {"benchmark": "asks", "machine": described, "rounds": call.rounds, "rows": rows}
+    result |= {"details": {}}
     call.out.mkdir(parents=True, exist_ok=True)
-    (call.out / "asks.json").write_text(json.dumps(result, indent=1) + "\n")
+    path = call.out / "asks.json"
+    result = beside_earlier(path, result) if call.only else by_section(result)
+    path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

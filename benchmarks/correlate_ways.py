@@ -94,7 +94,7 @@ def _partners(
         ("inner", "inner", False),
         *((how, how, False) for how in ("left", "right", "full", "anti")),
         ("inner, plan log", "inner", True),
-        *((f"{how}, plan log", how, True) for how in ("left", "full")),
+        *((f"{how}, plan log", how, True) for how in ("left", "full", "anti")),
     ):
         bases[name] = "inner, plan log" if log else "inner"
         queries[name] = lambda how=how, log=log: ab.correlate(  # type: ignore[misc]

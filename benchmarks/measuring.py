@@ -132,7 +132,7 @@ def beside_earlier(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     kept = [row for row in before["rows"] if row["section"] not in found["sections"]]
     told = before.get("sections", {})
     about = {row["section"]: told.get(row["section"], "unknown") for row in kept}
-    details = {**before["details"], **result["details"]}
+    details = {**before.get("details", {}), **result["details"]}
     sections = {**about, **found["sections"]}
     return {**found, "sections": sections, "rows": [*kept, *result["rows"]], "details": details}
 

@@ -4,7 +4,8 @@
 
     python -m benchmarks.rivals [--quick] [--only SECTION] [--flink PYTHON] [--pathway PYTHON]
 
-Sections, each row ours ÷ theirs, with the smallest size at which ours wins:
+Sections; each row has their time divided by ours, so that above 1 ours is faster. Each section ends
+with the smallest size from which ours wins, and the sizes at which it loses:
 
 - ``vectors``, one core, no Spark: the matcher of `correlate` against FAISS's flat range search, on
   one core and on two, and against a consumer that one writes in numpy.
@@ -17,8 +18,9 @@ Sections, each row ours ÷ theirs, with the smallest size at which ours wins:
 
 Every answer is compared with the rival's: sets of pairs, of neighbours and of windows. Of matches
 there are thousands where sizes allow it, at no more than one in 100,000 comparisons. Packages that
-are not installed are left out, and said so. rapidfuzz has a benchmark of its own, ``text``. A full
-run writes ``rivals.json``; with ``--only`` it replaces those sections there.
+are not installed are left out, and said so; ``make flink`` makes the environment of Flink.
+rapidfuzz has a benchmark of its own, ``text``. A full run writes ``rivals.json``, each section with
+its machine, date and commit; with ``--only`` it replaces those sections there.
 """
 
 from __future__ import annotations

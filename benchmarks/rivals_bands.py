@@ -23,7 +23,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from benchmarks.measuring import Row, Screen
 from benchmarks.rivals_tables import session
-from benchmarks.rivals_vectors import winning
+from benchmarks.rivals_vectors import TIMES, winning
 
 __all__ = ["bands"]
 
@@ -48,11 +48,11 @@ def bands(screen: Screen, quick: bool, flink: str | None, pathway: str | None) -
             rounds = 1 if quick else next((n for most, n in _ROUNDS.items() if size <= most), 1)
             found[str(size)] = told = _one_size(folder, band, size, rounds, (flink, pathway))
         pairs, share = told["pairs"], told["match rate"]
-        for rival, gain in told["ours / theirs"].items():
+        for rival, gain in told[TIMES].items():
             gains.setdefault(rival, {})[size] = gain
             what = f"correlate against {rival}, {size:,} rows a side"
             note = f"{pairs:,} pairs, match rate {share:.1e}"
-            screen.add(Row("bands", what, gain, "ours / theirs", note=note))
+            screen.add(Row("bands", what, gain, TIMES, note=note))
     found["wins"] = {r: winning(screen, "bands", r, by_size) for r, by_size in gains.items()}
     return found
 
@@ -81,7 +81,7 @@ def _one_size(
     share = 1 - (1 - _SECONDS / 60) ** 2
     return {
         "seconds, cold and warm": took,
-        "ours / theirs": {
+        TIMES: {
             rival: statistics.median(
                 theirs[-1] / ours[-1]
                 for theirs, ours in zip(took[rival], took["ours"], strict=True)

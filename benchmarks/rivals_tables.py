@@ -14,7 +14,7 @@ import anabranch as ab
 from benchmarks.agreeing import agreed, band_of, codes
 from benchmarks.correlate_kernel import cosine_threshold, directions, unit
 from benchmarks.measuring import Row, Screen, in_turns, ratio
-from benchmarks.rivals_vectors import winning
+from benchmarks.rivals_vectors import TIMES, winning
 
 __all__ = ["session", "tables"]
 
@@ -98,7 +98,7 @@ def _joined(screen: Screen, spark: SparkSession, size: int, rounds: int, least: 
     rate = matched / (size**2 * float((lag <= _WINDOW).mean()))
     note = f"{matched:,} pairs, match rate {rate:.1e}"
     what = f"correlate against a cross join, {size:,} rows a side"
-    screen.add(Row("tables", what, gain, "ours / theirs", note=note))
+    screen.add(Row("tables", what, gain, TIMES, note=note))
     left.unpersist(), right.unpersist()
     return gain
 
@@ -127,7 +127,7 @@ def _nearest(screen: Screen, spark: SparkSession, size: int, rounds: int) -> flo
     assert lists["ours"] == lists["Spark"]
     note = f"k = {_K}, the same {len(lists['ours']):,} neighbours"
     what = f"nearest against nearestByJoin, {size:,} objects"
-    screen.add(Row("tables", what, gain, "ours / theirs", note=note))
+    screen.add(Row("tables", what, gain, TIMES, note=note))
     for frame in (objects, queries, wanted, base):
         frame.unpersist()
     return gain

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from benchmarks.assemble import KEY, Bench, write_feed
 from benchmarks.measuring import Row, Screen, ratio
-from benchmarks.rivals_vectors import winning
+from benchmarks.rivals_vectors import TIMES, winning
 
 __all__ = ["windows"]
 
@@ -50,8 +50,8 @@ def windows(screen: Screen, quick: bool) -> dict[str, Any]:
         gains[rate * seconds] = gain = ratio(rates["ours"], rates["Spark"])
         what = f"assemble against session_window, {rate * seconds:,} events a micro-batch"
         note = f"{alike:,} windows, the same ones"
-        screen.add(Row("windows", what, gain, "ours / theirs", note=note))
-        found[str(rate * seconds)] = {"ours / theirs": gain, "windows": alike, "rates": rates}
+        screen.add(Row("windows", what, gain, TIMES, note=note))
+        found[str(rate * seconds)] = {TIMES: gain, "windows": alike, "rates": rates}
     found["wins"] = {"session_window": winning(screen, "windows", "session_window", gains)}
     return found
 
