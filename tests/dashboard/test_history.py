@@ -366,6 +366,21 @@ def test_the_newest_row_is_held_against_the_watermark() -> None:
     assert history.latest["ahead"] == 5.0
 
 
+def test_a_batch_that_does_not_say_what_the_store_holds_has_no_figure_of_it() -> None:
+    history = History("correlate")
+    silent = [SimpleNamespace(memoryUsedBytes=0, commitTimeMs=0)]
+    for batch, operators in ((0, silent), (1, [])):
+        history.add(report(batch, stateOperators=operators))
+        assert history.latest["memory"] is None
+
+
+def test_the_time_that_workers_take_to_start_is_not_merged_into_what_follows() -> None:
+    series = Series(kept=4)
+    for batch in range(6):
+        series.add({"batch": batch, "rows": 1, "seconds": 30.0 if batch == 0 else 1.0})
+    assert {point["seconds"] for point in series.points} == {1.0}
+
+
 def test_what_a_call_said_is_shown() -> None:
     announce("anabranch_correlate_5eed", Announced("Pairs of rows", ab.grid(2, 2)))
     feed = Feed()

@@ -147,7 +147,7 @@ function predictionsPanel() {
 const number = (value) => value < 100 ? value.toFixed(2) : count(value);
 
 function statePanel() {
-  const panel = new ChartPanel("state", "State", [{label: "state", colour: "left", of: column("state_bytes")}, {label: "state store", colour: "right", dash: [4, 4], of: column("memory")}], megabytes);
+  const panel = new ChartPanel("state", "State", [{label: "state", colour: "left", of: column("state_bytes")}, {label: "memory of the store", colour: "right", dash: [4, 4], of: column("memory")}], megabytes);
   const note = element("p", {class: "faint"});
   panel.body.prepend(note);
   panel.update = (subject) => {
