@@ -94,15 +94,17 @@ def _evidence(instances: DataFrame) -> Column:
     """Whether an instance is known to be complete, by what `assemble` says of it.
 
     It is where it reached a size that was declared, or where its end marker closed it. How many
-    events are usual proves nothing, and what a policy expects is no proof either. Nor is anything
-    of a second window: its first events may be in the one before.
+    events are usual proves nothing, and what a policy expects is no proof either. Nor is the end
+    of a second window: the first events may be in the one before.
     """
     numbered = "seq" in instances.columns
     told = instances.schema["seq"].metadata if numbered else {}
     proved = F.col("reason") == "end"
+    if numbered:
+        proved &= F.col("seq") == 0
     if told.get(ASSEMBLY_SIZE) != 0:
         proved |= (F.col("reason") == "full") & (F.col("count") == F.col("usual_count"))
-    return proved & (F.col("seq") == 0) if numbered else proved
+    return proved
 
 
 def revision_problems(instances: DataFrame) -> list[str]:
