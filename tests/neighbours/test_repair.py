@@ -233,7 +233,7 @@ def test_queries_come_and_go() -> None:
 
 
 @pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dim", [1, 3, 4, 6])
+@pytest.mark.parametrize("dim", [1, 2, 3, 4])
 def test_many_queries_move_in_every_step(metric: str, dim: int) -> None:
     """Those that moved are registered in the grid that stands, and nobody's answers change."""
     random = np.random.default_rng(dim)
@@ -242,7 +242,12 @@ def test_many_queries_move_in_every_step(metric: str, dim: int) -> None:
     first = Queries.of(random.random((count, dim)) + 0.01, 2, 300, metric=metric)
     lists, everything, numbers = ListWithRepair(first, index="grid"), first, np.arange(count)
     got = []
-    with mock.patch.object(Grid, "of", side_effect=Grid.of) as built:
+    # Few cells, so that to look at every object for those that moved would cost more.
+    cells, register = {1: 40, 2: 6, 3: 3, 4: 2}[dim], Grid.registering
+    with (
+        mock.patch.object(grids, "cells_per_axis", lambda _: cells),
+        mock.patch.object(Grid, "registering", autospec=True, side_effect=register) as registered,
+    ):
         for step in range(steps):
             part = slice(step * batch, (step + 1) * batch)
             before = int(t[part][0]) - 1
@@ -260,7 +265,8 @@ def test_many_queries_move_in_every_step(metric: str, dim: int) -> None:
             stay = np.flatnonzero(lists.queries.until > before)
             lists.keep(stay)
             numbers = numbers[stay]
-    assert built.call_count < steps - 3
+    if (metric, dim) != ("cosine", 1):  # on a line all have one direction, and nothing is nearer
+        assert registered.call_count > 3
     rest = lists.advance([], [], [], 10**6).rows()
     got += [(int(numbers[q]), *row) for q, *row in rest]
     assert sorted(got) == wanted(t, points, everything)
