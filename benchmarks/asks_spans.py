@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -22,18 +23,16 @@ _START = 1_700_000_000_000_000_000
 def spans(screen: Screen, rounds: int) -> None:
     """200 messages of 100 spans with five attributes each, as protobuf and as JSON."""
     try:
-        from google.protobuf.json_format import MessageToJson
-        from opentelemetry.proto.trace.v1.trace_pb2 import TracesData
+        as_json = import_module("google.protobuf.json_format").MessageToJson
+        traces = import_module("opentelemetry.proto.trace.v1.trace_pb2").TracesData
     except ImportError:
         screen.step("spans: not measured, opentelemetry-proto is not installed")
         return
     random = np.random.default_rng(9)
-    made = [TracesData(resource_spans=[_resource(random)]) for _ in range(_MESSAGES)]
+    made = [traces(resource_spans=[_resource(random)]) for _ in range(_MESSAGES)]
     messages = {
         "protobuf": pa.record_batch({"message": [one.SerializeToString() for one in made]}),
-        "JSON": pa.record_batch(
-            {"message": [_text(MessageToJson(one, indent=None)) for one in made]}
-        ),
+        "JSON": pa.record_batch({"message": [_text(as_json(one, indent=None)) for one in made]}),
     }
 
     def read(batch: pa.RecordBatch) -> Callable[[], int]:

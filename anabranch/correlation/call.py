@@ -247,7 +247,7 @@ def plan_correlation(
     check_plan(check, given.plan, predicate, one, by_rows)
     slots = Slots(check, labels)
     if predicate is not None:
-        _check_order(check, predicate, one, given)
+        _check_order(check, predicate, one, given.ordered, how)
         slots.read(predicate, drops)
     times, ids = check.pair("time", given.time), check.pair("id", given.id)
     kept = _kept(check, given.keep)
@@ -338,11 +338,10 @@ def _predicate(check: Check, where: Any) -> Predicate | None:
     return where
 
 
-def _check_order(check: Check, where: Predicate, one: bool, given: _Given) -> None:
+def _check_order(check: Check, where: Predicate, one: bool, ordered: Any, how: str) -> None:
     """Two columns of one stream are compared only by who knows that order then counts."""
-    ordered = given.ordered
     other = ", or pass ordered=True to correlate, which takes it from the earlier row"
-    advice = "name one column" + ("" if given.how == "dedupe" else other)
+    advice = "name one column" + ("" if how == "dedupe" else other)
     if not isinstance(ordered, bool):
         check.say(f"ordered must be True or False, got {ordered!r}")
     elif ordered and not one:

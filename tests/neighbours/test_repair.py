@@ -232,23 +232,29 @@ def test_queries_come_and_go() -> None:
     assert sorted(got) == wanted(t, points, everything)
 
 
-@pytest.mark.parametrize("metric", METRICS)
-@pytest.mark.parametrize("dim", [1, 3, 4, 6])
+@pytest.mark.parametrize(
+    ("metric", "dim"), [("euclidean", 1), ("manhattan", 2), ("cosine", 3), ("euclidean", 4)]
+)
 def test_many_queries_move_in_every_step(metric: str, dim: int) -> None:
     """Those that moved are registered in the grid that stands, and nobody's answers change."""
     random = np.random.default_rng(dim)
-    count, moved, batch, steps = 60, 10, 120, 9
+    count, moved, batch, steps = 60, 10, 80, 7
     t, points = np.arange(steps * batch), random.random((steps * batch, dim)) + 0.01
-    first = Queries.of(random.random((count, dim)) + 0.01, 2, 300, metric=metric)
+    first = Queries.of(random.random((count, dim)) + 0.01, 2, 160, metric=metric)
     lists, everything, numbers = ListWithRepair(first, index="grid"), first, np.arange(count)
     got = []
-    with mock.patch.object(Grid, "of", side_effect=Grid.of) as built:
+    # Few cells, so that to look at every object for those that moved would cost more.
+    cells, register = {1: 40, 2: 6, 3: 3, 4: 2}[dim], Grid.registering
+    with (
+        mock.patch.object(grids, "cells_per_axis", lambda _: cells),
+        mock.patch.object(Grid, "registering", autospec=True, side_effect=register) as registered,
+    ):
         for step in range(steps):
             part = slice(step * batch, (step + 1) * batch)
             before = int(t[part][0]) - 1
             if step > 1:
                 places = random.choice(count, moved, replace=False)
-                others = Queries.of(random.random((moved, dim)) + 0.01, 2, 300, metric=metric)
+                others = Queries.of(random.random((moved, dim)) + 0.01, 2, 160, metric=metric)
                 everything.until[numbers[places]] = before
                 numbers = np.concatenate([numbers, len(everything) + np.arange(moved)])
                 others = replace(others, since=np.full(moved, before))
@@ -260,7 +266,7 @@ def test_many_queries_move_in_every_step(metric: str, dim: int) -> None:
             stay = np.flatnonzero(lists.queries.until > before)
             lists.keep(stay)
             numbers = numbers[stay]
-    assert built.call_count < steps - 3
+    assert registered.call_count > 2
     rest = lists.advance([], [], [], 10**6).rows()
     got += [(int(numbers[q]), *row) for q, *row in rest]
     assert sorted(got) == wanted(t, points, everything)
