@@ -29,7 +29,8 @@ _NEAR = """
     ABS(a.x - b.x) <= {band} AND ABS(a.y - b.y) <= {band}
     AND b.ts BETWEEN a.ts - INTERVAL '{seconds}' SECOND AND a.ts + INTERVAL '{seconds}' SECOND
 """
-_TOLD = "COUNT(*), SUM(MOD(a.id * 31 + b.id, 1000003))"
+# MOD of a long by an int is an int, whose sum overflows.
+_TOLD = "COUNT(*), SUM(CAST(MOD(a.id * 31 + b.id, 1000003) AS BIGINT))"
 _CELL = "CAST(FLOOR({side}.{name} / {band}) AS BIGINT)"
 
 

@@ -29,7 +29,7 @@ __all__ = ["bands"]
 
 _SECONDS = 10
 _RATE = 9e-6  # of the pairs that the window lets join
-_PLAIN = 60_000  # rows a side
+_PLAIN = 30_000  # rows a side
 _ROUNDS = {60_000: 3}  # up to so many rows
 
 
@@ -64,7 +64,7 @@ def _one_size(
     took: dict[str, list[list[float]]] = {}
     answers: dict[str, tuple[int, int]] = {}
     commands: dict[str, list[str]] = {}
-    # Without cells Flink compares every row with a third of the others: minutes at 240,000.
+    # Without cells Flink compares every row with a third of the others: minutes at 60,000.
     for way in () if not flink else ("cells",) if size > _PLAIN else ("plain", "cells"):
         commands[f"Flink ({way})"] = [str(flink), _beside("flink_band.py"), way]
     if pathway:
