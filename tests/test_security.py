@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 
 import anabranch as ab
-from anabranch.assembly.fitting.conditions import evaluate
+from anabranch.assembly.fitting.conditions import evaluate, harmless
 from anabranch.errors import StateMismatch
 from anabranch.flow.container import pack, unpack
 from anabranch.plans.log import PlanReader
@@ -76,6 +76,47 @@ def test_conditions_that_people_write_still_work() -> None:
     for text in ("count >= 3", "`b c` > 5 and count == 3", "kind == 'y'", "not count < 3"):
         assert evaluate(frame, text).tolist() == [False, True], text
     assert evaluate(frame, "kind in ['y', 'z'] and -count < 0").tolist() == [False, True]
+
+
+JAVA = "('java.lang.System', 'setProperty', 'x', 'y') is not null"
+# Spark reads these as they stand, the odd letters included.
+SQL_ATTACKS = [
+    *(f"{name}{JAVA}" for name in ("java_method", "reflect", "TRY_REFLECT", "`java_method`")),
+    *(
+        f"{name}{JAVA}"
+        for name in ("java_method /* a */ ", "builtin.reflect", "system.builtin.reflect")
+    ),
+    *(f"{word}('java_' || 'method'){JAVA}" for word in ("IDENTIFIER", "\u0131dentifier")),
+    *(
+        f"id in ({word} 1)"
+        for word in ("select", "VALUES", "\u017felect", "\xa0select", "\n select")
+    ),
+    "id in (table t)",
+    "exists (select 1)",
+    "((select 1)) = 1",
+    "id in ('--', (select 1))",
+    "(/* x */ select 1) = 1",
+    "(-- x\nselect 1) = 1",
+    "(with a as (select 1) select * from a) = 1",
+    "(from range(3) |> aggregate max(id)) = 1",
+    "(map id using 'cat' from range(3)) is null",
+]
+
+
+@pytest.mark.parametrize("attack", SQL_ATTACKS)
+def test_a_condition_for_spark_calls_no_java_and_reads_no_other_table(attack: str) -> None:
+    with pytest.raises(ValueError, match=r"^complete: .*may hold no sub-query and call no Java"):
+        harmless(attack, "complete")
+
+
+def test_conditions_for_spark_that_people_write_still_work() -> None:
+    for text in (
+        "exists(items, x -> x.last) and (count >= 3 or status in ('with', 'select'))",
+        "extract(hour from ts) > 3 and reduce(xs, 0, (a, b) -> a + b) > 1 -- late",
+        "reflected = 1 and reflectance > 0 and user_identifier is distinct from 'x'",
+        "size(map_values(m)) > 0 and (values_of > 1) and (selected)",
+    ):
+        assert harmless(text, "complete") == text
 
 
 BAD_ENTRIES = {
