@@ -116,6 +116,12 @@ def test_what_there_is_decides_first(lacks: str, way: str) -> None:
     assert target.held == [(0, way), (1, way)]
 
 
+def test_a_restored_checkpoint_is_told_to_restore_the_target_too() -> None:
+    """Its batches may hold other rows than those that the target has under their numbers."""
+    with pytest.raises(StateMismatch, match=r"at batch 4: .* restore the target as of then too"):
+        is_new("pairs", 4, "q", Progress(7, "q"))
+
+
 def test_no_way_at_all_names_both_remedies() -> None:
     with pytest.raises(InvalidCall, match=r"(?s)install a.*start b"):
         given(Memory("install a", "start b"))(Frame(), 0)  # type: ignore[arg-type]
