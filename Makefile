@@ -159,5 +159,5 @@ words: setup
 	$(BIN)/python scripts/sentences.py
 
 clean:
-	rm -rf $(VENV) .compat .docs .flink site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .compat .docs .flink .services site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -7,9 +7,11 @@ made from the docstrings of the public names.
 from __future__ import annotations
 
 import ast
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -18,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES = ROOT / "build/pages"
 SITE = ROOT / "site"
 FOLDERS = ("docs", "papers", "examples", "benchmarks")
+LINK = re.compile(r"""\]\(([^)\s]+)\)|src(?:set)?="([^"]+)\"""")
 
 
 def public() -> dict[str, str]:
@@ -36,17 +39,29 @@ def public() -> dict[str, str]:
     }
 
 
+def linked(page: Path) -> Iterator[Path]:
+    """The files that a page of Markdown links to, be they there or not."""
+    for found in LINK.findall(page.read_text()):
+        parts = urlsplit("".join(found))
+        if parts.path and not (parts.scheme or parts.netloc):
+            yield (page.parent / unquote(parts.path)).resolve()
+
+
 def gather() -> None:
-    """The pages, and what they show, below one folder."""
+    """The pages, what they show and the files that they link to, below one folder."""
     shutil.rmtree(PAGES, ignore_errors=True)
     PAGES.mkdir(parents=True)
     for page in ROOT.glob("*.md"):
         shutil.copy(page, PAGES)
-    for name in ("LICENSE", "Makefile", "CITATION.cff"):
-        shutil.copy(ROOT / name, PAGES)
     for folder in FOLDERS:
         skipped = shutil.ignore_patterns("__pycache__")
         shutil.copytree(ROOT / folder, PAGES / folder, ignore=skipped)
+    for page in list(PAGES.rglob("*.md")):
+        for there in linked(ROOT / page.relative_to(PAGES)):
+            copy = PAGES / there.relative_to(ROOT)
+            if there.is_file() and there.suffix != ".md" and not copy.exists():
+                copy.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(there, copy)
     lines = [
         "# Reference",
         "",
@@ -75,18 +90,22 @@ class Links(HTMLParser):
                 self.targets.append(target)
 
 
-def broken() -> list[str]:
-    """Links of the site that lead to no file of it."""
-    lost = []
-    for page in sorted(SITE.rglob("*.html")):
-        links = Links()
+def broken(site: Path) -> list[str]:
+    """Links of a site that lead to no file of it, or to no such place of a page."""
+    pages = {}
+    for page in sorted(site.rglob("*.html")):
+        pages[page.resolve()] = links = Links()
         links.feed(page.read_text(errors="replace"))
+    lost = []
+    for page, links in pages.items():
         for target in links.targets:
             parts = urlsplit(target)
-            if parts.scheme or parts.netloc or not parts.path or page.name == "404.html":
+            if parts.scheme or parts.netloc or page.name == "404.html":
                 continue
-            if not (page.parent / unquote(parts.path)).exists():
-                lost.append(f"{page.relative_to(SITE)}: {target}")
+            there = (page.parent / unquote(parts.path)).resolve() if parts.path else page
+            fragment = unquote(parts.fragment) if there in pages else ""
+            if not there.exists() or (fragment and fragment not in pages[there].names):
+                lost.append(f"{page.relative_to(site.resolve())}: {target}")
     return lost
 
 
@@ -99,7 +118,7 @@ def main() -> int:
     print(made.stdout + made.stderr)
     if made.returncode:
         return made.returncode
-    lost = broken()
+    lost = broken(SITE)
     for line in lost:
         print(f"leads nowhere: {line}")
     reference = (SITE / "docs/api.html").read_text()

@@ -37,6 +37,48 @@ def test_the_image_is_linted() -> None:
     assert run.returncode == 0, run.stdout
 
 
+def engine() -> str:
+    """The program of a container engine that answers here; one that is only installed does not."""
+    from scripts.services.jars import Absent
+
+    for name in ("docker", "podman"):
+        if (
+            shutil.which(name)
+            and not subprocess.run([name, "info"], capture_output=True).returncode
+        ):
+            return name
+    raise Absent("no container engine runs here: docker info and podman info both fail")
+
+
+@pytest.mark.services
+def test_the_image_is_built_and_finds_nothing_wrong_with_itself() -> None:
+    from tests.sinks.stories import needed
+
+    program, name = needed(engine), "anabranch:tests"
+
+    def run(*command: str) -> str:
+        done = subprocess.run([program, *command], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        return done.stdout
+
+    run("build", "-f", "deploy/Dockerfile", "-t", name, ".")
+    try:
+        assert "driver: Python 3.12" in run("run", "--rm", name, "anabranch", "doctor")
+    finally:
+        run("rmi", "-f", name)
+
+
+def test_an_engine_that_does_not_answer_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scripts.services.jars import Absent
+
+    for there, answer in (("/usr/bin/it", 1), (None, 0)):
+        monkeypatch.setattr(shutil, "which", lambda _, there=there: there)
+        done = subprocess.CompletedProcess([], answer)
+        monkeypatch.setattr(subprocess, "run", lambda *_, done=done, **__: done)
+        with pytest.raises(Absent, match="no container engine runs here"):
+            engine()
+
+
 @pytest.mark.services
 def test_the_manifests_name_the_image_and_the_arguments_that_there_are() -> None:
     from tests.sinks.stories import installed

@@ -6,6 +6,10 @@ import importlib
 import re
 from pathlib import Path
 
+import pytest
+
+from scripts import site
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     page
@@ -30,6 +34,30 @@ def test_a_wrong_link_is_found(tmp_path: Path):
     page = tmp_path / "page.md"
     page.write_text('[here](page.md#top), [gone](nowhere.md) and <img alt="a" src="no.svg">')
     assert missing(page) == ["nowhere.md", "no.svg"]
+
+
+def test_the_site_has_every_file_that_its_pages_link_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(site, "PAGES", tmp_path / "pages")
+    site.gather()
+    pages = [page for page in (tmp_path / "pages").rglob("*.md")]
+    assert len(pages) > 15
+    lost = {
+        str(page.name): [there for there in site.linked(page) if not there.exists()]
+        for page in pages
+    }
+    assert {name: found for name, found in lost.items() if found} == {}
+
+
+def test_a_link_of_the_site_that_leads_nowhere_is_found(tmp_path: Path) -> None:
+    (tmp_path / "in").mkdir()
+    (tmp_path / "a.html").write_text('<h2 id="top"></h2><a href="in/b.html#here"></a>')
+    links = ("../a.html#top", "../a.html#gone", "no.html", "#here", "#gone", "https://a.b/c#d")
+    targets = "".join(f'<a href="{link}"></a>' for link in links)
+    (tmp_path / "in/b.html").write_text(f'<a name="here"></a>{targets}')
+    lost = [f"in/b.html: {link}" for link in ("../a.html#gone", "no.html", "#gone")]
+    assert site.broken(tmp_path) == lost
 
 
 def anchors(page: Path) -> set[str]:

@@ -86,6 +86,20 @@ def test_workflows_call_what_exists() -> None:
     assert all(f"make {target}" in read("Makefile") for target in ("compat", "wheel", "docs"))
 
 
+def test_nothing_is_released_whose_tests_have_not_passed() -> None:
+    release, test = (read(f".github/workflows/{name}.yml") for name in ("release", "test"))
+    assert "  test:\n    uses: ./.github/workflows/test.yml\n" in release
+    assert "  publish:\n    needs: [test, build]\n" in release
+    assert "\n  workflow_call:\n" in test
+
+
+def test_clean_removes_every_folder_that_is_made() -> None:
+    made = set(re.findall(r"^(\.\w+)/$", read(".gitignore"), re.M))
+    recipe = read("Makefile").partition("\nclean:\n")[2]
+    assert len(made) > 5
+    assert made - set(recipe.split()) == {".venv"} and "$(VENV)" in recipe
+
+
 def test_services_run_in_ci_and_nothing_of_them_is_skipped_unseen() -> None:
     """A test of a real component leaves skipping to `needed`, which fails in CI."""
     assert "run: make services" in read(".github/workflows/slow.yml")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 import time
 from pathlib import Path
@@ -12,10 +13,12 @@ import pandas as pd
 import pytest
 
 import anabranch as ab
-from anabranch.assembly.fitting.conditions import evaluate
+from anabranch.assembly.fitting.conditions import evaluate, harmless
 from anabranch.errors import StateMismatch
 from anabranch.flow.container import pack, unpack
-from anabranch.plans.log import PlanReader
+from anabranch.flow.numbered import UNREADABLE
+from anabranch.plans.log import PlanReader, User
+from anabranch.plans.plan import plan_from_dict
 from tests.test_layout import MODULES, imports, tree
 
 UNSAFE_MODULES = {"pickle", "cloudpickle", "marshal", "shelve", "dill", "joblib", "yaml", "runpy"}
@@ -78,6 +81,47 @@ def test_conditions_that_people_write_still_work() -> None:
     assert evaluate(frame, "kind in ['y', 'z'] and -count < 0").tolist() == [False, True]
 
 
+JAVA = "('java.lang.System', 'setProperty', 'x', 'y') is not null"
+# Spark reads these as they stand, the odd letters included.
+SQL_ATTACKS = [
+    *(f"{name}{JAVA}" for name in ("java_method", "reflect", "TRY_REFLECT", "`java_method`")),
+    *(
+        f"{name}{JAVA}"
+        for name in ("java_method /* a */ ", "builtin.reflect", "system.builtin.reflect")
+    ),
+    *(f"{word}('java_' || 'method'){JAVA}" for word in ("IDENTIFIER", "\u0131dentifier")),
+    *(
+        f"id in ({word} 1)"
+        for word in ("select", "VALUES", "\u017felect", "\xa0select", "\n select")
+    ),
+    "id in (table t)",
+    "exists (select 1)",
+    "((select 1)) = 1",
+    "id in ('--', (select 1))",
+    "(/* x */ select 1) = 1",
+    "(-- x\nselect 1) = 1",
+    "(with a as (select 1) select * from a) = 1",
+    "(from range(3) |> aggregate max(id)) = 1",
+    "(map id using 'cat' from range(3)) is null",
+]
+
+
+@pytest.mark.parametrize("attack", SQL_ATTACKS)
+def test_a_condition_for_spark_calls_no_java_and_reads_no_other_table(attack: str) -> None:
+    with pytest.raises(ValueError, match=r"^complete: .*may hold no sub-query and call no Java"):
+        harmless(attack, "complete")
+
+
+def test_conditions_for_spark_that_people_write_still_work() -> None:
+    for text in (
+        "exists(items, x -> x.last) and (count >= 3 or status in ('with', 'select'))",
+        "extract(hour from ts) > 3 and reduce(xs, 0, (a, b) -> a + b) > 1 -- late",
+        "reflected = 1 and reflectance > 0 and user_identifier is distinct from 'x'",
+        "size(map_values(m)) > 0 and (values_of > 1) and (selected)",
+    ):
+        assert harmless(text, "complete") == text
+
+
 BAD_ENTRIES = {
     "no JSON": lambda entry: "{",
     "a list": lambda entry: "[]",
@@ -87,6 +131,37 @@ BAD_ENTRIES = {
     "a number as text": lambda entry: json.dumps({**entry, "epoch": "zero"}),
     "no plan": lambda entry: json.dumps({k: v for k, v in entry.items() if k != "plan"}),
     "another number": lambda entry: json.dumps({**entry, "number": 7}),
+    "deep": lambda entry: "[" * 100_000,
+    "a negative number": lambda entry: json.dumps({**entry, "first": -1}),
+    "a huge number": lambda entry: json.dumps({**entry, "epoch": 10**30, "live": [10**30]}),
+    "live numbers that are none": lambda entry: json.dumps({**entry, "live": 0}),
+    "an unknown live plan": lambda entry: json.dumps({**entry, "live": [0, 99]}),
+    "a mark beyond all times": lambda entry: json.dumps({**entry, "marks": {"0": 2**63}}),
+    "a cause as text": lambda entry: json.dumps({**entry, "cause": "by hand"}),
+    "figures as text": lambda entry: json.dumps({**entry, "cause": {"figures": "many"}}),
+    "a time as number": lambda entry: json.dumps({**entry, "written": 0}),
+    "no time": lambda entry: json.dumps({**entry, "written": "soon"}),
+    "a time without a zone": lambda entry: json.dumps({**entry, "written": "2026-03-01T10:00:00"}),
+}
+BAD_PLANS: list[tuple[ab.plans.Plan, dict[str, object]]] = [
+    *((ab.broadcast(2), {"workers": workers}) for workers in (-1, 0, 10**9, 2.5, True, "2", None)),
+    *((ab.broadcast(2), {"weights": wrong}) for wrong in ([math.nan, 1], [1], [0, 0], 5)),
+    (ab.broadcast(2), {"side": "top"}),
+    (ab.broadcast(2), {"_table": [0]}),
+    (ab.keyed(2), {"workers": 10**9}),
+    (ab.grid(2, 2), {"rows": 10**9}),
+    (ab.grid(2, 2), {"weights": [[math.nan, 1], [1, 1]]}),
+    *((ab.segments(2), {"length": length}) for length in (0, -1, 10**30, "5 s", None, True)),
+    (ab.triangle(2), {"groups": 10**6}),
+    *((ab.ranges(2), {"ranges": ranges}) for ranges in (0, 10**9)),
+    *((ab.ranges(2), {"cuts": cuts}) for cuts in ([1, 2], [-1], [99], ["a"], 5)),
+    *((ab.ranges(2), {"hot": hot}) for hot in ([[99, [0]]], [[0, [2]]], [[0, []]], [0])),
+    *((ab.ranges(2), {name: math.nan}) for name in ("low", "high", "reach")),
+    (ab.ranges(2), {"slot": 5}),
+]
+BAD_FILES = {
+    "owner.json": ["[]", "{}", "5", '{"query": 5, "operator": ""}', "{"],
+    "refused/00000000.json": ["[]", '{"asked": "x"}', "5", '{"asked": 1, "cause": ""}'],
 }
 
 
@@ -102,6 +177,32 @@ def test_a_wrong_entry_in_a_control_directory_is_refused(
     path.write_text(BAD_ENTRIES[what](json.loads(path.read_text())))
     with pytest.raises(StateMismatch, match="cannot be read"):
         PlanReader(str(tmp_path)).live_at(0, ab.broadcast(2))
+
+
+@pytest.mark.parametrize(("plan", "wrong"), BAD_PLANS)
+def test_a_plan_that_no_call_can_make_is_refused(
+    plan: ab.plans.Plan, wrong: dict[str, object]
+) -> None:
+    assert plan_from_dict(json.loads(json.dumps(plan.to_dict()))) == plan
+    with pytest.raises(UNREADABLE):
+        plan_from_dict(json.loads(json.dumps({**plan.to_dict(), **wrong})))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"), [(name, text) for name, texts in BAD_FILES.items() for text in texts]
+)
+def test_a_wrong_note_in_a_control_directory_is_refused(
+    tmp_path: Path, name: str, content: str
+) -> None:
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text(content)
+    log = ab.plans.PlanLog(str(tmp_path))
+    looks = [log.refused]
+    if name == "owner.json":
+        looks = [log.owner, lambda: log.check_owner(User("query"))]
+    for look in looks:
+        with pytest.raises(StateMismatch, match=f"{name} in .* cannot be read"):
+            look()
 
 
 @pytest.mark.parametrize("data", [b"", b"\x80\x04.", b"anabr\x00", pack({}, {"a": 1})[:-40]])

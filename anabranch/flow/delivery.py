@@ -55,7 +55,9 @@ def is_new(app: str, batch: int, query: str, done: Progress | None) -> bool:
         ...
     anabranch.errors.StateMismatch: app='pairs' has written up to batch 7, and this query is at \
 batch 0: it has another checkpoint than the one before, or another query writes under the same \
-name. Give it an app= of its own, or go back to the checkpoint
+name. Give it an app= of its own, or go back to the checkpoint. If an older checkpoint was \
+restored, its batches may hold other rows now: restore the target as of then too, or write to a \
+new one under a new app=
     """
     if done is None:
         return True
@@ -69,7 +71,9 @@ name. Give it an app= of its own, or go back to the checkpoint
         raise StateMismatch(
             f"app={app!r} has written up to batch {done.batch}, and this query is at batch "
             f"{batch}: it has another checkpoint than the one before, or another query writes "
-            "under the same name. Give it an app= of its own, or go back to the checkpoint"
+            "under the same name. Give it an app= of its own, or go back to the checkpoint. If an "
+            "older checkpoint was restored, its batches may hold other rows now: restore the "
+            "target as of then too, or write to a new one under a new app="
         )
     return batch > done.batch
 

@@ -11,7 +11,7 @@ from anabranch.flow.folders import Folder
 
 __all__ = ["UNREADABLE", "Numbered", "described", "entry_name"]
 
-UNREADABLE = (ValueError, KeyError, TypeError, AttributeError)
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 """What reading a form may raise that somebody else wrote."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -53,6 +53,10 @@ class Broadcast(Slotted):
     side: str = "right"
     kind: ClassVar[str] = "broadcast"
 
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Broadcast:
+        return broadcast(**fields)
+
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         if SIDES[side] != self.side:
             return self.by_slot(rows.h)
@@ -80,6 +84,10 @@ class Keyed(Slotted):
 
     kind: ClassVar[str] = "keyed"
     needs: ClassVar[str] = "key"
+
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Keyed:
+        return keyed(**fields)
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         if rows.key is None:
@@ -112,6 +120,10 @@ class Grid(Plan):
         tables = (slot_table(self.rows, row_weights), slot_table(self.cols, col_weights))
         object.__setattr__(self, "_tables", tables)
         object.__setattr__(self, "workers", self.rows * self.cols)
+
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Grid:
+        return grid(**fields)
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         line = slot_of(rows.h, self._tables[side])

@@ -14,10 +14,10 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from anabranch.errors import StateMismatch, renamed
 from anabranch.flow.folders import Folder, last_name, path_problems
@@ -40,6 +40,9 @@ __all__ = [
 ]
 
 _READERS = 16  # of logs that one process remembers
+_NUMBERS = range(2**53)  # of entries, plans and micro-batches: whole in every reader of JSON
+_MARKS = range(-(2**63), 2**63)  # event times
+_Made = TypeVar("_Made")
 _REMEDY = (
     "bring the directory back as it was, or begin a new checkpoint with a new control directory"
 )
@@ -75,22 +78,29 @@ class Entry:
     def from_dict(cls, form: Mapping[str, Any]) -> Entry:
         """The entry that `to_dict` wrote; whoever else wrote it, its fields are what they are."""
         live, marks = form["live"], {int(epoch): mark for epoch, mark in form["marks"].items()}
-        numbers = {"number": form["number"], "epoch": form["epoch"], "first": form["first"]}
-        numbers |= {"live": live, "marks": list(marks.values())}
+        numbers = {name: [form[name]] for name in ("number", "epoch", "first")}
+        numbers |= {"live": live, "marked plans": list(marks)}
         for name, found in numbers.items():
-            if not all(type(one) is int for one in (found if isinstance(found, list) else [found])):
-                raise ValueError(f"{name} must be whole numbers, got {found!r}")
+            if not all(type(one) is int and one in _NUMBERS for one in found):
+                raise ValueError(f"{name} must be whole numbers from 0 to 2**53, got {found!r}")
+        if not all(type(mark) is int and mark in _MARKS for mark in marks.values()):
+            raise ValueError(f"marks must be times in microseconds, got {marks!r}")
         if not isinstance(live, list) or form["epoch"] not in live:
             raise ValueError(f"live must be a list that holds {form['epoch']}, got {live!r}")
+        cause, written = form["cause"], _text(form, "written")
+        if not (isinstance(cause, dict) and isinstance(cause.get("figures", {}), dict)):
+            raise ValueError(f"cause must be an object, as its figures, got {cause!r}")
+        if written and datetime.fromisoformat(written).tzinfo is None:
+            raise ValueError(f"written must be a time with its zone, got {written!r}")
         return cls(
             form["number"],
             form["epoch"],
             plan_from_dict(form["plan"]),
             form["first"],
             tuple(live),
-            form["cause"],
+            cause,
             marks,
-            form["written"],
+            written,
         )
 
 
@@ -112,6 +122,11 @@ class Refusal:
     why: str
     written: str
 
+    @classmethod
+    def from_dict(cls, form: Mapping[str, Any]) -> Refusal:
+        """What `PlanLog.refuse` wrote."""
+        return cls(*(_text(form, name) for name in ("asked", "cause", "why", "written")))
+
 
 class User(NamedTuple):
     """Who uses a log: an operator of a streaming query.
@@ -127,6 +142,11 @@ class User(NamedTuple):
 
 
 _NOBODY = User()
+
+
+def _owner_of(form: Mapping[str, Any]) -> User:
+    """What `PlanLog.claim` wrote."""
+    return User(None if form["query"] is None else _text(form, "query"), _text(form, "operator"))
 
 
 def live_at(entries: Sequence[Entry], batch: int) -> LivePlans | None:
@@ -163,7 +183,8 @@ class PlanLog:
         refuse("PlanLog", path_problems("path", path))
         self._folder = Folder(path)
         self.path = self._folder.path
-        self._entries = Numbered(self._folder, Entry.from_dict, "plan log", _REMEDY)
+        self._entries = Numbered(self._folder, self._entry, "plan log", _REMEDY)
+        self._epochs: set[int] = set()  # of the entries read
 
     def entries(self) -> list[Entry]:
         """Every entry so far, oldest first."""
@@ -207,8 +228,8 @@ class PlanLog:
     def refused(self) -> list[Refusal]:
         """Requests that the query did not enact, oldest first."""
         names = self._folder.names("refused", ".json")
-        forms = [self._read(f"refused/{name}") for name in names]
-        return [Refusal(**form) for form in forms if form is not None]
+        found = [self._read(f"refused/{name}", Refusal.from_dict) for name in names]
+        return [one for one in found if one is not None]
 
     def begin(self, plan: Plan) -> Entry:
         """The first entry of a new log; for the query's driver alone, as all that follow."""
@@ -239,8 +260,8 @@ class PlanLog:
 
     def owner(self) -> str | None:
         """The id of the streaming query that this log belongs to, once it has one."""
-        form = self._read("owner.json")
-        return None if form is None else str(form["query"])
+        found = self._read("owner.json", _owner_of)
+        return None if found is None else str(found.query)
 
     def claim(self, user: User) -> None:
         """Tie the log to one operator of a streaming query, that is to its checkpoint."""
@@ -249,16 +270,16 @@ class PlanLog:
 
     def check_owner(self, user: User) -> bool:
         """Whether the log belongs to somebody; raises if it is another query, or other verb."""
-        form = self._read("owner.json")
-        if form is None:
+        owner = self._read("owner.json", _owner_of)
+        if owner is None:
             return False
-        if user.query is not None and form["query"] != user.query:
+        if user.query is not None and owner.query != user.query:
             raise StateMismatch(
-                f"the control directory {self.path} belongs to query {form['query']}, this is "
+                f"the control directory {self.path} belongs to query {owner.query}, this is "
                 f"query {user.query}: use the control path that goes with this checkpoint, or a "
                 "new one for a new checkpoint"
             )
-        if user.operator and form["operator"] and form["operator"] != user.operator:
+        if user.operator and owner.operator and owner.operator != user.operator:
             raise StateMismatch(
                 f"the control directory {self.path} belongs to another verb of this query: give "
                 "each its own control path"
@@ -297,11 +318,20 @@ class PlanLog:
             except UNREADABLE as error:
                 yield name, f"it cannot be read ({described(error)})"
 
-    def _read(self, name: str) -> Any:
+    def _entry(self, form: Mapping[str, Any]) -> Entry:
+        """An entry after all that were read, whose live plans they know."""
+        entry = Entry.from_dict(form)
+        unknown = set(entry.live) - self._epochs - {entry.epoch}
+        if unknown:
+            raise ValueError(f"no entry has begun the live plans {sorted(unknown)}")
+        self._epochs.add(entry.epoch)
+        return entry
+
+    def _read(self, name: str, made: Callable[[Any], _Made]) -> _Made | None:
         content = self._folder.read(name)
         try:
-            return None if content is None else json.loads(content)
-        except ValueError as error:
+            return None if content is None else made(json.loads(content))
+        except UNREADABLE as error:
             raise StateMismatch(
                 f"{name} in {self.path} cannot be read ({described(error)}): {_REMEDY}"
             ) from error
@@ -351,6 +381,12 @@ def refuse_unloggable(plan: Plan) -> None:
             f"{plan!r} cannot be written to a log, for plan_from_dict would not read it: take one "
             "of the library's plans, or run a plan class of your own without control="
         )
+
+
+def _text(form: Mapping[str, Any], name: str) -> str:
+    if not isinstance(form[name], str):
+        raise ValueError(f"{name} must be a text, got {form[name]!r}")
+    return str(form[name])
 
 
 def _now() -> str:

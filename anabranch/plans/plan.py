@@ -124,6 +124,11 @@ class Plan(ABC):
         values = {of.name: getattr(self, of.name) for of in fields(self) if of.init}  # type: ignore[arg-type]
         return {"plan": self.kind, **values}
 
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Plan:
+        """The plan with these fields, which anybody may have written: raises if they are wrong."""
+        return cls(**fields)
+
     @property
     def fingerprint(self) -> str:
         """Eight characters that tell this plan from any other."""
@@ -158,18 +163,24 @@ def loggable(cls: PlanClass) -> PlanClass:
 
 
 def plan_from_dict(form: Mapping[str, Any]) -> Plan:
-    """The plan that `Plan.to_dict` wrote.
+    """The plan that `Plan.to_dict` wrote; whoever else wrote it, the plan can be made by a call.
 
     Examples
     --------
     >>> from anabranch.plans.hashed import broadcast
     >>> plan_from_dict(broadcast(3).to_dict()) == broadcast(3)
     True
+    >>> plan_from_dict({"plan": "broadcast", "workers": -1})
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.InvalidCall: broadcast cannot start: workers must be a whole number of at \
+least 1, got -1
     """
     kind = form["plan"]
     if kind not in _KINDS:
         raise ValueError(f"unknown plan {kind!r}; known: {', '.join(sorted(_KINDS))}")
-    return _KINDS[kind](**{name: _frozen(value) for name, value in form.items() if name != "plan"})
+    values = {name: _frozen(value) for name, value in form.items() if name != "plan"}
+    return _KINDS[kind].of_fields(**values)
 
 
 def read_back(plan: Plan) -> Plan | None:

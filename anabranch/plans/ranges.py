@@ -15,7 +15,7 @@ cannot match need not meet.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -65,6 +65,28 @@ class Ranges(Plan):
             object.__setattr__(self, "cuts", even_cuts(self.workers, self.ranges))
         owner = np.searchsorted(np.array(self.cuts, np.int64), np.arange(self.ranges), "right")
         object.__setattr__(self, "_owner", owner.astype(np.int32))
+
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Ranges:
+        plan = ranges(fields["workers"], count=fields.get("ranges", COUNT))
+        cuts, hot = fields.get("cuts", ()), fields.get("hot", ())
+        ends = [fields.get(name) for name in ("low", "high", "reach")]
+        problems = []
+        # A reach may be infinite: every row is within it.
+        if not all(end is None or (isinstance(end, float | int) and end == end) for end in ends):
+            problems.append(f"low, high and reach must be numbers, got {ends!r}")
+        if not isinstance(fields.get("slot"), str | None):
+            problems.append(f"slot must be a text, got {fields['slot']!r}")
+        if cuts and (len(cuts) != plan.workers - 1 or list(cuts) != sorted(cuts)):
+            problems.append(f"cuts must rise, one fewer than workers, got {cuts!r}")
+        if not all(is_whole(cut, 0) and cut <= plan.ranges for cut in cuts):
+            problems.append(f"cuts must be numbers of ranges, got {cuts!r}")
+        for part, several in hot:
+            known = several and all(is_whole(one, 0) and one < plan.workers for one in several)
+            if not (known and is_whole(part, 0) and part < plan.ranges):
+                problems.append(f"hot must name ranges and their workers, got {hot!r}")
+        refuse("ranges", problems)
+        return cls(**fields)
 
     def bind(self, slot: str, key_range: tuple[float, float], reach: float) -> Ranges:
         """The same plan for the keys of a predicate."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -42,6 +42,10 @@ class Segments(Slotted):
     length: int
     side: str = "right"
     kind: ClassVar[str] = "segments"
+
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Segments:
+        return segments(**{**fields, "length": f"{fields.get('length')}us"})
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         t, slots = rows.t, len(self._table)

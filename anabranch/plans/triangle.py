@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import isqrt
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -57,6 +57,10 @@ class Triangle(Plan):
         object.__setattr__(self, "_table", slot_table(g, self.weights))
         object.__setattr__(self, "_homes", number)
         object.__setattr__(self, "_roles", roles)
+
+    @classmethod
+    def of_fields(cls, **fields: Any) -> Triangle:
+        return triangle(**fields)
 
     def route(self, side: int, rows: Rows, window: tuple[int, int]) -> Routes:
         group = slot_of(rows.h, self._table)

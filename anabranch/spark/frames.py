@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
+from anabranch.assembly.fitting.conditions import harmless
 from anabranch.calls import FLOATING, INTEGRAL, Columns
 from anabranch.errors import InvalidCall
 from anabranch.predicates import Predicate, VectorMeasure
@@ -329,7 +330,8 @@ def condition(frame: DataFrame, given: Condition, name: str = "complete") -> Col
             found = F.lit(found)
         if isinstance(found, str):
             # A name that SQL would have to quote is meant as a name.
-            found = by_name(found) if found in frame.columns else F.expr(found)
+            named = found in frame.columns
+            found = by_name(found) if named else F.expr(harmless(found, name))
         if not isinstance(found, Column):
             raise ValueError(f"{name} must be {forms}; got {found!r}")
         with _quiet():

@@ -14,10 +14,10 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
-from anabranch.calls import is_whole
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.hashing import spreads
 from anabranch.flow.progress import screen
+from anabranch.plans.arguments import worker_problems
 from anabranch.plans.controller import Adaptive
 from anabranch.plans.plan import Plan, Routing
 from anabranch.spark.class_archive import use_archive
@@ -81,9 +81,7 @@ def configure(spark: Any, workers: int = 8) -> Any:
     >>> type(builder).__name__
     'Builder'
     """
-    problems = []
-    if not is_whole(workers):
-        problems.append(f"workers must be a whole number of at least 1, got {workers!r}")
+    problems = worker_problems("workers", workers)
     is_builder = hasattr(spark, "getOrCreate") and hasattr(spark, "config")
     if not is_builder and not hasattr(spark, "conf"):
         problems.append(

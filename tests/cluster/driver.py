@@ -10,6 +10,8 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import anabranch as ab
 from tests.spark import emd_driver, nearest_feed
 from tests.spark.events import CALL
 from tests.spark.feeds import ROW, Feed
+from tests.spark.modes import MODES
 from tests.spark.sessions import new_session
 
 JOIN = {"where": ab.cosine("v") >= 0.6, "window": ("3 seconds", "2 seconds")}
@@ -40,6 +43,16 @@ def nearest(spark: Any, feed: Feed) -> Any:
     return ab.nearest(feed.streams(spark)[1], asked, by="v", **LATE, plan=ab.broadcast(2))
 
 
+def selective(spark: Any, feed: Feed) -> Any:
+    asked = nearest_feed.query_frame(spark, nearest_feed.lasting_queries())
+    call = {"plan": ab.selective(2), "control": str(feed.folder / "control")}
+    return ab.nearest(feed.streams(spark)[1], asked, by="v", **LATE, **call)
+
+
+def mode(name: str, spark: Any, feed: Feed) -> Any:
+    return MODES[name].query(*feed.streams(spark), watermark="5 seconds")
+
+
 def assemble(spark: Any, feed: Feed) -> Any:
     shape = {"key": ["page", "client"], "keep": ["service", "ms"], "response": "ms"}
     return ab.assemble(feed.streams(spark), **shape, close=LEARNED, watermark="1 second")
@@ -50,12 +63,14 @@ def groups(spark: Any, feed: Feed) -> Any:
     return ab.groups(pairs, gap="1 second")
 
 
-VERBS = {
+VERBS: dict[str, tuple[Callable[[Any, Feed], Any], Any]] = {
     "correlate": (correlate, (ROW, ROW)),
     "emd": (emd, (emd_driver.SCHEMA, emd_driver.SCHEMA)),
     "nearest": (nearest, (nearest_feed.OP, nearest_feed.OBJECT)),
     "assemble": (assemble, (CALL, CALL)),
     "groups": (groups, (ROW, ROW)),
+    "selective": (selective, (nearest_feed.OP, nearest_feed.OBJECT)),
+    **{name: (partial(mode, name), (ROW, ROW)) for name in MODES if name != "groups"},
 }
 
 

@@ -1,4 +1,4 @@
-"""Every verb on a real cluster: exact, also when workers or the driver are killed."""
+"""All streaming verbs but `follow` on a real cluster: exact, also when something is killed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from tests.spark import emd_driver, nearest_feed, test_groups
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import alike, collected, events, expected
 from tests.spark.feeds import SECOND, Feed, agree, found, happens, scripted
+from tests.spark.modes import MODES, batches_of
 from tests.spark.processes import Driver, driver, newest
+from tests.spark.test_killed_modes import rows_of
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
 SCRIPT = "../cluster/driver.py"
@@ -35,7 +37,7 @@ def started(run: Cluster, folder: Path, *verbs: str, hold: str | None = None) ->
     return driver(folder, *verbs, "--master", run.address, *waits, script=SCRIPT)
 
 
-def test_every_verb(spark: Any, tmp_path: Path, running: Cluster) -> None:
+def test_all_verbs(spark: Any, tmp_path: Path, running: Cluster) -> None:
     feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS}
     joined, apart = scripted(4, rows=(10, 12), seed=5), emd_driver.batches(4, rows=10, seed=8)
     objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
@@ -46,6 +48,8 @@ def test_every_verb(spark: Any, tmp_path: Path, running: Cluster) -> None:
         "nearest": [([], made) for made in objects],
         "assemble": calls,
         "groups": [*test_groups.BATCHES, *test_groups.END],
+        "selective": [([], made) for made in objects],
+        **{name: batches_of(mode) for name, mode in MODES.items() if name != "groups"},
     }
     for verb, feed in feeds.items():
         feed.add(scripts[verb])
@@ -62,6 +66,11 @@ def test_every_verb(spark: Any, tmp_path: Path, running: Cluster) -> None:
     table = feeds["groups"].tables(spark)[0]
     want = test_groups.closed(ab.groups(ab.correlate(table, **ALIKE), gap="1 second"))
     assert test_groups.closed(out["groups"]) == want and len(want) > 3
+    wanted = nearest_feed.want(objects, nearest_feed.lasting_queries())
+    assert nearest_feed.got(out["selective"]) == wanted
+    for name in MODES.keys() & feeds.keys() - {"groups"}:
+        rows = rows_of(MODES[name].query(*feeds[name].tables(spark)))
+        assert rows_of(out[name]) == rows and len(rows) > 10, name
 
 
 def committed(feed: Feed) -> int:

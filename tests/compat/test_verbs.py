@@ -24,10 +24,13 @@ from tests.spark import (
     test_rescale,
     test_unmatched,
 )
+from tests.spark import test_follow as follow
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.events import CALL, alike, collected, events, expected
 from tests.spark.feeds import SECOND, Feed, agree, found, scripted
+from tests.spark.modes import MODES, batches_of
 from tests.spark.processes import driver
+from tests.spark.test_killed_modes import rows_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark]
 
@@ -186,6 +189,12 @@ def test_times_and_types_come_out_as_they_went_in(spark: Any) -> None:
     assert (first["left_s"], bytes(first["left_b"]), first["left_d"]) == ("é", b"\0", None)
 
 
+def test_follow(spark: Any, tmp_path: Path) -> None:
+    """As a table, and from frames as devices send them; the broker is left out."""
+    follow.test_the_batch_answer_equals_brute_force(spark, [])
+    follow.test_the_stream_equals_the_batch_answer_across_moves_and_a_restart(spark, tmp_path)
+
+
 def test_connect(spark: Any, tmp_path: Path) -> None:
     """`correlate` as stream and batch, then the other streaming verbs, through a server."""
     folder = tmp_path / "correlate"
@@ -197,6 +206,17 @@ def test_connect(spark: Any, tmp_path: Path) -> None:
     agree(found(feed.output(spark)), twin.pairs_in_time(script, SPANS, score, LATE))
     sides = [[row for rows in script for row in rows[side]] for side in (0, 1)]
     agree(found(feed.output(spark, "batch")), twin.pairs(*sides, SPANS, score))
+
+
+def test_connect_other_results_of_pairs(spark: Any, tmp_path: Path) -> None:
+    for name in ("one", "dedupe", "left", "anti", "groups"):
+        mode, folder = MODES[name], tmp_path / name
+        folder.mkdir()
+        feed = Feed(folder).add(batches_of(mode))
+        with driver(folder, "--remote", "local[2]", "--mode", name) as run:
+            run.finish()
+        want = rows_of(mode.query(*feed.tables(spark)))
+        assert rows_of(feed.output(spark)) == want and len(want) > 10, name
 
 
 def test_connect_nearest_and_assemble(spark: Any, tmp_path: Path) -> None:

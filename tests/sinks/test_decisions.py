@@ -16,7 +16,7 @@ import anabranch as ab
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress, is_new, refuse_other_columns
 from anabranch.flow.zones import in_utc
-from anabranch.spark.sinks.iceberg_table import _newest
+from anabranch.spark.sinks.iceberg_table import _kept, _newest
 from anabranch.spark.sinks.parquet_folder import ParquetFolder
 from anabranch.spark.sinks.postgres_table import PostgresTable, postgres_type
 from anabranch.spark.sinks.sink import Batch, Sink, Target, Writer
@@ -116,6 +116,12 @@ def test_what_there_is_decides_first(lacks: str, way: str) -> None:
     assert target.held == [(0, way), (1, way)]
 
 
+def test_a_restored_checkpoint_is_told_to_restore_the_target_too() -> None:
+    """Its batches may hold other rows than those that the target has under their numbers."""
+    with pytest.raises(StateMismatch, match=r"at batch 4: .* restore the target as of then too"):
+        is_new("pairs", 4, "q", Progress(7, "q"))
+
+
 def test_no_way_at_all_names_both_remedies() -> None:
     with pytest.raises(InvalidCall, match=r"(?s)install a.*start b"):
         given(Memory("install a", "start b"))(Frame(), 0)  # type: ignore[arg-type]
@@ -123,6 +129,20 @@ def test_no_way_at_all_names_both_remedies() -> None:
         given(Memory("install a"), "driver")
     with pytest.raises(InvalidCall, match="via='spark': start b"):
         given(Memory(None, "start b"), "spark")(Frame(), 0)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("frame", "number"), [(Frame(), None), ("x", 0), (Frame(), -1)])
+def test_a_sink_says_who_calls_it(frame: Any, number: Any) -> None:
+    with pytest.raises(InvalidCall, match="foreachBatch calls a sink with a DataFrame and the num"):
+        given(Memory())(frame, number)
+
+
+def test_what_is_no_folder_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    for place, why in ((str(file), "is a file, or lies below one"), ("foo://x", "foo://x")):
+        with pytest.raises(InvalidCall, match=f"path must be a folder: .*{why}"):
+            given(ParquetFolder(place))(Frame(), 0)  # type: ignore[arg-type]
 
 
 def test_an_empty_batch_is_computed_and_leaves_no_trace() -> None:
@@ -162,8 +182,13 @@ def test_a_call_names_all_that_is_wrong_with_it() -> None:
     with pytest.raises(InvalidCall) as error:
         ab.sinks.parquet("folder", app="a b", via="jvm", small=-1)
     assert len(error.value.problems) == 3
-    with pytest.raises(InvalidCall, match=r"catalog\.namespace\.table"):
-        ab.sinks.iceberg("pairs", app="a")
+    for table in ("pairs", "a..c", "a.b.", ".b.c"):
+        with pytest.raises(InvalidCall, match=r"catalog\.namespace\.table"):
+            ab.sinks.iceberg(table, app="a")
+    with pytest.raises(InvalidCall, match=r"named table or schema\.table, got 'a\.\.b'"):
+        ab.sinks.postgres("host=db", "a..b", app="a")
+    with pytest.raises(InvalidCall, match="jdbc must be a text, got 5"):
+        ab.sinks.postgres("host=db", "t", app="a", jdbc=5)  # type: ignore[arg-type]
     with pytest.raises(InvalidCall, match="topic must be a text"):
         ab.sinks.kafka("broker:9092", None, app="a")  # type: ignore[arg-type]
     with pytest.raises(AttributeError, match="it has delta, iceberg"):
@@ -201,6 +226,9 @@ def test_the_newest_summary_of_an_app_counts() -> None:
     summaries = [{}, summary("a", 9), summary("b", 12), summary("a", 10)]
     assert _newest("a", summaries) == Progress(10, "q")
     assert _newest("c", summaries) is None
+    kept = _kept("a", {"anabranch.a": "12 q", "anabranch.b": "15"})
+    assert _newest("a", summaries + kept) == Progress(12, "q")
+    assert _kept("c", {}) == _kept("a", {"anabranch.a": "*********(redacted)"}) == []
 
 
 def test_postgres_types_and_addresses() -> None:

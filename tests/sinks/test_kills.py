@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import anabranch as ab
+from anabranch.errors import StateMismatch
+from anabranch.spark.sinks.sink import Batch
 from tests.sinks.stories import (
     SCRIPT,
     in_utc,
@@ -110,12 +116,91 @@ def test_kafka_without_maven(tmp_path: Path) -> None:
         same(plain([json.loads(value) for value in committed(servers, "alone")]), plain(want))
 
 
+# ---------------------------------------------------------------- what else ends a batch
+
+
+def played(number: int) -> Any:
+    """A batch for the way through the driver, without Spark."""
+    from tests.sinks import replay
+
+    return replay.Played(pa.Table.from_pylist(replay.rows(number), schema=replay.SCHEMA))
+
+
+def sink_of(name: str, **call: Any) -> Any:
+    from tests.sinks import replay
+
+    sink = getattr(ab.sinks, name)(**call, via="driver")
+    sink.target.shaped = lambda frame: replay.shaped(name, frame)
+    return sink
+
+
+def test_postgres_by_a_user_who_may_make_no_table(tmp_path: Path, postgres: str) -> None:
+    import psycopg
+
+    sink_of("postgres", dsn=postgres, table="theirs", app="owner")(played(0), 0)
+    with psycopg.connect(postgres) as connection:
+        connection.execute("CREATE ROLE writer LOGIN")
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        rights = "GRANT SELECT, INSERT, UPDATE ON theirs, anabranch_progress TO writer"
+        connection.execute(rights)
+    theirs = postgres.replace("user=anabranch", "user=writer")
+    sink_of("postgres", dsn=theirs, table="theirs", app="writer")(played(1), 0)
+    assert len(selected(postgres, "theirs")) == 100
+
+
+def test_two_queries_that_begin_at_once_share_the_table_of_progress(postgres: str) -> None:
+    import psycopg
+
+    from anabranch.spark.sinks import postgres_table
+
+    with psycopg.connect(postgres) as connection:
+        connection.execute("CREATE SCHEMA fresh")
+    dsn = f"{postgres} options='-c search_path=fresh'"
+    with psycopg.connect(dsn) as first, ThreadPoolExecutor() as pool:
+        first.execute(postgres_table._PROGRESS)  # not yet committed
+        sink = sink_of("postgres", dsn=dsn, table="second", app="second")
+        second = pool.submit(sink, played(0), 0)
+        while not waiting(postgres):
+            assert not second.done(), second.exception()
+        first.commit()
+        second.result(30)
+    assert len(selected(dsn, "second")) == 50
+
+
+def waiting(dsn: str) -> bool:
+    """Whether a connection waits for another one's transaction."""
+    import psycopg
+
+    with psycopg.connect(dsn) as connection:
+        found = connection.execute("SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock'")
+        return bool(found.fetchall())
+
+
+def test_kafka_ends_a_batch_that_takes_too_long(
+    kafka: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same codes as if another query had begun, so the error names both causes."""
+
+    def slowly(batch: Any, step: str) -> None:
+        if step == "ready":
+            time.sleep(25)  # the broker looks every ten seconds
+
+    options = {"transaction.timeout.ms": "1000"}
+    call = {"servers": kafka, "topic": "slow", "app": "slow", "options": options}
+    with monkeypatch.context() as patch:
+        patch.setattr(Batch, "reached", slowly)
+        with pytest.raises(StateMismatch, match=r"not sent within transaction\.timeout\.ms"):
+            sink_of("kafka", **call)(played(0), 0)
+    sink_of("kafka", **call)(played(0), 0)
+    assert len(committed(kafka, "slow")) == 50
+
+
 # ---------------------------------------------------------------- with Spark
 
 
 def test_parquet_by_spark(tmp_path: Path) -> None:
     call = {"path": str(tmp_path / "table"), "app": "pairs", "via": "spark"}
-    steps = ["staged", "noted", "moved 0"]
+    steps = ["consumed", "staged", "noted", "moved 0"]
     want = killed_everywhere(tmp_path, "parquet", call, steps, "--result", "distinct")
     same(pq.read_table(call["path"]).to_pylist(), want)
 
@@ -155,7 +240,7 @@ def test_rows_to_iceberg(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("via", "steps"), [("driver", []), ("spark", ["stage made", "staged", "ready"])]
+    ("via", "steps"), [("driver", []), ("spark", ["consumed", "stage made", "staged", "ready"])]
 )
 def test_rows_to_postgres(tmp_path: Path, postgres: str, via: str, steps: list[str]) -> None:
     from scripts.services.jars import fetched
@@ -170,11 +255,13 @@ def test_rows_to_postgres(tmp_path: Path, postgres: str, via: str, steps: list[s
     same(plain(selected(postgres, table)), plain(want))
 
 
-@pytest.mark.parametrize("via", ["driver", "spark"])
-def test_rows_to_kafka(tmp_path: Path, kafka: str, via: str) -> None:
+@pytest.mark.parametrize(
+    ("via", "steps"), [("driver", []), ("spark", ["consumed", "half sent", "ready"])]
+)
+def test_rows_to_kafka(tmp_path: Path, kafka: str, via: str, steps: list[str]) -> None:
     topic = f"rows-{via}"
     call = {"servers": kafka, "topic": topic, "app": topic, "key": ["id", "day"], "via": via}
-    want = killed_everywhere(tmp_path, "kafka", call, [], "--result", "distinct")
+    want = killed_everywhere(tmp_path, "kafka", call, steps, "--result", "distinct")
     got = [json.loads(value) for value in committed(kafka, topic)]
     same(plain(got), plain(want))
 
@@ -201,7 +288,8 @@ def test_delta_by_spark(tmp_path: Path) -> None:
 
     options, python = with_jars("delta", **DELTA), needed(lambda: python_with("4.2"))
     call = {"path": str(tmp_path / "table"), "app": "rows", "via": "spark"}
-    want = killed_everywhere(tmp_path, "delta", call, [], *options, python=python)
+    steps = ["consumed", "ready"]
+    want = killed_everywhere(tmp_path, "delta", call, steps, *options, python=python)
     same(DeltaTable(call["path"]).to_pyarrow_table().to_pylist(), want)
 
 
@@ -216,7 +304,8 @@ def test_iceberg_by_spark(tmp_path: Path) -> None:
     options, python = with_jars("iceberg", **settings), needed(lambda: python_with("4.1"))
     call = {"table": "lake.news.rows", "app": "rows", "via": "spark"}
     read = [*options, "--read", "lake.news.rows"]
-    want = killed_everywhere(tmp_path, "iceberg", call, ["table made"], *read, python=python)
+    steps = ["table made", "consumed", "ready"]  # the table is made once, by the first batch
+    want = killed_everywhere(tmp_path, "iceberg", call, steps, *read, python=python)
     same(pq.read_table(tmp_path / "read").to_pylist(), want)
 
 

@@ -207,6 +207,10 @@ def test_wrong_samples(spark: Any) -> None:
             lambda: ab.fit_windows(frame, key="k", time="at", complete="ts"),
             "must be true or false of a row, got values of type string",
         ),
+        (
+            lambda: ab.fit_windows(frame, key="k", time="at", complete="reflect('A', 'b') > id"),
+            "complete: \"reflect('A', 'b') > id\" holds 'reflect': text may hold no sub-query",
+        ),
         (lambda: ab.fit_windows(frame, key="no", time="at"), "no column 'no'; the sample has m, k"),
         (lambda: ab.fit_windows(frame.select("id", "id"), key="id", time="id"), "several columns"),
         (lambda: ab.fit_windows(frame, settle="soon"), "settle must be a number of seconds"),

@@ -504,6 +504,7 @@ def test_wrong_calls(spark: Any) -> None:
         (lambda: ab.sla(frame, PROMISES, service="x"), "name yours with service="),
         (lambda: ab.sla(frame, 5, complete="sum(count) > 3"), "'sum(count) > 3' is no condition"),
         (lambda: ab.sla(frame, 5, complete="explode(array(true))"), "is no condition on these"),
+        (lambda: ab.sla(frame, 5, complete="1 in (SELECT 1)"), "text may hold no sub-query"),
         (lambda: known.update(frame, btch=1), "no btch=; there is instances=, batch="),
         (lambda: ab.sla(frame, PROMISES, service=None), "service must be the name of a column"),
         (lambda: ab.sla(frame, PROMISES, metric=["a"]), "metric must be the name of a column"),

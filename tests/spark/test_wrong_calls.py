@@ -283,6 +283,10 @@ def test_something_that_is_no_dataframe(spark: Any, feed: Feed) -> None:
 def test_configure_refuses_no_workers(spark: Any) -> None:
     with pytest.raises(ab.errors.InvalidCall, match="workers must be a whole number of at least 1"):
         ab.configure(spark, workers=0)
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"workers must be .* at most 20,160, got 10,00"
+    ):
+        ab.configure(spark, workers=10**7)
 
 
 def test_configure_keeps_workers_in_this_environment(

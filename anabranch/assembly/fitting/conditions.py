@@ -1,7 +1,9 @@
-"""Conditions given as text, for tables that no SQL engine reads.
+"""Conditions given as text, which whoever evaluates them would obey too far.
 
 pandas evaluates such text with Python's own means, and would call what it is told to call. So it is
 read here first: columns, constants, comparisons and arithmetic may be in it, and nothing else.
+Spark's SQL calls methods of Java classes, and reads tables and files in sub-queries; a text that
+could do so is refused before Spark parses it.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import ast
 import re
 from typing import Any
 
-__all__ = ["evaluate"]
+__all__ = ["evaluate", "harmless"]
 
 _ALLOWED = (
     ast.Expression,
@@ -37,6 +39,17 @@ _SQL = re.compile(
 _PYTHON = {"<>": "!=", "=": "==", "TRUE": "True", "FALSE": "False"} | {
     word.upper(): word for word in ("and", "or", "not", "in")
 }
+
+
+# Words are refused wherever they stand, within quotes and comments too: so no way to quote or to
+# escape hides one. IDENTIFIER(...) makes a name of any text, USING names a program to run, and a
+# sub-query is a bracket followed by one of five words. Case is ignored as Spark's lexer ignores it,
+# which takes the long s and the dotless i for S and I.
+_REACHES_OUT = re.compile(
+    r"(?<!\w)(?:java_method|reflect|try_reflect|identifier|using)(?!\w)"
+    r"|\(\s*(?:--|/\*|(?:select|with|table|values|from)(?!\w))",
+    re.I,
+)
 
 
 def evaluate(frame: Any, text: str) -> Any:
@@ -79,3 +92,30 @@ function
             "function"
         )
     return frame.eval(text, local_dict={}, global_dict={})
+
+
+def harmless(text: str, name: str) -> str:
+    """A condition for Spark that calls no method of a Java class and holds no sub-query.
+
+    Raises
+    ------
+    ValueError
+        If it could; it names the word at fault.
+
+    Examples
+    --------
+    >>> harmless("exists(items, x -> x.last) AND count >= 3", "complete")
+    'exists(items, x -> x.last) AND count >= 3'
+    >>> harmless("id IN (SELECT 1)", "complete")
+    Traceback (most recent call last):
+        ...
+    ValueError: complete: 'id IN (SELECT 1)' holds '(SELECT': text may hold no sub-query and call \
+no Java; for more, pass a Column or a function of the DataFrame
+    """
+    found = _REACHES_OUT.search(text)
+    if found is None:
+        return text
+    raise ValueError(
+        f"{name}: {text!r} holds {found[0]!r}: text may hold no sub-query and call no Java; for "
+        "more, pass a Column or a function of the DataFrame"
+    )

@@ -91,7 +91,7 @@ def iceberg(
     ab.sinks.iceberg('lake.news.pairs', app='news-pairs')
     """
     _texts("sinks.iceberg", table=table)
-    if table.count(".") < 2:
+    if table.count(".") < 2 or not all(table.split(".")):
         wanted = "table must be named catalog.namespace.table"
         raise InvalidCall("sinks.iceberg", [f"{wanted}, got {table!r}"])
     return Sink(IcebergTable(table, _pairs("sinks.iceberg", catalog, "catalog")), app, via, small)
@@ -134,7 +134,10 @@ def postgres(
     >>> postgres("host=db dbname=news", "pairs", app="news-pairs")
     ab.sinks.postgres('pairs', app='news-pairs')
     """
-    _texts("sinks.postgres", dsn=dsn, table=table)
+    _texts("sinks.postgres", dsn=dsn, table=table, **({} if jdbc is None else {"jdbc": jdbc}))
+    if not all(table.split(".")):
+        wanted = "table must be named table or schema.table"
+        raise InvalidCall("sinks.postgres", [f"{wanted}, got {table!r}"])
     return Sink(PostgresTable(dsn, table, jdbc), app, via, small)
 
 

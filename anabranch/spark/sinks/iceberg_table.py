@@ -63,6 +63,15 @@ def _newest(app: str, summaries: Iterable[Mapping[str, str]]) -> Progress | None
     return max(found, key=lambda progress: progress.batch, default=None)
 
 
+def _kept(app: str, properties: Mapping[str, str]) -> list[dict[str, str]]:
+    """What the property of an app says, as a summary: snapshots expire, properties stay.
+
+    Spark hides values of properties whose names look like secrets; those say nothing.
+    """
+    number, _, query = properties.get(f"anabranch.{app}", "").partition(" ")
+    return [{_APP: app, _BATCH: number, _QUERY: query}] if number.isdecimal() else []
+
+
 class _ByDriver(Writer):
     def __init__(self, target: IcebergTable, batch: Batch) -> None:
         from pyiceberg.catalog import load_catalog
@@ -76,12 +85,7 @@ class _ByDriver(Writer):
         self.table = self.catalog.load_table(target.name)
         self.columns = _columns(self.table.schema().as_arrow())
         summaries = [s.summary.additional_properties for s in self.table.snapshots() if s.summary]
-        # Snapshots expire, properties stay.
-        kept = self.table.properties.get(f"anabranch.{batch.app}")
-        if kept is not None:
-            number, _, query = kept.partition(" ")
-            summaries.append({_APP: batch.app, _BATCH: number, _QUERY: query})
-        self.done = _newest(batch.app, summaries)
+        self.done = _newest(batch.app, summaries + _kept(batch.app, self.table.properties))
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch, table = self.batch, self.table
@@ -102,15 +106,22 @@ class _BySpark(Writer):
     def __init__(self, target: IcebergTable, batch: Batch) -> None:
         self.target = target
         self.batch = batch
-        self.name = ".".join(f"`{part}`" for part in target.place.split("."))
+        parts = (part.replace("`", "``") for part in target.place.split("."))
+        self.name = ".".join(f"`{part}`" for part in parts)
         spark = batch.frame.sparkSession
-        self.there = spark.catalog.tableExists(target.place)
+        self.there = spark.catalog.tableExists(self.name)
         if not self.there:
             return
         table = spark.table(self.name)
         self.columns = {f.name: f.dataType.simpleString() for f in table.schema}
         rows = spark.sql(f"SELECT summary FROM {self.name}.snapshots").collect()
-        self.done = _newest(batch.app, [row.summary for row in rows])
+        # By the driver, before `via` changed.
+        properties = {
+            row["key"]: row["value"]
+            for row in spark.sql(f"SHOW TBLPROPERTIES {self.name}").collect()
+        }
+        summaries = [row.summary for row in rows] + _kept(batch.app, properties)
+        self.done = _newest(batch.app, summaries)
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch = self.batch
@@ -122,6 +133,7 @@ class _BySpark(Writer):
         writer = batch.frame.writeTo(self.name)
         for name, value in _noted(batch).items():
             writer = writer.option(f"snapshot-property.{name}", value)
+        batch.reached("ready")
         writer.append()
 
 

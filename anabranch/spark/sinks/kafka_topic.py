@@ -80,9 +80,12 @@ class KafkaTopic(Target):
         except BaseException as error:
             self._give_up()
             if isinstance(error, KafkaException) and error.args[0].code() in fenced:
+                # Kafka ends both alike: by a newer number of the one that may write.
                 raise StateMismatch(
-                    f"another query has begun to write as app={batch.app!r}, and Kafka lets only "
-                    "the newest one write: give each query an app= of its own"
+                    f"Kafka has ended the transaction of app={batch.app!r}: another query has "
+                    "begun to write under this name, and only the newest one may; or the batch "
+                    "was not sent within transaction.timeout.ms. Give each query an app= of its "
+                    "own, or the sink a longer options={'transaction.timeout.ms': ...}"
                 ) from error
             raise
 

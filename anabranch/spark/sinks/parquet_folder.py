@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from anabranch.errors import StateMismatch
+from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
@@ -48,7 +48,10 @@ class _Folder(Writer):
         self.place = place
         self.files, self.root = _filesystem(place)
         self.notes = f"{self.root}/{_NOTES}/{batch.app}"
-        self.files.create_dir(self.notes)
+        try:
+            self.files.create_dir(self.notes)
+        except NotADirectoryError:
+            raise _no_folder(f"{place!r} is a file, or lies below one") from None
         newest = max(self._listed(self.notes, ".json"), default=None)
         if newest is not None:
             note = _checked(newest, self._read(newest))
@@ -150,14 +153,21 @@ def _checked(path: str, content: bytes) -> dict[str, Any]:
     return note
 
 
+def _no_folder(why: str) -> InvalidCall:
+    return InvalidCall("sinks.parquet", [f"path must be a folder: {why}"])
+
+
 def _filesystem(place: str) -> tuple[fs.FileSystem, str]:
     """Arrow's filesystem, and the folder's path in it; Spark's names of S3 are Arrow's ``s3``."""
-    from pyarrow import fs
+    from pyarrow import ArrowInvalid, fs
 
     for spoken in ("s3a://", "s3n://"):
         if place.startswith(spoken):
             place = "s3://" + place.removeprefix(spoken)
     if "://" not in place and not place.startswith("file:"):
         place = str(Path(place).absolute())
-    found: Any = fs.FileSystem.from_uri(place)
+    try:
+        found: Any = fs.FileSystem.from_uri(place)
+    except ArrowInvalid as error:
+        raise _no_folder(str(error)) from None
     return found[0], str(found[1]).rstrip("/")

@@ -33,7 +33,7 @@ _PLAIN = {
     "timestamp_ntz": "timestamp without time zone",
 }
 _PROGRESS = """
-CREATE TABLE IF NOT EXISTS anabranch_progress (
+CREATE TABLE anabranch_progress (
     app text, target text, batch bigint NOT NULL, query text NOT NULL, PRIMARY KEY (app, target))
 """
 # Also locks the row, so that of two writers under one name the second waits and then sees.
@@ -150,8 +150,7 @@ class _Table(Writer):
         self.batch = batch
         self.connection = connection
         self.name = sql.Identifier(*target.place.split("."))
-        connection.execute(_PROGRESS)
-        connection.commit()
+        _make_progress(connection)
         found = connection.execute(_LOCK, (batch.app, target.place)).fetchone()
         self.done = None if found[0] < 0 else Progress(*found)
         quoted = self.name.as_string(connection)
@@ -226,6 +225,19 @@ class _Table(Writer):
                 f"{self.target.place}: another query writes as app={self.batch.app!r}"
             )
         self.connection.execute(sql.SQL("DROP TABLE {}").format(stage))
+
+
+def _make_progress(connection: Any) -> None:
+    """The table of progress, if it is not there: only then must the user be allowed to make one."""
+    from psycopg import errors
+
+    there = connection.execute("SELECT to_regclass('anabranch_progress')").fetchone()
+    if there[0] is None:
+        try:
+            connection.execute(_PROGRESS)
+        except (errors.UniqueViolation, errors.DuplicateTable):
+            connection.rollback()  # another query has just made it
+    connection.commit()
 
 
 def _declared(columns: Mapping[str, str]) -> Any:

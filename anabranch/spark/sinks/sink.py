@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from anabranch.calls import Check
+from anabranch.calls import Check, is_whole
 from anabranch.errors import InvalidCall
 from anabranch.flow.delivery import Progress, app_problems, is_new, refuse_other_columns
 from anabranch.flow.zones import in_utc
+from anabranch.spark.frames import kind_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -131,6 +132,10 @@ class Sink:
 
     def __call__(self, frame: DataFrame, number: int) -> None:
         """Write one micro-batch, unless it is there already."""
+        if not hasattr(frame, "sparkSession") or not is_whole(number, least=0):
+            called = "foreachBatch calls a sink with a DataFrame and the number of a batch"
+            got = f"{kind_of(frame)} and {number!r}"
+            raise InvalidCall(self.target.verb, [f"{called}, got {got}"])
         target, query = self.target, query_of(frame)
         way = self._way(frame.sparkSession)
         with consumed(target.shaped(frame), way, self.small) as (kept, table, rows):
