@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import random
+import signal
+import subprocess
 import warnings
 from pathlib import Path
 
@@ -11,8 +15,8 @@ import pyarrow as pa
 import pytest
 
 from anabranch.flow.zones import in_utc
-from scripts.reliability import fuzz_correlate
-from scripts.reliability.chaos import Chaos
+from scripts.reliability import chaos, fuzz_correlate
+from scripts.reliability.chaos import Chaos, Goal
 from scripts.reliability.fuzz import MIX, VERBS
 from scripts.reliability.lives import LIVES, Life
 from scripts.reliability.scenes import CAUSES, SCENES
@@ -98,6 +102,10 @@ def test_a_long_run_fails_where_it_cannot_tell() -> None:
     assert faults(unsure) == ["heap_mb: too short to tell"]
     assert faults(unsure, short=True) == []
     assert faults(report(heap_mb=100 + t / 60), short=True) == ["heap_mb: grows"]
+    assert faults(report(workers=6 + 0 * t)) == []
+    assert faults(report(workers=0 * t), short=True) == [
+        "workers: none was found, so none was measured"
+    ]
     growing = report(emd_checkpoint_kb=t + 1)
     assert faults(growing, short=True) == ["emd_checkpoint_kb: grows"]
 
@@ -123,6 +131,21 @@ def test_a_life_reads_numbers_and_topics_and_means_instants_in_any_zone() -> Non
 def test_what_is_done_has_causes_and_a_method() -> None:
     assert all(hasattr(Chaos, f"_{kind}") for kind in CAUSES)
     assert {kind for scene in SCENES.values() for kind in scene.what} == set(CAUSES)
+
+
+def test_a_kill_counts_if_it_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    by = random.Random(1)
+    run = Chaos(tmp_path, tmp_path / "log", SCENES["local"], Goal(1, 0, 60), by, 1.0)
+    run.log.write_text("")
+    found: list[dict[int, str]] = [{}, {1: "jvm"}]
+    with subprocess.Popen(["sleep", "60"]) as run.process, subprocess.Popen(["sleep", "60"]) as it:
+        found.append({1: "jvm", it.pid: "worker"})
+        monkeypatch.setattr(chaos, "processes", lambda _: found.pop(0))
+        assert run._hit("worker", lambda pid: os.kill(pid, signal.SIGKILL))
+        assert it.wait() == -signal.SIGKILL and not found
+        run.process.kill()
+        run.process.wait()
+        assert not run._hit("worker", lambda pid: os.kill(pid, signal.SIGKILL))
 
 
 def test_a_life_counts_committed_micro_batches_alone(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -93,8 +93,7 @@ class Chaos:
                 self._ensure()
                 self._wait_a_while()
                 if self.done.total() < self.goal.kills:
-                    getattr(self, f"_{kind}")()
-                    self.done[kind] += 1
+                    self.done[kind] += getattr(self, f"_{kind}")()  # what hit nothing is no kill
                 at = [committed(life.checkpoint) for life in self.lives]
                 print(f"{self.done.total()} {kind}: batches {at}", flush=True)
             self._finish()
@@ -167,12 +166,20 @@ class Chaos:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()
 
-    def _some(self, what: str) -> list[int]:
-        """One process of the driver's that is of this kind, if there is one."""
+    def _hit(self, what: str, blow: Callable[[int], None]) -> bool:
+        """Do this to a process of the driver's of this kind, once there is one; whether it hit."""
         assert self.process is not None
-        found = processes(self.process.pid)
-        chosen = [pid for pid, kind in found.items() if kind == what]
-        return self.random.sample(chosen, min(1, len(chosen)))
+        until = time.monotonic() + PATIENCE
+        while self._running():
+            found = processes(self.process.pid)
+            chosen = [pid for pid, kind in found.items() if kind == what]
+            if chosen:
+                with suppress(ProcessLookupError):
+                    blow(self.random.choice(chosen))
+                    return True
+            assert time.monotonic() < until, f"the driver has no {what}: {found}\n{self._log()}"
+            time.sleep(0.1)
+        return False
 
     def _settle(self, kind: str) -> None:
         """Let the query go on, or end with a cause."""
@@ -183,29 +190,30 @@ class Chaos:
         if not self._running():
             self._blame(kind)
 
-    def _driver(self) -> None:
+    def _driver(self) -> bool:
+        running = self._running()
         self._kill()
+        return running
 
-    def _worker(self) -> None:
-        self._lose("worker")
+    def _worker(self) -> bool:
+        return self._lose("worker")
 
-    def _executor(self) -> None:
-        self._lose("executor")
+    def _executor(self) -> bool:
+        return self._lose("executor")
 
-    def _lose(self, what: str) -> None:
-        for pid in self._some(what):
-            with suppress(OSError):
-                os.kill(pid, signal.SIGKILL)
+    def _lose(self, what: str) -> bool:
+        hit = self._hit(what, lambda pid: os.kill(pid, signal.SIGKILL))
         self._settle(what)
+        return hit
 
-    def _memory(self) -> None:
+    def _memory(self) -> bool:
         """Let one worker have 8 MB more than nothing: what it asks for next is refused."""
-        for pid in self._some("worker"):
-            with suppress(OSError):
-                resource.prlimit(pid, resource.RLIMIT_AS, (8 << 20, 8 << 20))
+        little = (8 << 20, 8 << 20)
+        hit = self._hit("worker", lambda pid: _limit(pid, little))
         self._settle("memory")
+        return hit
 
-    def _disk(self) -> None:
+    def _disk(self) -> bool:
         """Fill the disk, until every query has ended; then make room."""
         filler = self.folder / "filler"
         with filler.open("wb", buffering=0) as file, suppress(OSError):
@@ -217,13 +225,14 @@ class Chaos:
             time.sleep(0.2)
         filler.unlink()
         self._blame("disk")
+        return True
 
-    def _entry(self) -> None:
+    def _entry(self) -> bool:
         """Tear the newest entry, see it refused, and bring it back."""
         self._kill()
         entries = sorted((self.lives[0].control).glob("0*.json"))
         if not entries:
-            return
+            return False
         whole = entries[-1].read_bytes()
         entries[-1].write_bytes(whole[: len(whole) // 2])
         self._ensure()
@@ -232,29 +241,34 @@ class Chaos:
         assert self.process.returncode != 0, "half an entry was taken for a whole one"
         self._blame("entry")
         entries[-1].write_bytes(whole)
+        return True
 
-    def _request(self) -> None:
+    def _request(self) -> bool:
         """Half a request: the log notes why it was refused."""
         place = self.lives[0].control / "requests"
         place.mkdir(parents=True, exist_ok=True)
         (place / f"torn-{self.done.total()}.json").write_text('{"plan": {"plan": "gr')
         self._settle("request")
+        return True
 
-    def _broker(self) -> None:
+    def _broker(self) -> bool:
         """Away for a moment, or for longer than a query waits."""
         assert self.broker is not None
         self.broker.kill()
         time.sleep(self.random.choice([0, 2, 10, 45]))
         self.broker.start()
         self._settle("broker")
+        return True
 
-    def _clock(self) -> None:
+    def _clock(self) -> bool:
         self.clock.jump(self.random)
         self._settle("clock")
+        return True
 
-    def _zone(self) -> None:
+    def _zone(self) -> bool:
         self._kill()
         self.clock.travel(self.random)
+        return True
 
     def _finish(self) -> None:
         """Let what is left run, undisturbed."""
@@ -280,6 +294,10 @@ class Chaos:
             "queries_that_ended": dict(self.ended),
             "seconds": round(seconds),
         }
+
+
+def _limit(pid: int, memory: tuple[int, int]) -> None:
+    resource.prlimit(pid, resource.RLIMIT_AS, memory)
 
 
 @contextmanager

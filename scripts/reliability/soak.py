@@ -197,11 +197,15 @@ def faults(report: Mapping[str, Any], short: bool = False) -> list[str]:
         for kind in ("slopes", "shifts")
         for name, found in report[kind].items()
     }
-    return [
+    found = [
         f"{name}: {verdict}"
         for name, verdict in verdicts.items()
         if verdict == "grows" or (verdict != "flat" and not short)
     ]
+    seen = report["slopes"].get("workers")
+    if seen is not None and not seen["mean"]:
+        found.append("workers: none was found, so none was measured")
+    return found
 
 
 def main() -> None:
