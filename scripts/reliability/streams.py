@@ -2,7 +2,7 @@
 
 Spark's ``rate-micro-batch`` source gives every micro-batch the same count of numbers, whatever the
 clock does and however often it is restarted; so does a topic that holds them all, read by as many
-at a time. Rows made of them sway in rate, fall silent on one side, come late and come bad. A
+at a time. Rows made of them sway in rate, fall silent on each side, come late and come bad. A
 micro-batch is ten minutes of event time; in the first hours clocks in New York are set back.
 """
 
@@ -35,6 +35,7 @@ ROW = pa.schema(
         "ms": pa.float64(),
     }
 )
+_IDLE = ((28, 34), (32, 40))  # of 40 micro-batches, by side
 _ANGLES = np.array([[3, 4], [4, 3], [5, 0], [0, 5], [-3, 4], [-4, 3], [-5, 0], [6, 8], [0, -10]])
 
 
@@ -70,10 +71,13 @@ def rows_of(numbers: np.ndarray, side: int) -> pa.Table:
 
 
 def _rate(step: np.ndarray, side: int) -> np.ndarray:
-    """Which share of the numbers stands for rows: it sways, and the right side falls silent."""
+    """Which share of the numbers stands for rows: it sways, and each side falls silent at times.
+
+    Of 40 micro-batches the left side has none in 6, the right one in 8, and both in 2 of these.
+    """
     swaying = 0.5 + 0.4 * np.sin(2 * np.pi * step / (23 + 8 * side) + side)
-    idle = (side == 1) & (step % 40 >= 32)
-    return np.where(idle, 0.0, swaying)
+    first, last = _IDLE[side]
+    return np.where((step % 40 >= first) & (step % 40 < last), 0.0, swaying)
 
 
 def _share(numbers: np.ndarray, side: int, salt: int) -> np.ndarray:
