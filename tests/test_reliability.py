@@ -15,12 +15,14 @@ import pyarrow as pa
 import pytest
 
 from anabranch.flow.zones import in_utc
-from scripts.reliability import chaos, fuzz_correlate
-from scripts.reliability.chaos import Chaos, Goal
+from scripts.reliability import RESULTS, chaos, fuzz_correlate
+from scripts.reliability.chaos import Chaos, Goal, cause_of, goals
+from scripts.reliability.driver import ENDED
 from scripts.reliability.fuzz import MIX, VERBS
 from scripts.reliability.lives import LIVES, Life
+from scripts.reliability.picture import draw_both
 from scripts.reliability.scenes import CAUSES, SCENES
-from scripts.reliability.slopes import shift, slope
+from scripts.reliability.slopes import Slope, shift, slope
 from scripts.reliability.soak import faults, judged
 from scripts.reliability.streams import NUMBERS, batches, reached, rows_of
 
@@ -65,6 +67,9 @@ def test_growth_is_told_from_noise() -> None:
     assert slope(t, 300 + noise * 0.01).verdict == "flat"
     assert slope(t, 300 + noise + t / 3600 * 30).verdict == "grows"
     assert slope(t, 300 + noise * 40).verdict == "too short to tell"
+    assert Slope(300, 0.009, -0.01, 0.029).verdict == "flat"
+    assert Slope(300, 0.011, -0.01, 0.029).verdict == "too short to tell"
+    assert Slope(300, 0.009, -0.01, 0.031).verdict == "too short to tell"
     # What happened in the first half does not count.
     assert slope(t, np.where(t < 3000, t, 3000.0)).verdict == "flat"
     with pytest.raises(ValueError, match="too few"):
@@ -98,10 +103,17 @@ def test_a_long_run_fails_where_it_cannot_tell() -> None:
     assert set(report()["slopes"]) == {"jvm_mb"}
     assert set(report()["shifts"]) == {"nearest_batch_seconds"}
     assert faults(report()) == []
-    unsure = report(heap_mb=100 + 20 * noise)
-    assert faults(unsure) == ["heap_mb: too short to tell"]
+    unsure = report(driver_mb=100 + 20 * noise)
+    assert faults(unsure) == ["driver_mb: too short to tell"]
     assert faults(unsure, short=True) == []
-    assert faults(report(heap_mb=100 + t / 60), short=True) == ["heap_mb: grows"]
+    assert faults(report(driver_mb=100 + t / 60), short=True) == ["driver_mb: grows"]
+    # What lies on the heap for a moment says nothing of what stays there.
+    moment = 40 * np.random.default_rng(3).random(len(t))
+    assert faults(report(heap_mb=100 + moment)) == []
+    assert faults(report(heap_mb=100 + moment + t / 60), short=True) == ["heap_mb: grows"]
+    assert faults({**report(), "restarts": 0}, short=True) == [
+        "restarts: none, for starts took all the time"
+    ]
     assert faults(report(workers=6 + 0 * t)) == []
     assert faults(report(workers=0 * t), short=True) == [
         "workers: none was found, so none was measured"
@@ -131,6 +143,26 @@ def test_a_life_reads_numbers_and_topics_and_means_instants_in_any_zone() -> Non
 def test_what_is_done_has_causes_and_a_method() -> None:
     assert all(hasattr(Chaos, f"_{kind}") for kind in CAUSES)
     assert {kind for scene in SCENES.values() for kind in scene.what} == set(CAUSES)
+    assert "disk" not in SCENES["local"].without(["disk"]).what
+    parts = goals(list(SCENES), Goal(100, 1000, 60))
+    assert sum(part.kills for part in parts.values()) >= 100
+    assert all(part.kills >= 10 and part.plan_changes >= 100 for part in parts.values())
+    assert goals(["clock"], Goal(7, 5, 60)) == {"clock": Goal(7, 5, 60)}
+    assert not Goal(7, 5, 60).reached(7, 4) and Goal(7, 5, 60).reached(8, 5)
+
+
+def test_the_error_of_a_driver_names_the_cause_and_not_its_chatter() -> None:
+    causes = SCENES["local"].causes("memory")
+    chatter = "Python worker exited unexpectedly; out of memory; EOFException\n"
+    assert cause_of(chatter, causes) is None
+    assert cause_of(f"{chatter}{ENDED}full: ValueError: memory, EOF, crashed", causes) is None
+    assert cause_of(f"{chatter}{ENDED}full: numpy ArrayMemoryError", causes) == "MemoryError"
+
+
+def test_a_soak_is_drawn_beside_its_report(tmp_path: Path) -> None:
+    kept = json.loads((RESULTS / "soak.json").read_text())
+    draw_both(kept, tmp_path / "mine.json")
+    assert {path.name for path in tmp_path.glob("*.svg")} == {"mine.svg", "mine-dark.svg"}
 
 
 def test_a_kill_counts_if_it_hits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,14 +190,12 @@ def test_a_life_counts_committed_micro_batches_alone(tmp_path: Path) -> None:
 
 
 def test_the_reports_that_the_page_shows_are_there() -> None:
-    results = Path(__file__).parent.parent / "scripts" / "reliability" / "results"
-    for path in results.glob("*.json"):
+    for path in RESULTS.glob("*.json"):
         assert json.loads(path.read_text())
 
 
 def test_the_kept_reports_are_judged_as_the_program_judges() -> None:
-    results = Path(__file__).parent.parent / "scripts" / "reliability" / "results"
-    for path in results.glob("soak*.json"):
+    for path in RESULTS.glob("soak*.json"):
         report = json.loads(path.read_text())
         for kind, again in judged(report["readings"]).items():
             kept = {name: report[kind][name]["verdict"] for name in again}

@@ -1,6 +1,6 @@
 """``python -m scripts.reliability.chaos``: everything that can break, breaks; the answer is exact.
 
-All streaming verbs run in one driver process, while plans change every few seconds. At random
+The queries of `lives` run in one driver process, while plans change every few seconds. At random
 moments something is done to it:
 
 - ``driver``    SIGKILL to the driver, its JVM and all its processes
@@ -9,13 +9,15 @@ moments something is done to it:
 - ``disk``      no room left on the disk of the checkpoints
 - ``entry``     the newest entry of a plan log torn in two: refused until it is whole again
 - ``request``   half a request in a plan log: refused, and the query goes on
-- ``executor``  SIGKILL to an executor of a cluster (``--scene cluster``)
-- ``broker``    the Kafka broker of both streams is killed, and comes back (``--scene broker``)
-- ``clock``     the clocks of all its processes jump, by a second up to a day (``--scene clock``)
+- ``executor``  SIGKILL to an executor of a cluster (scene ``cluster``)
+- ``broker``    the Kafka broker of both streams is killed, and comes back (scene ``broker``)
+- ``clock``     the clocks of all its processes jump, by a second up to a day (scene ``clock``)
 - ``zone``      the driver is killed, and goes on in another time zone (there too)
 
-A query that ends must name the cause. It is then started again, as an operator would, and at the
-end the twins say what is lost and what is double.
+A query that ends must name the cause in its error. It is then started again, as an operator would,
+and at the end the twins say what is lost and what is double. Without ``--scene`` all scenes follow
+each other, and share kills and plan changes. What hit nothing does not count, and a run that was
+cut short of its goal fails, after its report is written.
 """
 
 from __future__ import annotations
@@ -32,16 +34,17 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from scripts.reliability import RESULTS
+from scripts.reliability.driver import ENDED
 from scripts.reliability.gauges import processes
-from scripts.reliability.lives import LIVES, Life, committed
-from scripts.reliability.scenes import SCENES, Clock, Scene
-from scripts.reliability.soak import RESULTS
+from scripts.reliability.lives import LIVES, PLANS, Life, committed
+from scripts.reliability.scenes import CAUSES, SCENES, Clock, Scene
 from scripts.reliability.streams import fill
 from scripts.services.kafka import Broker, mortal_broker
 from tests.spark.sessions import new_session
@@ -60,6 +63,10 @@ class Goal:
     kills: int
     plan_changes: int
     seconds: float  # after which it is enough in any case
+
+    def reached(self, kills: int, plan_changes: int) -> bool:
+        """Whether so many are as many as were wanted."""
+        return kills >= self.kills and plan_changes >= self.plan_changes
 
 
 @dataclass
@@ -105,7 +112,7 @@ class Chaos:
         if time.monotonic() - self.began > self.goal.seconds:
             return True
         enacted = sum(life.plans_enacted() for life in self.lives)
-        return self.done.total() >= self.goal.kills and enacted >= self.goal.plan_changes
+        return self.goal.reached(self.done.total(), enacted)
 
     def _ensure(self) -> None:
         """A driver that runs."""
@@ -148,15 +155,17 @@ class Chaos:
         return self.log.read_text(errors="replace")
 
     def _blame(self, kind: str) -> None:
-        """A driver that has ended: well, or for a cause that was to be expected."""
+        """A driver that has ended: well, or for a cause that was to be expected.
+
+        The error must say it; what else a driver prints says nothing of why it has ended.
+        """
         assert self.process is not None
         if self.process.returncode == 0:
             self.steps += 20  # there is more to do
             return
-        log = self._log()
-        cause = next((cause for cause in self.scene.causes(kind) if cause in log), None)
+        cause = cause_of(self._log(), self.scene.causes(kind))
         assert cause is not None, (
-            f"after {kind} a query ended without a named cause:\n{log[-6000:]}"
+            f"after {kind} a query ended without a named cause:\n{self._log()[-6000:]}"
         )
         self.ended[f"{kind}: {cause}"] += 1
 
@@ -230,7 +239,7 @@ class Chaos:
     def _entry(self) -> bool:
         """Tear the newest entry, see it refused, and bring it back."""
         self._kill()
-        entries = sorted((self.lives[0].control).glob("0*.json"))
+        entries = sorted(self._with_plans().control.glob("0*.json"))
         if not entries:
             return False
         whole = entries[-1].read_bytes()
@@ -244,12 +253,20 @@ class Chaos:
         return True
 
     def _request(self) -> bool:
-        """Half a request: the log notes why it was refused."""
-        place = self.lives[0].control / "requests"
-        place.mkdir(parents=True, exist_ok=True)
-        (place / f"torn-{self.done.total()}.json").write_text('{"plan": {"plan": "gr')
+        """Half a request: the query takes it off and goes on."""
+        torn = self._with_plans().control / "requests" / f"torn-{self.done.total()}.json"
+        torn.parent.mkdir(parents=True, exist_ok=True)
+        torn.write_text('{"plan": {"plan": "gr')
+        until = time.monotonic() + PATIENCE
+        while self._running() and torn.exists():
+            assert time.monotonic() < until, f"half a request was not refused\n{self._log()}"
+            time.sleep(0.1)
         self._settle("request")
-        return True
+        return not torn.exists()
+
+    def _with_plans(self) -> Life:
+        """A life whose plans change."""
+        return self.random.choice([life for life in self.lives if PLANS[life.verb]])
 
     def _broker(self) -> bool:
         """Away for a moment, or for longer than a query waits."""
@@ -286,14 +303,22 @@ class Chaos:
         spark = new_session(self.folder / "check", "local[2]", 2)
         answers = {life.verb: life.check(spark) for life in self.lives}
         spark.stop()
+        enacted = sum(life.plans_enacted() for life in self.lives)
         return {
             "done": dict(self.done),
             "kills": self.done.total(),
+            "enough": self.goal.reached(self.done.total(), enacted),
             "plan_changes": {life.verb: life.plans_enacted() for life in self.lives},
             "answers": answers,
             "queries_that_ended": dict(self.ended),
             "seconds": round(seconds),
         }
+
+
+def cause_of(log: str, causes: Sequence[str]) -> str | None:
+    """The first of these causes that the driver's last error names."""
+    _, ended, said = log.rpartition(ENDED)
+    return next((cause for cause in causes if ended and cause in said), None)
 
 
 def _limit(pid: int, memory: tuple[int, int]) -> None:
@@ -310,10 +335,41 @@ def small_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", folder], check=True)
 
 
+def in_scene(scene: Scene, goal: Goal, seed: int, changes: float) -> dict[str, Any]:
+    """One scene from its beginning to its report."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
+        aside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-aside-")))
+        if "disk" in scene.what:
+            stack.enter_context(small_disk(folder))
+        broker = stack.enter_context(mortal_broker()) if scene.broker else None
+        if broker is not None:
+            fill(broker.servers, _FILLED)
+        by = random.Random(seed)
+        run = Chaos(folder, aside / "log", scene, goal, by, changes, broker).run()
+    return {"seed": seed, **run}
+
+
+def goals(scenes: Sequence[str], total: Goal) -> dict[str, Goal]:
+    """What is to be done in each scene: its share, or all of it if it is the only one."""
+    shares = {name: SCENES[name].share for name in scenes}
+    parts = {name: share / sum(shares.values()) for name, share in shares.items()}
+    return {
+        name: Goal(
+            math.ceil(part * total.kills),
+            math.ceil(part * total.plan_changes),
+            part * total.seconds,
+        )
+        for name, part in parts.items()
+    }
+
+
 def main() -> None:
     """Run, and add to the report; fails if anything is lost, double or without a cause."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--scene", choices=list(SCENES), default="local")
+    parser.add_argument("--scene", choices=list(SCENES), action="append", help="by default all")
+    parser.add_argument("--without", choices=list(CAUSES), action="append", default=[],
+                        help="what cannot be done here: disk needs the right to mount")  # fmt: skip
     parser.add_argument("--kills", type=int, default=100, help="things that are done to it")
     parser.add_argument("--plans", type=int, default=1000, help="plan changes, at least")
     parser.add_argument("--minutes", type=float, default=math.inf, help="and no longer than this")
@@ -321,22 +377,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--report", type=Path, default=RESULTS / "chaos.json")
     options = parser.parse_args()
-    scene = SCENES[options.scene]
-    goal = Goal(options.kills, options.plans, 60 * options.minutes)
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
-        aside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-aside-")))
-        stack.enter_context(small_disk(folder))
-        broker = stack.enter_context(mortal_broker()) if scene.broker else None
-        if broker is not None:
-            fill(broker.servers, _FILLED)
-        log, by = aside / "log", random.Random(options.seed)
-        report = Chaos(folder, log, scene, goal, by, options.changes, broker).run()
+    total = Goal(options.kills, options.plans, 60 * options.minutes)
     options.report.parent.mkdir(parents=True, exist_ok=True)
-    known = json.loads(options.report.read_text()) if options.report.exists() else {}
-    known[options.scene] = {"seed": options.seed, **report}
-    options.report.write_text(json.dumps(known, indent=1) + "\n")
-    print(json.dumps(report, indent=1))
+    short = []
+    for name, goal in goals(options.scene or list(SCENES), total).items():
+        scene = SCENES[name].without(options.without)
+        report = in_scene(scene, goal, options.seed, options.changes)
+        known = json.loads(options.report.read_text()) if options.report.exists() else {}
+        options.report.write_text(json.dumps({**known, name: report}, indent=1) + "\n")
+        print(name, json.dumps(report, indent=1), flush=True)
+        if not report["enough"]:
+            short.append(f"{name}: cut short of {goal.kills} kills, {goal.plan_changes} plans")
+    if short:
+        sys.exit("\n".join(short))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """A driver process to be killed: it goes on with the lives in a folder, and changes their plans.
 
 ``python -m scripts.reliability.driver FOLDER STEPS`` ends well once every life has committed so
-many micro-batches, and prints why if a query ends before.
+many micro-batches, and prints `ENDED` and why if a query ends before.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ from typing import Any
 from scripts.reliability.lives import LIVES, Life, committed
 from tests.spark.sessions import new_session
 
-__all__ = ["main"]
+__all__ = ["ENDED", "main"]
+
+ENDED = "The driver has ended for a cause: "
+"""What follows in its output is an error, and no chatter."""
 
 # Of 4 tries of a task each may lose its process.
 MASTER = "local[2,4]"
@@ -29,7 +32,7 @@ def run(spark: Any, lives: list[Life], steps: int, every: float) -> None:
         time.sleep(0.2)
         for life, query in list(waiting):
             if not query.isActive:
-                raise SystemExit(f"{life.verb} has ended: {query.exception()}")
+                raise SystemExit(f"{ENDED}{life.verb}: {query.exception()}")
             if committed(life.checkpoint) >= steps - 1:
                 query.stop()
                 waiting.remove((life, query))
@@ -64,10 +67,13 @@ def main() -> None:
     parser.add_argument("--kafka", help="servers with the numbers of the streams")
     parser.add_argument("--zone", default="UTC", help="time zone of the session")
     options = parser.parse_args()
-    spark = session(options)
-    lives = [Life(verb, options.folder / verb, options.kafka) for verb in LIVES]
-    run(spark, lives, options.steps, options.every)
-    spark.stop()
+    try:
+        spark = session(options)
+        lives = [Life(verb, options.folder / verb, options.kafka) for verb in LIVES]
+        run(spark, lives, options.steps, options.every)
+        spark.stop()
+    except Exception as error:
+        raise SystemExit(f"{ENDED}{type(error).__name__}: {error}") from error
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import Any
 
 from anabranch.spark.settings import DAEMON
 
-__all__ = ["bytes_under", "live_heap", "processes", "resident"]
+__all__ = ["bytes_under", "live_heap", "outside_heap", "processes", "resident"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DAEMONS = (DAEMON, "pyspark.daemon")
@@ -64,6 +64,12 @@ def live_heap(spark: Any) -> int:
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
     return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def outside_heap(spark: Any) -> int:
+    """Bytes that the JVM has taken for classes and compiled code."""
+    beans = spark._jvm.java.lang.management.ManagementFactory
+    return int(beans.getMemoryMXBean().getNonHeapMemoryUsage().getCommitted())
 
 
 def bytes_under(folder: Path) -> int:
