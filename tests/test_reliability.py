@@ -7,6 +7,7 @@ import os
 import random
 import signal
 import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -111,6 +112,10 @@ def test_a_long_run_fails_where_it_cannot_tell() -> None:
     moment = 40 * np.random.default_rng(3).random(len(t))
     assert faults(report(heap_mb=100 + moment)) == []
     assert faults(report(heap_mb=100 + moment + t / 60), short=True) == ["heap_mb: grows"]
+    # A query whose times jump is excused where those of all together do not.
+    jumps = {"full_batch_seconds": np.where((t // 150) % 3 == 1, 9.0, 3.0) * (1 + (t > 2700) / 3)}
+    assert faults(report(**jumps)) == ["full_batch_seconds: too noisy to tell"]
+    assert faults(report(**jumps, batch_seconds=3 + 0 * t)) == []
     assert faults({**report(), "restarts": 0}, short=True) == [
         "restarts: none, for starts took all the time"
     ]
@@ -120,6 +125,41 @@ def test_a_long_run_fails_where_it_cannot_tell() -> None:
     ]
     growing = report(emd_checkpoint_kb=t + 1)
     assert faults(growing, short=True) == ["emd_checkpoint_kb: grows"]
+
+
+BREAKING = """
+import json, math, sys
+from scripts.reliability.chaos import Goal, in_scene
+from scripts.reliability.scenes import Scene
+kinds = ("driver", "worker", "memory", "entry", "request")
+print(json.dumps(in_scene(Scene(dict.fromkeys(kinds, 1), 1.0), Goal(5, 4, math.inf), 1, 1.0)))
+"""
+
+
+@pytest.mark.slow
+def test_everything_breaks_once() -> None:
+    """In a process of its own, for its session is another than that of the tests."""
+    made = subprocess.run([sys.executable, "-c", BREAKING], capture_output=True, text=True)
+    assert made.returncode == 0, made.stderr[-4000:]
+    report = json.loads(made.stdout.splitlines()[-1])
+    assert report["enough"] and set(report["done"].values()) == {1}
+    assert set(report["answers"]) == set(LIVES)
+    assert all(answer["results"] > 0 for answer in report["answers"].values())
+    assert report["queries_that_ended"]["entry: StateMismatch"] == 1
+
+
+@pytest.mark.slow
+def test_a_soak_of_a_minute_measures_and_restarts(tmp_path: Path) -> None:
+    """What it takes to get going counts as growth in so short a run, and nothing else may fail."""
+    command = ["-m", "scripts.reliability.soak", "--hours", "0.02", "--trigger", "2 seconds"]
+    command += ["--every", "5", "--short", "--report", str(tmp_path / "soak.json")]
+    made = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    report = json.loads((tmp_path / "soak.json").read_text())
+    assert all(fault.endswith(": grows") for fault in faults(report, short=True)), made.stderr
+    assert set(report["answers"]) == set(LIVES) and report["restarts"] > 0
+    assert report["shifts"]["workers"]["late"] >= 2
+    assert report["slopes"]["mean_worker_mb"]["mean"] > 10
+    assert sum(report["plan_changes"].values()) > 0 and (tmp_path / "soak-dark.svg").exists()
 
 
 def test_rows_are_functions_of_their_numbers() -> None:
