@@ -18,9 +18,13 @@ import pyarrow.parquet as pq
 import anabranch as ab
 from anabranch.flow.zones import in_utc
 from scripts.reliability.answers import ANSWERS, CLOSING, QUERIES
+from scripts.reliability.scenes import BUSY
 from scripts.reliability.streams import NUMBERS, SECOND, batches, reached, stream
 
-__all__ = ["LIVES", "Life", "committed"]
+__all__ = ["LIVES", "PATIENT", "Life", "committed"]
+
+PATIENT = {"SPARK_AUTH_SOCKET_TIMEOUT": "120"}
+"""In the environment: how many seconds processes wait for the JVM where no session tells them."""
 
 _OF_TWO_STREAMS = [
     ab.broadcast(2, "right"),
@@ -76,6 +80,19 @@ class Life:
             .trigger(processingTime=trigger)
             .start()
         )
+
+    def going(self, spark: Any, trigger: str, query: Any) -> tuple[Any, str | None]:
+        """The query, begun again where Spark could not start a process in time, and why it was.
+
+        On a machine that is too busy Spark waits ten seconds for one, and then gives up: that is no
+        answer. Any other end is an error.
+        """
+        if query.isActive:
+            return query, None
+        why = str(query.exception())
+        if not any(cause in why for cause in BUSY):
+            raise RuntimeError(f"{self.verb} has ended: {why}")
+        return self.start(spark, trigger), f"{self.verb}: {why.splitlines()[0]}"
 
     def _keep(self, frame: Any, batch: int) -> None:
         """Once and for all, however often the micro-batch is run."""

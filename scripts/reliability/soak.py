@@ -27,9 +27,8 @@ import numpy as np
 
 from scripts.reliability import RESULTS
 from scripts.reliability.gauges import bytes_under, live_heap, outside_heap, processes, resident
-from scripts.reliability.lives import LIVES, Life, committed
+from scripts.reliability.lives import LIVES, PATIENT, Life, committed
 from scripts.reliability.picture import draw_both
-from scripts.reliability.scenes import BUSY
 from scripts.reliability.slopes import shift, slope
 from tests.spark.sessions import new_session
 
@@ -80,6 +79,7 @@ class Soak:
 
     def run(self) -> dict[str, Any]:
         """Run to the end; the report."""
+        os.environ.update(PATIENT)
         self.spark = new_session(self.folder, "local[2]", 2, settings=_SETTINGS)
         self.spark.sparkContext.setLogLevel("OFF")
         self.lives = [Life(verb, self.folder / verb) for verb in LIVES]
@@ -122,16 +122,10 @@ class Soak:
         return query
 
     def _going(self, life: Life, query: Any) -> Any:
-        """The query, begun again where Spark could not start a process in time: that is no answer.
-
-        On a machine that is too busy it waits ten seconds for one, and then gives up.
-        """
-        if query.isActive:
-            return query
-        why = str(query.exception())
-        assert any(cause in why for cause in BUSY), f"{life.verb} has ended: {why}"
-        self.failures.append(f"{life.verb}: {why.splitlines()[0]}")
-        return life.start(self.spark, self.trigger)
+        """The query, begun again if it must be."""
+        query, why = life.going(self.spark, self.trigger, query)
+        self.failures += [why] if why else []
+        return query
 
     def _read(self, queries: Sequence[Any]) -> None:
         """One reading of all gauges."""
