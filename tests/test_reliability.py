@@ -17,12 +17,12 @@ import pytest
 
 from anabranch.flow.zones import in_utc
 from scripts.reliability import RESULTS, chaos, fuzz_correlate
-from scripts.reliability.chaos import Chaos, Goal, cause_of, goals
+from scripts.reliability.chaos import Chaos, cause_of
 from scripts.reliability.driver import ENDED
 from scripts.reliability.fuzz import MIX, VERBS
 from scripts.reliability.lives import LIVES, Life
 from scripts.reliability.picture import draw_both
-from scripts.reliability.scenes import CAUSES, SCENES
+from scripts.reliability.scenes import CAUSES, SCENES, Goal, goals
 from scripts.reliability.slopes import Slope, shift, slope
 from scripts.reliability.soak import faults, judged
 from scripts.reliability.streams import NUMBERS, batches, reached, rows_of
@@ -129,8 +129,8 @@ def test_a_long_run_fails_where_it_cannot_tell() -> None:
 
 BREAKING = """
 import json, math, sys
-from scripts.reliability.chaos import Goal, in_scene
-from scripts.reliability.scenes import Scene
+from scripts.reliability.chaos import in_scene
+from scripts.reliability.scenes import Goal, Scene
 kinds = ("driver", "worker", "memory", "entry", "request")
 print(json.dumps(in_scene(Scene(dict.fromkeys(kinds, 1), 1.0), Goal(5, 4, math.inf), 1, 1.0)))
 """

@@ -44,29 +44,17 @@ from scripts.reliability import RESULTS
 from scripts.reliability.driver import ENDED
 from scripts.reliability.gauges import processes
 from scripts.reliability.lives import LIVES, PLANS, Life, committed
-from scripts.reliability.scenes import CAUSES, SCENES, Clock, Scene
+from scripts.reliability.scenes import CAUSES, SCENES, Clock, Goal, Scene, goals
 from scripts.reliability.streams import fill
 from scripts.services.kafka import Broker, mortal_broker
 from tests.spark.sessions import new_session
 
-__all__ = ["main"]
+__all__ = ["Chaos", "cause_of", "in_scene", "main"]
 
 PATIENCE = 600
 _ROOM = "512m"  # of the disk under the checkpoints
 _FILLED = 4000  # micro-batches, in a topic
-
-
-@dataclass(frozen=True)
-class Goal:
-    """When it is enough."""
-
-    kills: int
-    plan_changes: int
-    seconds: float  # after which it is enough in any case
-
-    def reached(self, kills: int, plan_changes: int) -> bool:
-        """Whether so many are as many as were wanted."""
-        return kills >= self.kills and plan_changes >= self.plan_changes
+_ALL = 0.8  # how often all queries have begun before something is done
 
 
 @dataclass
@@ -101,8 +89,7 @@ class Chaos:
                 self._wait_a_while()
                 if self.done.total() < self.goal.kills:
                     self.done[kind] += getattr(self, f"_{kind}")()  # what hit nothing is no kill
-                at = [committed(life.checkpoint) for life in self.lives]
-                print(f"{self.done.total()} {kind}: batches {at}", flush=True)
+                print(f"{self.done.total()} {kind}: batches {self._at()}", flush=True)
             self._finish()
         finally:
             self._kill()
@@ -118,6 +105,7 @@ class Chaos:
         """A driver that runs."""
         if self.process is not None and self.process.poll() is None:
             return
+        self.at = self._at()
         command = [sys.executable, "-m", "scripts.reliability.driver", str(self.folder),
                    str(self.steps), "--every", str(self.changes), "--master", self.scene.master,
                    "--zone", self.clock.zone]  # fmt: skip
@@ -134,19 +122,31 @@ class Chaos:
             )
 
     def _wait_a_while(self) -> None:
-        """Until some query has gone on, and then any moment of a micro-batch."""
+        """Until some queries have gone on, and mostly all, and then any moment of a micro-batch."""
+        if self.random.random() < _ALL:
+            self._wait(lambda: all(now > at for now, at in zip(self._at(), self.at, strict=True)))
         goal = self._progress() + self.random.randint(1, 6)
-        until = time.monotonic() + PATIENCE
-        while self._progress() < goal:
+        self._wait(lambda: self._progress() >= goal)
+        time.sleep(self.random.random() * 1.5)
+
+    def _wait(self, far_enough: Callable[[], bool]) -> None:
+        """Until they are so far, as long as anything happens."""
+        last, until = self._progress(), time.monotonic() + PATIENCE
+        while not far_enough():
+            if self._progress() > last:
+                last, until = self._progress(), time.monotonic() + PATIENCE
             assert time.monotonic() < until, f"nothing happens\n{self._log()}"
             if not self._running():
                 self._blame("driver")
                 self._ensure()
             time.sleep(0.1)
-        time.sleep(self.random.random() * 1.5)
+
+    def _at(self) -> list[int]:
+        """The newest micro-batch of each query."""
+        return [committed(life.checkpoint) for life in self.lives]
 
     def _progress(self) -> int:
-        return sum(committed(life.checkpoint) for life in self.lives)
+        return sum(self._at())
 
     def _running(self) -> bool:
         return self.process is not None and self.process.poll() is None
@@ -290,7 +290,7 @@ class Chaos:
     def _finish(self) -> None:
         """Let what is left run, undisturbed."""
         self._kill()
-        self.steps = max(committed(life.checkpoint) for life in self.lives) + 3
+        self.steps = max(self._at()) + 3
         for _ in range(5):
             self._ensure()
             assert self.process is not None
@@ -348,20 +348,6 @@ def in_scene(scene: Scene, goal: Goal, seed: int, changes: float) -> dict[str, A
         by = random.Random(seed)
         run = Chaos(folder, aside / "log", scene, goal, by, changes, broker).run()
     return {"seed": seed, **run}
-
-
-def goals(scenes: Sequence[str], total: Goal) -> dict[str, Goal]:
-    """What is to be done in each scene: its share, or all of it if it is the only one."""
-    shares = {name: SCENES[name].share for name in scenes}
-    parts = {name: share / sum(shares.values()) for name, share in shares.items()}
-    return {
-        name: Goal(
-            math.ceil(part * total.kills),
-            math.ceil(part * total.plan_changes),
-            part * total.seconds,
-        )
-        for name, part in parts.items()
-    }
 
 
 def main() -> None:

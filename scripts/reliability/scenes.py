@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Scene"]
+__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Goal", "Scene", "goals"]
 
 # What the error of a query that ends may say. Spark gives up on a task at its fourth loss, and on a
 # process that does not answer within seconds, as on a busy machine.
@@ -70,6 +71,34 @@ SCENES = {
     "broker": Scene({"broker": 6, "worker": 1, "driver": 1}, 0.15, broker=True),
     "clock": Scene({"clock": 7, "zone": 3}, 0.15, clock=True),
 }
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When it is enough."""
+
+    kills: int
+    plan_changes: int
+    seconds: float  # after which it is enough in any case
+
+    def reached(self, kills: int, plan_changes: int) -> bool:
+        """Whether so many are as many as were wanted."""
+        return kills >= self.kills and plan_changes >= self.plan_changes
+
+
+def goals(scenes: Sequence[str], total: Goal) -> dict[str, Goal]:
+    """What is to be done in each scene: its share, or all of it if it is the only one."""
+    shares = {name: SCENES[name].share for name in scenes}
+    parts = {name: share / sum(shares.values()) for name, share in shares.items()}
+    return {
+        name: Goal(
+            math.ceil(part * total.kills),
+            math.ceil(part * total.plan_changes),
+            part * total.seconds,
+        )
+        for name, part in parts.items()
+    }
+
 
 _ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Australia/Lord_Howe")
 _JUMPS = (-86_400, -7200, -3600, -61, -1, 1, 59, 3600, 7200, 86_400)
