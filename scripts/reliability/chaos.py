@@ -294,7 +294,13 @@ class Chaos:
         for _ in range(5):
             self._ensure()
             assert self.process is not None
-            if self.process.wait(PATIENCE) == 0:
+            process, last, until = self.process, self._progress(), time.monotonic() + PATIENCE
+            while process.poll() is None:
+                if self._progress() > last:
+                    last, until = self._progress(), time.monotonic() + PATIENCE
+                assert time.monotonic() < until, f"the end is not reached\n{self._log()}"
+                time.sleep(0.2)
+            if process.returncode == 0:
                 return
             self._blame("driver")
         raise AssertionError("five starts failed\n" + self._log())

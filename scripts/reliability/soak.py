@@ -231,7 +231,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--hours", type=float, default=1.0)
     parser.add_argument("--trigger", default="8 seconds", help="between micro-batches")
-    parser.add_argument("--every", type=float, default=20.0, help="seconds between plan changes")
+    parser.add_argument("--every", type=float, default=40.0, help="seconds between plan changes")
     parser.add_argument("--report", type=Path, default=RESULTS / "soak.json")
     parser.add_argument(
         "--short", action="store_true", help="let figures pass that were not decided"

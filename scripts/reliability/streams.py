@@ -35,7 +35,8 @@ ROW = pa.schema(
         "ms": pa.float64(),
     }
 )
-_IDLE = ((28, 34), (32, 40))  # of 40 micro-batches, by side
+_CYCLE = 20  # micro-batches
+_IDLE = ((13, 17), (15, 20))  # of these, by side
 _ANGLES = np.array([[3, 4], [4, 3], [5, 0], [0, 5], [-3, 4], [-4, 3], [-5, 0], [6, 8], [0, -10]])
 
 
@@ -73,11 +74,12 @@ def rows_of(numbers: np.ndarray, side: int) -> pa.Table:
 def _rate(step: np.ndarray, side: int) -> np.ndarray:
     """Which share of the numbers stands for rows: it sways, and each side falls silent at times.
 
-    Of 40 micro-batches the left side has none in 6, the right one in 8, and both in 2 of these.
+    Of 20 micro-batches the left side has none in 4, the right one in 5, and both in 2 of these. All
+    begins anew after 20, so that the blocks of a long run can be compared.
     """
-    swaying = 0.5 + 0.4 * np.sin(2 * np.pi * step / (23 + 8 * side) + side)
+    swaying = 0.5 + 0.4 * np.sin(2 * np.pi * step / (_CYCLE >> side) + side)
     first, last = _IDLE[side]
-    return np.where((step % 40 >= first) & (step % 40 < last), 0.0, swaying)
+    return np.where((step % _CYCLE >= first) & (step % _CYCLE < last), 0.0, swaying)
 
 
 def _share(numbers: np.ndarray, side: int, salt: int) -> np.ndarray:
