@@ -17,9 +17,9 @@ help:
 	@echo "make slow    the tests that take minutes: kills, executors, long streams"
 	@echo "make services  sinks against a real Kafka, PostgreSQL, Delta and Iceberg, a real cluster, killed at each step; the page in a browser; networks and text on pictures"
 	@echo "make laws    every law with twenty times as many examples, drawn at random; 10,000 worlds of devices"
-	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=)"
-	@echo "make soak    all streaming verbs for an hour (HOURS=, SHORT=1: undecided figures pass): flat memory, exact answers"
-	@echo "make chaos   plans change and things break (KILLS=, PLANS=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root"
+	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=, REPORT=)"
+	@echo "make soak    correlate, how=, dedupe, groups, nearest and assemble for an hour (HOURS=, SHORT=1: undecided figures pass, REPORT=): flat memory, exact answers, report and picture"
+	@echo "make chaos   the same queries while plans change and things break (KILLS=, PLANS=, MINUTES=, REPORT=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
@@ -79,13 +79,13 @@ laws: setup
 
 # What came out of these three is in docs/reliability.md.
 fuzz: setup
-	$(BIN)/python -m scripts.reliability.fuzz --cases $(or $(CASES),100000) --spark $(or $(SPARK_CASES),200)
+	$(BIN)/python -m scripts.reliability.fuzz --cases $(or $(CASES),100000) --spark $(or $(SPARK_CASES),200) $(if $(REPORT),--report $(REPORT))
 
 soak: setup
-	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1) $(if $(SHORT),--short)
+	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1) $(if $(SHORT),--short) $(if $(REPORT),--report $(REPORT))
 
 chaos: setup
-	$(BIN)/python -m scripts.reliability.chaos --scene $(or $(SCENE),local) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000)
+	$(BIN)/python -m scripts.reliability.chaos $(if $(SCENE),--scene $(SCENE)) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report $(REPORT))
 
 compat: setup
 	$(BIN)/python scripts/compat.py $(SPARK)

@@ -3,3 +3,10 @@
 Not part of the package. ``make fuzz``, ``make soak`` and ``make chaos`` run it, and
 docs/reliability.md says what came out.
 """
+
+from __future__ import annotations
+
+from pathlib import Path
+
+RESULTS = Path(__file__).parent / "results"
+"""The reports that docs/reliability.md shows."""

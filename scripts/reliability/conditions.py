@@ -8,16 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from itertools import product
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 import anabranch as ab
 from scripts.reliability import exactly
 from scripts.reliability.exactly import outcome
 from scripts.reliability.odd import Odd
-from tests.correlation import alike_twin
+from tests.correlation import alike_twin, emd_twin
 
 __all__ = ["Clause", "Leaf", "Truth", "cell", "draw_clause"]
 
@@ -94,7 +96,7 @@ def draw_clause(odd: Odd, columns: list[str]) -> Clause:
 
 def _vector(odd: Odd, column: str) -> Leaf:
     kind = odd.pick(list(_VECTORS))
-    dim = odd.pick([1, 2, 3, 5, 8, 9, 17]) if odd.chance(0.97) else odd.pick([64, 300])
+    dim = odd.pick([1, 2, 3, 5, 8, 9, 17]) if odd.chance(0.97) else odd.pick([64, 300, 2048])
     single, op = odd.chance(0.5), odd.pick(_OPS)
     threshold = odd.pick({"cosine": [0, 0.5, 0.9, 1, -1, -0.3], "hamming": [0, 1, 2, 5]}.get(
         kind, [0, 0.5, 1, 3, 10, 1e-30, 1e30, 1e200]))  # fmt: skip
@@ -129,9 +131,44 @@ def _histogram(odd: Odd, column: str) -> Leaf:
             return True
         return not any(v) or sum(Fraction(x) ** 2 for x in v) > Fraction(1.7e308)
 
-    holds = lambda a, b: outcome(*exactly.emd_line(a, b), op, threshold)  # noqa: E731
-    predicate = _compared(ab.emd(column, dim=dim), op, threshold)
-    return Leaf(column, pa.list_(pa.float64()), predicate, draw, bad, holds)
+    measure, exact = ab.emd(column, dim=dim), exactly.emd_line
+    if odd.chance(0.3):
+        measure, exact = ab.emd(column, ground="circle", dim=dim), exactly.emd_circle
+    holds = lambda a, b: outcome(*exact(a, b), op, threshold)  # noqa: E731
+    return Leaf(column, pa.list_(pa.float64()), _compared(measure, op, threshold), draw, bad, holds)
+
+
+def _spread_out(odd: Odd, column: str) -> Leaf:
+    """Histograms over points of a plane; a linear program knows its answer to nine digits."""
+    points = odd.random.sample([(x, y) for x in range(4) for y in range(4)], odd.pick([2, 3, 4]))
+    ground = np.array(points, float)
+    costs = np.sqrt(((ground[:, None] - ground[None]) ** 2).sum(axis=2))
+    op, threshold = odd.pick(["<=", "<"]), odd.pick([0.1, 0.5, 1, 2])
+
+    def draw(odd: Odd) -> Any:
+        return [float(odd.below(4)) for _ in range(len(points) + odd.chance(0.02))]
+
+    @cache
+    def apart(a: tuple[float, ...], b: tuple[float, ...]) -> float:
+        return emd_twin.emd(np.array(a), np.array(b), costs)
+
+    holds = lambda a, b: outcome(apart(tuple(a), tuple(b)), 1000.0, op, threshold)  # noqa: E731
+    bad = lambda v: len(v) != len(points) or not any(v)  # noqa: E731
+    predicate = _compared(ab.emd(column, ground=ground, metric="euclidean"), op, threshold)
+    return Leaf(column, pa.list_(pa.float64()), predicate, _or_null(draw), bad, holds)
+
+
+def _custom(odd: Odd, column: str) -> Leaf:
+    """A function that tells its sides apart."""
+    factor, least = 2 + odd.below(4), odd.below(4)
+
+    def matches(left: Any, right: Any) -> Any:
+        return (factor * left[column][:, None] + right[column][None, :]) % 5 <= least
+
+    holds = lambda a, b: frozenset({(factor * a + b) % 5 <= least})  # noqa: E731
+    draw = _or_null(lambda odd: odd.below(20) - 5)
+    predicate = ab.custom(matches, left=column, right=column)
+    return Leaf(column, pa.int64(), predicate, draw, _never, holds)
 
 
 def _bits(odd: Odd, column: str) -> Leaf:
@@ -236,7 +273,8 @@ def _set(odd: Odd, column: str) -> Leaf:
     return Leaf(column, type_, predicate, _or_null(draw), lambda v: None in v, holds)
 
 
-_KINDS = (_vector, _vector, _histogram, _bits, _band, _band, _key, _text, _set)
+_KINDS = (_vector, _vector, _vector, _histogram, _histogram, _spread_out, _bits, _bits, _band,
+          _band, _band, _key, _key, _text, _set, _custom)  # fmt: skip
 
 
 def _or_null(draw: Callable[[Odd], Any]) -> Callable[[Odd], Any]:

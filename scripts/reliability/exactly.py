@@ -10,7 +10,17 @@ import math
 from collections.abc import Sequence
 from fractions import Fraction
 
-__all__ = ["EITHER", "cosine", "dot", "emd_line", "euclidean", "hamming", "manhattan", "outcome"]
+__all__ = [
+    "EITHER",
+    "cosine",
+    "dot",
+    "emd_circle",
+    "emd_line",
+    "euclidean",
+    "hamming",
+    "manhattan",
+    "outcome",
+]
 
 Vector = Sequence[float]
 EITHER = frozenset({True, False})
@@ -72,6 +82,16 @@ def emd_line(u: Vector, v: Vector) -> tuple[float, float]:
         carried += Fraction(a) / total[0] - Fraction(b) / total[1]
         moved += abs(carried)
     return float(moved), float(len(u)) * 1000  # masses of very different size lose digits
+
+
+def emd_circle(u: Vector, v: Vector) -> tuple[float, float]:
+    """The same on a circle: what is carried all the way round may be any amount."""
+    total = [sum(map(Fraction, x)) for x in (u, v)]
+    carried = [Fraction(0)]
+    for a, b in zip(u, v, strict=True):
+        carried.append(carried[-1] + Fraction(a) / total[0] - Fraction(b) / total[1])
+    moved = min(sum(abs(c - round_) for c in carried[1:]) for round_ in carried[1:])
+    return float(moved), float(len(u)) * 1000
 
 
 def _root(square: Fraction) -> float:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from scripts.reliability import fuzz_assemble, fuzz_calls, fuzz_correlate, fuzz_nearest
+from scripts.reliability import RESULTS, fuzz_assemble, fuzz_calls, fuzz_correlate, fuzz_nearest
 
 __all__ = ["main"]
 
@@ -72,7 +72,7 @@ def main() -> None:
     parser.add_argument("--spark", type=int, default=200, help="on Spark, over tables")
     parser.add_argument("--first", type=int, default=0, help="number of the first case")
     parser.add_argument("--only", choices=[*VERBS, "spark"])
-    parser.add_argument("--report", type=Path)
+    parser.add_argument("--report", type=Path, help="by default the kept one, with --only none")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     report: dict[str, Any] = {}
@@ -83,9 +83,10 @@ def main() -> None:
             report[verb] = run(check, verb, seeds)
     if options.only in (None, "spark") and options.spark:
         report["spark"] = on_spark(range(options.first, options.first + options.spark))
-    if options.report is not None:
-        options.report.parent.mkdir(parents=True, exist_ok=True)
-        options.report.write_text(json.dumps(report, indent=1) + "\n")
+    kept = options.report or (None if options.only else RESULTS / "fuzz.json")
+    if kept is not None:
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        kept.write_text(json.dumps(report, indent=1) + "\n")
     sys.exit(any(found["failed"] for found in report.values()))
 
 

@@ -92,7 +92,8 @@ def _predicate(odd: Odd, depth: int = 0) -> Any:
             return b
         return a & b if odd.chance(0.5) else a | b
     name = odd.pick(["cosine", "dot", "euclidean", "manhattan", "hamming", "emd", "edit", "within",
-                     "jaro_winkler", "jaccard", "same", "differs", "custom"])  # fmt: skip
+                     "jaro_winkler", "jaccard", "same", "differs", "custom",
+                     "haversine"])  # fmt: skip
     column = _SUITED.get(name, "v") if odd.chance(0.85) else _column(odd)
     if name == "within":
         return ab.within(column, _span(odd) if odd.chance(0.3) else _number(odd))
@@ -101,6 +102,11 @@ def _predicate(odd: Odd, depth: int = 0) -> Any:
     if name == "custom":
         return ab.custom(odd.pick([len, None, max]), left=odd.pick([["v"], "v", [], None]),
                          right=odd.pick([["v"], ["missing"], 5]))  # fmt: skip
+    if name == "haversine":
+        columns = (
+            ["x", "x"] if odd.chance(0.85) else [_column(odd) for _ in range(2 + odd.below(3))]
+        )
+        return _compare(odd, ab.haversine(*columns), _number(odd))
     dim: dict[str, Any] = {"dim": _number(odd)} if odd.chance(0.15) and name not in _NO_DIM else {}
     measure = getattr(ab, name)(column, **dim)
     return _compare(odd, measure, _number(odd))
@@ -125,6 +131,7 @@ def _plan(odd: Odd) -> Any:
         lambda: ab.keyed(_number(odd), weights=odd.pick([None, [1, 2], [0, 0], [math.nan], "ab"])),
         lambda: ab.triangle(_number(odd)),
         lambda: ab.selective(_number(odd)),
+        lambda: ab.ranges(_number(odd), **_some(odd, {"count": lambda: _number(odd)})),
         lambda: ab.adaptive(_number(odd)),
         lambda: odd.pick(_ANY),
     ]

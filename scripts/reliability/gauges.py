@@ -7,9 +7,12 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["bytes_under", "live_heap", "processes", "resident"]
+from anabranch.spark.settings import DAEMON
+
+__all__ = ["bytes_under", "live_heap", "outside_heap", "processes", "resident"]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
+_DAEMONS = (DAEMON, "pyspark.daemon")
 
 
 def resident(pid: int) -> int:
@@ -43,7 +46,7 @@ def processes(root: int) -> dict[int, str]:
         kind = "jvm" if "java" in command.split("\0")[0] else ""
         if kind and "CoarseGrainedExecutorBackend" in command:
             kind = "executor"
-        if "pyspark.daemon" in command or "anabranch.spark.quiet" in command:
+        if any(module in command.split("\0") for module in _DAEMONS):
             kind = "worker" if parent in ("daemon", "worker") else "daemon"
         found[pid] = kind
         waiting += [(child, kind) for child in parents.get(pid, [])]
@@ -61,6 +64,12 @@ def live_heap(spark: Any) -> int:
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
     return int(runtime.totalMemory() - runtime.freeMemory())
+
+
+def outside_heap(spark: Any) -> int:
+    """Bytes that the JVM has taken for classes and compiled code."""
+    beans = spark._jvm.java.lang.management.ManagementFactory
+    return int(beans.getMemoryMXBean().getNonHeapMemoryUsage().getCommitted())
 
 
 def bytes_under(folder: Path) -> int:

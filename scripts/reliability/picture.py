@@ -1,4 +1,7 @@
-"""``python -m scripts.reliability.picture``: the readings of a soak, drawn light and dark."""
+"""The readings of a soak, drawn light and dark.
+
+``python -m scripts.reliability.soak`` does it; this module alone draws the kept report again.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from anabranch.flow.pictures import COLOURS, paper
+from scripts.reliability import RESULTS
 from scripts.reliability.lives import LIVES
-from scripts.reliability.soak import RESULTS
 
-__all__ = ["draw"]
+__all__ = ["draw", "draw_both"]
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "images"
 _MEMORY = {"jvm_mb": "up", "heap_mb": "segments", "mean_worker_mb": "grid", "driver_mb": "left"}
 _NAMES = {"jvm_mb": "JVM", "heap_mb": "its live heap", "mean_worker_mb": "a Python worker",
           "driver_mb": "driver's Python"}  # fmt: skip
-_VERBS = dict(zip(LIVES, ("left", "right", "grid"), strict=True))
+_COLOURS = ("left", "right", "grid", "broadcast", "ranges", "keyed")
+_VERBS = dict(zip(LIVES, _COLOURS, strict=True))
 
 
 def draw(report: dict[str, Any], path: Path, *, dark: bool) -> None:
@@ -30,6 +34,8 @@ def draw(report: dict[str, Any], path: Path, *, dark: bool) -> None:
         charts[0].plot(minutes, [r[name] for r in readings], color=COLOURS[colour],
                        label=_NAMES[name])  # fmt: skip
     for verb, colour in _VERBS.items():
+        if f"{verb}_batch_seconds" not in readings[0]:
+            continue  # an older report
         for chart, name in zip(charts[1:], ("batch_seconds", "checkpoint_kb"), strict=True):
             values = [r[f"{verb}_{name}"] for r in readings]
             chart.plot(minutes, values, color=COLOURS[colour], label=verb)
@@ -46,11 +52,17 @@ def draw(report: dict[str, Any], path: Path, *, dark: bool) -> None:
     page.save(path)
 
 
-def main() -> None:
-    """Draw the newest report."""
-    report = json.loads((RESULTS / "soak.json").read_text())
+def draw_both(report: dict[str, Any], kept: Path) -> None:
+    """Light and dark: for the documentation if the report is kept there, else beside it."""
+    folder = IMAGES if kept.resolve() == (RESULTS / "soak.json").resolve() else kept.parent
     for dark in (False, True):
-        draw(report, IMAGES / f"soak{'-dark' * dark}.svg", dark=dark)
+        draw(report, folder / f"{kept.stem}{'-dark' * dark}.svg", dark=dark)
+
+
+def main() -> None:
+    """Draw the kept report."""
+    kept = RESULTS / "soak.json"
+    draw_both(json.loads(kept.read_text()), kept)
 
 
 if __name__ == "__main__":

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+import math
 import random
 import subprocess
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Scene"]
+__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Goal", "Scene", "goals"]
 
-# What a query that ends may say. Spark gives up on a task at its fourth loss, and on a process
-# that does not answer within seconds, as on a busy machine.
-BUSY = ("failed to connect back", "CANNOT_OPEN_SOCKET", "timed out")
-_LOST = ("Python worker exited unexpectedly", "crashed", "Connection reset", "Broken pipe", "EOF")
+# What the error of a query that ends may say. Spark gives up on a task at its fourth loss, and on a
+# process that does not answer within seconds, as on a busy machine.
+BUSY = ("failed to connect back", "CANNOT_OPEN_SOCKET", "Accept timed out", "Error: timed out")
+_LOST = ("Python worker exited unexpectedly", "Connection reset", "Broken pipe", "EOFException",
+         "EOFError")  # fmt: skip
+_REFUSED = ("MemoryError", "bad_alloc", "Cannot allocate memory", "out of memory",
+            "can't start new thread", "failed to map segment", "malloc of size")  # fmt: skip
 _GONE = ("ExecutorLostFailure", "FetchFailed", "Failed to connect", *_LOST)
 _AWAY = ("TimeoutException", "DisconnectException", "Failed to create new KafkaAdminClient")
 
 
 @dataclass(frozen=True)
 class Scene:
-    """What is done, how often in twenty or so, and how the driver is started."""
+    """What is done, how often in twenty or so, and how the driver is started.
+
+    Of all that is done in all scenes, `share` is done in this one.
+    """
 
     what: Mapping[str, int]
+    share: float
     master: str = "local[2,4]"
     broker: bool = False
     clock: bool = False
+
+    def without(self, kinds: Collection[str]) -> Scene:
+        """The same, where some of it cannot be done."""
+        return replace(self, what={k: often for k, often in self.what.items() if k not in kinds})
 
     def plan(self, by: random.Random) -> list[str]:
         """What is done in which order."""
@@ -41,7 +53,7 @@ class Scene:
 CAUSES: dict[str, tuple[str, ...]] = {
     "driver": (),
     "worker": _LOST,
-    "memory": ("MemoryError", "bad_alloc", "memory", *_LOST),
+    "memory": (*_REFUSED, *_LOST),
     "disk": ("No space left on device", "FSError"),
     "entry": ("StateMismatch",),
     "request": (),
@@ -52,11 +64,41 @@ CAUSES: dict[str, tuple[str, ...]] = {
 }
 
 SCENES = {
-    "local": Scene({"driver": 4, "worker": 8, "memory": 4, "disk": 1, "entry": 1, "request": 2}),
-    "cluster": Scene({"executor": 7, "worker": 2, "driver": 1}, "local-cluster[2,1,1024]"),
-    "broker": Scene({"broker": 6, "worker": 1, "driver": 1}, broker=True),
-    "clock": Scene({"clock": 7, "zone": 3}, clock=True),
+    "local": Scene(
+        {"driver": 4, "worker": 6, "memory": 4, "disk": 1, "entry": 2, "request": 3}, 0.5
+    ),
+    "cluster": Scene({"executor": 7, "worker": 2, "driver": 1}, 0.2, "local-cluster[2,1,1024]"),
+    "broker": Scene({"broker": 6, "worker": 1, "driver": 1}, 0.15, broker=True),
+    "clock": Scene({"clock": 7, "zone": 3}, 0.15, clock=True),
 }
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When it is enough."""
+
+    kills: int
+    plan_changes: int
+    seconds: float  # after which it is enough in any case
+
+    def reached(self, kills: int, plan_changes: int) -> bool:
+        """Whether so many are as many as were wanted."""
+        return kills >= self.kills and plan_changes >= self.plan_changes
+
+
+def goals(scenes: Sequence[str], total: Goal) -> dict[str, Goal]:
+    """What is to be done in each scene: its share, or all of it if it is the only one."""
+    shares = {name: SCENES[name].share for name in scenes}
+    parts = {name: share / sum(shares.values()) for name, share in shares.items()}
+    return {
+        name: Goal(
+            math.ceil(part * total.kills),
+            math.ceil(part * total.plan_changes),
+            part * total.seconds,
+        )
+        for name, part in parts.items()
+    }
+
 
 _ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Australia/Lord_Howe")
 _JUMPS = (-86_400, -7200, -3600, -61, -1, 1, 59, 3600, 7200, 86_400)

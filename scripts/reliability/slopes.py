@@ -3,27 +3,33 @@
 Single readings jump: a garbage collection, a compaction, a neighbour on the machine. So the second
 half is cut into blocks, each counts by its median, and a straight line goes through the medians.
 The 95 % interval of its slope says what the noise allows. Growth is *shown* if the whole interval
-lies above the limit, and *excluded* if the whole of it lies below; otherwise the run was too short
-to tell, and the report says so.
+lies above the limit, and *excluded* if the slope is not above it and the interval reaches no higher
+than three times as far; otherwise the run was too short to tell, and the report says so.
 
-Memory is judged so. Seconds of a micro-batch and bytes of a checkpoint are noisy by nature: files
-come and go, and the machine has other work. For these the same blocks are compared, the later six
-with the earlier six: by how much their medians differ, and whether their ranks do.
+Memory of processes is judged so. Seconds of a micro-batch and bytes of a checkpoint are noisy by
+nature: files come and go, and the machine has other work. For these the same blocks are compared,
+the later six with the earlier six: by how much their medians differ, and whether their ranks do.
+
+On the heap lies what micro-batches under way need, and at each reading another share of it; what
+stays is below all of that. So there a block counts by its least reading, and blocks are compared.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-__all__ = ["LIMIT", "RISE", "Shift", "Slope", "shift", "slope"]
+__all__ = ["LIMIT", "REACH", "RISE", "Shift", "Slope", "shift", "slope"]
 
 LIMIT = 0.01
 """Of the mean, per hour."""
+
+REACH = 0.03
+"""How far the interval of a slope that counts as flat may reach, of the mean per hour."""
 
 RISE = 1.1
 """How much higher than before the later blocks may lie, where readings are noisy."""
@@ -46,7 +52,8 @@ class Slope:
         """``flat``, ``grows`` or ``too short to tell``."""
         if self.low > LIMIT:
             return "grows"
-        return "flat" if self.high <= LIMIT else "too short to tell"
+        flat = self.per_hour <= LIMIT and self.high <= REACH
+        return "flat" if flat else "too short to tell"
 
     def to_dict(self) -> dict[str, Any]:
         """For the report."""
@@ -77,8 +84,12 @@ class Shift:
         }
 
 
-def shift(seconds: Sequence[float], values: Sequence[float]) -> Shift:
+def shift(
+    seconds: Sequence[float], values: Sequence[float], of: Callable[..., Any] = np.median
+) -> Shift:
     """How the second half of a series moved, where single readings say little.
+
+    `of` is what a block counts by.
 
     Examples
     --------
@@ -87,15 +98,17 @@ def shift(seconds: Sequence[float], values: Sequence[float]) -> Shift:
     >>> shift(hours * 3600, 100 + noise).verdict, shift(hours * 3600, noise + 40 * hours).verdict
     ('flat', 'grows')
     """
-    _, x = _blocks(seconds, values)
+    _, x = _blocks(seconds, values, of)
     early, late = x[: len(x) // 2], x[len(x) // 2 :]
     more = np.sign(late[:, None] - early[None, :])
     pairs = float((more + 1).sum() / 2) * 36 / more.size
     return Shift(float(np.median(early)), float(np.median(late)), pairs)
 
 
-def _blocks(seconds: Sequence[float], values: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
-    """The second half of a series as blocks: their hours, and the medians of their readings."""
+def _blocks(
+    seconds: Sequence[float], values: Sequence[float], of: Callable[..., Any] = np.median
+) -> tuple[np.ndarray, np.ndarray]:
+    """The second half of a series as blocks: their hours, and what each counts by."""
     t, x = np.asarray(seconds, float) / 3600, np.asarray(values, float)
     late = t >= (t[0] + t[-1]) / 2
     blocks = [part for part in np.array_split(np.flatnonzero(late), _BLOCKS) if len(part)]
@@ -103,7 +116,7 @@ def _blocks(seconds: Sequence[float], values: Sequence[float]) -> tuple[np.ndarr
         raise ValueError(f"{len(t)} readings are too few for a slope: let it run longer")
     return (
         np.array([t[part].mean() for part in blocks]),
-        np.array([np.median(x[part]) for part in blocks]),
+        np.array([of(x[part]) for part in blocks]),
     )
 
 

@@ -2,7 +2,7 @@
 
 Spark's ``rate-micro-batch`` source gives every micro-batch the same count of numbers, whatever the
 clock does and however often it is restarted; so does a topic that holds them all, read by as many
-at a time. Rows made of them sway in rate, fall silent on one side, come late and come bad. A
+at a time. Rows made of them sway in rate, fall silent on each side, come late and come bad. A
 micro-batch is ten minutes of event time; in the first hours clocks in New York are set back.
 """
 
@@ -35,6 +35,8 @@ ROW = pa.schema(
         "ms": pa.float64(),
     }
 )
+_CYCLE = 20  # micro-batches
+_IDLE = ((13, 17), (15, 20))  # of these, by side
 _ANGLES = np.array([[3, 4], [4, 3], [5, 0], [0, 5], [-3, 4], [-4, 3], [-5, 0], [6, 8], [0, -10]])
 
 
@@ -70,10 +72,14 @@ def rows_of(numbers: np.ndarray, side: int) -> pa.Table:
 
 
 def _rate(step: np.ndarray, side: int) -> np.ndarray:
-    """Which share of the numbers stands for rows: it sways, and the right side falls silent."""
-    swaying = 0.5 + 0.4 * np.sin(2 * np.pi * step / (23 + 8 * side) + side)
-    idle = (side == 1) & (step % 40 >= 32)
-    return np.where(idle, 0.0, swaying)
+    """Which share of the numbers stands for rows: it sways, and each side falls silent at times.
+
+    Of 20 micro-batches the left side has none in 4, the right one in 5, and both in 2 of these. All
+    begins anew after 20, so that the blocks of a long run can be compared.
+    """
+    swaying = 0.5 + 0.4 * np.sin(2 * np.pi * step / (_CYCLE >> side) + side)
+    first, last = _IDLE[side]
+    return np.where((step % _CYCLE >= first) & (step % _CYCLE < last), 0.0, swaying)
 
 
 def _share(numbers: np.ndarray, side: int, salt: int) -> np.ndarray:

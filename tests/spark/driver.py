@@ -120,7 +120,7 @@ def run_assembly(options: argparse.Namespace) -> None:
 def run_mode(options: argparse.Namespace) -> None:
     """One of the queries of `modes`, which go on without rows once the watermark has moved."""
     spark = new_session(options.folder, options.master, 2, options.remote, dict(options.conf))
-    feed = Feed(options.folder, hold=options.hold, idle=True)
+    feed = Feed(options.folder, hold=options.hold, idle=True, spoil=options.spoil)
     query = feed.run(MODES[options.mode].query(*feed.streams(spark), watermark="5 seconds"))
     print(json.dumps(ab.metrics(query)))
     spark.stop()

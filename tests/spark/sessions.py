@@ -12,8 +12,12 @@ from typing import Any
 __all__ = ["into_files", "new_session"]
 
 # Tests are short: a compiler that stops early beats one that optimises for hours. Hadoop runs chmod
-# for each file that it writes, which should not take two processes each.
-_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xms512m -Djdk.lang.Process.launchMechanism=VFORK"
+# for each file that it writes, which should not take two processes each. Such a compiler would have
+# room for 48 MB of code, which six queries fill in three minutes.
+_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=192m -XX:+UseSerialGC -Xms512m "
+    "-Djdk.lang.Process.launchMechanism=VFORK"
+)
 _MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing"
 _QUICK = {
     "spark.ui.enabled": "false",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from tests.neighbours.runs import expected as neighbours
 from tests.spark import events
 from tests.spark.driver import LATE, SPANS, score
 from tests.spark.feeds import SECOND, START, Feed, agree, found, scripted, settings
+from tests.spark.modes import MODES, batches_of
 from tests.spark.nearest_feed import (
     closing,
     feed_of,
@@ -28,6 +30,7 @@ from tests.spark.nearest_feed import (
     query_frame,
 )
 from tests.spark.processes import driver
+from tests.spark.test_killed_modes import rows_of
 
 pytestmark = pytest.mark.slow
 
@@ -42,7 +45,7 @@ class Story:
     feed: Feed
     call: Callable[[Any], Any]
     check: Callable[[Any], None]
-    option: str | None = None
+    option: tuple[str, ...] = ()
 
     def run(self, spark: Any) -> None:
         self.feed.run(self.call(spark))
@@ -90,7 +93,7 @@ def nearest(folder: Path, shift: int = 0) -> Story:
         assert len(want) > 50
         assert got(feed.output(spark)) == want
 
-    return Story(feed, call, check, "--nearest")
+    return Story(feed, call, check, ("--nearest",))
 
 
 def assemble(folder: Path, shift: int = 0) -> Story:
@@ -112,10 +115,31 @@ def assemble(folder: Path, shift: int = 0) -> Story:
         want = events.expected(spark, feed.taken(batches), LEARNED, SECOND, buckets)
         events.alike(events.collected(feed.output(spark)), want)
 
-    return Story(feed, call, check, "--assemble")
+    return Story(feed, call, check, ("--assemble",))
 
 
-STORIES = {"correlate": correlate, "nearest": nearest, "assemble": assemble}
+def of_mode(name: str, folder: Path, shift: int = 0) -> Story:
+    mode = MODES[name]
+    batches = [
+        tuple([{**row, "t": row["t"] + shift} for row in side] for side in batch)
+        for batch in batches_of(mode)
+    ]
+    feed = Feed(folder, idle=True).add(batches)
+
+    def call(spark: Any) -> Any:
+        return mode.query(*feed.streams(spark), watermark="5 seconds")
+
+    def check(spark: Any) -> None:
+        want = rows_of(mode.query(*feed.tables(spark)))
+        assert len(want) > 10 and set(want.values()) == {1}
+        assert rows_of(feed.output(spark)) == want
+
+    return Story(feed, call, check, ("--mode", name))
+
+
+STORIES = {"correlate": correlate, "nearest": nearest, "assemble": assemble} | {
+    name: partial(of_mode, name) for name in ("one", "dedupe", "left", "groups")
+}
 SETTINGS: dict[str, dict[str, Any]] = {
     "Arrow batches of one row": {"execution__arrow__maxRecordsPerBatch": 1},
     "Arrow batches of a million": {"execution__arrow__maxRecordsPerBatch": 1_000_000},
@@ -144,7 +168,7 @@ def test_an_hour_that_comes_twice_or_never(
 
 
 def arguments(story: Story, *more: str) -> tuple[str, ...]:
-    return (*([story.option] if story.option else []), *more)
+    return (*story.option, *more)
 
 
 @pytest.mark.parametrize("verb", STORIES)

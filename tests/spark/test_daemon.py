@@ -21,6 +21,7 @@ from anabranch.assembly.job import AssembleJob
 from anabranch.spark.operator import StreamWorker
 from anabranch.spark.processor import Processor
 from anabranch.spark.settings import DAEMON
+from scripts.reliability.gauges import processes
 
 ROOT = Path(__file__).parents[2]
 SETTING = "spark.python.daemon.module"
@@ -104,6 +105,8 @@ def test_workers_come_from_the_daemon(spark: Any) -> None:
     assert [row.here for row in spark.range(1).mapInArrow(loaded, "here boolean").collect()] == [
         True
     ]
+    # Long runs kill and measure what they find so.
+    assert {"jvm", "daemon", "worker"} <= set(processes(os.getpid()).values())
 
 
 @pytest.mark.parametrize(
