@@ -200,7 +200,8 @@ def owned(
 ) -> np.ndarray:
     """Whether this worker compares each pair of copies: the one place where the rule is written.
 
-    `owns` is the same function for one pair inside compiled code.
+    `owns` is the same function for one pair inside compiled code. Kernels of a GPU cannot call it,
+    and have it in their own words in `correlation/gpu/join.py`; a test compares the two.
 
     Examples
     --------
