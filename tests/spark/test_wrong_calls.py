@@ -234,9 +234,7 @@ def test_a_plan_other_than_that_of_the_log_is_warned_of(
     ]
 
 
-def test_calls_write_no_file_and_leave_one_listener(
-    spark: Any, feed: Feed, tmp_path: Path
-) -> None:
+def test_calls_write_no_file_and_leave_one_listener(spark: Any, feed: Feed, tmp_path: Path) -> None:
     control = tmp_path / "c"
     call = {**GOOD, "watermark": "1 second", "control": str(control)}
     before = len(spark.streams._jsqm.listListeners()) - (spark in sessions())
