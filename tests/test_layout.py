@@ -295,6 +295,41 @@ def test_compiled_functions_are_stages_over_tables() -> None:
     assert {name for name, node in compiled.items() if count(node) > 10} == set()
 
 
+# Letters that need no legend: places, numbers of things, a time, a dimension, two coordinates.
+PLAIN_LETTERS = set("ijkntdxy_")
+# Compiled functions that have others without a legend.
+UNEXPLAINED = {"correlation.emd.bounds.compact", "correlation.emd.bounds.mended"}
+
+
+def explained(text: str) -> set[str]:
+    """The letters that a text names, but for an article: that one is in backticks or in a list.
+
+    >>> sorted(explained("Letters: a an axis, `q` a query"))
+    ['a', 'q']
+    """
+    found = set(re.findall(r"(?<![\w'.])([A-Za-z])(?![\w'])", text)) - {"a", "A", "I"}
+    found |= set(re.findall(r"`([aAI])`", text))
+    return found | ({"a"} if re.search(r"\ba(?:, [b-z]\b| and b\b| an? )", text) else set())
+
+
+def test_letters_of_long_compiled_functions_have_a_legend() -> None:
+    """At the top of the module, in a paragraph that begins with "Letters", or in the function."""
+    without = set()
+    for name, node in functions(compiled=True).items():
+        if lines(node) <= 20:
+            continue
+        used = {it.id for it in ast.walk(node) if isinstance(it, ast.Name)}
+        used |= {it.arg for it in ast.walk(node) if isinstance(it, ast.arg)}
+        module = max((it for it in MODULES if name.startswith(f"{it}.")), key=len)
+        top = (ast.get_docstring(tree(module)) or "").split("\n\n")
+        legend = " ".join(part for part in top if part.startswith("Letters"))
+        own = re.sub(r"(?<!`)\ba\b(?!`)", "", ast.get_docstring(node) or "")
+        letters = {it for it in used if len(it) == 1} - PLAIN_LETTERS
+        if letters - explained(legend) - explained(own):
+            without.add(name)
+    assert without == UNEXPLAINED
+
+
 def whole_names(found: Iterable[Any]) -> set[str]:
     own = (unwrap(it) for it in found if isfunction(it))
     return {f"{it.__module__}.{it.__qualname__}".removeprefix("anabranch.") for it in own}

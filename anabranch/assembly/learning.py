@@ -15,6 +15,9 @@ silences of the kind's recent instances or, while there are few, of all kinds'. 
 to come may take longer than what always does: where p is below a half, S is that of the silences
 before such events. Everything is learned from instances that are no longer remembered, so
 that what a close cut off counts too.
+
+Letters: h a row of the kinds, c a number of events, b a situation (as much known, with one event
+or several), p the chance above.
 """
 
 from __future__ import annotations

@@ -9,6 +9,8 @@ pair, however often plans change.
 
 Rows of one stream that is correlated with itself go through both maps. A copy then has two masks,
 and of two rows the earlier one, by time and id, takes the left map's.
+
+Letters of the compiled part: c is a copy, w its worker, k how many workers there are.
 """
 
 from __future__ import annotations

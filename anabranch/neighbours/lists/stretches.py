@@ -4,8 +4,9 @@ Most lists see a few arrivals and a few expiries in a batch. To move a list's ta
 costs more than to remember which places fall free and which arrivals go where: ranks follow from
 those few, and in the end every entry moves once, or not at all where as many left as came.
 
-Letters: c a candidate, x an entry that expires, s a score; ``ci`` and ``xi`` are the next of each.
-A *place* counts entries as they lay before the stretch, a *rank* as they are by now.
+Letters: c a candidate, x an entry that expires, s a score; ``ci`` and ``xi`` are the next of each;
+g a place that fell free, p an arrival that was put in. A *place* counts entries as they lay before
+the stretch, a *rank* as they are by now.
 """
 
 from __future__ import annotations

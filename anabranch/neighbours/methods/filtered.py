@@ -5,6 +5,10 @@ otherwise gets a second chance when it leaves the buffer of recent objects: then
 are younger, and with k better ones among them it can never be among the nearest. That is exact
 whatever the filter has forgotten, as long as the k better ones outlive its stay in the buffer:
 they are at most one buffer older, so **twice the buffer must fit into the window**.
+
+Letters: q is a query, i an object that comes, f how many the filter holds, e the next instant at
+which something happens, o the number of an object that leaves the buffer, n the sizes of the
+skyband's parts.
 """
 
 from __future__ import annotations

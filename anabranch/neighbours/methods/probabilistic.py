@@ -5,6 +5,9 @@ might have entered the top-k later; `reserve` says how rarely.
 
 A list that lost members to expiry takes whatever comes until it is full again;
 keeping to the old threshold, as the paper can be read, starves it.
+
+Letters: q is a query, i an object that comes, e the next instant at which something happens, n how
+many a list holds.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""RA: each query keeps a relaxed k-skyband of everything that arrives (paper, section 4.1)."""
+"""RA: each query keeps a relaxed k-skyband of everything that arrives (paper, section 4.1).
+
+Letters: q is a query, i an object that comes, e the next instant at which something happens, n the
+sizes of the skyband's parts.
+"""
 
 from __future__ import annotations
 

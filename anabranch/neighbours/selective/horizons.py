@@ -10,6 +10,8 @@ whoever asks compares with the very scores that the owner ranks by.
 An owner also says which objects it *wants* though it could do without: those about as near as its
 k-th usually is, and a few more. Objects that stay longer must be held to promise anything, and
 without this an owner holds hardly more than its k best, which all leave in time.
+
+Letters of the compiled part: q is a query, i a horizon, j an object.
 """
 
 from __future__ import annotations
