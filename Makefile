@@ -28,7 +28,7 @@ help:
 	@echo "make flink   an environment with Apache Flink, which make bench then compares with"
 	@echo "make pictures  the pictures of the documentation; make cast: that of the demo; make images: both"
 	@echo "make notebooks  the examples of the gallery: packages with their data, every notebook run, the pictures"
-	@echo "make words   length of sentences and words to avoid in the documentation"
+	@echo "make words   length of sentences and words to avoid in the documentation and in messages"
 	@echo "make clean   remove what the above have made"
 
 setup: $(VENV)/.ready

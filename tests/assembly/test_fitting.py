@@ -289,7 +289,7 @@ def test_survival_by_hand():
     assert float(Survival([1, 2], complete=[1, 0]).ppf(0.9)) == np.inf
 
 
-def test_cut_spans_neither_pull_the_fit_down_nor_the_estimate():
+def test_cut_durations_neither_pull_the_fit_down_nor_the_estimate():
     spans = EQ5.sample(40_000, seed=9)
     seen = np.minimum(spans, 15.0)
     found = fit_hyper_erlang(seen, complete=spans <= 15)

@@ -18,9 +18,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
-from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import (

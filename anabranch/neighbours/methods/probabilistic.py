@@ -16,9 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
-from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import beyond, fill, root
 from anabranch.neighbours.methods.ranked import (

@@ -11,9 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
 from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload
