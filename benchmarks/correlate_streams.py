@@ -11,7 +11,8 @@ import numpy as np
 import anabranch as ab
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.flow.blocks import Block
-from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.flow.instants import BEGINNING
+from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT, RIGHT
 from benchmarks.correlate_kernel import specification
 from benchmarks.correlate_spark import WIDTH, Batch, Bench, Feed, median, multiply_in_two_processes

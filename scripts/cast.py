@@ -171,7 +171,7 @@ def frames(recorded: list[tuple[float, str]]) -> list[tuple[float, tuple[str, ..
 
 
 def drawn(shots: list[tuple[float, tuple[str, ...]]]) -> str:
-    """An SVG that shows one frame after the other, for ever."""
+    """An SVG that shows one frame after the other, without end."""
     size, high = 9.7, 17
     width, height = 830, ROWS * high + 26
     whole = sum(stays for stays, _ in shots)

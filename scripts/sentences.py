@@ -5,17 +5,19 @@
     python scripts/sentences.py [--longest N] [PAGE ...]
 
 prints the number of sentences of each page, their mean length in words, and how many are longer
-than 30; then the words of CONTRIBUTING's list that a page uses. It ends with 1 if there is such a
-word, or if a page has more than 20 words a sentence on average. Cells of tables count where they
-hold sentences, of more than 8 words; shorter ones and headings count for the words to avoid alone.
-Code and links' targets do not count.
+than 30; then the words of CONTRIBUTING's list that a page uses, or a message of the package. It
+ends with 1 if there is such a word, or if a page has more than 20 words a sentence on average.
+Cells of tables count where they hold sentences, of more than 8 words; shorter ones and headings
+count for the words to avoid alone. Code and links' targets do not count.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import re
 import sys
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -102,8 +104,34 @@ def avoided(text: str) -> list[str]:
     contributing = (ROOT / "CONTRIBUTING.md").read_text()
     text = text.replace(list_of(contributing), "")
     plain = re.sub(r"`[^`]*`", "code", without_code(text))
-    odd = "|".join(map(re.escape, to_avoid(contributing)))
-    return sorted({m.lower() for m in re.findall(rf"\b(?:{odd})\b", " ".join(plain.split()), re.I)})
+    return sorted({found.lower() for found in _odd().findall(" ".join(plain.split()))})
+
+
+@cache
+def _odd() -> re.Pattern[str]:
+    """Any of the words to avoid."""
+    odd = "|".join(map(re.escape, to_avoid((ROOT / "CONTRIBUTING.md").read_text())))
+    return re.compile(rf"\b(?:{odd})\b", re.I)
+
+
+def avoided_in_messages(source: str) -> list[str]:
+    r"""The words to avoid in texts of a module: those of several words, but for docstrings.
+
+    Examples
+    --------
+    >>> avoided_in_messages("'A row is told.'\nraise ValueError(f'{name} is dear')\ny = 'told'")
+    ['dear']
+    """
+    if not _odd().search(source):  # as most: to read one takes longer
+        return []
+    tree = ast.parse(source)
+    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    texts = [
+        node.value
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs
+    ]
+    return avoided("\n\n".join(text for text in texts if " " in text))
 
 
 def words(sentence: str) -> int:
@@ -133,6 +161,10 @@ def main() -> int:
         print(f"{figures}  {page}  {', '.join(odd)}")
         for one in found[::-1][: given.longest]:
             print(f"      {words(one):3}: {one}")
+    for module in [] if given.pages else sorted((ROOT / "anabranch").rglob("*.py")):
+        if odd := avoided_in_messages(module.read_text()):
+            print(f"messages of {module}  {', '.join(odd)}")
+            wrong = True
     return int(wrong)
 
 

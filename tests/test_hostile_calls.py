@@ -158,6 +158,7 @@ FILM = Frame(
 )
 SPANS = Frame(value="bytes")
 EVENTS = pa.table({"kind": np.repeat(np.arange(40), 3), "ts": np.arange(120) * 1_000_000})
+FIT = ab.fit_windows(EVENTS)
 NEAR = ab.cosine("v") >= 0.9
 TABLE = [("w", "p", 10.0), ("w", "q", 2.0)]
 GPS = ab.feed("gps", "car", columns="car string, lat double")
@@ -194,13 +195,15 @@ CALLS: dict[str, dict[str, Any]] = {
     "view": {"name": "near", "inputs": {GPS: None}, "where": [("lat", ">", 0)]},
     "follow": {"spark": Session(), "views": PLACED, "broker": "tls://hub:1", "control": "/log"},
     "fit_windows": {"sample": EVENTS},
-    "estimate_state": {"rate": 2.0, "windows": ab.fit_windows(EVENTS)},
+    "estimate_state": {"rate": 2.0, "windows": FIT},
     "metrics": {"query": Query()},
     "watch": {"query": Query()},
     "dashboard": {"query": Query()},
     "rejects": {"spark": Session(), "path": "rejects"},
     "rescale": {"checkpoint": "checkpoint", "workers": 4, "spark": Session()},
     "assembly.ServiceStats": {"path": "stats", "promises": "2 seconds"},
+    "assembly.StateEstimate.beside": {"observed": {"open_windows": 3}},
+    "assembly.WindowFit.plot": {"path": "fit.svg"},
     "assembly.ServiceStats.update": {"instances": SEEN},
     "assembly.ServiceStats.get": {"service": "a"},
     "close.after": {"duration": "5 s"},
@@ -209,6 +212,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "close.learned": {},
     "close.until": {"marker": "last"},
     "placement.CoreNetwork": {"links": [("e", "w", 1.0)], "attached": {"p": "e"}},
+    "placement.Placement.draw": {"path": "map.svg"},
     "placement.Placement.explain": {"view": "w"},
     "placement.Placement.replan": {"changes": [("w", "p", 3.0)]},
     "placement.PlacementLog": {"path": "log"},
@@ -219,6 +223,8 @@ CALLS: dict[str, dict[str, Any]] = {
     "placement.template": {"name": "near", "inputs": {GPS: 1.0}},
     "plans.PlanLog": {"path": "log"},
     "plans.PlanLog.append": {"plan": ab.grid(2, 2)},
+    "plans.PlanLog.begin": {"plan": ab.grid(2, 2)},
+    "plans.PlanLog.draw": {"path": "story.svg"},
     "sinks.delta": {"path": "rows", "app": "mine"},
     "sinks.iceberg": {"table": "lake.news.pairs", "app": "mine"},
     "sinks.kafka": {"servers": "broker:9092", "topic": "pairs", "app": "mine"},
@@ -236,13 +242,25 @@ CALLS: dict[str, dict[str, Any]] = {
 }
 # Objects that a call returns: nobody makes them by hand.
 RETURNED = {"assembly.StateEstimate", "assembly.WindowFit", "placement.Placement"}
+
+
+def begun_log() -> Any:
+    """A log that has something to draw."""
+    log = ab.plans.PlanLog("log")
+    if not log.entries():
+        log.begin(ab.broadcast(2))
+    return log
+
+
 # Methods are called on these.
 OWNERS: dict[str, Callable[[], Any]] = {
     "assembly.ServiceStats": lambda: ab.assembly.ServiceStats("stats", "2 seconds"),
+    "assembly.StateEstimate": lambda: ab.estimate_state(2.0, windows=FIT),
+    "assembly.WindowFit": lambda: FIT,
     "placement.Placement": lambda: PLAN,
     "placement.PlacementLog": lambda: ab.placement.PlacementLog("log"),
     "placement.Switcher": lambda: ab.placement.Switcher(PLAN, 1.0),
-    "plans.PlanLog": lambda: ab.plans.PlanLog("log"),
+    "plans.PlanLog": begun_log,
 }
 # What a message calls a parameter where it does not give its name.
 ALSO: dict[tuple[str, str], str] = {
@@ -295,6 +313,7 @@ def nothing_begins(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("anabranch.spark.dashboard.board.Board", Later())
     monkeypatch.setattr("anabranch.spark.rescale.Checkpoint", Later())
+    monkeypatch.setattr("anabranch.assembly.fitting.windows.plot_windows", Later())
 
 
 @pytest.mark.parametrize("name", CALLS)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
+from inspect import isfunction, ismodule, unwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +32,15 @@ ALLOWED = {
     "video": BASE | {"correlation"},  # topics are groups of pairs
     "testing": BASE | VERBS | SYSTEMS | {"plans", "predicates"},
     "spark": BASE | VERBS | SYSTEMS | {"plans", "predicates"},
-    "cli": BASE | VERBS | SYSTEMS | {"plans", "predicates", "spark", "testing"},
+    "cli": BASE | VERBS | SYSTEMS | {"plans", "predicates", "spark", "testing", "__init__"},
     "__init__": set(),  # loads public names from one table, when they are asked for
 }
+
+# Namespaces that find their own names in the one table, and so may reach any room: nothing else
+# does so through the package.
+NAMESPACES = {"assembly", "video"}
+# Who compares with a class of pyspark that its caller has imported, and imports none itself.
+ASKS_FOR_PYSPARK = {"predicates.columns"}
 
 # ---------------------------------------------------------------- reading the sources
 
@@ -56,7 +65,8 @@ def named(node: ast.AST) -> Iterator[str]:
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
         assert node.level == 0, "imports say the whole name"
-        yield node.module or ""
+        if node.module != "anabranch":  # which every import of a part of it loads
+            yield node.module or ""
         yield from (f"{node.module}.{alias.name}" for alias in node.names)
     elif isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in (
         "import_module",
@@ -74,14 +84,15 @@ def imports(name: str) -> frozenset[str]:
 
 @cache
 def own_imports(name: str) -> frozenset[str]:
-    """The modules of the package that a module imports."""
+    """The modules of the package that a module imports; the package itself is ``__init__``."""
     found = set()
     for text in imports(name):
-        inside = text.removeprefix("anabranch.")
-        if inside != text:
-            found.add(inside if inside in MODULES else inside.rpartition(".")[0])
+        package, _, inside = text.partition(".")
+        if package == "anabranch":
+            found.add(inside if inside in MODULES else inside.rpartition(".")[0] or "__init__")
             assert "?" not in inside, f"{name} imports what cannot be read from it"
-    return frozenset(found & MODULES.keys() - {name})
+    without = {name, "__init__"} if name in NAMESPACES else {name}
+    return frozenset(found & MODULES.keys() - without)
 
 
 def room(name: str) -> str:
@@ -111,7 +122,9 @@ def reach(name: str) -> frozenset[str]:
     ahead = set(own_imports(name))
     while ahead:
         found |= ahead
-        ahead = {other for one in ahead for other in own_imports(one)} - found
+        # What the package reaches by its table is reached by no import.
+        known = ahead - {"__init__"}
+        ahead = {other for one in known for other in own_imports(one)} - found
     return frozenset(found)
 
 
@@ -129,6 +142,21 @@ def users_of_pyspark() -> frozenset[str]:
 def test_pyspark_is_imported_only_in_the_spark_folder() -> None:
     assert len(users_of_pyspark()) > 10
     assert {name for name in users_of_pyspark() if room(name) != "spark"} == set()
+
+
+def test_nobody_else_asks_for_pyspark_by_its_name() -> None:
+    def asks(name: str) -> bool:
+        constants = (node for node in ast.walk(tree(name)) if isinstance(node, ast.Constant))
+        return any(re.fullmatch(r"pyspark(\.\w+)*", str(node.value)) for node in constants)
+
+    assert {name for name in MODULES if room(name) != "spark" and asks(name)} == ASKS_FOR_PYSPARK
+
+
+def test_two_namespaces_alone_reach_rooms_through_the_package() -> None:
+    through = {name for name in PLAIN if {"anabranch", "anabranch.?"} & imports(name)}
+    assert through == NAMESPACES
+    for text in ("import anabranch", "import anabranch as ab"):
+        assert [*named(ast.parse(text).body[0])] == ["anabranch"]
 
 
 # Rooms of the folder that have modules which need no pyspark, and why these stay.
@@ -217,12 +245,15 @@ def test_files_are_short() -> None:
     assert long == set()
 
 
-def inside(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def inside(node: ast.AST, path: str) -> Iterator[tuple[str, Function]]:
     """The functions in a node, by their whole names."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.FunctionDef | ast.ClassDef):
+        if isinstance(child, Function | ast.ClassDef):
             name = f"{path}.{child.name}"
-            if isinstance(child, ast.FunctionDef):
+            if isinstance(child, Function):
                 yield name, child
             yield from inside(child, name)
         else:
@@ -230,7 +261,7 @@ def inside(node: ast.AST, path: str) -> Iterator[tuple[str, ast.FunctionDef]]:
 
 
 @cache
-def functions(compiled: bool = False) -> dict[str, ast.FunctionDef]:
+def functions(compiled: bool = False) -> dict[str, Function]:
     return {
         name: node
         for module in MODULES
@@ -239,13 +270,13 @@ def functions(compiled: bool = False) -> dict[str, ast.FunctionDef]:
     }
 
 
-def lines(node: ast.FunctionDef) -> int:
+def lines(node: Function) -> int:
     """Without the docstring, which may be as long as it must."""
     first = node.body[1] if ast.get_docstring(node) and len(node.body) > 1 else node.body[0]
     return (node.end_lineno or 0) - first.lineno + 1
 
 
-def count(node: ast.FunctionDef) -> int:
+def count(node: Function) -> int:
     """Parameters."""
     given = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
     # What a kernel is compiled for is given by name, and is no parameter when it runs.
@@ -264,18 +295,69 @@ def test_compiled_functions_are_stages_over_tables() -> None:
     assert {name for name, node in compiled.items() if count(node) > 10} == set()
 
 
-def test_functions_take_few_parameters() -> None:
+# Letters that need no legend: places, numbers of things, a time, a dimension, two coordinates.
+PLAIN_LETTERS = set("ijkntdxy_")
+# Compiled functions that have others without a legend.
+UNEXPLAINED = {"correlation.emd.bounds.compact", "correlation.emd.bounds.mended"}
+
+
+def explained(text: str) -> set[str]:
+    """The letters that a text names, but for an article: that one is in backticks or in a list.
+
+    >>> sorted(explained("Letters: a an axis, `q` a query"))
+    ['a', 'q']
+    """
+    found = set(re.findall(r"(?<![\w'.])([A-Za-z])(?![\w'])", text)) - {"a", "A", "I"}
+    found |= set(re.findall(r"`([aAI])`", text))
+    return found | ({"a"} if re.search(r"\ba(?:, [b-z]\b| and b\b| an? )", text) else set())
+
+
+def test_letters_of_long_compiled_functions_have_a_legend() -> None:
+    """At the top of the module, in a paragraph that begins with "Letters", or in the function."""
+    without = set()
+    for name, node in functions(compiled=True).items():
+        if lines(node) <= 20:
+            continue
+        used = {it.id for it in ast.walk(node) if isinstance(it, ast.Name)}
+        used |= {it.arg for it in ast.walk(node) if isinstance(it, ast.arg)}
+        module = max((it for it in MODULES if name.startswith(f"{it}.")), key=len)
+        top = (ast.get_docstring(tree(module)) or "").split("\n\n")
+        legend = " ".join(part for part in top if part.startswith("Letters"))
+        own = re.sub(r"(?<!`)\ba\b(?!`)", "", ast.get_docstring(node) or "")
+        letters = {it for it in used if len(it) == 1} - PLAIN_LETTERS
+        if letters - explained(legend) - explained(own):
+            without.add(name)
+    assert without == UNEXPLAINED
+
+
+def whole_names(found: Iterable[Any]) -> set[str]:
+    own = (unwrap(it) for it in found if isfunction(it))
+    return {f"{it.__module__}.{it.__qualname__}".removeprefix("anabranch.") for it in own}
+
+
+def commands() -> set[str]:
+    """What the command line calls, with an option for each parameter."""
+    from anabranch.cli.main import app
+
+    groups = [app]
+    for group in groups:
+        groups += [it.typer_instance for it in group.registered_groups if it.typer_instance]
+    return whole_names(it.callback for group in groups for it in group.registered_commands)
+
+
+def public_functions() -> set[str]:
+    """The verbs and what namespaces hold, whose options are their users' and given by name."""
     import anabranch as ab
 
-    def public(name: str, node: ast.FunctionDef) -> bool:
-        """Whether it is a verb or a command, whose options are its user's and given by name."""
-        command = any("command" in ast.unparse(it) for it in node.decorator_list)
-        of_a_namespace = name.startswith("assembly.close.") or (
-            ".video." in name and name.rpartition(".")[2] in ab.video.__all__
-        )
-        return command or of_a_namespace or name.rpartition(".")[2] in ab.__all__
+    spaces = {name: getattr(ab, name) for name in ab.__all__ if ismodule(getattr(ab, name))}
+    found = [getattr(ab, name) for name in ab.__all__ if name not in spaces]
+    found += [getattr(space, name) for space in spaces.values() for name in space.__all__]
+    return whole_names(found)
 
-    many = {
-        name for name, node in functions().items() if count(node) > 8 and not public(name, node)
-    }
-    assert many == set()
+
+def test_functions_take_few_parameters() -> None:
+    public = public_functions()
+    assert {"spark.correlate.correlate", "assembly.close.learned"} <= public
+
+    many = {name for name, node in functions().items() if count(node) > 8}
+    assert many - public - commands() == set()

@@ -26,6 +26,30 @@ def test_all_files_name_the_same_version() -> None:
     assert f"| {version} |" in read("CHANGELOG.md")
 
 
+def test_the_changelog_names_the_versions_of_state() -> None:
+    def version_of(name: str) -> str:
+        found = re.search(r"^_VERSION = (\d+)", read(f"anabranch/{name}.py"), re.M)
+        assert found is not None, name
+        return found[1]
+
+    versioned = {
+        path.relative_to(ROOT / "anabranch").with_suffix("").as_posix()
+        for path in (ROOT / "anabranch").rglob("*.py")
+        if re.search(r"^_VERSION = ", path.read_text(), re.M)
+    }
+    in_table = ("flow/container", "edge/evaluator", "assembly/service_stats/store")
+    beside = {
+        "state of a device": "agent_state",
+        "outbox": "outbox",
+        "state of the relay": "relay_state",
+    }
+    assert versioned == {*in_table, *(f"edge/{name}" for name in beside.values())}
+    row = " | ".join(map(version_of, in_table))
+    assert f"| {anabranch.__version__} | {row} |" in read("CHANGELOG.md")
+    said = ", ".join(f"{what} {version_of(f'edge/{name}')}" for what, name in beside.items())
+    assert f"own: {said}." in " ".join(read("CHANGELOG.md").split())
+
+
 def test_all_files_name_the_same_python() -> None:
     least = PROJECT["requires-python"].removeprefix(">=")
     minor = least.split(".")[1]

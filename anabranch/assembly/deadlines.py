@@ -6,11 +6,11 @@ or is due later than it was, and are put right when they come to the top.
 
 from __future__ import annotations
 
-from anabranch.assembly.store import NEVER
 from anabranch.assembly.table import OPEN, Column, Counter
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 
-__all__ = ["pop", "push", "settle"]
+__all__ = ["pop", "push", "next_due"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
@@ -65,8 +65,8 @@ def pop(meta, c, heap):
 
 
 @njit
-def settle(meta, c, heap):
-    """Make the heap's top a window that is open and due then; its deadline, or NEVER."""
+def next_due(meta, c, heap):
+    """Make the heap's top a window that is open and due then; its deadline, or FOREVER."""
     while c[C.HEAP] > 0:
         slot, time = heap[0, 0], heap[0, 1]
         if meta[slot, W.STATE] != OPEN or meta[slot, W.QUEUED] != time:
@@ -76,4 +76,4 @@ def settle(meta, c, heap):
             push(meta, c, heap, slot, meta[slot, W.DUE])
         else:
             return time
-    return NEVER
+    return FOREVER

@@ -7,15 +7,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from anabranch.assembly.store import NEVER, SLICE_BYTES, Events, refs_of
+from anabranch.assembly.store import SLICE_BYTES, Events, refs_of
 from anabranch.assembly.table import Event
 from anabranch.flow.blocks import Block, concat, together
+from anabranch.flow.instants import FOREVER
 
 __all__ = ["ROW", "Due", "take_in"]
 
 # Columns of the matrix "w" of an event: both hashes of its key, the hash of its kind, when it
 # ended, the bit of its stream (and `MARK` if it has an end marker), and a hash of its content
-# that settles ties.
+# that decides ties.
 ROW = ("h1", "h2", "kind", "end", "stream", "tie")
 _TIE = ROW.index("tie")
 
@@ -63,7 +64,7 @@ def take_in(
             if limit is not None:
                 passed = int(np.searchsorted(piece.t, clock, "right"))
                 missed = int(np.searchsorted(piece.t, limit, "right"))
-            number = stored.append(piece, NEVER if limit is None else clock)
+            number = stored.append(piece, FOREVER if limit is None else clock)
             parts.append(_Part(number, piece, 0, passed, missed))
     refs, rows = _figures(parts, by_key=limit is None)
     return Due(refs, rows, came, sum(part.late for part in parts))

@@ -10,8 +10,9 @@ from typing import ClassVar
 from anabranch.assembly.call import Assembly
 from anabranch.assembly.kernel import AssembleKernel
 from anabranch.assembly.packing import result_batch
-from anabranch.assembly.store import NEVER, AssembleNotes
+from anabranch.assembly.store import AssembleNotes
 from anabranch.calls import describe
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.kernel import Task
 from anabranch.flow.slices import Slices
 
@@ -49,7 +50,7 @@ class AssembleJob:
     def stays(self) -> tuple[int, ...]:
         """About how long rows stay; in processing time that says nothing of their own times."""
         closing = self.call.closing
-        stay = NEVER // 2 if self.call.by_arrival else closing.timeout + closing.remember
+        stay = FOREVER // 2 if self.call.by_arrival else closing.timeout + closing.remember
         return (stay, stay)
 
     def kernel(self, slices: Slices[AssembleNotes], task: Task) -> AssembleKernel:

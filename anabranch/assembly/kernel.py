@@ -22,7 +22,7 @@ from anabranch.assembly.closing import Closing, Learned
 from anabranch.assembly.due import take_in
 from anabranch.assembly.learning import Known, in_order, new_knowledge
 from anabranch.assembly.loop import flatten, run_loop
-from anabranch.assembly.store import NEVER, ROWS, AssembleNotes, Events
+from anabranch.assembly.store import ROWS, AssembleNotes, Events
 from anabranch.assembly.table import (
     CAUSES,
     EVICTED,
@@ -37,6 +37,7 @@ from anabranch.assembly.table import (
 )
 from anabranch.flow.blocks import Block, weigh
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.load import AssembleLoad
 from anabranch.flow.slices import Slice, Slices
 
@@ -110,7 +111,7 @@ class AssembleKernel:
         self.by_arrival = by_arrival
         self.by_last_step = by_last_step
         self.load = AssembleLoad(worker)
-        self._settings = _settings(closing, NEVER if max_open is None else max_open, by_arrival)
+        self._settings = _settings(closing, FOREVER if max_open is None else max_open, by_arrival)
         self._result = result
         self._rows = Events(slices)
         self._tables: dict[str, np.ndarray] = {}
@@ -152,12 +153,12 @@ class AssembleKernel:
         notes = self.slices.notes
         if self.by_last_step and not self.by_arrival:
             return notes.reached + 1  # all buckets judge what is late by the same last step
-        found = notes.next if notes.next > -NEVER else NEVER
+        found = notes.next if notes.next > BEGINNING else FOREVER
         if not self.by_arrival:
             for entry in self._rows.marks().values():
                 if entry.last > notes.reached:
                     found = min(found, max(entry.first, notes.reached + 1))
-        return None if found >= NEVER else found
+        return None if found >= FOREVER else found
 
     def snapshot(self) -> bytes | None:
         """The table of windows and what is learned; None if they are as before."""
@@ -245,9 +246,9 @@ class AssembleKernel:
         meta[:, Column.LINK] = starts[:-1]
         meta[:, Column.LINK_END] = starts[1:] - 1
         meta[: len(remembered), Column.LINK : Column.QUEUED + 1] = -1
-        refs = self._rows.clean(names[rows], NEVER if self.by_arrival else clock)
+        refs = self._rows.clean(names[rows], FOREVER if self.by_arrival else clock)
         self._tables, self._changed = {"windows": meta, "refs": refs, **learned}, True
-        due = NEVER
+        due = FOREVER
         if len(is_open):
             due = int(meta[len(remembered) :, Column.DUE].min())
         if len(remembered):
@@ -305,7 +306,7 @@ def _settings(closing: Closing, max_open: int, by_arrival: bool) -> Settings:
     """How windows close, as compiled code takes it."""
     learning: tuple[float, float, int, int, int] = (0.0, 0.0, 0, 0, 0)
     if isinstance(closing, Learned):
-        # By then instances of the very beginning have settled, long ones as well as short ones.
+        # By then instances of the very beginning have ended, long ones as well as short ones.
         hold = closing.timeout + 2 * closing.remember
         learning = (closing.risk, closing.coverage, closing.after, closing.max_kinds, hold)
     return Settings(

@@ -15,6 +15,9 @@ silences of the kind's recent instances or, while there are few, of all kinds'. 
 to come may take longer than what always does: where p is below a half, S is that of the silences
 before such events. Everything is learned from instances that are no longer remembered, so
 that what a close cut off counts too.
+
+Letters: h a row of the kinds, c a number of events, b a situation (as much known, with one event
+or several), p the chance above.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.process import njit
 
 __all__ = [
@@ -59,7 +63,6 @@ C_RARE_RING = C_ORDERED + COMMON_RING
 C_RARE_ORDERED = C_RARE_RING + RARE_RING
 COMMON = C_RARE_ORDERED + RARE_RING
 
-UNSET = np.int64(-(1 << 62))  # there was no first event yet
 _UNLIKELY = 0.5
 _AGE = 8192  # counts are halved here, so that what is old fades
 
@@ -98,7 +101,7 @@ def new_knowledge(held: dict[str, np.ndarray], room: int) -> Known:
         known = held.get(name, np.empty((0, width), np.int64))
         tables[name] = np.concatenate([known, np.zeros((room, width), np.int64)])
     common = np.zeros(COMMON, np.int64)
-    common[C_FIRST] = UNSET
+    common[C_FIRST] = BEGINNING
     return Known(**tables, common=held.get("common", common).copy())
 
 

@@ -18,10 +18,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from anabranch.assembly.deadlines import pop, push, settle
-from anabranch.assembly.learning import C_FIRST, L_N, L_SIZE, UNSET, patience
+from anabranch.assembly.deadlines import next_due, pop, push
+from anabranch.assembly.learning import C_FIRST, L_N, L_SIZE, patience
 from anabranch.assembly.memory import capacity, find, kind_of, learn_from, memory_of
-from anabranch.assembly.store import NEVER
 from anabranch.assembly.table import (
     COMPLETE,
     ENDED,
@@ -40,6 +39,7 @@ from anabranch.assembly.table import (
     Event,
     State,
 )
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.process import njit
 
 __all__ = ["flatten", "run_loop"]
@@ -72,9 +72,9 @@ def run_loop(held, known, rows, do, clock, flush):
         while (c[C.HEAP] > 0 and heap[0, 1] <= now) or (
             c[C.FIRST_OUT] < c[C.LAST_IN] and _may_leave(meta, queue, c[C.FIRST_OUT], do, now)
         ):
-            deadline = settle(meta, c, heap)
+            deadline = next_due(meta, c, heap)
             leaves, slot = _leaving(meta, c, queue, do.remember)
-            if min(deadline, leaves) > now or min(deadline, leaves) == NEVER:
+            if min(deadline, leaves) > now or min(deadline, leaves) == FOREVER:
                 break
             if deadline <= leaves:
                 slot = pop(meta, c, heap)
@@ -95,7 +95,7 @@ def run_loop(held, known, rows, do, clock, flush):
             break
         h = -1
         if do.learns:
-            if common[C_FIRST] == UNSET:
+            if common[C_FIRST] == BEGINNING:
                 common[C_FIRST] = now
             h = kind_of(kinds, kind_table, rows[i, I.KIND])
         slot = _slot_of(meta, table, c, rows[i, I.H1], rows[i, I.H2])
@@ -109,7 +109,7 @@ def run_loop(held, known, rows, do, clock, flush):
                 continue
         else:
             if c[C.OPENS] >= do.max_open and not late:  # the one that is due first makes room
-                settle(meta, c, heap)
+                next_due(meta, c, heap)
                 _close(meta, c, links, queue, out, items, pop(meta, c, heap), EVICTED, now)
             _open(meta, rows, i, offset + i, slot, now, do)
             if h >= 0 and kinds[h, L_N] >= max(do.after // 4, 1):
@@ -140,7 +140,7 @@ def run_loop(held, known, rows, do, clock, flush):
         if meta[slot, W.COUNT] >= do.size:
             _close(meta, c, links, queue, out, items, slot, FULL, now)
     if flush:
-        while settle(meta, c, heap) < NEVER:
+        while next_due(meta, c, heap) < FOREVER:
             _close(meta, c, links, queue, out, items, pop(meta, c, heap), FLUSH, clock)
     return out[: c[C.EMITTED]], items[: c[C.ITEMS]], c
 
@@ -210,7 +210,7 @@ def _leaving(meta, c, queue, remember):
         if meta[slot, W.STATE] == REMEMBERED and meta[slot, W.ORDER] == order:
             return meta[slot, W.CLOSED] + remember, slot
         c[C.FIRST_OUT] += 1  # it has a second window by now
-    return NEVER, -1
+    return FOREVER, -1
 
 
 # Events
@@ -254,8 +254,8 @@ def _open(meta, rows, i, row, slot, now, do):
     meta[slot, W.STREAMS] = rows[i, I.STREAM]
     meta[slot, W.LINK], meta[slot, W.LINK_END] = row, row
     meta[slot, W.EXPECTED] = do.expects
-    meta[slot, W.DUE], meta[slot, W.QUEUED] = now + do.timeout, NEVER
-    meta[slot, W.CLOSED] = NEVER
+    meta[slot, W.DUE], meta[slot, W.QUEUED] = now + do.timeout, FOREVER
+    meta[slot, W.CLOSED] = FOREVER
 
 
 @njit(inline="always")
@@ -263,7 +263,7 @@ def _awaits_end(meta, rows, i, slot, now, grace):
     """Whether a window has had no end marker yet; the first says when it is due at the latest."""
     if rows[i, I.STREAM] & MARK:  # without grace, events of the same instant still belong to it
         meta[slot, W.CLOSED] = min(meta[slot, W.CLOSED], now + max(grace, 1))
-    return meta[slot, W.CLOSED] == NEVER
+    return meta[slot, W.CLOSED] == FOREVER
 
 
 @njit(inline="always")

@@ -1,6 +1,7 @@
 """Keys and kinds found by their hashes, and which kinds are remembered; compiled.
 
-`m` is the memory of kinds, h a row of it, and `c` are counters (by `C`), as in `loop`.
+Letters: `m` is the memory of kinds, h a row of it, `c` are counters (by `C`), and `W` names the
+columns of a window, as in `loop`.
 """
 
 from __future__ import annotations

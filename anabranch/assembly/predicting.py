@@ -21,6 +21,8 @@ from anabranch.errors import InvalidCall, renamed
 
 __all__ = ["StateEstimate", "estimate_state"]
 
+_OBSERVED = ("open_windows", "state_rows", "state_bytes")  # what `beside` looks at
+
 
 @dataclass(frozen=True)
 class StateEstimate:
@@ -100,6 +102,15 @@ class StateEstimate:
         >>> found.beside({"open_windows": 55})
         'predicted 52 open windows, observed 55 (6% more)'
         """
+        if not isinstance(observed, Mapping):
+            what = "figures by their names, for example ab.metrics(query)"
+            raise InvalidCall(
+                "StateEstimate.beside", [f"observed must be {what}; got {observed!r}"]
+            )
+        wrong = {name: observed[name] for name in _OBSERVED if name in observed}
+        wrong = {n: it for n, it in wrong.items() if it is not None and not is_number(it)}
+        if wrong:
+            raise InvalidCall("StateEstimate.beside", [f"observed must be numbers; got {wrong!r}"])
         parts = []
         for name, label, value in (
             ("open_windows", "open windows", self.windows),

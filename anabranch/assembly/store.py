@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.flow.blocks import Block, concat
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.slices import Notes, Slice, Slices
 
-__all__ = ["MARKS", "NEVER", "ROWS", "SLICE_BYTES", "AssembleNotes", "Events", "refs_of"]
+__all__ = ["MARKS", "ROWS", "SLICE_BYTES", "AssembleNotes", "Events", "refs_of"]
 
-NEVER = 1 << 62
 ROWS, MARKS = 0, 1
 SLICE_BYTES = 32 << 20
 """About the most that a slice of rows holds."""
@@ -39,7 +39,7 @@ class AssembleNotes(Notes):
         The slice of marks that belongs to a slice of rows, by number.
     """
 
-    next: int = -NEVER
+    next: int = BEGINNING
     order: int = 0
     learned: int = 0
     marks: dict[str, int] = field(default_factory=dict)

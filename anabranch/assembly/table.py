@@ -28,7 +28,7 @@ __all__ = [
 class _Columns(NamedTuple):
     """Columns of the table of windows, and how many there are.
 
-    `CLOSED` of a window that is open is when its end marker will close it; `NEVER` without one.
+    `CLOSED` of a window that is open is when its end marker will close it; `FOREVER` without one.
     """
 
     H1: int

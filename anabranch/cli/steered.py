@@ -119,7 +119,7 @@ class Steered:
                     windows[view.definition],
                     place,
                     self._since.get(view.name, ("", -math.inf))[1],
-                    number is None or book.settled(number),
+                    number is None or book.has_moved(number),
                 )
             )
         return found

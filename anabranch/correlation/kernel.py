@@ -30,10 +30,11 @@ from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.kernel import Task, fingerprint_of
 from anabranch.flow.load import Load
 from anabranch.flow.sides import right_role
-from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.flow.slices import Slices
 from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.plans.routing import OTHER

@@ -23,6 +23,7 @@ from anabranch.correlation.kernel import late_until
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.packing import NOTHING, bound, branched, routed_by
 from anabranch.flow.blocks import Block
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.intake import FAR, Intake
 from anabranch.flow.kernel import Packed, Task, addressed
 from anabranch.flow.load import Load
@@ -36,7 +37,6 @@ __all__ = ["FIRST", "OrderJob", "OrderKernel", "OrderPacking"]
 FIRST = FAR + 1
 """The first rank. It lies beyond all times, so that no watermark takes a rank for one of them."""
 
-_ENDLESS = 1 << 62
 _MOST_MARKS = 64
 
 
@@ -133,7 +133,7 @@ class OrderKernel:
         self.late_until = limit
         for block in arrivals:
             self._take_in(block, limit)
-        until = _ENDLESS if last else now
+        until = FOREVER if last else now
         ready = [self.slices.take_parts(side, until) for side in (LEFT, RIGHT)]
         if any(ready):
             yield from self._sent(ready, now)

@@ -18,6 +18,7 @@ import pyarrow as pa
 
 from anabranch.correlation.call import Correlation
 from anabranch.flow.blocks import Block, concat
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.sides import ID, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import SIDES
@@ -26,7 +27,6 @@ __all__ = ["Decision", "Waiting", "as_pairs", "named", "without"]
 
 FEW_NOTICES = 4096
 """So many are kept whatever the number of rows; beyond, half as many as there are rows."""
-_ENDLESS = 1 << 62
 _BOTH = len(SIDES)
 _KINDS = 3  # rows that wait, notices, notices of rows that wait elsewhere
 
@@ -78,7 +78,7 @@ class Waiting:
     def decided(self, now: int, last: bool = False) -> Iterator[Decision]:
         """By side, what is known of the rows that, at this watermark, nobody can meet any more."""
         for side in self._correlation.unmatched:
-            limit = _ENDLESS if last else now - self._correlation.window[side]
+            limit = FOREVER if last else now - self._correlation.window[side]
             rows = self._slices.take_until(self._first + side, limit)
             known = self._known(side, limit)
             alone = without(rows, known)
@@ -120,7 +120,7 @@ class Waiting:
 
     def _take_out(self, side: int) -> None:
         """Forget the rows of which notices have come, and the notices of rows that wait here."""
-        known = self._known(side, _ENDLESS)
+        known = self._known(side, FOREVER)
         assert known is not None
         here = []
         for entry in self._slices.of(self._first + side):

@@ -164,7 +164,7 @@ class Agent:
             await asyncio.sleep(0.05)
 
     async def __aenter__(self) -> Agent:
-        self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, settle=KEPT)
+        self._box = Outbox(self._folder, limit=self._limit, keep=self._keep, release_after=KEPT)
         state, rows, frames = self._box.load()
         self._state = AgentState.restore(
             self.device, self._box.incarnation, state, rows, frames, token=self._box.token

@@ -25,7 +25,7 @@ from anabranch.edge.frames import (
 from anabranch.edge.mail import fresh_results
 from anabranch.edge.meter import Meter, due_rates
 from anabranch.edge.own_stream import OwnStream, Row, portion
-from anabranch.edge.ownership import NEVER
+from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.sections import Results, Section
 from anabranch.edge.sending import Sending
 from anabranch.edge.splitting import shared
@@ -283,9 +283,9 @@ class AgentState:
             if directive.uploads is not None:
                 self._uploads = directive.uploads
         before, self.epoch = self.epoch, directives[-1].epoch
-        newest = max((own.newest for own in self._own.values()), default=NEVER)
+        newest = max((own.newest for own in self._own.values()), default=EARLIEST)
         if before < 0:  # rows that waited have the first stamp
-            newest = NEVER
+            newest = EARLIEST
             self._pending = [replace(row, stamp=self.epoch) for row in self._pending]
             effects.rows += self._pending
         if self.epoch > before:

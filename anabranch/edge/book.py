@@ -16,8 +16,8 @@ from anabranch.edge.definitions import Definition, Stream, View, listed, read_de
 from anabranch.edge.directives import Directive, Hosted
 from anabranch.edge.ownership import (
     CLOUD,
-    FOREVER,
-    NEVER,
+    EARLIEST,
+    LATEST,
     NOWHERE,
     Boundary,
     horizon,
@@ -44,8 +44,10 @@ class Book:
     [0]
     >>> book.uploads("bob")   # the view is at bob, but the cloud still needs his rows
     ((1, 1.0, 9223372036854775807),)
-    >>> book.adopted("bob", 1, 100), book.settled(0), book.adopted("ann", 1, 120), book.settled(0)
-    ([], False, [0], True)
+    >>> book.adopted("bob", 1, 100), book.has_moved(0)
+    ([], False)
+    >>> book.adopted("ann", 1, 120), book.has_moved(0)
+    ([0], True)
     >>> book.uploads("bob")   # up to 120 + 30
     ((1, 1.0, 150),)
     """
@@ -95,7 +97,7 @@ class Book:
         """
         self.enact(replace(entry, presumed=()))
         for stream, watermark in entry.presumed:
-            self.doubtful[stream] = max(watermark, self.doubtful.get(stream, NEVER))
+            self.doubtful[stream] = max(watermark, self.doubtful.get(stream, EARLIEST))
 
     def _unfinished(self, view: int) -> tuple[Boundary, ...]:
         """The boundaries of a view without the first ones, of which all pairs have been sent."""
@@ -106,7 +108,7 @@ class Book:
 
     def watermark(self, stream: int) -> int:
         """Up to where no further row of a stream comes."""
-        return self._watermarks.get(stream, NEVER)
+        return self._watermarks.get(stream, EARLIEST)
 
     def promised(self, stream: int, watermark: int) -> None:
         """No further row of a stream comes up to this time, or it is late."""
@@ -124,8 +126,8 @@ class Book:
         mine = [k for k, stream in enumerate(self.streams) if stream.home == device]
         views = sorted({view for stream in mine for view in self.by_stream.get(stream, ())})
         retired = [view for view in views if self._retire(view)]
-        open_ = [b.epoch for v in views for b in self.bounds[v][1:] if not self.settled(v)]
-        oldest = min(open_, default=FOREVER)
+        open_ = [b.epoch for v in views for b in self.bounds[v][1:] if not self.has_moved(v)]
+        oldest = min(open_, default=LATEST)
         while len(reports) > 1 and reports[0][0] < oldest:
             del reports[0]  # no open boundary asks for it
         return retired
@@ -136,14 +138,14 @@ class Book:
         window = max(self.definitions[self.views[view].definition].window)
         homes = self.homes(view)
         for bound, later in pairwise(before):
-            if bound.until == FOREVER:
+            if bound.until == LATEST:
                 found = [self._newest(home, later.epoch) for home in homes]
                 if None in found:
                     continue
                 until = max(found) + window  # type: ignore[type-var, operator]
                 self.bounds[view] = retire(self.bounds[view], bound.epoch, until)
                 if later.place == NOWHERE:  # no row that is yet to come is needed anywhere
-                    self.bounds[view] = tuple(replace(b, until=NEVER) for b in self.bounds[view])
+                    self.bounds[view] = tuple(replace(b, until=EARLIEST) for b in self.bounds[view])
         return self.bounds[view] != before
 
     def _newest(self, device: str, epoch: int) -> int | None:
@@ -151,9 +153,9 @@ class Book:
         reports = self._reports.get(device, ())
         return next((newest for adopted, newest in reports if adopted >= epoch), None)
 
-    def settled(self, view: int) -> bool:
+    def has_moved(self, view: int) -> bool:
         """Whether all boundaries of a view but the last are retired."""
-        return all(bound.until < FOREVER for bound in self.bounds[view][:-1])
+        return all(bound.until < LATEST for bound in self.bounds[view][:-1])
 
     def place(self, view: int) -> str:
         """Where a view is now."""

@@ -18,7 +18,7 @@ from anabranch.edge.conditions import PairConditions, RowConditions
 from anabranch.edge.definitions import Definition, Stream, View, listed, read_view
 from anabranch.edge.directives import Directive, Hosted, read_directive, write_directive
 from anabranch.edge.held import Held
-from anabranch.edge.ownership import FOREVER, horizon, marks, owners
+from anabranch.edge.ownership import LATEST, horizon, marks, owners
 from anabranch.edge.sections import Results, Section
 from anabranch.errors import StateMismatch
 
@@ -210,7 +210,7 @@ class Evaluator:
                 continue
             inputs = hosted.view.inputs
             until = horizon(hosted.bounds, self.place)
-            if until < FOREVER and all(self._held[s].watermark >= until for s in inputs):
+            if until < LATEST and all(self._held[s].watermark >= until for s in inputs):
                 self.done.add(number)
                 continue
             window = self.definitions[hosted.view.definition].window

@@ -12,7 +12,7 @@ import numpy as np
 
 from anabranch.edge.codec import deltas, read_column, read_deltas, write_column
 from anabranch.edge.directives import Directive, read_directive, write_directive
-from anabranch.edge.ownership import NEVER
+from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.sections import Results, Section
 from anabranch.errors import AnabranchError
 
@@ -150,7 +150,7 @@ extra data.)
         for report in extras.get("adopted", ()):
             adopted, newest = report
             _demand_whole(adopted, newest)
-            _demand_within(NEVER, newest, _MOST)
+            _demand_within(EARLIEST, newest, _MOST)
         base = incarnation << 32
         rows = tuple(_pass_on(section, base) for section in sections)
         found = tuple(map(_read_results, results))

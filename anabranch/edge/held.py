@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.edge.definitions import Stream
-from anabranch.edge.ownership import NEVER
+from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.sampling import priorities
 from anabranch.edge.sections import Section
 
@@ -28,7 +28,7 @@ class Held:
     priority: np.ndarray = field(default_factory=lambda: np.empty(0))
     columns: tuple[np.ndarray, ...] = ()
     covered: int = -1
-    watermark: int = NEVER
+    watermark: int = EARLIEST
     fresh: np.ndarray = field(default_factory=lambda: np.empty(0, bool))
     """Which rows came in this step."""
 

@@ -87,7 +87,7 @@ class KeeperState:
         book, wish = self._book, self._wishes
         ahead = [*self.waiting(), wish]
         taken = {n for entry in ahead for n in (*entry.removed, *(move[0] for move in entry.moves))}
-        if view in taken or not book.settled(view) or book.place(view) in (place, NOWHERE):
+        if view in taken or not book.has_moved(view) or book.place(view) in (place, NOWHERE):
             return False
         self._wishes = replace(wish, moves=(*wish.moves, (view, place)))
         return True

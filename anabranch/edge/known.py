@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.edge.frames import Up
-from anabranch.edge.ownership import NEVER
+from anabranch.edge.ownership import EARLIEST
 
 __all__ = ["KnownDevice"]
 
@@ -20,8 +20,8 @@ class KnownDevice:
 
     incarnation: int = -1
     next: int = 0  # number of the frame that is expected
-    newest: int = NEVER  # time of the newest row of earlier incarnations
-    latest: int = NEVER  # time of the newest row
+    newest: int = EARLIEST  # time of the newest row of earlier incarnations
+    latest: int = EARLIEST  # time of the newest row
     asked: int = -1  # the frame for which a rewind was asked
     unacked: int = 0
     left: bool = False  # whether it said that it leaves for good

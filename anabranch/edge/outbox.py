@@ -54,7 +54,7 @@ class Outbox:
     keep
         Microseconds that rows and results stay after they are no longer needed, so that they can be
         compared with what the cloud has; None keeps them for good.
-    settle
+    release_after
         Seconds between an acknowledgement and a later one that lets go of its frame: ten sync
         intervals of the broker, which may lose what it has not synced when its power is cut. While
         the cloud is silent nothing is let go of.
@@ -76,9 +76,9 @@ class Outbox:
         *,
         limit: int = 1 << 30,
         keep: int | None = None,
-        settle: float = 1200.0,
+        release_after: float = 1200.0,
     ) -> None:
-        self.limit, self.keep, self.settle = limit, keep, settle
+        self.limit, self.keep, self.release_after = limit, keep, release_after
         path = Path(folder)
         path.mkdir(parents=True, exist_ok=True)
         # Commits and pruning run in threads, and one transaction is open at a time.
@@ -205,15 +205,15 @@ class Outbox:
     def prune(self) -> None:
         """Delete what neither a restart nor a broker that went back can ask for."""
         # Acknowledgements are the clock; the newest one's frame is always kept.
-        settled = self._base.execute(
+        released = self._base.execute(
             "SELECT max(number), done FROM frames WHERE acked < ? + (SELECT acked FROM frames "
             "WHERE acked IS NOT NULL ORDER BY number DESC LIMIT 1)",
-            (-self.settle,),
+            (-self.release_after,),
         ).fetchone()
         with self._transaction() as run:
-            if settled[0] is not None:
-                run("DELETE FROM frames WHERE number < ?", (settled[0],))
-                self._prune_rows(msgpack.unpackb(settled[1]))
+            if released[0] is not None:
+                run("DELETE FROM frames WHERE number < ?", (released[0],))
+                self._prune_rows(msgpack.unpackb(released[1]))
             if self.keep is not None:
                 run(
                     "DELETE FROM results WHERE id <= ? AND t < (SELECT max(t) FROM results) - ?",

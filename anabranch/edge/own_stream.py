@@ -10,7 +10,7 @@ import numpy as np
 
 from anabranch.calls import is_number
 from anabranch.edge.definitions import COLUMN_TYPES, Stream, listed
-from anabranch.edge.ownership import NEVER
+from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.sampling import bands
 from anabranch.edge.sections import Section
 from anabranch.errors import InvalidCall
@@ -39,9 +39,9 @@ class OwnStream:
     following: int  # number of the next row
     number: int = -1
     declared: Stream | None = None
-    newest: int = NEVER  # time of the newest row
-    watermark: int = NEVER
-    told: int = NEVER  # the watermark that was sent
+    newest: int = EARLIEST  # time of the newest row
+    watermark: int = EARLIEST
+    told: int = EARLIEST  # the watermark that was sent
     framed: int = -1  # number of the newest row in a frame
     cell: int | None = None  # the tick of that row
     lengths: dict[str, int] = field(default_factory=dict)  # of vectors, as the first row has them

@@ -17,8 +17,8 @@ import numpy as np
 
 __all__ = [
     "CLOUD",
-    "FOREVER",
-    "NEVER",
+    "EARLIEST",
+    "LATEST",
     "NOWHERE",
     "Boundary",
     "horizon",
@@ -31,9 +31,9 @@ __all__ = [
 
 CLOUD = "cloud"
 NOWHERE = ""
-FOREVER = (1 << 63) - 1
+LATEST = (1 << 63) - 1
 """A time after all others: the end of what is not yet known to end."""
-NEVER = -(1 << 63)
+EARLIEST = -(1 << 63)
 """A time before all others: the watermark of a stream of which nothing has been promised."""
 
 
@@ -42,14 +42,14 @@ class Boundary:
     """From `epoch` on a view is at `place`.
 
     Rows with a time after `until` meet no row that belongs to this boundary: they need not be sent
-    there. That is known once every source has adopted a later boundary; it is `NEVER` if all rows
-    have been sent that the place needs.
+    there. That is known once every source has adopted a later boundary; it is `EARLIEST` if all
+    rows have been sent that the place needs.
     """
 
     epoch: int
     place: str
     kind: str = "overlap"
-    until: int = FOREVER
+    until: int = LATEST
 
 
 def owner(bounds: Sequence[Boundary], one: int, other: int) -> int:
@@ -97,7 +97,7 @@ def reach(bounds: Sequence[Boundary], stamp: int) -> list[tuple[str, int]]:
         # With a partner stamped under this boundary, the row belongs to whoever owns the two.
         place = bounds[owner(bounds, bound.epoch, stamp)].place
         if place != NOWHERE:
-            found.append((place, FOREVER if bound is before[-1] else bound.until))
+            found.append((place, LATEST if bound is before[-1] else bound.until))
     return found
 
 
@@ -108,10 +108,10 @@ def retire(bounds: Sequence[Boundary], epoch: int, until: int) -> tuple[Boundary
 
 def horizon(bounds: Sequence[Boundary], place: str) -> int:
     """The last time of a row that a place needs for any of its boundaries."""
-    return max((bound.until for bound in bounds if bound.place == place), default=NEVER)
+    return max((bound.until for bound in bounds if bound.place == place), default=EARLIEST)
 
 
 def marks(bounds: Sequence[Boundary], window: int) -> list[tuple[int, int]]:
     """What retired boundaries promise: (epoch, mark), no row stamped below it is after the mark."""
     pairs = itertools.pairwise(bounds)
-    return [(later.epoch, b.until - window) for b, later in pairs if NEVER < b.until < FOREVER]
+    return [(later.epoch, b.until - window) for b, later in pairs if EARLIEST < b.until < LATEST]

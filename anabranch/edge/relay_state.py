@@ -21,7 +21,7 @@ from anabranch.edge.definitions import listed
 from anabranch.edge.frames import NOTHING, Output, Up
 from anabranch.edge.known import KnownDevice
 from anabranch.edge.mail import Covered, Mail, Message
-from anabranch.edge.ownership import CLOUD, NEVER, NOWHERE
+from anabranch.edge.ownership import CLOUD, EARLIEST, NOWHERE
 from anabranch.edge.placements import Entry
 from anabranch.edge.sections import Results, Section, thinned
 from anabranch.errors import StateMismatch
@@ -306,7 +306,7 @@ class RelayState:
             self._routes.clear()
             self._direct(retired)
             for stream in {s for view in retired for s in self.book.views[view].inputs}:
-                self._forward(self._watermark_of(stream), NEVER)
+                self._forward(self._watermark_of(stream), EARLIEST)
         if up.extras:
             self._reports.append((device, up.extras))
             known.left = known.left or up.extras.get("bye") is True
@@ -327,7 +327,7 @@ class RelayState:
 
         So are those of which it is not known, since a recovery, whether somebody waited.
         """
-        doubtful = max(promised, self.book.doubtful.get(section.stream, NEVER))
+        doubtful = max(promised, self.book.doubtful.get(section.stream, EARLIEST))
         late, counted = np.searchsorted(section.t, [promised, doubtful], side="right").tolist()
         if counted:
             self.counts["late rows"] += counted

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from anabranch.edge.definitions import COLUMN_TYPES, Stream
-from anabranch.edge.ownership import NEVER
+from anabranch.edge.ownership import EARLIEST
 from anabranch.edge.sampling import sampled
 
 __all__ = ["Results", "Section", "is_column", "shape_of", "thinned"]
@@ -26,7 +26,7 @@ class Section:
     n: np.ndarray  # int64, ascending; identity is (stream, n)
     t: np.ndarray  # int64 microseconds, never descending
     columns: tuple[np.ndarray, ...] = ()  # as the stream declares them; vectors (rows, length)
-    watermark: int = NEVER
+    watermark: int = EARLIEST
     band: float = 0.0
     packed: bytes | None = None  # as a mailbox has it: a relay passes on what it does not change
 

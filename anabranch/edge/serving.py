@@ -69,7 +69,7 @@ class Cloud:
             await asyncio.sleep(_AGAIN)
 
     def _say(self, error: Exception) -> None:
-        """Print why it starts again, once for each kind: a disk that is full says so for ever."""
+        """Print why it starts again, once for each kind: a full disk says so without end."""
         if type(error) not in self._said:
             self._said.add(type(error))
             what = f"{type(error).__name__}: {error}"

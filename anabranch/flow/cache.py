@@ -26,10 +26,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.instants import FOREVER
 
-__all__ = ["CACHE", "FOR_EVER", "Cache"]
+__all__ = ["CACHE", "Cache"]
 
-FOR_EVER = 1 << 62
 _SILENT_SECONDS = 600.0
 _WAITING_SECONDS = 60.0  # how long what another owner will need is kept for it
 
@@ -83,8 +83,8 @@ class Cache:
         what: Any,
         owner: str,
         *,
-        expires: int = FOR_EVER,
-        last_batch: int = FOR_EVER,
+        expires: int = FOREVER,
+        last_batch: int = FOREVER,
     ) -> None:
         """Remember a block, or anything else that knows its `nbytes`.
 
@@ -154,7 +154,7 @@ class Cache:
                 return token
         # Kernels are worth more: they are read back whole, and were used this very batch.
         newest = reversed(self._entries.items())
-        return next((t for t, e in newest if e.last_batch == FOR_EVER), next(iter(self._entries)))
+        return next((t for t, e in newest if e.last_batch == FOREVER), next(iter(self._entries)))
 
     def _weigh(self, entry: _Entry) -> None:
         size = entry.what.held_bytes if isinstance(entry.what, Block) else entry.what.nbytes

@@ -10,9 +10,20 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from anabranch.calls import Check
 from anabranch.errors import InvalidCall, extra
 
-__all__ = ["COLOURS", "INKS", "PAGE", "Paper", "paper", "plain_number", "pyplot", "undated"]
+__all__ = [
+    "COLOURS",
+    "INKS",
+    "PAGE",
+    "Paper",
+    "paper",
+    "plain_number",
+    "pyplot",
+    "refuse_unwritable",
+    "undated",
+]
 
 PAGE = 8.3  # inches: 830 pixels at 100 to the inch
 SUFFIXES = (".svg", ".png", ".pdf")
@@ -62,12 +73,15 @@ def paper(
     Raises
     ------
     InvalidCall
-        If nothing can be written to the path.
+        If nothing can be written to the path, or `dark` is neither True nor False.
     AnabranchError
         Without matplotlib.
     """
-    if problems := _path_problems(path):
-        raise InvalidCall(call, problems)
+    check = Check()
+    for problem in _path_problems(path):
+        check.say(problem)
+    check.flag("dark", dark)
+    check.refuse(call)
     _matplotlib()
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -109,16 +123,26 @@ def _matplotlib() -> None:
     matplotlib.rcParams["svg.hashsalt"] = "anabranch"
 
 
+def refuse_unwritable(call: str, path: Any) -> None:
+    """Raise if matplotlib could not write a picture of any format to a path or an open file."""
+    if path is not None and not hasattr(path, "write") and (problems := _file_problems(path)):
+        raise InvalidCall(call, problems)
+
+
 def _path_problems(path: Any) -> list[str]:
     if path is None:
         return []
-    if not isinstance(path, (str, os.PathLike)):
+    if isinstance(path, (str, os.PathLike)) and (file := Path(path)).suffix not in SUFFIXES:
+        return [f"path must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {str(file)!r}"]
+    return _file_problems(path)
+
+
+def _file_problems(path: Any) -> list[str]:
+    if not isinstance(path, (str, os.PathLike)) or not os.fspath(path):
         return [f"path must be the name of a file to write, or None, got {path!r}"]
     file = Path(path)
-    if file.suffix not in SUFFIXES:
-        return [f"path must end in {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}, got {str(file)!r}"]
     if not file.absolute().parent.is_dir():
-        return [f"there is no folder {str(file.parent)!r} to write {file.name} to"]
+        return [f"there is no folder {str(file.parent)!r} to write {file.name} to, as path asks"]
     return []
 
 

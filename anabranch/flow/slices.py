@@ -21,11 +21,9 @@ import numpy as np
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.instants import BEGINNING
 
 __all__ = ["BEGINNING", "SLICE_BYTES", "Notes", "Slice", "Slices"]
-
-BEGINNING = -(1 << 62)
-"""Before every time: the watermark of a batch query, under which nothing is late or expires."""
 
 # Measured: state is read and written at tens of MB/s whatever the layout, but adding or removing a
 # slice costs only that slice; 4 to 8 MB keep both the number of calls and the rewriting small.
@@ -65,7 +63,7 @@ N = TypeVar("N", bound=Notes)
 
 @dataclass(frozen=True)
 class Slice:
-    """A directory entry. `token` names the content: equal tokens, equal bytes, for ever."""
+    """A directory entry. `token` names the content: equal tokens, equal bytes, always."""
 
     number: int
     token: str

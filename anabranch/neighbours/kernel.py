@@ -19,12 +19,13 @@ import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat, joined, take, weigh
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.groups import Group, algorithm_of
 from anabranch.neighbours.lengths import agreed, check_ops, check_width
-from anabranch.neighbours.lists.algorithm import FOREVER, Reports
+from anabranch.neighbours.lists.algorithm import Reports
 from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.marking import Marking
 from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
@@ -64,7 +65,7 @@ class NearestKernel:
         self.slices = slices
         self.worker = worker
         self.load = Load(worker)
-        self.reached = -FOREVER
+        self.reached = BEGINNING
         self._groups: dict[str, Group] = {}
         self._requests = Requests(nearest.delay or 0)
         self._objects = Ordered()
@@ -171,11 +172,11 @@ class NearestKernel:
         for change in self._tenure.changes(arrivals, watermark, self.slices.notes.tenures):
             assert self.queries is not None
             mine = self.queries.take(change.take)
-            if change.bound == -FOREVER and self.worker == 0:  # told once, when all begin
+            if change.bound == BEGINNING and self.worker == 0:  # told once, when all begin
                 self.load.rejected += int(self.queries.meta.get("rejected", 0))
             since = np.maximum(mine.t, change.bound)
-            quiet = np.full(len(mine), -FOREVER)
-            if change.bound > -FOREVER:
+            quiet = np.full(len(mine), BEGINNING)
+            if change.bound > BEGINNING:
                 quiet = change.bound + 2 * mine.columns["window"]
             for kind, counted in zip(_KINDS, (False, True), strict=True):
                 rows = np.flatnonzero(mine.columns["counted"] == counted)
@@ -208,7 +209,7 @@ class NearestKernel:
         for kind, counted in zip(_KINDS, (False, True), strict=True):
             rows = np.flatnonzero(begins & (ops.columns["counted"] == counted))
             if len(rows):
-                quiet = np.full(len(rows), -FOREVER)
+                quiet = np.full(len(rows), BEGINNING)
                 self._add(kind, ops.take(rows), at[rows], quiet, ends[rows])
 
     def _add(
@@ -275,7 +276,7 @@ class NearestKernel:
 
     def _hits(self, group: Group, reports: Reports) -> Iterator[pa.RecordBatch]:
         rows = np.arange(len(reports))
-        if (group.quiet > -FOREVER).any():
+        if (group.quiet > BEGINNING).any():
             rows = np.flatnonzero(reports.entered_t > group.quiet[reports.query])
         self.load.pairs += len(rows)
         each = self._objects.bytes_of(self.nearest.carried)
@@ -349,7 +350,7 @@ class NearestKernel:
         self.reached = meta["reached"]
         self._requests = Requests.decode(held["requests"], self.nearest.delay or 0)
         self._marking.take_up(held)
-        stored = self.slices.reach(0, -FOREVER, FOREVER)
+        stored = self.slices.reach(0, BEGINNING, FOREVER)
         self._objects = Ordered.decode(bytes(held["order"]), stored, self.reached)
         past = self._objects.past()
         for name, state in held.items():

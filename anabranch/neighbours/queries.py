@@ -14,10 +14,10 @@ from anabranch.calls import LONGEST, describe, microseconds
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block, Column
 from anabranch.flow.conversion import compared_form
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.sides import ID, TIME
 from anabranch.neighbours.call import MOST_K, MOST_ROWS, Nearest
-from anabranch.neighbours.lists.algorithm import FOREVER
 
 __all__ = ["fixed_queries", "read_queries", "refuse_bad_queries"]
 
@@ -71,7 +71,7 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
     # Ops may be as old as they like: one before all objects holds from the beginning.
     for rows, reason in time_faults(times, streaming=False):
         faults.where(rows, reason)
-    t = _numbers(table, TIME, -FOREVER, n)
+    t = _numbers(table, TIME, BEGINNING, n)
     k = _numbers(table, "k", nearest.k, n)
     counts = _lengths(table, "rows", n)
     adds = ~cancel

@@ -19,7 +19,7 @@ import numpy as np
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block
-from anabranch.neighbours.lists.algorithm import FOREVER
+from anabranch.flow.instants import BEGINNING
 from anabranch.neighbours.lists.zones import zones
 from anabranch.plans.memory import check_newest
 
@@ -64,7 +64,7 @@ class Tenure:
                 before = self._mine(known[max(known, key=int)]) if known else _nothing(self.queries)
                 mine = self._mine(plans[number])
                 first = int(number) == 0
-                bound = -FOREVER if first else max(watermark, 0) + self.delay + _MILLISECOND
+                bound = BEGINNING if first else max(watermark, 0) + self.delay + _MILLISECOND
                 yield Change(np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine), bound)
             known[number] = plans[number]
         # Of plans that are over nothing is remembered: state must not grow with every change.

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Column, joined, take
+from anabranch.flow.instants import BEGINNING
 from anabranch.neighbours.groups import Group
-from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.methods import ListWithRepair
 from anabranch.neighbours.requests import places_in
@@ -30,7 +30,7 @@ def speaking(group: Group, before: int, upto: int) -> np.ndarray:
     """
     lists = group.algorithm
     assert isinstance(lists, ListWithRepair)
-    taken_over = (group.quiet > -FOREVER) & (group.quiet >= before)
+    taken_over = (group.quiet > BEGINNING) & (group.quiet >= before)
     mine = (group.quiet < upto) & (lists.queries.until >= upto)
     found: np.ndarray = np.flatnonzero((lists.changed | taken_over) & mine)
     return found

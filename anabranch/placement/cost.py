@@ -5,6 +5,9 @@
 
 The last hop to who reads a view is counted for readers that are named (see `pinning`); the paper
 counts none (section 3.2).
+
+Letters of the compiled part: v is a view, u a node that it reads, e the place of that in the rows
+of views, d a device.
 """
 
 from __future__ import annotations

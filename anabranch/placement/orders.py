@@ -1,4 +1,7 @@
-"""Orders of a view graph, compiled: rows by what they read, views by their height."""
+"""Orders of a view graph, compiled: rows by what they read, views by their height.
+
+Letters: v is a view, w one that reads it, e the place of an input in the rows of views.
+"""
 
 from __future__ import annotations
 

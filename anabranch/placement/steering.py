@@ -33,7 +33,7 @@ class Running:
     """A view as it runs.
 
     `window` is in seconds; `since` is when it moved to its place, by the clock of `decide`;
-    `settled` says that no earlier place of it is needed any more.
+    `has_moved` says that no earlier place of it is needed any more.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Running:
     window: float
     place: str | None = None  # None: it is new
     since: float = -math.inf
-    settled: bool = True
+    has_moved: bool = True
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class Steering:
             return False
         early = now - view.since < max(view.window, _REST)
         away = any(self._homes[stream] in offline for stream in view.inputs)
-        return early or away or not view.settled or not self._is_reported(view)
+        return early or away or not view.has_moved or not self._is_reported(view)
 
     def _price(self, name: str, origin: str, target: str) -> float:
         """What a move sends more than staying would, while the old place is served as before.

@@ -209,8 +209,6 @@ class PlanLog:
 
         If the query cannot have it, `refused` says why.
         """
-        if not isinstance(plan, Plan):
-            raise TypeError(f"append takes a plan such as ab.grid(2, 2), got {plan!r}")
         if not isinstance(cause, str):
             raise TypeError(f"cause must be a text, got {cause!r}")
         refuse_unloggable(plan)
@@ -375,7 +373,9 @@ def reader(path: str) -> PlanReader:
 
 
 def refuse_unloggable(plan: Plan) -> None:
-    """Raise if a plan cannot be written to a log."""
+    """Raise if something is no plan, or one that cannot be written to a log."""
+    if not isinstance(plan, Plan):
+        raise TypeError(f"plan must be a plan such as ab.grid(2, 2), got {plan!r}")
     if read_back(plan) != plan:
         raise ValueError(
             f"{plan!r} cannot be written to a log, for plan_from_dict would not read it: take one "

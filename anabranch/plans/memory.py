@@ -1,4 +1,4 @@
-"""What a worker must remember of plans, so that a wrong log is noticed and none is kept for ever.
+"""What a worker must remember of plans, so that a wrong log is noticed and no plan stays too long.
 
 A plan matters to a worker as long as a row is stored that may still meet others under it. The
 router of a block says which plan stamped its rows, which plans it held live, and what they are.

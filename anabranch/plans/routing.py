@@ -9,6 +9,8 @@ pair, however often plans change.
 
 Rows of one stream that is correlated with itself go through both maps. A copy then has two masks,
 and of two rows the earlier one, by time and id, takes the left map's.
+
+Letters of the compiled part: c is a copy, w its worker, k how many workers there are.
 """
 
 from __future__ import annotations
@@ -200,7 +202,8 @@ def owned(
 ) -> np.ndarray:
     """Whether this worker compares each pair of copies: the one place where the rule is written.
 
-    `owns` is the same function for one pair inside compiled code.
+    `owns` is the same function for one pair inside compiled code. Kernels of a GPU cannot call it,
+    and have it in their own words in `correlation/gpu/join.py`; a test compares the two.
 
     Examples
     --------

@@ -4,7 +4,7 @@ To build a DataFrame has no lasting effect. The request is written by the one pa
 runs when it starts, and on its driver: the reader of its source.
 
 It also lets the broker forget what the checkpoint has, or the stream would fill, and the relay wait
-for ever. The last frame of each bucket stays: by it the relay knows what the bucket has.
+without end. The last frame of each bucket stays: by it the relay knows what the bucket has.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ def lateness_problems(
             for column, names in missing.items()
         )
         return [
-            "streaming needs a bound on lateness, or state would grow without end: add "
+            "streaming needs a bound on how late rows come, or state would grow without end: add "
             f"watermark='10 seconds' to the call (or {hints})"
         ]
     return _upstream_problems(frames) if watermark is not None else []

@@ -65,7 +65,7 @@ def watermark_problems(
                 "queries have a watermark of their own, which stands still while none is added or "
                 "cancelled and would hold back all hits: remove withWatermark from the queries, "
                 "and either from the objects too, with watermark='10 seconds' in the call, or let "
-                "time go by the watermark of the objects alone"
+                "time follow the watermark of the objects alone"
             ]
         if watermark is None and has_watermark(objects, column):
             return []

@@ -38,6 +38,7 @@ from anabranch.flow.blocks import Block, encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
 from anabranch.flow.hashing import worker_of
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.kernel import (
     Job,
     Kernel,
@@ -49,7 +50,7 @@ from anabranch.flow.kernel import (
 )
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.rejects import Rejecting, accepted
-from anabranch.flow.slices import BEGINNING, Slice, Slices
+from anabranch.flow.slices import Slice, Slices
 from anabranch.flow.stored import restored, stored
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans

@@ -204,7 +204,7 @@ def place_pairs(
         raise InvalidCall("place_pairs", problems)
     from anabranch.spark.demand_pairs import plan_pairs  # with all of pyspark
 
-    _LOG.info("place_pairs runs jobs over its pairs, to check them and to settle conflicts")
+    _LOG.info("place_pairs runs jobs over its pairs, to check them and to resolve conflicts")
     costs = (upload_cost, download_cost)
     return plan_pairs(pairs, sources, costs, columns, time_limit)
 

@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.process import njit
 from anabranch.video.rows import GAP
 from anabranch.video.signature import BYTES, LOW, distances
@@ -38,7 +39,6 @@ _BEFORE = 5
 _KEPT = _TWIN + _BEFORE + 1  # decided frames that later decisions look back on
 _FAR = 0.14
 _CALM = 0.045
-_NEVER = -(1 << 62)
 
 
 @njit(nogil=True)
@@ -172,7 +172,7 @@ class Cutter:
     black: int = 0
     how: int = 0  # the last shot began
     waits: tuple[int, int] | None = None  # how and when a shot began that has no key frame yet
-    latest: int = _NEVER  # when the last key frame was
+    latest: int = BEGINNING  # when the last key frame was
 
     def take(
         self,
@@ -186,7 +186,7 @@ class Cutter:
         """The key frames that further frames decide; all that are left if they are `final`."""
         rows = list(range(len(times))) if rows is None else rows
         found: list[Chosen] = []
-        before = self.times[-1] if len(self.times) else _NEVER
+        before = self.times[-1] if len(self.times) else BEGINNING
         gaps = np.diff(times, prepend=before) > GAP
         turns = np.diff(runs, prepend=self.run) != 0
         cold = np.flatnonzero(gaps | turns)
@@ -220,7 +220,7 @@ class Cutter:
         fresh = Cutter(self.longest)
         for name in ("sigs", "steps", "times", "anchors", "rows", "last", "black", "how", "waits"):
             setattr(self, name, getattr(fresh, name))
-        self.run, self.latest = run, _NEVER
+        self.run, self.latest = run, BEGINNING
 
     def _choose(self, until: int) -> list[Chosen]:
         """Decide the frames before this one, and keep what later decisions need."""

@@ -18,6 +18,9 @@ mean over cells is subtracted. The cosine of two layouts is a weighted mean of t
 A block without any contrast is zero; so a black picture has only zeros.
 
 All sums up to the last division are of whole numbers; the floats after that are added in order.
+
+Letters of the compiled part: r and c are the row and column of a pixel, i and j those of a cell, o
+is an orientation.
 """
 
 from __future__ import annotations

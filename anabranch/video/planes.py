@@ -3,6 +3,8 @@
 Features are made from area means of the decoder's own Y, U and V planes, by whole numbers alone.
 Scalers that use what a processor offers need not agree between two of them, and one bit can decide
 about a pair at the threshold when a task is repeated elsewhere.
+
+Letters of the compiled part: i and j are the row and column of an area, r and x those of a pixel.
 """
 
 from __future__ import annotations

@@ -13,8 +13,9 @@ from anabranch.assembly.store import AssembleNotes
 from anabranch.assembly.table import Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.load import AssembleLoad
-from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.flow.slices import Slices
 
 __all__ = ["Assembled", "assemble_arrays"]
 

@@ -13,7 +13,8 @@ from anabranch.assembly.packing import EventPacking, result_batch
 from anabranch.assembly.store import AssembleNotes
 from anabranch.errors import InvalidCall, changed_settings
 from anabranch.flow.blocks import Block
-from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.flow.instants import BEGINNING
+from anabranch.flow.slices import Slices
 
 SCHEMA = {"kind": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
 GOOD = {"key": ["kind", "client"], "time": "ts", "close": ab.close.gap("8 seconds")}

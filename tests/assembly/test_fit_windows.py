@@ -104,7 +104,7 @@ def test_what_is_no_number_is_missing():
         assert found.sizes.tolist() == [2, 1] and found.complete.tolist() == [False, True]
 
 
-def test_the_end_of_the_sample_does_not_shorten_spans():
+def test_the_end_of_the_sample_does_not_shorten_durations():
     """The last seconds hold instances that have only begun; those are left out."""
     trace = generate_trace(seed=3, instances=4_000, kinds=3_500, **LITERAL)
     table = trace.table()

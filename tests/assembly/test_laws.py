@@ -18,7 +18,8 @@ from anabranch.assembly.kernel import AssembleKernel, Emitted
 from anabranch.assembly.store import AssembleNotes
 from anabranch.assembly.table import CAUSES, MARK, Column
 from anabranch.flow.blocks import Block
-from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.flow.instants import BEGINNING
+from anabranch.flow.slices import Slices
 from anabranch.testing import Workers
 from tests.assembly.twin import Row, Twin
 from tests.examples import examples

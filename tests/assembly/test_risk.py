@@ -29,7 +29,7 @@ REGIMES: dict[str, Gaps] = {
 }
 
 
-def settled(gaps: Gaps, risk: float, n: int = 8000) -> tuple[np.ndarray, np.ndarray]:
+def closed_early(gaps: Gaps, risk: float, n: int = 8000) -> tuple[np.ndarray, np.ndarray]:
     """Of the last two thirds of instances: whether each closed too early, and how it closed."""
     random = np.random.default_rng(3)
     t, key = [], []
@@ -49,14 +49,14 @@ def settled(gaps: Gaps, risk: float, n: int = 8000) -> tuple[np.ndarray, np.ndar
 @pytest.mark.parametrize("risk", [0.05, 0.01])
 @pytest.mark.parametrize("regime", REGIMES)
 def test_the_risk_is_kept(regime: str, risk: float) -> None:
-    early, _ = settled(REGIMES[regime], risk)
+    early, _ = closed_early(REGIMES[regime], risk)
     # Three deviations of chance; and the share is of instances, which may take the risk twice.
     assert early.mean() < 1.2 * risk + 3 * np.sqrt(risk / len(early))
 
 
 def test_a_kind_that_is_always_alike_waits_for_nothing() -> None:
     for regime in (REGIMES["always seven"], lambda r: np.empty(0)):
-        early, reasons = settled(regime, 0.01)
+        early, reasons = closed_early(regime, 0.01)
         assert not early.any() and {CAUSES[reason] for reason in reasons} == {"complete"}
 
 

@@ -14,7 +14,8 @@ from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, Correlat
 from anabranch.correlation.packing import SidePacking
 from anabranch.flow import blocks
 from anabranch.flow.blocks import Block
-from anabranch.flow.slices import BEGINNING, Slices
+from anabranch.flow.instants import BEGINNING
+from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess, prepare

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import gc
 import importlib.util
+import sys
+import types
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,7 +30,7 @@ from anabranch.errors import AnabranchError, InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
 from anabranch.flow.sides import BEFORE
-from anabranch.plans.routing import OTHER
+from anabranch.plans.routing import MAX_LIVE, OTHER, owned
 from anabranch.testing import InProcess
 from tests.correlation.stand_in import StandIn, StandInForwardingJob, StandInJob
 from tests.examples import examples
@@ -124,6 +127,69 @@ def test_a_stand_in_finds_what_a_cpu_finds(world: tuple[Any, list[Pair]], run: i
     device = StandIn(run=run)
     assert found(where, pairs, device) == found(where, pairs)
     assert device.launches == [len(pairs)]
+
+
+# ---------------------------------------------------------------- the rule of ownership
+
+
+class Cells(np.ndarray):
+    """What a kernel has loaded."""
+
+    def to(self, _: Any) -> Cells:
+        return self
+
+
+def kernels_over(memory: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module of the kernels, whose addresses are places in an array of 64-bit numbers."""
+
+    def load(at: Any, mask: Any = True, other: int = 0) -> Cells:
+        return np.where(mask, np.atleast_1d(memory[np.where(mask, at, 0)]), other).view(Cells)
+
+    triton, language = types.ModuleType("triton"), types.ModuleType("triton.language")
+    same = {"constexpr": lambda it: it, "pointer_type": lambda it: it, "int64": None}
+    vars(language).update(same, load=load, minimum=np.minimum, where=np.where)
+    vars(triton).update(jit=lambda it: it, language=language)
+    monkeypatch.setitem(sys.modules, "triton", triton)
+    monkeypatch.setitem(sys.modules, "triton.language", language)
+    path = Path(choice.__file__).with_name("join.py")
+    spec = importlib.util.spec_from_file_location("kernels", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_kernels_own_what_the_rule_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels write the rule of `plans.routing.owned` a second time: it is the same one."""
+    random, n, back, ahead = np.random.default_rng(1), 60, 40, 25
+    columns = {
+        f"{side}_{what}": values
+        for side in ("left", "right")
+        for what, values in {
+            "times": random.integers(-100, 100, n),
+            "epochs": random.integers(0, MAX_LIVE + 5, n),
+            "masks": random.integers(0, 2**63, n) & random.integers(0, 2**63, n),
+        }.items()
+    }
+    first, last = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+    window = {"back": back, "ahead": ahead, "endless_back": first, "endless_ahead": last}
+    table = np.zeros(64, np.int64)
+    memory = np.concatenate([table, *columns.values()])
+    kernels = kernels_over(memory, monkeypatch)
+    places = {name: len(table) + n * number for number, name in enumerate(columns)}
+    for name, value in {**window, **places}.items():
+        memory[kernels.FIELDS.index(name)] = value
+    c, j, shares = columns, np.arange(n), []
+    for i in range(n):
+        apart = c["right_times"] - c["left_times"][i]
+        left = (np.full(n, c[f"left_{what}"][i]) for what in ("epochs", "masks"))
+        due = owned(*left, c["right_epochs"], c["right_masks"])
+        there = j < n - 3
+        admitted = kernels._admitted(0, i, j, there)
+        shares.append(due.mean())
+        due &= (-back <= apart) & (apart <= ahead)
+        assert (admitted & there).tolist() == (due & there).tolist()
+    assert 0.1 < np.mean(shares) < 0.9
 
 
 # ---------------------------------------------------------------- the kernels

@@ -59,7 +59,7 @@ def test_a_log_with_a_hole_or_a_strange_file_is_rejected(tmp_path: Path) -> None
 # ---------------------------------------------------------------- the keeper
 
 
-def test_a_view_that_moves_is_left_alone_until_it_has_settled() -> None:
+def test_a_view_that_moves_is_left_alone_until_it_has_moved() -> None:
     book = Book()
     keeper = KeeperState(book)
     keeper.add(STREAMS, [NEAR], [(VIEW, "cloud")])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from anabranch.edge.definitions import Definition, Stream, View
 from anabranch.edge.directives import Directive, Hosted
 from anabranch.edge.evaluator import Evaluator
-from anabranch.edge.ownership import FOREVER, Boundary, retire
+from anabranch.edge.ownership import LATEST, Boundary, retire
 from anabranch.edge.sections import Section
 from anabranch.errors import StateMismatch
 from tests.edge.twin import Known, Put, twin
@@ -61,14 +61,14 @@ def sections(rows: dict[int, list[Put]], cuts: list[int]) -> dict[int, list[Sect
     for stream, mine in rows.items():
         firsts = [row for k, row in enumerate(mine) if k == 0 or row.t // 2 != mine[k - 1].t // 2]
         for k, row in enumerate(firsts):
-            later = firsts[k + 1].t - 1 if k + 1 < len(firsts) else FOREVER - 100
+            later = firsts[k + 1].t - 1 if k + 1 < len(firsts) else LATEST - 100
             n, t = np.array([row.n]), np.array([row.t])
             columns = np.array([row.values["x"]]), np.array([row.values["name"]], object)
             found.setdefault(stream, []).append(
                 Section(stream, row.stamp, n, t, columns, later if k % 2 or k in cuts else -1)
             )
         end = np.empty(0, np.int64)
-        found.setdefault(stream, []).append(Section(stream, 5, end, end, (), FOREVER - 100))
+        found.setdefault(stream, []).append(Section(stream, 5, end, end, (), LATEST - 100))
     return found
 
 

@@ -71,7 +71,7 @@ async def fleet(broker: Broker, folder: Path, count: int, rows: int) -> dict[str
         )
         await asyncio.gather(*walks)
         book = cloud.relay.state.book
-        await quiet(lambda: all(book.settled(view) for view in range(len(pairs))))
+        await quiet(lambda: all(book.has_moved(view) for view in range(len(pairs))))
         await asyncio.sleep(2.0)
         for agent in agents:
             await agent.drained()

@@ -25,7 +25,7 @@ from anabranch.edge.frames import (
     encode_output,
     encode_up,
 )
-from anabranch.edge.ownership import FOREVER, NEVER, Boundary
+from anabranch.edge.ownership import EARLIEST, LATEST, Boundary
 from anabranch.edge.sections import Results, Section
 
 LONG = st.integers(-(2**63), 2**63 - 1)
@@ -90,7 +90,7 @@ def equal(one: Any, other: Any) -> bool:
 
 @given(st.lists(sections(), max_size=3), st.integers(0, 2**31 - 1))
 def test_a_frame_of_a_device_comes_back(rows: list[Section], incarnation: int) -> None:
-    up = Up(incarnation, 7, 3, 2, tuple(rows), (), {"adopted": [[3, NEVER]]})
+    up = Up(incarnation, 7, 3, 2, tuple(rows), (), {"adopted": [[3, EARLIEST]]})
     back = decode_up(encode_up(up))
     assert (back.incarnation, back.number, back.epoch, back.seen) == (incarnation, 7, 3, 2)
     assert back.extras == up.extras
@@ -104,14 +104,14 @@ def test_a_frame_of_a_device_comes_back(rows: list[Section], incarnation: int) -
 @given(sections(), st.integers(1, 5))
 def test_a_frame_of_a_mailbox_comes_back_in_its_order(section: Section, epoch: int) -> None:
     view = View("near(a,b)", "near", (0, 4), (1.0, 0.05))
-    bounds = Boundary(0, "cloud", until=9), Boundary(epoch, "ann", until=FOREVER)
+    bounds = Boundary(0, "cloud", until=9), Boundary(epoch, "ann", until=LATEST)
     directive = Directive(
         epoch,
         False,
         ((4, Stream("gps[b]", "b", {"xy": "array<double>"}, 1_000_000)),),
         (Definition("near", "pairs", (3, 4), ["same", "x", "x"], (("x",), ())),),
         (Hosted(2, view, bounds),),
-        ((4, 0.5, FOREVER),),
+        ((4, 0.5, LATEST),),
     )
     found = Results(
         2,

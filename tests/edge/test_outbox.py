@@ -106,12 +106,12 @@ def test_a_row_gets_its_stamp_later(tmp_path: Path) -> None:
     box.close()
 
 
-def test_rows_stay_until_acknowledged_and_settled_and_old(
+def test_rows_stay_until_acknowledged_and_released_and_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(module.time, "time", lambda: now[0])
-    box = Outbox(tmp_path, keep=50, settle=10.0)
+    box = Outbox(tmp_path, keep=50, release_after=10.0)
     box.commit([Effects(rows=[row(n, t=n * 10) for n in range(10)])])
     box.commit([Effects(frames=[(0, b"0")])], done={"gps": 3})
     box.commit([Effects(frames=[(1, b"1")])], done={"gps": 9})
@@ -140,14 +140,14 @@ def test_frames_wait_for_acknowledgements_however_long_the_cloud_is_silent(
 ) -> None:
     now = [1000.0]
     monkeypatch.setattr(module.time, "time", lambda: now[0])
-    box = Outbox(tmp_path, settle=10.0)
+    box = Outbox(tmp_path, release_after=10.0)
     box.commit([Effects(frames=[(n, b"frame") for n in range(6)])])
     for n in range(4):
         now[0] += 4
         box.commit([Effects(freed=n)])
     now[0] += 1e6
     box.prune()
-    assert frames_of(box) == [0, 1, 2, 3, 4, 5]  # 0 was settled when 3 was acknowledged
+    assert frames_of(box) == [0, 1, 2, 3, 4, 5]  # 0 was released when 3 was acknowledged
     box.commit([Effects(again=True)])  # after a recovery all of them are sent again
     now[0] += 1e6
     box.prune()

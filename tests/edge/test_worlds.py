@@ -16,7 +16,7 @@ from anabranch.edge.frames import decode_up, encode_up
 from anabranch.edge.held import Held
 from anabranch.edge.known import KnownDevice
 from anabranch.edge.mail import fresh_results
-from anabranch.edge.ownership import FOREVER, NEVER
+from anabranch.edge.ownership import EARLIEST, LATEST
 from anabranch.edge.relay_state import RelayState
 from anabranch.edge.sections import Results
 from anabranch.errors import AnabranchError, StateMismatch
@@ -63,7 +63,7 @@ def retire_early(patch: pytest.MonkeyPatch) -> None:
 
     def early(self: Book, device: str, epoch: int) -> int | None:
         found = newest(self, device, epoch)
-        return NEVER if found is None else found
+        return EARLIEST if found is None else found
 
     patch.setattr(Book, "_newest", early)
     patch.setattr(Evaluator, "_check", lambda *_: None)
@@ -91,7 +91,7 @@ def free_unopened(patch: pytest.MonkeyPatch) -> None:
 
     def opened(self: Held, *given: Any) -> None:
         take(self, *given)
-        if self.watermark == NEVER:
+        if self.watermark == EARLIEST:
             self.watermark = int(self.t.max(initial=0))
 
     patch.setattr(Held, "take", opened)
@@ -100,7 +100,7 @@ def free_unopened(patch: pytest.MonkeyPatch) -> None:
     def freely(self: Evaluator) -> None:
         known = {stream: held.watermark for stream, held in self._held.items()}
         for held in self._held.values():
-            held.watermark = FOREVER if held.watermark == NEVER else held.watermark
+            held.watermark = LATEST if held.watermark == EARLIEST else held.watermark
         free(self)
         for stream, watermark in known.items():
             self._held[stream].watermark = watermark

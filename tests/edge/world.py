@@ -582,7 +582,7 @@ class World:
         book = self._running_relay().book
         for evaluator in evaluators:
             for number in evaluator.views.keys() - evaluator.done:
-                if book.settled(number) and book.place(number) != evaluator.place:
+                if book.has_moved(number) and book.place(number) != evaluator.place:
                     raise Wrong(f"view {number} is still at {evaluator.place}")
 
 

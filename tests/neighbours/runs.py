@@ -14,10 +14,10 @@ from anabranch.errors import InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.conversion import compared_form
 from anabranch.flow.hashing import mix
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.load import Load
 from anabranch.neighbours.call import Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
-from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.scoring import CHUNK, fill, root
 from anabranch.neighbours.queries import fixed_queries, read_queries
 from anabranch.plans.plan import LEFT, RIGHT

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StateMismatch
+from anabranch.flow.instants import FOREVER
 from anabranch.neighbours.lists import grid as grids
 from anabranch.neighbours.lists import repair
-from anabranch.neighbours.lists.algorithm import FOREVER, METRICS, Queries
+from anabranch.neighbours.lists.algorithm import METRICS, Queries
 from anabranch.neighbours.lists.grid import Grid
 from anabranch.neighbours.lists.repair import ListWithRepair
 from tests.examples import examples

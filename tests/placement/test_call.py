@@ -265,7 +265,7 @@ def test_inputs_are_not_changed() -> None:
 
 
 def test_replanning_keeps_what_is_not_touched() -> None:
-    """A hard conflict elsewhere is not settled a second time."""
+    """A hard conflict elsewhere is not resolved a second time."""
     rows = [("v", "a", 3.0), ("v", "b", 2.0), ("w", "a", 1.0), ("w", "c", 2.0)]
     rows += [("x", "d", 3.0), ("x", "e", 2.0), ("y", "d", 1.0), ("y", "f", 2.0)]
     plan = ab.place(rows, {s: s.upper() for s in "abcdef"}, upload_cost=3.0, download_cost=1.0)

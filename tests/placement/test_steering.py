@@ -64,7 +64,7 @@ def test_a_view_moves_when_staying_has_cost_twice_the_price() -> None:
 
 @pytest.mark.parametrize(
     ("held", "offline"),
-    [({"settled": False}, ()), ({}, ("ann",)), ({"window": 1e9}, ())],
+    [({"has_moved": False}, ()), ({}, ("ann",)), ({"window": 1e9}, ())],
     ids=["unsettled", "offline", "early"],
 )
 def test_a_view_that_cannot_move_stays(held: dict[str, Any], offline: tuple[str, ...]) -> None:

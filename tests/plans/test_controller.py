@@ -119,23 +119,23 @@ def test_equal_rates_want_a_square():
 def test_rates_that_wobble_by_a_fifth_change_nothing(start):
     cluster = Cluster(ab.adaptive(8), start)
     cluster.run(60, 1000, 1000 if start != Broadcast(4) else 200)
-    settled = len(cluster.switches)
+    switched = len(cluster.switches)
     random = np.random.default_rng(0)
     for _ in range(200):
         low, high = (1000, 1000) if start != Broadcast(4) else (1000, 200)
         cluster.run(1, low * random.uniform(0.8, 1.2), high * random.uniform(0.8, 1.2))
-    assert len(cluster.switches) == settled
+    assert len(cluster.switches) == switched
 
 
 @pytest.mark.parametrize("workers", [3, 5, 7, 10, 13])
 def test_rates_that_sway_against_each_other_by_a_fifth_do_not_flap(workers):
     cluster = Cluster(ab.adaptive(workers, policies=["shape"]), choose(workers))
     cluster.run(40, 1000, 1000)
-    settled = len(cluster.switches)
+    switched = len(cluster.switches)
     for n in range(400):
         sway = 0.2 * np.sin(2 * np.pi * n / 40)
         cluster.run(1, 1000 * (1 + sway), 1000 * (1 - sway))
-    assert len(cluster.switches) == settled
+    assert len(cluster.switches) == switched
     cluster.run(40, 100, 10_000)
     assert cluster.plan == Broadcast(workers, "left")
 

@@ -219,12 +219,13 @@ def test_a_session_has_one_listener_whatever_number_of_logs(tmp_path):
     assert len(other.listeners) == 1
 
 
-def test_a_cell_run_many_times_leaves_nothing(tmp_path):
+def test_a_cell_run_many_times_leaves_one_listener_and_the_newest_32_keepers(tmp_path):
     session = Session()
     for number in range(500):
         listening.attach(session, f"call {number}", keeping(tmp_path / "control"))
     (listener,) = session.listeners
-    assert len(listener.hearers[listening.Keepers]._keepers) <= 32
+    kept = listener.hearers[listening.Keepers]._keepers
+    assert list(kept) == [f"call {number}" for number in range(500 - 32, 500)]
     assert not (tmp_path / "control").exists()
     listener.onQueryProgress(progress(0, "call 499"))
     assert len(PlanLog(str(tmp_path / "control")).entries()) == 1

@@ -212,7 +212,7 @@ def test_requests_wait_until_they_are_removed(tmp_path):
 
 @pytest.mark.parametrize("wrong", ["grid", None, 3, ab.selective(2)])
 def test_only_plans_are_asked_for(tmp_path, wrong):
-    with pytest.raises(TypeError, match="append takes a plan such as"):
+    with pytest.raises(TypeError, match="plan must be a plan such as"):
         PlanLog(tmp_path).append(wrong)
     with pytest.raises(TypeError, match="cause must be a text, got"):
         PlanLog(tmp_path).append(ab.broadcast(2), cause=[wrong])

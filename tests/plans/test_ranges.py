@@ -206,7 +206,7 @@ def test_each_pair_once_under_any_sequence_of_cuts(seed, start, script, threshol
 
 
 @pytest.mark.parametrize("ground", ["circle", "points"])
-def test_spans_of_other_grounds(ground):
+def test_ranges_of_other_grounds(ground):
     places = np.stack([np.arange(BINS) % 4, np.arange(BINS) // 4], axis=1)
     given_: dict[str, Any] = {"ground": places} if ground == "points" else {"ground": "circle"}
     where = ab.emd("h", **given_, dim=BINS) <= 0.6
@@ -320,13 +320,13 @@ WHERE = ab.emd("h", dim=BINS) <= 1
         (ab.emd("h") <= 1, "with the number of bins"),
     ],
 )
-def test_spans_need_keys(where, says):
+def test_ranges_need_keys(where, says):
     with pytest.raises(ab.errors.InvalidCall, match=says):
         InProcess(SCHEMA, SCHEMA, where=where, window="1 second", plan=ab.ranges(2))
 
 
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, None, "4", [4], True, float("nan"), 10**9])
-def test_bad_spans_are_refused(wrong):
+def test_bad_ranges_are_refused(wrong):
     with pytest.raises(ab.errors.InvalidCall, match="workers must be a whole number of at"):
         ab.ranges(wrong)
     with pytest.raises(
@@ -337,7 +337,7 @@ def test_bad_spans_are_refused(wrong):
         ab.ranges(5, count=3)
 
 
-def test_spans_without_keys_say_what_they_lack():
+def test_ranges_without_keys_say_what_they_lack():
     with pytest.raises(ValueError, match=r"ranges\(4, count=64\) does not know its keys yet"):
         check_plan(ab.ranges(4))
     bound = ab.ranges(4).bind("s0", (0.0, 10.0), 1.0)

@@ -303,7 +303,7 @@ def test_responses_inside_a_struct_and_as_a_column(spark: Any) -> None:
 
 
 WRONG = {
-    "streaming needs a bound on lateness": {},
+    "streaming needs a bound on how late rows come": {},
     "idle= moves the watermark of a stream": {"idle": "1 second"},
     "idle must not be negative, got '-1 hour'": {"idle": "-1 hour", "watermark": "1 second"},
     "got ['ts']: inputs are united, so they share the name of their time": {"time": ["ts"]},

@@ -50,7 +50,7 @@ def within(threshold: int, lefts: list[int], rights: list[int]) -> set[tuple[int
 
 #   second      0  1 | restart | 2  3 | restart | 20  21
 #   threshold   1                5                 2
-def test_a_changed_threshold_under_spans() -> None:
+def test_a_changed_threshold_under_ranges() -> None:
     def where(threshold: int) -> Any:
         return ab.emd("h", dim=BINS) <= threshold
 
@@ -68,7 +68,7 @@ def test_a_changed_threshold_under_spans() -> None:
 
 
 @pytest.mark.filterwarnings("error:the plan log")
-def test_a_changed_threshold_under_spans_of_a_plan_log(spark: Any, tmp_path: Path) -> None:
+def test_a_changed_threshold_under_ranges_of_a_plan_log(spark: Any, tmp_path: Path) -> None:
     feed = Feed(tmp_path, (ROW, ROW))
     control = str(tmp_path / "control")
     for threshold, second in ((1, 0), (5, 1)):

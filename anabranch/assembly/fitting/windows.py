@@ -22,6 +22,7 @@ from anabranch.assembly.fitting.window_array import window_array
 from anabranch.assembly.fitting.zeros import WithZeros
 from anabranch.calls import Duration, is_number, microseconds
 from anabranch.errors import InvalidCall
+from anabranch.flow.pictures import refuse_unwritable
 from anabranch.flow.progress import step
 
 __all__ = ["WindowFit", "check", "choose_window", "fit_instances", "fit_windows"]
@@ -134,6 +135,7 @@ class WindowFit:
 
     def plot(self, path: Any = None) -> Any:
         """Draw densities and distributions, seen and fitted; write them to `path` if given."""
+        refuse_unwritable("WindowFit.plot", path)
         figure = plot_windows(self)
         if path is not None:
             figure.savefig(path, dpi=100)

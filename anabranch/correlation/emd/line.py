@@ -8,7 +8,8 @@ up in float32, and what is not clearly too far is decided and scored in whole nu
 fixed point: their sum is the same in any order, at the precision of float64.
 
 Letters of the compiled loops: `a` and `b` are the two profiles, `i` and `j` places in them, `u` and
-`v` rows of their tables, `c` a column.
+`v` rows of their tables, `c` a column, `s`, `c8`, `c32` and `k` how many pairs a tile has seen, its
+two stages have cut and it has kept.
 """
 
 from __future__ import annotations

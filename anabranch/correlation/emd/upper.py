@@ -2,6 +2,8 @@
 
 It tries to accept what passed the scan by an upper bound, or to rule it out by a lower bound that
 is too expensive for every pair.
+
+Letters: `k` is a pair, `x` and `y` are the two blocks, `p` and `q` its two histograms.
 """
 
 from __future__ import annotations

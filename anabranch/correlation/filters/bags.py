@@ -3,6 +3,8 @@
 The overlap of two bags is at most the number of bits that both have, and the lesser number of
 things that got no bit. A text sets a bit for the first, second, ... letter of a kind, for 32 kinds
 of letters; a set one for the hash of an element. What finds its bit taken has none.
+
+Letters: r is a row.
 """
 
 from __future__ import annotations

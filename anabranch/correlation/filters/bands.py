@@ -4,6 +4,9 @@ The right block is sorted by its first number once, for as long as it lives. A l
 are then one run of it, found by bisection; only its members are tested for the second number, the
 window and ownership. If the runs would cover more than an eighth of the block, a scan of all pairs
 in time order is faster.
+
+Letters: i is a left row, j a right one, p a place among the sorted right rows, c one in a piece of
+them; `a` and `b` are the bounds of its second number.
 """
 
 from __future__ import annotations

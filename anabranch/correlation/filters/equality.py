@@ -2,6 +2,8 @@
 
 Keys are 64-bit codes: the key itself if it is an integer, else its hash, in which case a proposed
 pair is checked against the text as well.
+
+Letters: i is a place among the left rows, q one among the sorted right rows, j a right row.
 """
 
 from __future__ import annotations

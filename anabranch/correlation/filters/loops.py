@@ -4,6 +4,10 @@ A left row meets a run of right rows at once, element by element, so that the su
 are one vector and the compiler needs no sum across it; the right tile is transposed for that.
 Hamming distances are exact at once. Manhattan distances are added in float32, with fast-math and a
 safe margin; a run that is already too far after some elements is left there.
+
+Letters: `x` and `y`, or `a` and `b`, are the two tiles, the second one transposed; r is a left row,
+c a right row of the run, e an element, u a left row's element, d how many elements and n how many
+right rows there are, j a right row of the block.
 """
 
 from __future__ import annotations

@@ -3,6 +3,9 @@
 An edit distance, a Jaro-Winkler similarity and a Jaccard similarity all say how much two bags of
 given sizes must have in common. Right rows are ordered by size, so this is asked once for all rows
 of one size, and where it is more than the smaller bag holds they are skipped.
+
+Letters: i is a left row, j a right row, c one of a run, e a word of bits; `a` and `b` are the sizes
+of two bags.
 """
 
 from __future__ import annotations

@@ -8,6 +8,9 @@ the first kernel, which does nearly all of the work, stays small enough to run a
 
 Which pairs of blocks there are, where their rows lie and what they must reach is in a table of
 64-bit numbers: one launch serves blocks of any number and size.
+
+Letters: i is a left row, j right rows; r, c and e are places in a tile: of its left rows, of its
+right rows and of their elements; `a` and `b` are elements of left and of right rows.
 """
 
 from __future__ import annotations

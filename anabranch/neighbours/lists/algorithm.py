@@ -22,8 +22,9 @@ import numpy as np
 
 from anabranch.errors import StateMismatch
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.queries import FOREVER, METRICS, Queries
+from anabranch.neighbours.lists.queries import METRICS, Queries
 
 __all__ = ["FOREVER", "METRICS", "Algorithm", "Arrivals", "Queries", "Reports"]
 
@@ -89,8 +90,8 @@ class Algorithm(ABC):
 
     def __init__(self, queries: Queries) -> None:
         self.queries = queries
-        self.reached = -FOREVER
-        self.newest = -FOREVER
+        self.reached = BEGINNING
+        self.newest = BEGINNING
         """Number of the newest object."""
 
     def advance(
@@ -182,7 +183,7 @@ class Algorithm(ABC):
         if seq[0] <= self.newest or back:
             raise ValueError("arrival numbers must ascend over all calls")
         if counted:
-            follows = self.newest == -FOREVER or seq[0] == self.newest + 1
+            follows = self.newest == BEGINNING or seq[0] == self.newest + 1
             if not follows or gap:
                 raise ValueError("with counted windows, arrival numbers must have no gaps")
         if not_finite:

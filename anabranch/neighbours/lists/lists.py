@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.candidates import beyond
 from anabranch.neighbours.lists.refill import insert, repair_list
 from anabranch.neighbours.lists.scoring import FAINT, score
 from anabranch.neighbours.lists.stretches import MORE, MOST, OTHER, first_above, stretch
-from anabranch.neighbours.lists.tables import NEVER, Log, One, Source
+from anabranch.neighbours.lists.tables import Log, One, Source
 
 __all__ = ["remember_emitted", "run", "still_remembered"]
 
@@ -59,7 +60,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
     n = len(clock)
     x_number, x_score, lanes = _scratch(ks, spare, n - fresh)
     out, reports, repairs = Reported(np.empty((1024, 4), np.int64), np.empty(1024)), 0, 0
-    known_edge, known_before = -2 * NEVER, 0  # many queries have the same window
+    known_edge, known_before = -2 * FOREVER, 0  # many queries have the same window
     for q in range(len(ks)):
         ends, over = min(upto, untils[q]), untils[q] < upto  # at its end it still has a top-k
         end = _last_number(clock, times, ends) if counted else ends
@@ -69,7 +70,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
         ci, c_end, by_hand = starts[q], starts[q + 1], direct[q]
         if not by_hand and ci == c_end and known_before <= oldest[q]:
             if over:
-                size[q], tau[q], oldest[q] = 0, -1.0, NEVER
+                size[q], tau[q], oldest[q] = 0, -1.0, FOREVER
             continue
         k, keep, most = ks[q], ks[q] + spare[q], ks[q] + 2 * spare[q]
         one = One(q, k, most, spans[q], start[q], end, known_before, c_end)
@@ -96,12 +97,12 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
             else:
                 ci, pos, s = _next(one, ci, limit, source)
         while True:
-            instant = NEVER
+            instant = FOREVER
             if pos >= 0:
                 instant = clock[pos]
             if xi < nx:
                 instant = min(instant, clock[x_number[xi] - base] + one.span)
-            if instant == NEVER:
+            if instant == FOREVER:
                 break
             # All that happens at this instant, expiries first, is one event.
             events, where, removed = 0, k, 0
@@ -146,7 +147,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
         # All older ones have expired. Long lists lose some in most batches: a bound will do.
         oldest[q] = one.before if changes is not None else _least(codes, begin, length)
         if over:
-            size[q], tau[q], oldest[q] = 0, -1.0, NEVER
+            size[q], tau[q], oldest[q] = 0, -1.0, FOREVER
     # Arrays of their own, for a tuple with names takes long to hand over to Python.
     number, following, used = log
     return out.rows[:reports], out.scores[:reports], number, following, used, repairs
@@ -167,13 +168,13 @@ def _last_number(clock, times, ends):  # pragma: no cover
     n = len(clock)
     # Most queries go on, and then it is the newest.
     last = n if n > 0 and times[n - 1] <= ends else first_above(times, ends, 0, n)
-    return clock[last - 1] if last > 0 else -NEVER
+    return clock[last - 1] if last > 0 else BEGINNING
 
 
 @njit(boundscheck=False, inline="always")
 def _least(codes, begin, length):  # pragma: no cover
     """The least number in a list."""
-    least = NEVER
+    least = FOREVER
     for code in codes[begin : begin + length]:
         least = min(least, code >> 1)
     return least

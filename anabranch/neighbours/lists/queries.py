@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.neighbours.lists.admission import Bounds
 from anabranch.neighbours.lists.tables import Asked
 
@@ -15,9 +16,6 @@ __all__ = ["FOREVER", "METRICS", "Queries"]
 
 METRICS = ("euclidean", "manhattan", "cosine")
 """Distances, in the order of the compiled code. Cosine distance is one less the cosine."""
-
-FOREVER = 2**62
-"""A time that no object reaches: `until` of a query that is not cancelled."""
 
 _ROWS = ("points", "k", "window", "since", "until", "low", "high")
 
@@ -71,7 +69,7 @@ class Queries:
         points: Any,
         k: Any,
         window: Any,
-        since: Any = -FOREVER,
+        since: Any = BEGINNING,
         until: Any = FOREVER,
         counted: bool = False,
         metric: str = "euclidean",

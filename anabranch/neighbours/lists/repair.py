@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from anabranch.flow.instants import FOREVER
 from anabranch.neighbours.lists.admission import allowed
 from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
@@ -21,7 +22,7 @@ from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scan import scan, scan_limits
 from anabranch.neighbours.lists.stretches import LONG, room_for_changes
-from anabranch.neighbours.lists.tables import NEVER, Asked, Held, Lists, Log, Near
+from anabranch.neighbours.lists.tables import Asked, Held, Lists, Log, Near
 
 __all__ = ["ListWithRepair"]
 
@@ -134,7 +135,7 @@ class ListWithRepair(Algorithm):
             "_start": starts[:-1],
             "_size": np.zeros(count, np.int64),
             "_tau": np.full(count, np.inf),
-            "_oldest": np.full(count, NEVER),
+            "_oldest": np.full(count, FOREVER),
             "_head": np.full(count, -1),
         }
         for name, values in fresh.items():

@@ -4,8 +4,9 @@ Sums are those of `flow.lanes`, so that a pair has the same score to the last bi
 algorithm, batch or worker looks at it. Where squares would overflow or vanish, vectors are first
 multiplied by a power of two, which changes no digit: a score is right whatever the scale.
 
-Letters: u, v two vectors; d their length; c a coordinate, i an object, s a score. ``lanes`` is
-scratch: eight numbers for one sum, or eight rows of `CHUNK` for many side by side.
+Letters: u, v two vectors; d their length; c a coordinate, i an object, s a score; e a difference,
+`a` and `b` sums of four lanes each. ``lanes`` is scratch: eight numbers for one sum, or eight rows
+of `CHUNK` for many side by side.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Most lists see a few arrivals and a few expiries in a batch. To move a list's ta
 costs more than to remember which places fall free and which arrivals go where: ranks follow from
 those few, and in the end every entry moves once, or not at all where as many left as came.
 
-Letters: c a candidate, x an entry that expires, s a score; ``ci`` and ``xi`` are the next of each.
-A *place* counts entries as they lay before the stretch, a *rank* as they are by now.
+Letters: c a candidate, x an entry that expires, s a score; ``ci`` and ``xi`` are the next of each;
+g a place that fell free, p an arrival that was put in. A *place* counts entries as they lay before
+the stretch, a *rank* as they are by now.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.tables import NEVER
 
 __all__ = [
     "DONE",
@@ -122,7 +123,7 @@ def stretch(
     xi = n_gone = n_put = 0
     # Loops over what has changed always go over all places, and so never end unforeseen.
     for j in range(MOST):
-        gone[j] = put_place[j] = put_rank[j] = NEVER
+        gone[j] = put_place[j] = put_rank[j] = FOREVER
         put_score[j] = np.inf
     now = length
     changed = False
@@ -130,13 +131,13 @@ def stretch(
     while now <= one.most:
         while ci < c_stop and c_score[ci] >= limit:
             ci += 1
-        arrival = expiry = NEVER
+        arrival = expiry = FOREVER
         if ci < c_stop:
             arrival = clock[fresh + c_place[ci]]
         if xi < nx:
             expiry = clock[(codes[begin + x_place[xi]] >> 1) - base] + span
         if arrival == expiry:
-            if arrival < NEVER:
+            if arrival < FOREVER:
                 left = OTHER
             elif end == one.end:
                 left = DONE

@@ -12,10 +12,7 @@ import numpy as np
 
 from anabranch.neighbours.lists.admission import Bounds
 
-__all__ = ["NEVER", "Asked", "Held", "Lists", "Log", "Near", "One", "Source"]
-
-NEVER = int(np.iinfo(np.int64).max) // 4
-"""Later than every instant, and above every number."""
+__all__ = ["Asked", "Held", "Lists", "Log", "Near", "One", "Source"]
 
 
 class Asked(NamedTuple):

@@ -12,7 +12,7 @@
 ===================  =======================================================================
 """
 
-from anabranch.neighbours.lists.algorithm import FOREVER, METRICS, Algorithm, Queries, Reports
+from anabranch.neighbours.lists.algorithm import METRICS, Algorithm, Queries, Reports
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.methods.filtered import Filtered

@@ -5,6 +5,10 @@ otherwise gets a second chance when it leaves the buffer of recent objects: then
 are younger, and with k better ones among them it can never be among the nearest. That is exact
 whatever the filter has forgotten, as long as the k better ones outlive its stay in the buffer:
 they are at most one buffer older, so **twice the buffer must fit into the window**.
+
+Letters: q is a query, i an object that comes, f how many the filter holds, e the next instant at
+which something happens, o the number of an object that leaves the buffer, n the sizes of the
+skyband's parts.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
-from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import (

@@ -5,6 +5,9 @@ might have entered the top-k later; `reserve` says how rarely.
 
 A list that lost members to expiry takes whatever comes until it is full again;
 keeping to the old threshold, as the paper can be read, starves it.
+
+Letters: q is a query, i an object that comes, e the next instant at which something happens, n how
+many a list holds.
 """
 
 from __future__ import annotations
@@ -13,9 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
-from anabranch.neighbours.lists.algorithm import FOREVER, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Arrivals, Queries, Reports
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scoring import beyond, fill, root
 from anabranch.neighbours.methods.ranked import (

@@ -1,4 +1,8 @@
-"""RA: each query keeps a relaxed k-skyband of everything that arrives (paper, section 4.1)."""
+"""RA: each query keeps a relaxed k-skyband of everything that arrives (paper, section 4.1).
+
+Letters: q is a query, i an object that comes, e the next instant at which something happens, n the
+sizes of the skyband's parts.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ from typing import ClassVar
 import numpy as np
 
 from anabranch.errors import InvalidCall
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import bar
-from anabranch.neighbours.lists.algorithm import FOREVER, Algorithm, Arrivals, Queries, Reports
+from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.scoring import fill, root
 from anabranch.neighbours.methods.ranked import oldest, tell, whole_reports, whole_rows
 from anabranch.neighbours.methods.skyband import expire, limit, load, offer, prune, unload

@@ -13,15 +13,15 @@ from typing import ClassVar
 
 import numpy as np
 
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
-from anabranch.neighbours.lists.algorithm import FOREVER, Queries
+from anabranch.neighbours.lists.algorithm import Queries
 from anabranch.neighbours.lists.lists import remember_emitted
 from anabranch.neighbours.lists.refill import repair_list
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.lists.stretches import first_above
-from anabranch.neighbours.lists.tables import NEVER
 from anabranch.neighbours.selective.horizons import Merger
 
 __all__ = ["BelatedLists"]
@@ -84,7 +84,7 @@ class BelatedLists(ListWithRepair):
         for name in ("_oldest", "_log_number"):
             values = getattr(self, name)
             moved = values + np.searchsorted(firsts, values, "right")
-            setattr(self, name, np.where(values < NEVER, moved, values))
+            setattr(self, name, np.where(values < FOREVER, moved, values))
         known = self._codes >> 1
         self._codes = self._codes + 2 * np.searchsorted(firsts, known, "right")
         log, repairs = _insert_all(
@@ -150,7 +150,7 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
             )
             size[q] = repair_list(q, size[q], first, n, asked, lists, held, log, lanes)
             tau[q] = lists.scores[begin + keep - 1] if size[q] == keep else np.inf
-            least = NEVER
+            least = FOREVER
             for code in lists.codes[begin : begin + size[q]]:
                 least = min(least, code >> 1)
             oldest[q] = least

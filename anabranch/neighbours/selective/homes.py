@@ -25,11 +25,12 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.kernel import addressed
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
 from anabranch.neighbours.lengths import check_width
-from anabranch.neighbours.lists.algorithm import FOREVER, Queries
+from anabranch.neighbours.lists.algorithm import Queries
 from anabranch.neighbours.lists.zones import zones
 from anabranch.neighbours.marking import Marking
 from anabranch.neighbours.selective.horizons import Merger
@@ -214,7 +215,7 @@ class HomeKernel:
                 continue
             t, seen = at[rows], look[rows, owner]
             first = seen == t
-            clear = np.full(len(rows), -FOREVER)
+            clear = np.full(len(rows), BEGINNING)
             if owner in mergers:
                 clear = mergers[owner].clear_until(queries, t, seen, points[rows], marks[rows])
             send, gone = clear <= watermark, clear >= FOREVER

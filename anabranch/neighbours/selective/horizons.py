@@ -3,13 +3,15 @@
 If k objects of a query's window are nearer than an object and stay beyond a *horizon*, the object
 is not among the k nearest at any instant up to the horizon, whatever else comes. So an owner says,
 for each query and for a few horizons, how near the k-th best of those that stay is: its *merger*
-(the paper's word for what a peer is interested in). It holds for ever after the instant that the
+(the paper's word for what a peer is interested in). It always holds after the instant that the
 owner had reached, so that an old one only lets more objects through, and needs no index or margin:
 whoever asks compares with the very scores that the owner ranks by.
 
 An owner also says which objects it *wants* though it could do without: those about as near as its
 k-th usually is, and a few more. Objects that stay longer must be held to promise anything, and
 without this an owner holds hardly more than its k best, which all leave in time.
+
+Letters of the compiled part: q is a query, i a horizon, j an object.
 """
 
 from __future__ import annotations
@@ -20,9 +22,10 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits, allowed
-from anabranch.neighbours.lists.algorithm import FOREVER, Queries
+from anabranch.neighbours.lists.algorithm import Queries
 from anabranch.neighbours.lists.candidates import look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid
 from anabranch.neighbours.lists.reach import directions, radii
@@ -117,7 +120,7 @@ class Merger:
         points: np.ndarray,
         marks: np.ndarray,
         usual: np.ndarray | None = None,
-        first: int = -FOREVER,
+        first: int = BEGINNING,
     ) -> Merger:
         """What queries can promise that hold the objects `points`, of the ascending times `t`.
 
@@ -296,7 +299,7 @@ def _kth_beyond(asked, t, points, marks, ends):  # pragma: no cover
 
 @njit(boundscheck=False)
 def _clear_all(t, look, parts, starts, since, window, known, ends):  # pragma: no cover
-    """Until when objects are clear that lie in no ball; for ever if no query is in their part."""
+    """Until when objects are clear that lie in no ball; always if no query is in their part."""
     out = np.empty(len(t), np.int64)
     for o in range(len(t)):
         clear, part = 2**62, parts[o]

@@ -66,7 +66,7 @@ class Mergers:
         are removed when it is their turn: whoever writes belatedly must not remove newer ones.
         """
         content = merger.encode()
-        # A name stands for one content for ever, though batches may be numbered anew.
+        # A name stands for one content always, though batches may be numbered anew.
         digest = hashlib.sha256(content).hexdigest()[:16]
         name = f"{batch:012d}-{owner:05d}-{digest}.bin"
         self._folder.write(f"{_FOLDER}/{name}", content)

@@ -12,8 +12,8 @@ import numpy as np
 import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat
+from anabranch.flow.instants import FOREVER
 from anabranch.neighbours.kernel import NearestKernel
-from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.selective.belated import BelatedLists
 from anabranch.neighbours.selective.horizons import STEPS, Merger
 

@@ -9,6 +9,9 @@ Sorting every consumer is not needed. At the best level every kept consumer has 
 price`` (else raising the level to its rate would not cost more), so a consumer with ``up * rate <=
 price`` bars all levels below its rate. One pass finds each stream's bar; only what is above it,
 usually little, is sorted.
+
+Letters of the compiled part: u is a unit (a stream that picks a level), k a place in its order; v
+is a view, e the place of an input in the rows of views, s that source, d its device.
 """
 
 from __future__ import annotations

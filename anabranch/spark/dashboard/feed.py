@@ -91,7 +91,7 @@ class Query:
             return
         self.past.add(self.run)
         self.run, self.runs, self.active, self.error = run, self.runs + 1, True, None
-        self.handle = None  # the one of the former run has ended for ever
+        self.handle = None  # the one of the former run has ended for good
         self.since = epoch(timestamp) or time.time()
         self.name = name or self.name
 

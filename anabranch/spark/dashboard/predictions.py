@@ -71,7 +71,7 @@ def predict_pairs(points: Sequence[Point], call: Announced | None, plan: Any) ->
     if call is None or call.window is None:
         return [], "The call was made by another driver, so its window is not known here."
     if not isinstance(plan, _ALL_MEET):
-        return [], f"Under {plan} how many rows meet goes by how the data lie."
+        return [], f"Under {plan} how many rows meet depends on how the data lie."
     later = full(points, call)
     took = (later[-1]["watermark"] or 0.0) - (later[0]["watermark"] or 0.0) if later else 0.0
     if len(later) < _LEAST + 1 or took <= 0:

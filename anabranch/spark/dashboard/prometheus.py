@@ -59,7 +59,7 @@ class _Figures:
 
     Two runs of one name would have the same labels: the newest counts, or the one that still runs.
     One that has not reported yet has no verb, and says only how it is.
-    An ended query has counts and its end, and no figures of now that alerts would go by for ever.
+    An ended query has counts and its end, and no figures of now that alerts would always use.
     """
 
     def __init__(self, queries: Iterable[Query]) -> None:

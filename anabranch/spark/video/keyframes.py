@@ -26,7 +26,8 @@ _NEEDED = {
 
 @renamed()
 def shots(frames: DataFrame, *, longest: Duration = "10 seconds") -> DataFrame:
-    """The key frames of channels: the first described frame of each shot, once it has settled.
+    """The key frames of channels: the first described frame of each shot, once the picture is
+    steady.
 
     A shot begins with a cut, a gradual change or a fade. Any cutting into segments and any batching
     gives the key frames of one pass over the whole film. No watermark is needed; the decision about

@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 
-from anabranch.neighbours.lists.algorithm import FOREVER
+from anabranch.flow.instants import FOREVER
 from anabranch.neighbours.lists.reserve import reserve
 from papers.knn.peers import passage
 from papers.knn.peers.data import cells_of

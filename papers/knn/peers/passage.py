@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
-from anabranch.neighbours.lists.algorithm import FOREVER
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.methods.ranked import better, oldest, place, take_out, tell
 from anabranch.neighbours.methods.skyband import expire, holds, limit, offer, prune

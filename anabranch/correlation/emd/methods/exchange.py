@@ -1,4 +1,8 @@
-"""``exchange``: the flow of ``greedy``, mended by letting its parts swap targets."""
+"""``exchange``: the flow of ``greedy``, mended by letting its parts swap targets.
+
+Letters: `p` and `q` are two histograms, `i` a bin that mass leaves, `j` one where it arrives, `a`
+and `b` the masses that are there and have room, `n` how many parts the flow has.
+"""
 
 from __future__ import annotations
 
