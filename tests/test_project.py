@@ -59,6 +59,20 @@ def test_all_files_name_the_same_python() -> None:
         assert named and set(named) == {least}, page
 
 
+def test_no_python_is_claimed_that_was_not_tried() -> None:
+    claimed = {
+        name.rpartition(" ")[2]
+        for name in PROJECT["classifiers"]
+        if re.search(r"Python :: 3\.\d+$", name)
+    }
+    tried = re.search(r"^\| Python \|.*\| ([^|]*)\|$", read("docs/compatibility.md"), re.M)
+    assert tried is not None
+    assert claimed == set(re.findall(r"3\.\d\d", tried[1])) - {"3.13"}
+    workflow = set(re.findall(r'python: \[?"(3\.\d+)"', read(".github/workflows/test.yml")))
+    image = re.search(r"FROM python:(3\.\d+)", read("deploy/Dockerfile"))
+    assert image is not None and claimed | {image[1]} <= workflow
+
+
 def test_all_files_name_the_same_spark() -> None:
     ranges = {
         re.search(r">=[^ ]+", need)[0]  # type: ignore[index]

@@ -151,6 +151,7 @@ def test_a_soak_of_a_minute_measures_and_restarts(tmp_path: Path) -> None:
     command = ["-m", "scripts.reliability.soak", "--hours", "0.02", "--trigger", "2 seconds"]
     command += ["--every", "5", "--short", "--report", str(tmp_path / "soak.json")]
     made = subprocess.run([sys.executable, *command], capture_output=True, text=True)
+    assert (tmp_path / "soak.json").exists(), made.stderr[-4000:]
     report = json.loads((tmp_path / "soak.json").read_text())
     assert all(fault.endswith(": grows") for fault in faults(report, short=True)), made.stderr
     assert set(report["answers"]) == set(LIVES) and report["restarts"] > 0

@@ -35,6 +35,7 @@ from tests.spark.sessions import new_session
 __all__ = ["faults", "judged", "main"]
 
 PATIENCE = 600
+_CALM = 12
 _RESTARTS = 0.45  # of a run: the second half is judged, and a restart takes its time
 _MB = 1 << 20
 _STEPS = ("driver_mb", "jvm_mb", "heap_mb", "mean_worker_mb")
@@ -86,8 +87,10 @@ class Soak:
         queries = [self._begun(life) for life in self.lives]
         self.began = time.monotonic()
         stopped = changed = self._now()
-        while self._now() < self.seconds:
+        calm = 0  # readings since the last restart: a slow machine may need all the time for it
+        while self._now() < self.seconds or calm < _CALM:
             time.sleep(5)
+            calm += 1
             queries = [self._going(*both) for both in zip(self.lives, queries, strict=True)]
             self._read(queries)
             if self._now() - changed > self.every:
@@ -99,7 +102,7 @@ class Soak:
                 for place, life in enumerate(self.lives):
                     queries[place].stop()
                     queries[place] = self._begun(life)
-                stopped = self._now()
+                stopped, calm = self._now(), 0
                 self._read(queries)
                 self.steps.append({n: self.newest[n] - before[n] for n in _STEPS})
         for query in queries:

@@ -26,6 +26,7 @@ JOIN = {"where": ab.cosine("v") >= 0.6, "window": ("3 seconds", "2 seconds")}
 ALIKE: dict[str, Any] = {"where": ab.cosine("v") >= 0.9, "window": "2 seconds"}
 LEARNED = ab.close.learned("300 ms", risk=0.4, after=4, remember="900 ms")
 LATE = {"watermark": "3 seconds"}
+OF_PAIRS = ("one", "dedupe", "left", "anti", "rows")  # of `MODES`
 
 
 def correlate(spark: Any, feed: Feed) -> Any:
@@ -70,7 +71,7 @@ VERBS: dict[str, tuple[Callable[[Any, Feed], Any], Any]] = {
     "assemble": (assemble, (CALL, CALL)),
     "groups": (groups, (ROW, ROW)),
     "selective": (selective, (nearest_feed.OP, nearest_feed.OBJECT)),
-    **{name: (partial(mode, name), (ROW, ROW)) for name in MODES if name != "groups"},
+    **{name: (partial(mode, name), (ROW, ROW)) for name in OF_PAIRS},
 }
 
 

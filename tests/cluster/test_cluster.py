@@ -10,7 +10,7 @@ import pytest
 
 import anabranch as ab
 from scripts.services.cluster import Cluster, cluster
-from tests.cluster.driver import ALIKE, LEARNED, VERBS, feed_of
+from tests.cluster.driver import ALIKE, LEARNED, OF_PAIRS, VERBS, feed_of
 from tests.correlation import twin
 from tests.spark import emd_driver, nearest_feed, test_groups
 from tests.spark.driver import LATE, SPANS, score
@@ -38,7 +38,7 @@ def started(run: Cluster, folder: Path, *verbs: str, hold: str | None = None) ->
 
 
 def test_all_verbs(spark: Any, tmp_path: Path, running: Cluster) -> None:
-    feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS}
+    feeds = {verb: feed_of(tmp_path, verb) for verb in VERBS if verb not in OF_PAIRS}
     joined, apart = scripted(4, rows=(10, 12), seed=5), emd_driver.batches(4, rows=10, seed=8)
     objects = [*nearest_feed.objects_in_batches(3, rows=20, seed=3), [nearest_feed.closing()]]
     calls = events(4, rows=20, seed=3)
@@ -49,11 +49,10 @@ def test_all_verbs(spark: Any, tmp_path: Path, running: Cluster) -> None:
         "assemble": calls,
         "groups": [*test_groups.BATCHES, *test_groups.END],
         "selective": [([], made) for made in objects],
-        **{name: batches_of(mode) for name, mode in MODES.items() if name != "groups"},
     }
     for verb, feed in feeds.items():
         feed.add(scripts[verb])
-    with started(running, tmp_path) as run:
+    with started(running, tmp_path, *feeds) as run:
         figures = run.finish()
     assert {worker.host for worker in running.workers} <= set(figures["hosts"])
     out = {verb: feed.output(spark) for verb, feed in feeds.items()}
@@ -68,9 +67,15 @@ def test_all_verbs(spark: Any, tmp_path: Path, running: Cluster) -> None:
     assert test_groups.closed(out["groups"]) == want and len(want) > 3
     wanted = nearest_feed.want(objects, nearest_feed.lasting_queries())
     assert nearest_feed.got(out["selective"]) == wanted
-    for name in MODES.keys() & feeds.keys() - {"groups"}:
-        rows = rows_of(MODES[name].query(*feeds[name].tables(spark)))
-        assert rows_of(out[name]) == rows and len(rows) > 10, name
+
+
+def test_other_results_of_pairs(spark: Any, tmp_path: Path, running: Cluster) -> None:
+    feeds = {name: feed_of(tmp_path, name).add(batches_of(MODES[name])) for name in OF_PAIRS}
+    with started(running, tmp_path, *feeds) as run:
+        run.finish()
+    for name, feed in feeds.items():
+        rows = rows_of(MODES[name].query(*feed.tables(spark)))
+        assert rows_of(feed.output(spark)) == rows and len(rows) > 10, name
 
 
 def committed(feed: Feed) -> int:

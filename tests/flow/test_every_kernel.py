@@ -318,7 +318,7 @@ def test_owners(things: Any, asked: Any, cuts: Any, at_once: bool, seed: int) ->
     for arrivals, now in [*case.steps, ([], FOREVER // 2)]:
         held += [block.take(np.flatnonzero(block.t > now)) for block in arrivals]
         send = [block.take(np.flatnonzero(at_once | (block.t <= now))) for block in held]
-        held = [block.take(np.flatnonzero(~at_once & (block.t > now))) for block in held]
+        held = [block.take(np.flatnonzero((not at_once) & (block.t > now))) for block in held]
         some = [Block(b.t, b.epoch, b.mask, b.columns, {**META, **notes}) for b in send if len(b)]
         if now < FOREVER // 2 or some:
             steps.append((some, min(now, LAST)))
