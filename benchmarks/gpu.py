@@ -258,7 +258,7 @@ def _stream(d: int, fresh: int, steps: int, rate: float) -> dict[str, Any]:
     profile = cProfile.Profile()
     for number in range(steps + 4):
         arrivals = [_arrivals(d, fresh, number, side) for side in (LEFT, RIGHT)]
-        kernel = CorrelateKernel(job, slices, 0, on)
+        kernel = CorrelateKernel(job, slices, device=on)
         last = number == steps + 3
         began = time.perf_counter()
         if last:

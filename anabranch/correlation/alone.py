@@ -69,7 +69,7 @@ class AloneJob(CorrelateJob):
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> AloneKernel:
         """One worker."""
-        return AloneKernel(self, slices, task.worker, self.device(task))
+        return AloneKernel(self, slices, task, self.device(task))
 
 
 class AloneKernel(CorrelateKernel):

@@ -37,7 +37,7 @@ class ForwardingJob(AloneJob):
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> ForwardingKernel:
         """One worker."""
-        return ForwardingKernel(self, slices, task.worker, self.device(task))
+        return ForwardingKernel(self, slices, task, self.device(task))
 
 
 class ForwardingKernel(AloneKernel):

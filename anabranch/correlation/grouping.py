@@ -293,7 +293,11 @@ class GroupsKernel:
             yield _batch(events)
 
     def due(self) -> int | None:
-        """When a pair can be dealt or a group closes."""
+        """When a pair can be dealt or a group closes; at every watermark where that says what is
+        late.
+        """
+        if self.job.grouping.delay is None:
+            return self.slices.notes.reached + 1
         waiting = [entry.first for entry in self.slices.of(0)]
         closing = self.groups.next_close()
         return min([*waiting, *([] if closing is None else [closing])], default=None)

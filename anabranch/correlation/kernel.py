@@ -31,7 +31,7 @@ from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.instants import BEGINNING
-from anabranch.flow.kernel import Task, fingerprint_of
+from anabranch.flow.kernel import Task, owner_of
 from anabranch.flow.load import Load
 from anabranch.flow.sides import right_role
 from anabranch.flow.slices import Slices
@@ -88,7 +88,7 @@ class CorrelateJob:
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> CorrelateKernel:
         """One worker."""
-        return CorrelateKernel(self, slices, task.worker, self.device(task))
+        return CorrelateKernel(self, slices, task, self.device(task))
 
     def device(self, task: Task) -> Device | None:
         """The GPU on which a task multiplies vectors; None for the CPU."""
@@ -108,16 +108,17 @@ class CorrelateKernel:
         self,
         job: CorrelateJob,
         slices: Slices[CorrelateNotes],
-        worker: int = 0,
+        task: Task | None = None,
         device: Device | None = None,
     ) -> None:
+        task = task or Task(0)
         correlation = job.correlation
         self.correlation = correlation
         self.slices = slices
-        self.load = Load(worker)
+        self.load = Load(task.worker)
         self._matcher = Matcher(correlation, device)
         for search in self._matcher.searches:
-            search.owner = fingerprint_of(job.settings), worker
+            search.owner = owner_of(job, task.query), task.worker
         self._gathering = Gathering(*correlation.sides)
 
     def step(

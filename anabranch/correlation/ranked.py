@@ -34,7 +34,7 @@ class RankedJob(CorrelateJob):
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> RankedKernel:
         """One worker."""
-        return RankedKernel(self, slices, task.worker)
+        return RankedKernel(self, slices, task)
 
 
 class RankedKernel(CorrelateKernel):

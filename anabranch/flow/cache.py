@@ -22,14 +22,16 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.instants import FOREVER
 
 __all__ = ["CACHE", "Cache"]
 
+_T = TypeVar("_T")
 _SILENT_SECONDS = 600.0
 _WAITING_SECONDS = 60.0  # how long what another owner will need is kept for it
 
@@ -77,6 +79,21 @@ class Cache:
         self._weigh(entry)
         return entry.what
 
+    def kept(self, token: str, owner: str, make: Callable[[], _T]) -> _T:
+        """What this token names; if it is not here, it is made and remembered.
+
+        Examples
+        --------
+        >>> cache = Cache(budget=50)
+        >>> cache.kept("a", "query", lambda: Block.of([1], {})) is cache.get("a")
+        True
+        """
+        found: _T | None = self.get(token)
+        if found is None:
+            found = make()
+            self.put(token, found, owner)
+        return found
+
     def put(
         self,
         token: str,
@@ -115,6 +132,11 @@ class Cache:
         entry = self._entries.pop(token, None)
         if entry is not None:
             self.nbytes -= entry.size
+
+    def forget_all(self, beginning: str) -> None:
+        """Drop all whose tokens begin so."""
+        for token in [token for token in self._entries if token.startswith(beginning)]:
+            self.forget(token)
 
     def disown(self, owner: str) -> None:
         """Drop all that an owner has here."""

@@ -32,6 +32,8 @@ __all__ = [
     "check_settings",
     "fingerprint_of",
     "in_loads",
+    "operator_of",
+    "owner_of",
 ]
 
 # An Arrow array of bytes holds 2 GB, and every batch is held twice on its way to Spark.
@@ -182,6 +184,16 @@ def fingerprint_of(settings: Mapping[str, str]) -> str:
     """
     text = json.dumps(dict(settings), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def operator_of(job: Job) -> str:
+    """What tells one operator of a query from others: its verb, and what it is made for."""
+    return f"{job.verb} {fingerprint_of(job.settings)}"
+
+
+def owner_of(job: Job, query: str) -> str:
+    """Whose things are that the process keeps for a job: those of an operator of a query."""
+    return f"{query} {operator_of(job)}"
 
 
 def check_settings(stored: Mapping[str, str], present: Mapping[str, str]) -> None:

@@ -21,7 +21,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +29,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from anabranch.flow.blocks import Block, Column
+from anabranch.flow.cache import CACHE
 from anabranch.flow.folders import Folder
 from anabranch.flow.kernel import Task
 from anabranch.flow.sides import REASON, WHOLE
@@ -245,13 +245,20 @@ def newest_rows(path: str, query: str, most: int) -> list[dict[str, Any]]:
     return found[:most]
 
 
-@lru_cache(maxsize=64)
 def _first_rows(path: str, name: str, most: int) -> list[dict[str, Any]]:
+    owner = f"rejected {path}"
+    read = CACHE.kept(f"{owner} {name} {most}", owner, lambda: _read(path, name, most))
+    rows: list[dict[str, Any]] = read.to_pylist()
+    return rows
+
+
+def _read(path: str, name: str, most: int) -> pa.Table:
     content = Folder(path).read(name)
     if content is None:
-        return []
+        return pa.table({})
     file = pq.ParquetFile(pa.BufferReader(content))
-    return next((batch.to_pylist() for batch in file.iter_batches(batch_size=most)), [])
+    first = next(file.iter_batches(batch_size=most), None)
+    return pa.table({}) if first is None else pa.Table.from_batches([first])
 
 
 def counts(

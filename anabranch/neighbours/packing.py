@@ -52,7 +52,11 @@ class QueryPacking:
     nearest: Nearest
 
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
-        """A cell for each worker that gets queries."""
+        """A cell for each worker that gets queries.
+
+        For every worker where late is what the last step's watermark has passed: each must have had
+        the same last step, or objects would be late for the queries of some.
+        """
         table = pa.Table.from_batches([batch])
         block, faults = read_queries(self.nearest, table)
         refuse_bad_queries(self.nearest, faults.problems)
@@ -60,6 +64,8 @@ class QueryPacking:
         h = table["h"].combine_chunks().to_numpy()[block.columns["row"]]
         homes = np.asarray(live.plans[live.epoch].route(LEFT, Rows(block.t, h), (0, 0)).workers)
         workers = set(homes.tolist()) | ({0} if rejected else set())
+        if self.nearest.streaming and self.nearest.delay is None:
+            workers |= set(range(live.workers))
         cells = {
             worker: block.take(np.flatnonzero(homes == worker)).encode(
                 side=LEFT, nearest=_about(live), rejected=0 if worker else rejected

@@ -19,7 +19,7 @@ from anabranch.correlation.packing import SidePacking
 from anabranch.errors import InvalidCall, renamed
 from anabranch.flow.announced import Announced, announce
 from anabranch.flow.folders import absolute
-from anabranch.flow.kernel import Job
+from anabranch.flow.kernel import Job, operator_of
 from anabranch.flow.metrics import alone_name, metrics_name, waiting_name
 from anabranch.flow.rejects import Rejecting
 from anabranch.flow.sides import Side, hash_column, keep_column
@@ -33,7 +33,7 @@ from anabranch.spark.default_plan import default_plan
 from anabranch.spark.frames import STREAMS, by_name, column_types, opened, refuse_others
 from anabranch.spark.keeper import attach, shared_path_problems
 from anabranch.spark.lateness import WATERMARK, lateness_problems, mixed_problems, with_watermark
-from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.operator import CELLS, PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import Rejection, begun, columns_of, rejection_of, rejection_problems
 from anabranch.spark.settings import partitions, room_problems, setting_problems
 from anabranch.spark.slots import slot_value

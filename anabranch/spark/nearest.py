@@ -16,6 +16,7 @@ from anabranch.flow.announced import Announced, announce
 from anabranch.flow.blocks import Block
 from anabranch.flow.folders import absolute
 from anabranch.flow.intake import whole_of
+from anabranch.flow.kernel import operator_of
 from anabranch.flow.metrics import metrics_name
 from anabranch.neighbours.call import MOST_K, QUERY_ID, Nearest, plan_nearest
 from anabranch.neighbours.job import NearestJob
@@ -42,7 +43,7 @@ from anabranch.spark.nearest_checks import (
 )
 from anabranch.spark.nearest_results import fields_of, shown
 from anabranch.spark.nearest_rows import object_rows, query_rows
-from anabranch.spark.operator import CELLS, PACKED, Packer, operator_of, over_batch, over_stream
+from anabranch.spark.operator import CELLS, PACKED, Packer, over_batch, over_stream
 from anabranch.spark.rejects import (
     Rejection,
     begun,

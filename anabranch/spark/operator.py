@@ -46,7 +46,7 @@ from anabranch.flow.kernel import (
     Task,
     addressed,
     check_settings,
-    fingerprint_of,
+    owner_of,
 )
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.rejects import Rejecting, accepted
@@ -67,7 +67,6 @@ __all__ = [
     "PACKED",
     "Packer",
     "StreamWorker",
-    "operator_of",
     "over_batch",
     "over_stream",
 ]
@@ -82,11 +81,6 @@ _CELLS = StructType().add("t", TimestampType()).add("block", BinaryType())
 _CELLS.add("load", StringType())
 _POSTED = StructType([*_CELLS, StructField("worker", IntegerType())])
 _SNAPSHOT = -1  # the number under which a snapshot is stored among the slices
-
-
-def operator_of(job: Job) -> str:
-    """What tells one operator of a query from others: its verb, and what it is made for."""
-    return f"{job.verb} {fingerprint_of(job.settings)}"
 
 
 @dataclass(frozen=True)
@@ -142,7 +136,7 @@ class StreamWorker:
         self._handle, self._head, self._pieces = handle, head, pieces
         self._settings = dict(self.job.settings)
         self._task = place()
-        self._owner = f"{self._task[0]} {operator_of(self.job)}"
+        self._owner = owner_of(self.job, self._task[0])
 
     def take(self, key: Any, rows: Iterator[pd.DataFrame], values: Any) -> Iterator[pd.DataFrame]:
         """The results of a worker's new cells."""

@@ -15,11 +15,34 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
+from anabranch.errors import BadRow
 from anabranch.flow.blocks import Block, concat
+from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
 
-__all__ = ["ChannelJob", "ChannelKernel", "by_channel"]
+__all__ = ["ChannelJob", "ChannelKernel", "by_channel", "refuse_bad"]
+
+
+def refuse_bad(rows: pa.RecordBatch, label: str, time: str = "t") -> None:
+    """Raise `BadRow` if rows have no channel or no time of use; up to three of them are named.
+
+    Examples
+    --------
+    >>> rows = pa.RecordBatch.from_pydict({"t": [1, None], "channel": ["a", "b"], "id": [7, 8]})
+    >>> refuse_bad(rows, "frame")
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.BadRow: frame 8: its time is null; repair the input, or filter such rows out
+    """
+    name = "id" if "id" in rows.schema.names else "channel"
+    faults = Faults(label, rows.column(name), drop=True)
+    faults.where(rows.column("channel").is_null(), "its channel is null")
+    faults.where(rows.column(time).is_null(), "its time is null")
+    for bad, reason in time_faults(rows.column(time), streaming=False):
+        faults.where(bad, reason)
+    if faults.count:
+        raise BadRow(f"{'; '.join(faults.problems)}; repair the input, or filter such rows out")
 
 
 def by_channel(rows: Block, workers: int) -> dict[int, bytes]:

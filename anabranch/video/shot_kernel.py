@@ -18,7 +18,7 @@ from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Packed, Task
 from anabranch.flow.slices import Notes, Slices
-from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel
+from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel, refuse_bad
 from anabranch.video.cutting import Chosen, Cutter
 from anabranch.video.layout import VERSION
 from anabranch.video.signature import BYTES
@@ -40,6 +40,7 @@ class FramePacking:
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
         """The cells of one batch of ``t, channel, run, anchor, sig`` and what is carried."""
+        refuse_bad(batch, "frame")
         t = batch.column("t").to_numpy()
         whole = Block.of(
             t,

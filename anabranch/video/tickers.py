@@ -17,10 +17,13 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Packed, Task
 from anabranch.flow.slices import Notes, Slices
-from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel
+from anabranch.video.channel_kernel import ChannelJob, ChannelKernel, by_channel, refuse_bad
 from anabranch.video.stories import grams, overlap
 
-__all__ = ["LEAST", "KeyPacking", "Shown", "TickerKernel", "TickersJob"]
+__all__ = ["LEAST", "TIME", "KeyPacking", "Shown", "TickerKernel", "TickersJob"]
+
+TIME = "anabranch.time"
+"""The column of times in microseconds; all others are the user's own, whatever their names."""
 
 LEAST = 10
 """A line is a ticker's only if so many key frames have shown it: a caption stays for some."""
@@ -71,9 +74,10 @@ class KeyPacking:
     workers: int
 
     def pack(self, batch: pa.RecordBatch, live: Any) -> Packed:
-        """The cells of one batch of ``t``, ``channel``, ``text`` and whatever else there is."""
-        t = batch.column("t").to_numpy()
-        carried = {name: batch.column(name) for name in batch.schema.names if name != "t"}
+        """The cells of one batch of `TIME`, ``channel``, ``text`` and whatever else there is."""
+        refuse_bad(batch, "key frame", TIME)
+        t = batch.column(TIME).to_numpy()
+        carried = {name: batch.column(name) for name in batch.schema.names if name != TIME}
         return Packed(by_channel(Block.of(t, carried), self.workers), int(t.max()))
 
 

@@ -194,6 +194,19 @@ def test_packing_keeps_keys_together_and_counts_rejected_rows(learned: bool) -> 
     assert len(blocks) > 1
 
 
+@pytest.mark.parametrize(
+    ("watermark", "clock", "hearing"),
+    [(None, "event", [0, 1, 2, 3]), ("1 second", "event", [0]), (None, "processing", [0])],
+)
+def test_every_bucket_hears_of_a_batch_where_late_is_what_the_last_one_passed(
+    watermark: str | None, clock: str, hearing: list[int]
+) -> None:
+    call, _ = plan_assembly([SCHEMA], **GOOD, watermark=watermark, clock=clock, keep=["ms"])
+    assert call is not None
+    packed = EventPacking(call, 0, 4, streaming=True).pack(batch(1, nulls=1))
+    assert sorted(packed.cells) == hearing
+
+
 def test_rejected_rows_are_reported_even_if_there_are_no_others() -> None:
     call, _ = plan_assembly([SCHEMA], **{**GOOD, "keep": ["ms"]})
     assert call is not None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import pickle
+import time
 from typing import Any
 
 import numpy as np
@@ -37,6 +38,8 @@ from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
+from anabranch.flow.kernel import Task, owner_of
+from anabranch.flow.slices import Slices
 from anabranch.testing import InProcess
 from tests.correlation import emd_twin, twin
 from tests.examples import examples
@@ -670,6 +673,19 @@ def test_each_worker_of_a_query_learns_for_itself_and_few_bytes_are_remembered(m
     assert chain(("another", 99)) is chain(("another", 99))
     assert chain(("query", 0)) is not first
     assert cache.nbytes <= 10 * size
+    kept = chain(("query", 0))
+    cache.disown("another")
+    assert cache.nbytes == kept.nbytes, "chains go with the query that has learnt them"
+    cache.disown("query")
+    assert cache.nbytes == 0
+
+
+def test_what_is_learnt_belongs_to_an_operator_of_a_query():
+    places = np.array([[0.0], [1.0]])
+    call = {"where": ab.emd("h", ground=places) <= 0.1, "window": "1 second"}
+    job = InProcess(SCHEMA, SCHEMA, **call).workers.job
+    kernel = job.kernel(Slices(job.stays, job.notes()), Task(3, "query"))
+    assert [search.owner for search in kernel._matcher.searches] == [(owner_of(job, "query"), 3)]
 
 
 def test_routes_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch):
@@ -681,6 +697,10 @@ def test_routes_are_kept_up_to_a_number_of_bytes(monkeypatch: pytest.MonkeyPatch
     assert cache.nbytes <= cache.budget
     assert routes_of(Ground("line", 200, scale=200.0)) is ages[-1]
     assert routes_of(Ground("line", 200, scale=1.0)) is not ages[0]
+    monkeypatch.setattr(time, "monotonic", lambda: 1e12)
+    routes_of(Ground("line", 200, scale=200.0))
+    cache.hear("query", 0)
+    assert cache.nbytes == ages[-1].nbytes, "what nobody has asked for in a long time goes"
 
 
 def test_equal_grounds_share_what_is_derived_of_them():

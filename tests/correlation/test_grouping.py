@@ -121,6 +121,20 @@ def block(pairs: list[Pair]) -> Block:
     return Block.of(t, {"left": left, "right": right})
 
 
+@pytest.mark.parametrize("between", [[], [(START + 105, 4, 5)]])
+def test_what_is_late_does_not_depend_on_unrelated_pairs(between: list[Pair]) -> None:
+    """Behind an operator, late is what the last watermark has passed, be there pairs or not."""
+    workers = Workers(GroupsJob(Grouping(10, True)))
+    steps = [([(START + 3, 1, 2)], 5), ([], 50), (between, 100), ([(START + 60, 7, 8)], 110)]
+    events: list[dict[str, Any]] = []
+    for pairs, mark in [*steps, ([], 500)]:
+        if pairs or workers.is_due(0, START + mark):
+            for found in workers.step(0, [block(pairs)] if pairs else [], START + mark):
+                events += found.to_pylist()
+    assert {e["left_id"] for e in events if e["event"] == "opened"} == {1, *(p[1] for p in between)}
+    assert sum(load.late for load in workers.loads) == 1
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(pair_lists, st.integers(1, 30), st.data())
 def test_batching_order_and_restarts_do_not_matter(
@@ -151,7 +165,7 @@ def test_batching_order_and_restarts_do_not_matter(
         for name in ("t", "began", "last"):
             event[name] -= START
     assert told(events, pairs) == twin(pairs, gap, True)
-    assert workers.timers[0] is None
+    assert workers.state_rows == 0
     assert sum(load.late for load in workers.loads) == 0
     kinds = Counter(event["event"] for event in events)
     for name, kind in (("opened",) * 2, ("grown", "grew"), ("merged",) * 2, ("closed",) * 2):

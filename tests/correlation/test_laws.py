@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from typing import Any
@@ -177,13 +178,23 @@ def own_watermarks(draw: st.DrawFn) -> tuple[list[twin.Batch], list[int]]:
     newest = max((row["t"] for batch in batches for side in batch for row in side), default=BASE)
     reach = st.integers(-2, (newest - BASE) // 1000 + 5)
     moves = draw(st.lists(reach, min_size=len(batches), max_size=len(batches)))
-    # Nothing is known of the watermark before a worker's first step, so each has one at once.
-    first = [{"id": 1000 + n, "t": BASE, "v": [1, 2, 0], "x": 0, "k": "k"} for n in (0, 1)]
-    return [(first[:1], first[1:]), *batches], [0, *(BASE + 1000 * m for m in sorted(moves))]
+    return batches, [BASE + 1000 * m for m in sorted(moves)]
+
+
+def last_marks(batches: list[twin.Batch], marks: list[int]) -> list[int]:
+    """What each batch's rows are judged by: the watermark before, once any worker has heard of one.
+
+    Nothing is known of it before the first rows; with them, every worker hears of it.
+    """
+    begun = [any(map(any, batches[:n])) for n in range(len(batches))]
+    return [mark if known else 0 for known, mark in zip(begun, [0, *marks], strict=False)]
+
+
+BOTH = ab.same("k") & (ab.cosine("v") >= 0.5)
 
 
 def run_behind(cls: type[InProcess], batches: Any, marks: Any, **call: Any) -> InProcess:
-    process = cls(SCHEMA, SCHEMA, where=ab.cosine("v") >= 0.5, streaming=True, **call)
+    process = cls(SCHEMA, SCHEMA, where=BOTH, streaming=True, **call)
     for (left, right), mark in zip(batches, marks, strict=True):
         process.step(table(list(left)), table(list(right)), watermark=mark)
     return process
@@ -202,31 +213,47 @@ class Lazy(InProcess):
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(own_watermarks(), plans, windows)
+@given(own_watermarks(), keyed_plans, windows)
 def test_behind_an_operator_late_is_what_the_last_watermark_had_passed(given_, plan: Plan, window):
     batches, marks = given_
     process = run_behind(InProcess, batches, marks, plan=plan, window=window)
-    left, right, dropped = twin.in_time(batches, [0, *marks[:-1]])
-    assert found(process) == once(twin.pairs(left, right, micros(window), cosine))
+    left, right, dropped = twin.in_time(batches, last_marks(batches, marks))
+    assert found(process) == once(twin.pairs(left, right, micros(window), alike_and_same))
     assert sum(load.late for load in process.loads) == dropped
 
 
+@pytest.mark.parametrize(
+    "plan", [ab.broadcast(1), ab.broadcast(4), *(ab.keyed(n) for n in range(1, 9))], ids=str
+)
+def test_behind_an_operator_a_worker_without_rows_judges_what_is_late_as_others_do(plan):
+    """The first rows of a key come late, to a worker that may have had none before."""
+    process = InProcess(
+        SCHEMA, SCHEMA, streaming=True, plan=plan, where=ab.same("k"), window="1 minute"
+    )
+    for at, key, mark in [(60, "a", 0), (70, "a", 50), (10, "b", 60)]:
+        rows = [{"id": at, "t": BASE + at * 1000, "v": [1], "x": 0, "k": key}]
+        process.step(table(rows), table(rows), watermark=BASE + mark * 1000)
+    assert found(process) == Counter(itertools.product([60, 70], repeat=2))
+    assert sum(load.late for load in process.loads) == 2
+
+
 @settings(max_examples=examples(150), deadline=None)
-@given(own_watermarks(), plans, windows, st.sampled_from([InProcess, Lazy]))
+@given(own_watermarks(), keyed_plans, windows, st.sampled_from([InProcess, Lazy]))
 def test_behind_an_operator_no_row_in_time_misses_a_partner(given_, plan: Plan, window, cls):
     """A worker that was not called before may take in more; of that, too, no pair comes twice."""
     batches, marks = given_
     process = run_behind(cls, batches, marks, plan=plan, window=window)
-    left, right, dropped = twin.in_time(batches, [0, *marks[:-1]])
+    left, right, dropped = twin.in_time(batches, last_marks(batches, marks))
     got = found(process)
-    assert got.keys() >= twin.pairs(left, right, micros(window), cosine).keys()
-    every = twin.pairs(*twin.in_time(batches, [0] * len(batches))[:2], micros(window), cosine)
+    assert got.keys() >= twin.pairs(left, right, micros(window), alike_and_same).keys()
+    everything = twin.in_time(batches, [0] * len(batches))[:2]
+    every = twin.pairs(*everything, micros(window), alike_and_same)
     assert got <= once(every)
     assert sum(load.late for load in process.loads) <= dropped
 
 
 @settings(max_examples=examples(150), deadline=None)
-@given(own_watermarks(), plans, windows)
+@given(own_watermarks(), keyed_plans, windows)
 def test_behind_an_operator_state_is_freed_by_the_watermark(given_, plan: Plan, window):
     batches, marks = given_
     process = run_behind(InProcess, batches, marks, plan=plan, window=window)

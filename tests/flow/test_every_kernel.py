@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import anabranch as ab
@@ -208,18 +208,26 @@ def test_workers_that_compare_by_rank(batches: Any, window: Any, late: int, seed
 
 @FEW
 @given(pair_lists, CUTS, st.integers(1, 30), st.booleans(), st.sampled_from([3, None]), SEEDS)
-def test_groups(pairs: Any, cuts: Any, gap: int, one: bool, late: int | None, seed: int) -> None:
-    """Without `late`, late is what the watermark of the last step has passed."""
+@example([(9, 0, 1), (4, 2, 3)], [1], 5, True, None, 0)  # nothing is due before the late pair
+@pytest.mark.parametrize("idle", [False, True])
+def test_groups(
+    idle: bool, pairs: Any, cuts: Any, gap: int, one: bool, late: int | None, seed: int
+) -> None:
+    """Without `late`, late is what the watermark of the last step has passed, `idle` or not."""
+    pairs = [(t + 1, left, right) for t, left, right in pairs]
     steps: list[Step] = []
     good: list[Any] = []
     newest, before, groups = 0, -1, Groups(gap, one)
     places = [0, *sorted(min(cut, len(pairs)) for cut in cuts), len(pairs)]
     for start, stop in itertools.pairwise(places):
         part, mark = pairs[start:stop], max(0, newest - 3)
+        if idle:
+            steps.append(([], mark))
+            before = mark
         limit = mark if late is not None else before
         good += [pair for pair in part if pair[0] > limit]
         t, left, right = np.array(part, np.int64).reshape(-1, 3).T
-        steps.append(([Block.of(t, {"left": left, "right": right})], mark))
+        steps.append(([Block.of(t, {"left": left, "right": right})] if part else [], mark))
         newest, before = max([newest, *t.tolist()]), mark
     for pair in sorted(good):
         groups.deal(*pair)

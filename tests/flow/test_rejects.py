@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.flow import rejects
 from anabranch.flow.blocks import Block
+from anabranch.flow.cache import Cache
 from anabranch.flow.kernel import Task
 from anabranch.flow.rejects import Rejecting, accepted, as_json, commit, counted_files
 from anabranch.flow.sides import REASON, WHOLE
@@ -124,6 +127,21 @@ def test_a_batch_counts_when_it_is_computed_and_once(tmp_path: Path) -> None:
     rows = read(path)
     assert [row["side"] for row in rows] == ["a", "b"] * 2
     assert {(row["batch"], row["watermark"]) for row in rows} == {(None, None)}
+
+
+def test_rows_that_were_read_are_kept_within_the_bounds_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(10_000)
+    monkeypatch.setattr(rejects, "CACHE", cache)
+    rejecting = Rejecting(str(tmp_path), "verb", ("stream",), "call")
+    for batch in range(20):
+        names = [f"{batch} {n} {'x' * 500}" for n in range(5)]
+        rejecting.keep([cell(names)], None, 0, Task(0, "q", batch, "run"))
+    for _ in range(2):
+        rows = rejects.newest_rows(str(tmp_path), "q", 60)
+        assert len(rows) == 60 and len({row["row"] for row in rows}) == 60
+        assert 2_500 < cache.nbytes <= cache.budget
 
 
 def test_kernels_see_neither_bad_rows_nor_what_goes_along() -> None:

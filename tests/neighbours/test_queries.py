@@ -14,7 +14,9 @@ from anabranch.errors import BadRow, InvalidCall, StateMismatch, changed_setting
 from anabranch.neighbours.call import MOST_K, plan_nearest
 from anabranch.neighbours.lists.zones import workers_for
 from anabranch.neighbours.methods import Queries
+from anabranch.neighbours.packing import QueryPacking
 from anabranch.neighbours.queries import fixed_queries, read_queries
+from anabranch.plans.routing import LivePlans
 from tests.neighbours.runs import OBJECTS, START, Run, call_of, expected, query_table
 
 MS = 1000
@@ -26,6 +28,18 @@ def asked(**more: Any) -> dict[str, Any]:
 
 def adding(**more: Any) -> dict[str, Any]:
     return asked(t=START, op="add", **more)
+
+
+@pytest.mark.parametrize(("watermark", "hearing"), [(None, 3), ("1 second", 1)])
+def test_every_worker_hears_of_queries_where_late_is_what_the_last_step_passed(
+    watermark: str | None, hearing: int
+) -> None:
+    """Else the same objects would be late for the queries of some workers and not of others."""
+    call = call_of(ops=True, streaming=True, watermark=watermark)
+    table = query_table([adding()]).append_column("h", pa.array([5]))
+    (batch,) = table.combine_chunks().to_batches()
+    packed = QueryPacking(call).pack(batch, LivePlans({0: ab.broadcast(3)}))
+    assert len(packed.cells) == hearing
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])

@@ -13,8 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anabranch.errors import StateMismatch
+from anabranch.flow.cache import Cache
+from anabranch.flow.kernel import Task, fingerprint_of, owner_of
+from anabranch.flow.slices import Slices
 from anabranch.neighbours.lists.algorithm import METRICS, Queries
+from anabranch.neighbours.queries import fixed_queries
+from anabranch.neighbours.selective import jobs
 from anabranch.neighbours.selective.horizons import Merger
+from anabranch.neighbours.selective.jobs import HomeJob
 from anabranch.neighbours.selective.mergers import Mergers
 from anabranch.neighbours.selective.routing import rows_per_object
 from anabranch.plans.hashed import broadcast
@@ -22,7 +28,7 @@ from anabranch.plans.log import PlanLog, User
 from anabranch.predicates import VectorMeasure
 from anabranch.testing.workers import LivingWorkers, Workers
 from tests.examples import examples
-from tests.neighbours.runs import START, call_of, expected
+from tests.neighbours.runs import START, call_of, expected, query_table
 from tests.neighbours.selective_runs import KeptControl, SelectiveRun
 from tests.neighbours.test_kernel import MS, in_batches
 
@@ -260,6 +266,29 @@ def test_mergers_of_batches_that_were_undone_go_when_it_is_their_turn(tmp_path: 
     kept = published(range(15, 30), kept, reached=8)
     assert {path.name for path in (tmp_path / "mergers").iterdir()} == set(kept)
     assert len(kept) == 8
+
+
+def test_queries_and_mergers_are_kept_within_the_bounds_of_the_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(100_000)
+    monkeypatch.setattr(jobs, "CACHE", cache)
+    merger = some_merger()
+    for number in range(10):
+        queries = [{"id": n, "v": [n + 0.1 * number], "k": 1, "span": MS} for n in range(400)]
+        block = fixed_queries(call_of(), query_table(queries))[0]
+        job = HomeJob(call_of(), block.encode(**block.meta), 2, str(tmp_path / str(number)))
+        home, again = (job.kernel(Slices(job.stays, job.notes()), Task(n, "q")) for n in (0, 1))
+        assert again.owners is home.owners and home.owners.nbytes > 400 * 4 * 8
+        mergers = Mergers(job.control, User("q", fingerprint_of(job.base.settings)))
+        mergers.publish(0, 1, merger, [])
+        before = cache.nbytes
+        home._mergers(lambda merger: True)
+        job.kernel(home.slices, Task(0, "q"))
+        assert cache.nbytes == before + merger.nbytes
+    assert cache.nbytes <= cache.budget
+    cache.disown(owner_of(job, "q"))
+    assert cache.get(f"owners {owner_of(job, 'q')}") is None
 
 
 def test_a_control_directory_has_one_owner(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anabranch.errors import StateMismatch
+from anabranch.errors import BadRow, StateMismatch
 from anabranch.flow.blocks import Block
 from anabranch.flow.kernel import Task, check_settings
 from anabranch.flow.slices import Slices
@@ -20,7 +20,7 @@ from anabranch.video.cutting import Cutter
 from anabranch.video.planes import from_rgb
 from anabranch.video.rows import ROWS
 from anabranch.video.shot_kernel import FramePacking, ShotKernel, ShotsJob
-from anabranch.video.signature import signature
+from anabranch.video.signature import BYTES, signature
 from tests.examples import examples
 from tests.video import shot_twin
 from tests.video.films import film, scene
@@ -163,6 +163,18 @@ def rows_of(name: str, channel: Any, cuts: list[int]) -> pa.RecordBatch:
     columns["features"] = [[float(n)] for n in range(len(sigs))]
     arrays = {field.name: pa.array(columns[field.name], field.type) for field in ROWS}
     return pa.RecordBatch.from_pydict({**arrays, "t": pa.array(times)})
+
+
+@pytest.mark.parametrize("name", ["t", "channel"])
+def test_a_frame_without_time_or_channel_is_named(name: str) -> None:
+    sigs = [bytes(BYTES)] * 3
+    rows = rows_of("a", (sigs, [1, 2, 3], [0, 0, 0], [True, False, False]), [])
+    place = rows.schema.get_field_index(name)
+    values = rows.column(name).to_pylist()
+    column = pa.array([*values[:2], None], rows.column(name).type)
+    bad = rows.set_column(place, name, column)
+    with pytest.raises(BadRow, match=r"^frame 'a/2': its (time|channel) is null; repair the input"):
+        FramePacking(2).pack(bad, None)
 
 
 @settings(max_examples=examples(6))

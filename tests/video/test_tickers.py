@@ -6,13 +6,15 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anabranch.errors import BadRow
 from anabranch.flow.blocks import Block
 from anabranch.testing.workers import LivingWorkers, Workers
 from anabranch.video.stories import agree
-from anabranch.video.tickers import LEAST, KeyPacking, TickersJob
+from anabranch.video.tickers import LEAST, TIME, KeyPacking, TickersJob
 from tests.examples import examples
 
 LINES = ("WATCH US LIVE", "Watch uslive", "FLOOD IN GHENT", "MILL FIRE IN TURKU", "TALKS", "A")
@@ -38,7 +40,7 @@ def block(keys: list[Key]) -> Block:
     text = [[{"text": line, "score": 0.9, "box": [0.0] * 4} for line in key[2]] for key in keys]
     batch = pa.RecordBatch.from_pydict(
         {
-            "t": pa.array([key[0] for key in keys]),
+            TIME: pa.array([key[0] for key in keys]),
             "channel": pa.array([key[1] for key in keys]),
             "id": pa.array([f"{key[1]}{key[0]}" for key in keys]),
             "text": pa.array(text),
@@ -47,6 +49,28 @@ def block(keys: list[Key]) -> Block:
     )
     (cell,) = KeyPacking(1).pack(batch, None).cells.values()
     return Block.decode(cell)
+
+
+def test_a_column_of_the_user_may_have_any_name() -> None:
+    rows = pa.RecordBatch.from_pydict({TIME: [5], "t": ["mine"], "channel": ["a"]})
+    (cell,) = KeyPacking(2).pack(rows, None).cells.values()
+    found = Block.decode(cell)
+    assert found.t.tolist() == [5] and found.columns["t"].to_pylist() == ["mine"]
+
+
+BAD = [(None, "a", "time is null"), (5, None, "channel is null"), (1 << 62, "a", "73,000 years")]
+
+
+@pytest.mark.parametrize(("t", "channel", "says"), BAD)
+@pytest.mark.parametrize("columns", [("id",), ()])
+def test_a_key_frame_without_time_or_channel_is_named(
+    t: Any, channel: Any, says: str, columns: tuple[str, ...]
+) -> None:
+    times, channels = pa.array([4, t], pa.int64()), pa.array(["a", channel])
+    rows = {TIME: times, "channel": channels, **dict.fromkeys(columns, pa.array(["x", "y"]))}
+    name = "y" if columns else channel
+    with pytest.raises(BadRow, match=f"^key frame {name!r}: its .*{says}.*; repair the input"):
+        KeyPacking(2).pack(pa.RecordBatch.from_pydict(rows), None)
 
 
 @st.composite

@@ -173,7 +173,7 @@ def test_batching_order_and_restarts_do_not_matter(
     for found in workers.step(0, [], START + 1000):
         events += found.to_pylist()
     assert events == run(entries, CALL)[0]
-    assert workers.timers[0] is None
+    assert workers.state_rows == 0
     assert sum(load.late for load in workers.loads) == 0
 
 

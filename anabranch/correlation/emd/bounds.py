@@ -82,21 +82,21 @@ def routes_of(ground: Ground) -> Routes:
     >>> routes is routes_of(Ground("line", 3)), routes.nearest[0].tolist(), routes.nbytes
     (True, [0, 1, 2], 156)
     """
+    # All queries share them, so they are their own owner: they go once nobody has asked for long.
     token = f"routes {ground.digest} {len(ground.costs)}"
-    found: Routes | None = CACHE.get(token)
-    if found is None:
-        costs = ground.costs
-        cells = np.argsort(costs, axis=None, kind="stable")
-        sources, targets = np.divmod(cells, len(costs))
-        ways = sources != targets  # equal mass is cancelled before anything moves
-        found = Routes(
-            costs,
-            sources[ways].astype(np.int32),
-            targets[ways].astype(np.int32),
-            np.argsort(costs, axis=1, kind="stable").astype(np.int32),
-        )
-        CACHE.put(token, found, "emd routes")
-    return found
+    return CACHE.kept(token, token, lambda: _sorted_ways(ground.costs))
+
+
+def _sorted_ways(costs: np.ndarray) -> Routes:
+    cells = np.argsort(costs, axis=None, kind="stable")
+    sources, targets = np.divmod(cells, len(costs))
+    ways = sources != targets  # equal mass is cancelled before anything moves
+    return Routes(
+        costs,
+        sources[ways].astype(np.int32),
+        targets[ways].astype(np.int32),
+        np.argsort(costs, axis=1, kind="stable").astype(np.int32),
+    )
 
 
 @njit(nogil=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -26,21 +26,21 @@ __all__ = ["EmdSearch", "forget"]
 
 # Chains stay in the process by who owns them: kernels come and go with every micro-batch, and what
 # they learn should not go with them. A chain is a few times the table of its ground distance.
-_CHAINS = "emd chains"
+_CHAIN = "emd chain "
 
 
 def forget() -> None:
     """Unlearn everything that this process keeps, for measurements that begin afresh."""
-    CACHE.disown(_CHAINS)
+    CACHE.forget_all(_CHAIN)
 
 
 class EmdSearch:
     """Finds and decides pairs by their Earth Mover's Distance.
 
     `tally` counts what it did; whoever reads it may put a new one in its place. `owner` names the
-    worker of a query that searches here: the process keeps what is learnt for an owner, so that
-    its next search goes on from there. Without an owner nothing is kept. `learning` overrides how
-    duals are used.
+    operator of a query and its worker that search here: the process keeps what is learnt for an
+    owner, so that its next search goes on from there. Without an owner nothing is kept. `learning`
+    overrides how duals are used.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class EmdSearch:
         learning: Learning | None = None,
     ) -> None:
         self.slot, self.tally = slot, Tally()
-        self.owner: Hashable = None
+        self.owner: tuple[str, int] | None = None
         self._ground, self._op, self._threshold = ground, op, float(threshold)
         self._filters, self._exact_scores, self._learning = filters, exact_scores, learning
         self._closed = ground.kind in ("line", "circle") and not set(filters) & set(GENERAL)
@@ -117,9 +117,5 @@ class EmdSearch:
         how = (self.slot, ground, limit, self._filters, self._exact_scores, self._learning)
         if self.owner is None:
             return Chain(*how)
-        token = f"emd {self.owner!r} {ground.digest} {how!r}"
-        chain: Chain | None = CACHE.get(token)
-        if chain is None:
-            chain = Chain(*how)
-            CACHE.put(token, chain, _CHAINS)
-        return chain
+        token = f"{_CHAIN}{self.owner!r} {ground.digest} {how!r}"
+        return CACHE.kept(token, self.owner[0], lambda: Chain(*how))

@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from anabranch.flow.blocks import Block, concat
+from anabranch.flow.blocks import Block, concat, weigh
 from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.kernel import addressed
 from anabranch.flow.load import Load
@@ -68,6 +68,11 @@ class Owners:
 
     def __len__(self) -> int:
         return len(self.queries)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the queries, and of the values that marks stand for."""
+        return weigh(self.queries) + weigh([vars(codes) for codes in self.marking.codes.values()])
 
 
 @dataclass

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from anabranch.flow.blocks import weigh
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.process import njit
@@ -110,6 +111,12 @@ class Merger:
     wanted: np.ndarray
     heard: Mapping[str, str] = field(default_factory=dict)
     _balls: _Balls | None = field(default=None, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of scores, and of what is derived of them."""
+        derived = {} if self._balls is None else vars(self._balls)
+        return weigh([self.ends, self.scores, self.wanted, derived])
 
     @classmethod
     def of(

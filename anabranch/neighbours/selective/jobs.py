@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import Any, ClassVar
 
 from anabranch.flow.blocks import Block
-from anabranch.flow.kernel import Task, fingerprint_of
+from anabranch.flow.cache import CACHE
+from anabranch.flow.kernel import Task, fingerprint_of, owner_of
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.job import NearestJob
@@ -21,7 +22,6 @@ from anabranch.neighbours.notes import NearestNotes
 from anabranch.neighbours.selective.homes import HomeKernel, HomeNotes, Owners
 from anabranch.neighbours.selective.mergers import Mergers
 from anabranch.neighbours.selective.owners import OwnerKernel
-from anabranch.neighbours.where import Condition
 from anabranch.plans.log import User
 
 __all__ = ["HomeJob", "OwnerJob"]
@@ -61,11 +61,16 @@ class HomeJob:
 
     def kernel(self, slices: Slices[HomeNotes], task: Task) -> HomeKernel:
         """One home."""
-        mergers = _mergers(self.control, _user(self.base, task, self.call))
-        call = self.nearest
-        owners = _owners(self.table, self.owners, call.measure, call.where)
+        owner = owner_of(self, task.query)
+        mergers = _mergers(self.control, _user(self.base, task, self.call), owner)
+        # The owner's name tells these queries, their measure and condition from others.
+        owners = CACHE.kept(f"owners {owner}", owner, self._owners)
         by_last_step = self.nearest.delay is None
         return HomeKernel(owners, slices, task.worker, mergers.newest, by_last_step)
+
+    def _owners(self) -> Owners:
+        call = self.nearest
+        return Owners.of(Block.decode(self.table), self.owners, call.measure, call.where)
 
 
 @dataclass(frozen=True)
@@ -77,7 +82,8 @@ class OwnerJob(NearestJob):
 
     def kernel(self, slices: Slices[NearestNotes], task: Task) -> OwnerKernel:
         """One owner."""
-        mergers = _mergers(self.control, _user(self, task, self.call))
+        owner = owner_of(self, task.query)
+        mergers = _mergers(self.control, _user(self, task, self.call), owner)
         publish = partial(_publish, mergers, task.batch)
         return OwnerKernel(self.nearest, self.queries, slices, task.worker, publish=publish)
 
@@ -92,12 +98,7 @@ def _publish(
     return mergers.publish(owner, batch, merger, kept)  # type: ignore[arg-type]
 
 
-# Both live for the life of the process; they remember what they have read.
-@lru_cache(maxsize=4)
-def _owners(queries: bytes, workers: int, metric: str, where: tuple[Condition, ...]) -> Owners:
-    return Owners.of(Block.decode(queries), workers, metric, where)
-
-
-@lru_cache(maxsize=8)
-def _mergers(control: str, user: User) -> Mergers:
-    return Mergers(control, user)
+def _mergers(control: str, user: User, owner: str) -> Mergers:
+    """Those of the control directory, which remember what they have read."""
+    token = f"mergers {owner} {control!r} {user!r}"
+    return CACHE.kept(token, owner, lambda: Mergers(control, user))

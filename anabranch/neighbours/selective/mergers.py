@@ -90,6 +90,11 @@ class Mergers:
                     break
         return found
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the mergers that are remembered."""
+        return sum(merger.nbytes for merger in self._known.values())
+
     def _read(self, name: str) -> Merger | None:
         """A merger; None if it has just been removed, as those are that nobody can believe."""
         if name not in self._known:

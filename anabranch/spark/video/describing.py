@@ -27,7 +27,7 @@ from anabranch.video.captions import Line, joined
 from anabranch.video.layout import inner
 from anabranch.video.network import Network, lite0
 from anabranch.video.pictures import decode
-from anabranch.video.tickers import KeyPacking, TickersJob
+from anabranch.video.tickers import TIME, KeyPacking, TickersJob
 
 __all__ = ["NAMES", "describe"]
 
@@ -132,7 +132,7 @@ def describe(
 
 def _without_tickers(found: DataFrame, lasting: int) -> DataFrame:
     """The same rows, with lines that a channel shows all the time left out of ``words``."""
-    rows = found.select(F.unix_micros("ts").alias("t"), *(by_name(c) for c in found.columns))
+    rows = found.select(F.unix_micros("ts").alias(TIME), *(by_name(c) for c in found.columns))
     blocks = rows.mapInArrow(Packer(KeyPacking(partitions(found.sparkSession))), PACKED)
     job = TickersJob(lasting)
     if found.isStreaming:
