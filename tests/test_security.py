@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 import anabranch as ab
-from anabranch.assembly.fitting.conditions import evaluate, harmless
+from anabranch.calls.conditions import evaluate, harmless
 from anabranch.errors import StateMismatch
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.numbered import UNREADABLE
@@ -28,7 +28,7 @@ UNSAFE_CALLS = {"eval", "exec", "compile", "__import__", "loads_pickle", "read_p
 # worker travels inside the pickle of the processor that Spark itself sends and reads.
 KNOWN = {
     ("testing.plans", "pickle"),
-    ("assembly.fitting.conditions", "eval"),
+    ("calls.conditions", "eval"),
     ("video.lite", "pickle"),
     ("spark.processor", "pickle"),
 }

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from anabranch.assembly.fitting.conditions import harmless
 from anabranch.calls import FLOATING, INTEGRAL, Columns
+from anabranch.calls.conditions import harmless
 from anabranch.errors import InvalidCall
 from anabranch.predicates import Predicate, VectorMeasure
 from anabranch.predicates.columns import Expression, Named

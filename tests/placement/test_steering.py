@@ -65,14 +65,14 @@ def test_a_view_moves_when_staying_has_cost_twice_the_price() -> None:
 @pytest.mark.parametrize(
     ("held", "offline"),
     [({"has_moved": False}, ()), ({}, ("ann",)), ({"window": 1e9}, ())],
-    ids=["unsettled", "offline", "early"],
+    ids=["moving", "offline", "early"],
 )
 def test_a_view_that_cannot_move_stays(held: dict[str, Any], offline: tuple[str, ...]) -> None:
     world = World([pair("ann", "bob", place="bob", since=0.0, **held)], download_cost=1.0)
     reported(world, ann=100.0, bob=20.0)
     assert [world.decide(60.0, offline) for _ in range(20)] == [[]] * 20
     world.views = {
-        name: replace(view, settled=True, window=1.0) for name, view in world.views.items()
+        name: replace(view, has_moved=True, window=1.0) for name, view in world.views.items()
     }
     assert [d.place for _ in range(20) for d in world.decide(60.0)] == ["ann"]
 

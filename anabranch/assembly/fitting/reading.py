@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import ArrayLike
 
-from anabranch.assembly.fitting.conditions import evaluate
 from anabranch.assembly.fitting.sample import Floats
+from anabranch.calls.conditions import evaluate
 from anabranch.errors import InvalidCall
 
 __all__ = ["COMPLETE", "CUT", "Columns", "Instances", "Rows", "micros", "read_instances", "resolve"]
