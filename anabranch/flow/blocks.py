@@ -62,6 +62,7 @@ class Block:
     _derived: dict[Any, Any] = field(default_factory=dict, repr=False)
     _derived_bytes: int = field(default=0, repr=False)
     _inner: list[Block] = field(default_factory=list, repr=False)  # blocks in what was derived
+    _growing: list[Any] = field(default_factory=list, repr=False)  # what must be weighed anew
 
     @classmethod
     def of(cls, t: Any, columns: dict[str, Column], epoch: int = 0, mask: int = 1) -> Block:
@@ -93,13 +94,21 @@ class Block:
     @property
     def _attached_bytes(self) -> int:
         """Bytes of all that was derived, also of what was derived of blocks among that."""
-        return self._derived_bytes + sum(block._attached_bytes for block in self._inner)
+        inner = sum(block._attached_bytes for block in self._inner)
+        return self._derived_bytes + inner + sum(map(weigh, self._growing))
 
-    def derive(self, key: Any, make: Callable[[Block], T], shares: bool = False) -> T:
-        """``make(self)``, computed once; what `shares` the buffers of this block weighs nothing."""
+    def derive(
+        self, key: Any, make: Callable[[Block], T], *, shares: bool = False, grows: bool = False
+    ) -> T:
+        """``make(self)``, computed once.
+
+        What `shares` the buffers of this block weighs nothing; what `grows` is weighed anew
+        whenever that is asked for.
+        """
         if key not in self._derived:
             made = self._derived[key] = make(self)
-            self._derived_bytes += 0 if shares else weigh(made)
+            self._derived_bytes += 0 if shares or grows else weigh(made)
+            self._growing += [made] if grows else []
             self._inner += _blocks_in(made)
         found: T = self._derived[key]
         return found
@@ -315,14 +324,14 @@ def together(blocks: Sequence[Block]) -> list[list[Block]]:
 
 
 def weigh(value: Any) -> int:
-    """Bytes of all arrays in something; views count as if they were copies.
+    """Bytes of all arrays in something, or what it says itself; views count as copies.
 
     Examples
     --------
     >>> weigh({"a": np.zeros(2), "b": [np.zeros(1, np.int8), "text"]})
     17
     """
-    if isinstance(value, (np.ndarray, pa.Array, Block)):
+    if hasattr(value, "nbytes"):
         return int(value.nbytes)
     if is_dataclass(value):
         return sum(weigh(part) for part in vars(value).values())

@@ -12,9 +12,11 @@ its window one after the other, every time: if the least recently used always ma
 little larger than the budget would be read back whole in every micro-batch. So of a window that
 does not fit, what is there stays, and only the rest is read again. And every entry has an owner,
 the operator of a query, and a time at which it is of no more use: it goes when the process hears
-that the owner's watermark has passed that time, whoever dropped the slice from the state. A kernel
+that the owner's watermark has passed that time, whoever dropped the slice from the state. A worker
+that comes here says what it still has: what another process dropped meanwhile goes too. A kernel
 is of use in the next micro-batch alone, for if it is not called here then, it is called elsewhere.
-Owners that were silent for long go altogether.
+Owners that were silent for long go altogether, and what no watermark or owner would ever end goes
+when nobody has used it for as long.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -33,6 +35,7 @@ __all__ = ["CACHE", "Cache"]
 
 _T = TypeVar("_T")
 _SILENT_SECONDS = 600.0
+_SWEEP_SECONDS = 60.0
 _WAITING_SECONDS = 60.0  # how long what another owner will need is kept for it
 
 
@@ -43,7 +46,9 @@ class _Entry:
     owner: str
     expires: int
     last_batch: int
+    worker: int | None = None  # of the owner, whose state it is
     used: int = 0  # the last micro-batch that its owner had told of by then
+    at: float = 0.0  # when it was last used
 
 
 class Cache:
@@ -67,6 +72,7 @@ class Cache:
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._heard: dict[str, float] = {}
         self._batches: dict[str, int] = {}
+        self._swept = time.monotonic()
 
     def get(self, token: str) -> Any:
         """What this token names, if it is here."""
@@ -102,16 +108,19 @@ class Cache:
         *,
         expires: int = FOREVER,
         last_batch: int = FOREVER,
+        worker: int | None = None,
     ) -> None:
         """Remember a block, or anything else that knows its `nbytes`.
 
         It is kept until the owner's watermark reaches `expires` or its micro-batch passes
-        `last_batch`.
+        `last_batch`. What is state of a `worker` goes once it no longer lists it (see `hear`).
         """
         self.forget(token)
-        entry = self._entries[token] = _Entry(what, 0, owner, expires, last_batch)
+        entry = self._entries[token] = _Entry(what, 0, owner, expires, last_batch, worker)
         self._weigh(entry)
         self._use(entry)
+        if entry.at > self._swept + _SWEEP_SECONDS:  # on drivers and in batch queries none is heard
+            self._sweep(entry.at)
         while self.nbytes > self.budget and len(self._entries) > 1:
             self.forget(self._to_go())
 
@@ -143,8 +152,18 @@ class Cache:
         for token in [token for token, entry in self._entries.items() if entry.owner == owner]:
             self.forget(token)
 
-    def hear(self, owner: str, watermark: int, batch: int = 0) -> None:
-        """How far an owner is: what has expired by then goes, and who is silent for long."""
+    def hear(
+        self,
+        owner: str,
+        watermark: int,
+        batch: int = 0,
+        worker: int | None = None,
+        listed: Collection[str] = (),
+    ) -> None:
+        """How far an owner is: what has expired by then goes, and who is silent for long.
+
+        One that comes as a `worker` lists the tokens of all its state.
+        """
         now = time.monotonic()
         if batch < self._batches.get(owner, batch):  # a checkpoint was put back: all of it is old
             self.disown(owner)
@@ -152,17 +171,28 @@ class Cache:
             for entry in self._entries.values():
                 entry.used = batch if entry.owner == owner else entry.used
         self._heard[owner], self._batches[owner] = now, batch
-        gone = {name for name, last in self._heard.items() if last < now - _SILENT_SECONDS}
+        for token, entry in list(self._entries.items()):
+            if entry.owner != owner:
+                continue
+            dropped = worker is not None and entry.worker == worker and token not in listed
+            if dropped or entry.expires <= watermark or entry.last_batch < batch:
+                self.forget(token)
+        self._sweep(now)
+
+    def _sweep(self, now: float) -> None:
+        """Drop what has been of no use for long."""
+        self._swept, limit = now, now - _SILENT_SECONDS
+        gone = {name for name, last in self._heard.items() if last < limit}
         for name in gone:
             del self._heard[name]
             self._batches.pop(name, None)
         for token, entry in list(self._entries.items()):
-            over = entry.expires <= watermark or entry.last_batch < batch
-            if entry.owner in gone or (entry.owner == owner and over):
+            endless = entry.owner not in self._batches or entry.expires >= FOREVER
+            if entry.owner in gone or (endless and entry.at < limit):
                 self.forget(token)
 
     def _use(self, entry: _Entry) -> None:
-        self._heard[entry.owner] = time.monotonic()
+        entry.at = self._heard[entry.owner] = time.monotonic()
         entry.used = self._batches.get(entry.owner, 0)
 
     def _to_go(self) -> str:

@@ -254,6 +254,10 @@ class Slices(Generic[N]):
                 self.drop(entry.number)
             self.add(side, concat(blocks).in_time_order())
 
+    def written(self) -> None:
+        """The state store has all of it: a kernel that lives on holds no rows for its sake."""
+        self.added, self.dropped = {}, []
+
     def head(self) -> bytes:
         """The directory and the notes, to be stored beside the slices."""
         form = {

@@ -38,7 +38,8 @@ from anabranch.flow.blocks import Block, encode_batch
 from anabranch.flow.cache import CACHE
 from anabranch.flow.forms import in_stored_form
 from anabranch.flow.hashing import worker_of
-from anabranch.flow.instants import BEGINNING
+from anabranch.flow.instants import BEGINNING, FOREVER
+from anabranch.flow.intake import FAR
 from anabranch.flow.kernel import (
     Job,
     Kernel,
@@ -155,8 +156,9 @@ class StreamWorker:
         now = clock() if clock is not None else values.getCurrentWatermarkInMs()
         blocks = [Block.decode(bytes(cell)) for cell in cells]
         arrivals = accepted(blocks)
-        slices = self._open()
         task = Task(worker_of(int(key[0])), *self._task)
+        self._worker = task.worker
+        slices = self._open()
         kernel = self._kernel(slices, task)
         opening = time.perf_counter() - began
         emitted = 0
@@ -173,9 +175,11 @@ class StreamWorker:
             mark = None if self.by_clock else now * 1000
             self.rejecting.keep(blocks, kernel.late_until, mark, task, first=self._new)
         self._keep_timer(kernel, now, fired)
+        changed = bool(slices.dropped or slices.added)
         self._write(kernel, now)
         kernel.load.busy_seconds += opening + time.perf_counter() - began
-        if arrivals or emitted or slices.dropped or slices.added:
+        # A worker that only heard of a batch has nothing to report, but the first counts for all.
+        if any(map(len, arrivals)) or emitted or changed or (arrivals and not task.worker):
             # In one frame with the last cell: every frame makes its way to Spark by itself.
             last = last or _Cells([], [] if self.posts else None)
             yield _frame(now, last.cells, kernel.load.to_json(), last.workers)
@@ -221,11 +225,14 @@ class StreamWorker:
             if found is None:
                 raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
             block = Block.decode(restored(found[0]))
-            CACHE.put(entry.token, block, self._owner, expires=self._expiry(entry))
+            self._remember(entry, block)
         return block
 
-    def _expiry(self, entry: Slice) -> int:
-        return entry.last + self.job.stays[entry.side]
+    def _remember(self, entry: Slice, block: Block) -> None:
+        expires = entry.last + self.job.stays[entry.side]
+        if expires > FAR:  # no watermark comes there: it is a rank, or goes by arrival
+            expires = FOREVER
+        CACHE.put(entry.token, block, self._owner, expires=expires, worker=self._worker)
 
     def _keep_timer(self, kernel: Kernel, now: int, fired: int | None) -> None:
         """Make sure that one timer is set, for when there is next something to do."""
@@ -248,15 +255,18 @@ class StreamWorker:
         for entry, block in slices.added.values():
             piece = stored(block.encode(small=self.job.small))
             self._pieces.updateValue((entry.number,), (piece,))
-            CACHE.put(entry.token, block, self._owner, expires=self._expiry(entry))
+            self._remember(entry, block)
         snapshot = kernel.snapshot()
         if snapshot is not None:
             self._pieces.updateValue((_SNAPSHOT,), (snapshot,))
             slices.notes.token = secrets.token_hex(8)
         self._head.update((slices.head(),))
-        if slices.notes.token:
-            CACHE.put(slices.notes.token, kernel, self._owner, last_batch=batch + 1)
-        CACHE.hear(self._owner, now * 1000, batch)
+        slices.written()
+        token = slices.notes.token
+        if token:
+            CACHE.put(token, kernel, self._owner, last_batch=batch + 1, worker=self._worker)
+        listed = {token, *(entry.token for entry in slices.entries.values())}
+        CACHE.hear(self._owner, now * 1000, batch, self._worker, listed)
 
 
 @dataclass(frozen=True)

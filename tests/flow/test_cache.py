@@ -80,10 +80,58 @@ def test_owners_that_are_silent_for_long_go(monkeypatch: pytest.MonkeyPatch) -> 
     cache.put("alive", block(), "alive")
     now = 599.0
     cache.hear("alive", 0)
+    assert cache.get("alive") is not None
     assert cache.nbytes == 2 * block().nbytes, "to get it would be to hear of its owner"
     now = 601.0
     cache.hear("alive", 0)
     assert cache.get("ended") is None and cache.get("alive") is not None
+
+
+def test_what_a_worker_no_longer_lists_goes_though_another_process_dropped_it() -> None:
+    """Ranks, and rows that go by arrival, lie beyond every watermark."""
+    cache = Cache(budget=1 << 30)
+    for n in range(10):
+        cache.put(f"mine {n}", block(), "query", worker=3)
+        cache.put(f"other {n}", block(), "query", worker=4)
+    cache.put("shared", block(), "query")
+    cache.hear("query", 0, batch=5, worker=3, listed={"mine 8", "mine 9", "mine 10"})
+    assert [n for n in range(10) if cache.get(f"mine {n}")] == [8, 9]
+    assert all(cache.get(f"other {n}") for n in range(10)) and cache.get("shared")
+
+
+def test_what_never_expires_goes_when_nobody_uses_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that moved for good lists nothing here any more, and its owner goes on."""
+    now = 0.0
+    monkeypatch.setattr("anabranch.flow.cache.time.monotonic", lambda: now)
+    cache = Cache(budget=1 << 30)
+    cache.put("moved", block(), "query", worker=3)
+    cache.put("waits", block(), "query", worker=4, expires=10**15)
+    cache.put("used", block(), "query")
+    for now in range(0, 1200, 100):
+        cache.hear("query", 0, batch=now // 100)
+        cache.get("used")
+    assert cache.nbytes == 2 * block().nbytes
+    assert [cache.get(name) is None for name in ("moved", "waits", "used")] == [True, False, False]
+
+
+def test_where_nobody_is_heard_what_is_not_used_goes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a driver, and in batch queries."""
+    now = 0.0
+    monkeypatch.setattr("anabranch.flow.cache.time.monotonic", lambda: now)
+    cache = Cache(budget=1 << 30)
+    most = 0
+    for now in range(0, 60_000, 10):
+        cache.put(f"file {now}", block(), "rejected rows")
+        most = max(most, cache.nbytes)
+    assert most <= 67 * block().nbytes, "ten minutes of them, and the minute between two looks"
+
+
+def test_what_grows_after_it_was_derived_is_weighed() -> None:
+    slice_ = block()
+    held: list[np.ndarray] = slice_.derive("lessons", lambda _: [np.zeros(10)], grows=True)
+    before = slice_.held_bytes
+    held.append(np.zeros(1000))
+    assert slice_.held_bytes == before + 8000
 
 
 def scanned(cache: Cache, window: range, batch: int, owner: str = "query") -> int:

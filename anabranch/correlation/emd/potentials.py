@@ -137,6 +137,11 @@ class Lessons:
         self._keys = np.zeros((len(masses), len(pool.rows)), np.float32)
         self._ages, self._total = np.zeros_like(pool.ages), 0
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the histograms and their keys; what was learnt is the chain's."""
+        return self._masses.nbytes + self._keys.nbytes + self._ages.nbytes
+
     def keys(self) -> np.ndarray:
         """One row per histogram, one column per potential, in float32."""
         pool = self.pool

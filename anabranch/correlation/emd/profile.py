@@ -26,6 +26,11 @@ class Known:
         self.masses = masses.copy()
         self.low, self.high = np.zeros(rows), np.full(rows, np.inf)
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the bounds."""
+        return self.masses.nbytes + self.low.nbytes + self.high.nbytes
+
     def know(self, at: np.ndarray | int, low: np.ndarray | float, high: np.ndarray | float) -> None:
         """Note what has been found."""
         self.low[at], self.high[at] = low, high
@@ -84,4 +89,4 @@ def profile(
         return Profile(keys[rows], rows, spot, sorted_, keyed, centres, moments, shadows)
 
     names = ",".join(sorted(filters))
-    return block.derive(("emd profile", slot, ground.digest, names), make)
+    return block.derive(("emd profile", slot, ground.digest, names), make, grows=True)
