@@ -38,6 +38,7 @@ from anabranch.assembly.table import (
 from anabranch.flow.blocks import Block, weigh
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.instants import BEGINNING, FOREVER
+from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import AssembleLoad
 from anabranch.flow.slices import Slice, Slices
 
@@ -136,7 +137,7 @@ class AssembleKernel:
         clock = max(clock, before)
         load.watermark = clock
         load.rejected += sum(block.meta.get("rejected", 0) for block in arrivals)
-        limit = None if self.by_arrival else before if self.by_last_step else clock
+        limit = None if self.by_arrival else late_until(self.by_last_step, before, clock)
         due = take_in(self._rows, [b for b in arrivals if len(b)], before, clock, limit)
         load.rows += due.came
         load.late += due.late
@@ -151,8 +152,9 @@ class AssembleKernel:
     def due(self) -> int | None:
         """The clock at which the next step has something to do without new rows."""
         notes = self.slices.notes
-        if self.by_last_step and not self.by_arrival:
-            return notes.reached + 1  # all buckets judge what is late by the same last step
+        step = next_step(self.by_last_step and not self.by_arrival, notes.reached)
+        if step is not None:
+            return step
         found = notes.next if notes.next > BEGINNING else FOREVER
         if not self.by_arrival:
             for entry in self._rows.marks().values():

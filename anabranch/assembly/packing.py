@@ -20,6 +20,7 @@ from anabranch.assembly.table import CAUSES, MARK, Column
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Faults, time_faults, whole_of
 from anabranch.flow.kernel import Packed
+from anabranch.flow.lateness import hearing
 
 __all__ = ["EventPacking", "result_batch"]
 
@@ -50,19 +51,11 @@ class EventPacking:
         if len(block):
             for number, rows in zip(found.tolist(), np.split(order, starts[1:]), strict=True):
                 parts[int(number)] = block.take(rows).in_time_order()
-        for number in self._hearing():
+        by_last_step = self.streaming and self.call.delay is None and not self.call.by_arrival
+        for number in hearing(by_last_step, self.buckets):
             parts.setdefault(number, block.slice(0, 0))
         cells = {n: part.encode(rejected=0 if n else rejected) for n, part in parts.items()}
         return Packed(cells, int(block.t.max()) if len(block) else 0, rejects)
-
-    def _hearing(self) -> range:
-        """Buckets that get a cell in any case.
-
-        The first counts what is rejected. All, where late is what the last step had passed: each
-        must have had the same last step.
-        """
-        by_last_step = self.streaming and self.call.delay is None and not self.call.by_arrival
-        return range(self.buckets if by_last_step else 1)
 
     def _faults(self, batch: pa.RecordBatch) -> Faults:
         t = batch.column("t")

@@ -75,6 +75,11 @@ class Correlation:
         return HOW[self.how]
 
     @property
+    def by_last_step(self) -> bool:
+        """Whether late is what the watermark of the last step had passed (see `flow.lateness`)."""
+        return self.delay is None
+
+    @property
     def waits(self) -> bool:
         """Whether results are emitted when the watermark has passed them."""
         return self.by_rows or bool(self.unmatched)

@@ -24,6 +24,7 @@ from anabranch.errors import AnabranchError
 from anabranch.flow.blocks import Block, concat
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.kernel import Task
+from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import GroupsLoad
 from anabranch.flow.slices import BEGINNING, Notes, Slices
 
@@ -259,10 +260,8 @@ class GroupsKernel:
         """Take in pairs, deal those that the watermark has passed, and close what is due."""
         began = time.perf_counter()
         self.load.watermark = now
-        # Late by the last step's watermark, as the rows behind a pair are; by this one with delay.
-        reached = self.slices.notes.reached
-        limit = now if self.job.grouping.delay is not None else min(now, reached)
-        self.late_until = None if now == BEGINNING else limit
+        by_last_step, reached = self.job.grouping.delay is None, self.slices.notes.reached
+        self.late_until = None if now == BEGINNING else late_until(by_last_step, reached, now)
         for block in arrivals:
             self._take_in(block)
         limit = _ENDLESS if last else now
@@ -296,8 +295,9 @@ class GroupsKernel:
         """When a pair can be dealt or a group closes; at every watermark where that says what is
         late.
         """
-        if self.job.grouping.delay is None:
-            return self.slices.notes.reached + 1
+        found = next_step(self.job.grouping.delay is None, self.slices.notes.reached)
+        if found is not None:
+            return found
         waiting = [entry.first for entry in self.slices.of(0)]
         closing = self.groups.next_close()
         return min([*waiting, *([] if closing is None else [closing])], default=None)

@@ -30,8 +30,8 @@ from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
-from anabranch.flow.instants import BEGINNING
 from anabranch.flow.kernel import Task, owner_of
+from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
 from anabranch.flow.sides import right_role
 from anabranch.flow.slices import Slices
@@ -39,7 +39,7 @@ from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT
 from anabranch.plans.routing import OTHER
 
-__all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes", "late_until"]
+__all__ = ["CorrelateJob", "CorrelateKernel", "CorrelateNotes"]
 
 
 _PARTS = 3  # see `_parts`
@@ -128,7 +128,7 @@ class CorrelateKernel:
         load, clock = self.load, time.perf_counter
         began = clock()
         load.watermark = now
-        limit = late_until(self.correlation.delay, self.slices.notes.reached, now)
+        limit = late_until(self.correlation.by_last_step, self.slices.notes.reached, now)
         self.late_until = limit
         self._check_state(arrivals, limit)
         for search in self._matcher.searches:
@@ -170,9 +170,8 @@ class CorrelateKernel:
 
     def due(self) -> int | None:
         """When the oldest slice expires; at every watermark where that says what is late."""
-        if self.correlation.delay is None:
-            return self.slices.notes.reached + 1
-        return self.slices.next_expiry()
+        found = next_step(self.correlation.by_last_step, self.slices.notes.reached)
+        return self.slices.next_expiry() if found is None else found
 
     def snapshot(self) -> None:
         """There is nothing beside the slices."""
@@ -295,20 +294,6 @@ class CorrelateKernel:
         for block in arrivals:
             memory.observe(block.meta)
         notes.plans = memory.to_dict()
-
-
-def late_until(delay: int | None, reached: int, watermark: int) -> int:
-    """The time up to which rows are late, where the last step went up to the time `reached`.
-
-    Examples
-    --------
-    >>> late_until(5, 10, 20), late_until(None, 10, 20), late_until(None, BEGINNING, 20)
-    (20, 10, 0)
-    """
-    if delay is not None:
-        return watermark
-    # Spark's first watermark is 0.
-    return min(watermark, 0 if reached == BEGINNING else reached)
 
 
 def _parts(blocks: Sequence[Block]) -> list[list[Block]]:

@@ -19,13 +19,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.correlation.call import Correlation
-from anabranch.correlation.kernel import late_until
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.packing import NOTHING, bound, branched, routed_by
 from anabranch.flow.blocks import Block
 from anabranch.flow.instants import FOREVER
 from anabranch.flow.intake import FAR, Intake
 from anabranch.flow.kernel import Packed, Task, addressed
+from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
 from anabranch.flow.sides import AT, BEFORE, HASH, ID, KEY, WHOLE
 from anabranch.flow.slices import Slices
@@ -129,7 +129,7 @@ class OrderKernel:
         began, load = time.perf_counter(), self.load
         load.watermark = now
         self.slices.notes.check_call(self.correlation)
-        limit = late_until(self.correlation.delay, self.slices.notes.reached, now)
+        limit = late_until(self.correlation.by_last_step, self.slices.notes.reached, now)
         self.late_until = limit
         for block in arrivals:
             self._take_in(block, limit)
@@ -144,8 +144,9 @@ class OrderKernel:
 
     def due(self) -> int | None:
         """When the first row that waits can be ordered; else as in a plain worker."""
-        if self.correlation.delay is None:
-            return self.slices.notes.reached + 1
+        found = next_step(self.correlation.by_last_step, self.slices.notes.reached)
+        if found is not None:
+            return found
         return min((entry.first for entry in self.slices.entries.values()), default=None)
 
     def snapshot(self) -> None:

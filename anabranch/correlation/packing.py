@@ -17,6 +17,7 @@ from anabranch.correlation.call import Correlation
 from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.flow.kernel import Packed
+from anabranch.flow.lateness import hearing
 from anabranch.flow.sides import HASH
 from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, route, route_both
@@ -26,11 +27,12 @@ __all__ = ["NOTHING", "SidePacking", "bound", "branched", "routed_by"]
 
 @dataclass(frozen=True)
 class SidePacking:
-    """Packs the rows of one side."""
+    """Packs the rows of one side; `room` is the most workers that any plan may have."""
 
     correlation: Correlation
     side: int
     streaming: bool = False
+    room: int = 1
 
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
         """The cells that the rows of one Arrow batch make under the live plans."""
@@ -44,7 +46,8 @@ class SidePacking:
         # Nothing is late in a table.
         whole = admitted.whole if self.streaming else None
         parts = branched(call, side, block, Rows(block.t, h, key), live, whole)
-        for worker in self._hearing(live):
+        by_last_step = self.streaming and call.by_last_step
+        for worker in hearing(by_last_step, max(self.room, live.workers)):
             parts.setdefault(worker, NOTHING)
         newest = int(block.t.max()) if len(block) else None
         meta = routed_by(live, side=side, newest=newest, bytes=block.meta["bytes"])
@@ -53,15 +56,6 @@ class SidePacking:
             for worker, part in parts.items()
         }
         return Packed(cells, newest or 0, admitted.rejects)
-
-    def _hearing(self, live: LivePlans) -> range:
-        """Workers that get a cell in any case.
-
-        All of them where late is what the last step's watermark has passed: each must have had the
-        same last step.
-        """
-        by_last_step = self.streaming and self.correlation.delay is None
-        return range(live.workers if by_last_step else 1)
 
 
 NOTHING = Block.of([], {"lead": np.zeros(0, bool)})

@@ -81,6 +81,11 @@ class Nearest:
         return Intake(self.objects, self.drop_bad_rows, self.streaming)
 
     @property
+    def by_last_step(self) -> bool:
+        """Whether late is what the watermark of the last step had passed (see `flow.lateness`)."""
+        return self.delay is None
+
+    @property
     def carried(self) -> tuple[str, ...]:
         """The columns of stored objects that come out with a hit."""
         return ("id", *(keep_column(number) for number in range(len(self.objects.keep))))

@@ -3,9 +3,7 @@
 Objects are processed in the order of (time, id), which no batching changes: an object waits until
 the watermark has passed it, for only then is it sure that none will come before it. So are queries
 that begin or end. One step takes what reached this worker in one micro-batch, and then goes on to
-the watermark. With `watermark=` an object at or before the watermark is late. Where the objects
-have a watermark of their own, late is what lies at or before that of the last step: operators
-upstream may emit their rows when the watermark has passed them.
+the watermark. What is late says `flow.lateness`.
 """
 
 from __future__ import annotations
@@ -20,6 +18,7 @@ import pyarrow as pa
 from anabranch.flow.blocks import Block, concat, joined, take, weigh
 from anabranch.flow.container import pack, unpack
 from anabranch.flow.instants import BEGINNING, FOREVER
+from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
@@ -85,6 +84,8 @@ class NearestKernel:
         began = time.perf_counter()
         load.watermark = now
         self._tenure_ops(arrivals, now)
+        heard = [block.meta.get("newest", BEGINNING) for block in arrivals]
+        self.slices.notes.newest = max(self.slices.notes.newest, *heard, BEGINNING)
         self._take_objects([block for block in arrivals if block.meta["side"] == RIGHT], now)
         self._take_queries([block for block in arrivals if block.meta["side"] == LEFT])
         upto = max(now, self.reached)
@@ -110,8 +111,9 @@ class NearestKernel:
 
     def due(self) -> int | None:
         """The next time at which there may be something to do without new rows."""
-        if self.nearest.delay is None:
-            return self.reached + 1  # all workers judge what is late by the same last step
+        found = next_step(self.nearest.by_last_step, self.reached)
+        if found is not None:
+            return found
         times = [self._requests.first_waiting, self._objects.first_waiting]
         group = self._groups.get("time")
         if group is not None and len(group.ids):
@@ -124,7 +126,8 @@ class NearestKernel:
 
     def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
         load, good = self.load, []
-        limit = self.late_until = self.reached if self.nearest.delay is None else watermark
+        limit = late_until(self.nearest.by_last_step, self.reached, watermark)
+        self.late_until = limit
         for block in blocks:
             load.bytes_in += block.nbytes
             load.copies_right += len(block)
@@ -169,7 +172,9 @@ class NearestKernel:
 
     def _tenure_ops(self, arrivals: Sequence[Block], watermark: int) -> None:
         """Queries of a fixed table that this worker gets or gives away under a new plan."""
-        for change in self._tenure.changes(arrivals, watermark, self.slices.notes.tenures):
+        notes = self.slices.notes
+        bound = max(max(watermark, 0) + self._tenure.delay, notes.newest)
+        for change in self._tenure.changes(arrivals, bound, notes.tenures):
             assert self.queries is not None
             mine = self.queries.take(change.take)
             if change.bound == BEGINNING and self.worker == 0:  # told once, when all begin

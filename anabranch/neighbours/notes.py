@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from anabranch.flow.instants import BEGINNING
 from anabranch.flow.slices import Notes
 
 __all__ = ["NearestNotes"]
@@ -18,6 +19,8 @@ class NearestNotes(Notes):
     ----------
     dim
         How long vectors are, once that is known.
+    newest
+        The newest time of all objects so far, whoever got them.
     tenures
         The live plans by number: how many workers, and their weights.
     looks, published, mergers
@@ -26,6 +29,7 @@ class NearestNotes(Notes):
     """
 
     dim: int | None = None
+    newest: int = BEGINNING
     tenures: dict[str, list[Any]] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     published: int | None = None

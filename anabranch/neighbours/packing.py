@@ -29,17 +29,26 @@ __all__ = ["HomePacking", "ObjectPacking", "QueryPacking"]
 
 @dataclass(frozen=True)
 class ObjectPacking:
-    """Packs objects for every worker."""
+    """Packs objects for every worker.
+
+    `room` is the most workers that any plan may have, where those must hear of every batch that a
+    later plan gives queries to.
+    """
 
     nearest: Nearest
+    room: int = 1
 
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
-        """One cell for all workers of the live plans."""
+        """One cell for all workers of the live plans, and one without objects for others."""
         admitted = self.nearest.intake.admit(batch, RIGHT)
         block, rejected = admitted.block, admitted.rejected
         newest = int(block.t.max()) if len(block) else 0
         about: dict[str, Any] = {"side": RIGHT, "nearest": _about(live), "rejected": rejected}
+        about |= {"newest": newest} if newest else {}
         cells = dict.fromkeys(range(live.workers), block.encode(**about))
+        idle = range(live.workers, self.room)
+        if idle:
+            cells |= dict.fromkeys(idle, block.slice(0, 0).encode(**about))
         if (along := _with_whole(self.nearest, admitted)) is not block:
             cells[0] = along.encode(**about)  # the first worker counts
         return Packed(cells, newest, admitted.rejects)
@@ -50,13 +59,10 @@ class QueryPacking:
     """Packs queries that begin or end, each for its worker."""
 
     nearest: Nearest
+    room: int = 1
 
     def pack(self, batch: pa.RecordBatch, live: LivePlans) -> Packed:
-        """A cell for each worker that gets queries.
-
-        For every worker where late is what the last step's watermark has passed: each must have had
-        the same last step, or objects would be late for the queries of some.
-        """
+        """A cell for each worker that gets queries, or must hear of the batch."""
         table = pa.Table.from_batches([batch])
         block, faults = read_queries(self.nearest, table)
         refuse_bad_queries(self.nearest, faults.problems)
@@ -64,8 +70,8 @@ class QueryPacking:
         h = table["h"].combine_chunks().to_numpy()[block.columns["row"]]
         homes = np.asarray(live.plans[live.epoch].route(LEFT, Rows(block.t, h), (0, 0)).workers)
         workers = set(homes.tolist()) | ({0} if rejected else set())
-        if self.nearest.streaming and self.nearest.delay is None:
-            workers |= set(range(live.workers))
+        if self.nearest.streaming and self.nearest.by_last_step:
+            workers |= set(range(max(self.room, live.workers)))
         cells = {
             worker: block.take(np.flatnonzero(homes == worker)).encode(
                 side=LEFT, nearest=_about(live), rejected=0 if worker else rejected

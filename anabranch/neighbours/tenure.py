@@ -2,11 +2,13 @@
 
 A plan gives every query an owner. When a new plan comes, a new owner cannot take over at once: it
 does not know the window, nor what has been reported. But from the first micro-batch of the plan on
-every object reaches it. All objects that came before lie at or before a *bound*, the watermark then
-in force plus the allowed lateness. The new owner runs the query silently over what is later than
-the bound; after one window it knows the window, after two it knows what was reported of it. So the
-query changes hands at the instant ``bound + 2 * window``: all workers know that instant without
-asking, and each instant has exactly one owner.
+every object reaches it. All objects that came before lie before a *bound*: the watermark then in
+force plus the allowed lateness, or the newest of them where another watermark of the query holds
+that one back. Every worker hears of it in every micro-batch, so that all know the same. The new
+owner runs the query silently over what is later than the bound; after one window it knows the
+window, after two it knows what was reported of it. So the query changes hands at the instant
+``bound + 2 * window``: all workers know that instant without asking, and each instant has exactly
+one owner.
 """
 
 from __future__ import annotations
@@ -46,9 +48,12 @@ class Tenure:
         self.worker = worker
 
     def changes(
-        self, arrivals: Sequence[Block], watermark: int, known: dict[str, list[Any]]
+        self, arrivals: Sequence[Block], newest: int, known: dict[str, list[Any]]
     ) -> Iterator[Change]:
-        """What plans that were not seen before change; `known` remembers those that are live."""
+        """What plans that were not seen before change; `known` remembers those that are live.
+
+        No object that came before is later than `newest`.
+        """
         plans: dict[str, list[Any]] = {}
         for block in arrivals:
             plans.update(block.meta.get("nearest", {}))
@@ -64,7 +69,7 @@ class Tenure:
                 before = self._mine(known[max(known, key=int)]) if known else _nothing(self.queries)
                 mine = self._mine(plans[number])
                 first = int(number) == 0
-                bound = BEGINNING if first else max(watermark, 0) + self.delay + _MILLISECOND
+                bound = BEGINNING if first else newest + _MILLISECOND
                 yield Change(np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine), bound)
             known[number] = plans[number]
         # Of plans that are over nothing is remembered: state must not grow with every change.

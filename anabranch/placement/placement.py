@@ -288,17 +288,14 @@ class Placement:
         offsets = np.concatenate([[0], np.cumsum(wanted)])[self.graph.offsets]
         offsets = offsets[: len(self._named) + 1]
         rows = rows[: offsets[-1]]
-        values = pa.StructArray.from_arrays(
-            [_named_nodes(self.graph.inputs[rows], self.graph), pa.array(self.graph.rates[rows])],
-            ["stream", "rate"],
-        )
+        nodes, rates = _named_nodes(self.graph.inputs[rows], self.graph), self.graph.rates[rows]
+        values = pa.StructArray.from_arrays([nodes, pa.array(rates)], ["stream", "rate"])
         return pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), values)
 
     def _refuse_core(self, verb: str) -> None:
         if self.core is not None:
-            raise InvalidCall(
-                verb, ["the plan has a core network, which is planned as a whole: call place again"]
-            )
+            why = "the plan has a core network, which is planned as a whole: call place again"
+            raise InvalidCall(verb, [why])
 
 
 def plan_graph(graph: ViewGraph, time_limit: float = 30.0) -> Placement:
@@ -311,6 +308,8 @@ def plan_graph(graph: ViewGraph, time_limit: float = 30.0) -> Placement:
     >>> plan.location, plan.cost, plan.optimal
     ({0: 0}, 9.0, True)
     """
+    if not isinstance(graph, ViewGraph):
+        raise TypeError(f"graph must be a ViewGraph, got {graph!r}: for tables there is ab.place")
     local = local_optima(graph, time_limit)
     return _finished(graph, local, resolve(graph, local, time_limit), time_limit)
 

@@ -264,10 +264,10 @@ def _packed(
     """The rows of all inputs as cells for workers."""
     packed = []
     for number, frame in enumerate(frames):
-        of = (correlation, number, frame.isStreaming)
+        of, room = (correlation, number, frame.isStreaming), partitions(frame.sparkSession)
         # Rows that are to be ordered are routed after that.
         by_rows = correlation.by_rows
-        packer = Packer(OrderPacking(*of)) if by_rows else Packer(SidePacking(*of), plans)
+        packer = Packer(OrderPacking(*of)) if by_rows else Packer(SidePacking(*of, room), plans)
         columns = _prepared(correlation.sides[number], carried[number])
         rows = frame.select(*columns, *columns_of(rejection, number))
         packed.append(rows.mapInArrow(packer, PACKED))

@@ -282,11 +282,13 @@ def _run(
         result = over_stream(owners, sent, fields, name, carries=False)
         return shown(call, result, (objects, queries), within)
     plans = CurrentPlans(plan, control, operator_of(job), name)
-    packer = Packer(ObjectPacking(call), plans)
-    packed = rows.mapInArrow(packer, PACKED)
+    # Workers that a later plan may use must have heard of what came before.
+    changes = control is not None or (call.streaming and call.by_last_step)
+    room = partitions(objects.sparkSession) if changes else 1
+    packed = rows.mapInArrow(Packer(ObjectPacking(call, room), plans), PACKED)
     if fixed is None:
         asked = query_rows(call, queries, rejection).mapInArrow(
-            Packer(QueryPacking(call), CurrentPlans(plan)), PACKED
+            Packer(QueryPacking(call, room), CurrentPlans(plan)), PACKED
         )
         packed = packed.union(asked)
     rejecting = begun(rejection, objects, name)

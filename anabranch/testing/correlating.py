@@ -34,8 +34,8 @@ class InProcess:
     """A correlation in one process.
 
     Takes what `correlate` takes, with Arrow schemas in place of DataFrames; without a right one it
-    is one stream against itself. A `fixed` plan cannot change, as that of tables, or of a stream
-    without a plan log.
+    is one stream against itself. No plan may have more than so many `workers`, as many as Spark
+    has partitions. A `fixed` one cannot change, as that of tables, or of a stream without a log.
 
     Examples
     --------
@@ -65,7 +65,7 @@ class InProcess:
         self.correlation: Correlation = found
         chosen = keyed(workers) if found.has_key else choose(workers, one_stream=right is None)
         self.plan = found.plan or chosen
-        self.streaming = streaming
+        self.streaming, self._room = streaming, workers
         self.pairs: list[dict[str, Any]] = []
         steady = self.plan if (not streaming if fixed is None else fixed) else None
         self.workers = Workers(job_of(found, steady))
@@ -100,9 +100,8 @@ class InProcess:
             if table is None or table.num_rows == 0:
                 continue
             batch = prepare(self.correlation.sides[side], table)
-            packing = (OrderPacking if by_rows else SidePacking)(
-                self.correlation, side, self.streaming
-            )
+            of = (self.correlation, side, self.streaming)
+            packing = OrderPacking(*of) if by_rows else SidePacking(*of, self._room)
             packed = packing.pack(batch, routers[side])
             newest = max(newest, packed.newest or newest)
             for worker, cell in packed.cells.items():

@@ -58,7 +58,7 @@ def check_kernel(
     answer
         Makes the answer out of all rows of the result, where it is not the rows themselves.
     remains
-        Rows that may stay for ever, as where windows hold the newest so many rows.
+        Rows that may stay without end, as where windows hold the newest so many rows.
     batches
         How rows may be cut into micro-batches. ``"in order"`` is for a kernel to which rows come
         in the order of their times; each micro-batch then has the watermark of its newest row.
@@ -140,7 +140,7 @@ class _Law:
         kernel = workers.kernel(_WORKER)
         left = kernel.slices.rows
         assert left <= self.remains, (
-            f"{self.job.verb}, {way}: {left} rows are stored for ever, and {self.remains} may be"
+            f"{self.job.verb}, {way}: {left} rows stay stored, and {self.remains} may be"
         )
         sizes = []
         for later in range(_IDLE_STEPS + 1):

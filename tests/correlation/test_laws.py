@@ -237,6 +237,25 @@ def test_behind_an_operator_a_worker_without_rows_judges_what_is_late_as_others_
     assert sum(load.late for load in process.loads) == 2
 
 
+@pytest.mark.parametrize("workers", [1, 2, 4, 8])
+def test_behind_an_operator_workers_of_another_plan_judge_what_is_late_as_others_do(workers):
+    """All rows have expired, and the query is restarted with more workers than it had."""
+    call = {"streaming": True, "where": ab.same("k"), "window": "5 ms", "workers": 8}
+    before = InProcess(SCHEMA, SCHEMA, plan=ab.keyed(1), **call)
+
+    def step(run, at, key, mark):
+        rows = table([{"id": at, "t": BASE + at * 1000, "v": [1], "x": 0, "k": key}])
+        run.step(rows, rows, watermark=BASE + mark * 1000)
+
+    step(before, 60, "a", 0)
+    before.step(None, None, watermark=BASE + 500_000)
+    after = InProcess(SCHEMA, SCHEMA, plan=ab.keyed(workers), **call)
+    after.take_up(before)
+    for n, key in enumerate("abcdefgh"):
+        step(after, 100, key, 501 + n)
+    assert not after.pairs and sum(load.late for load in after.loads) == 16
+
+
 @settings(max_examples=examples(150), deadline=None)
 @given(own_watermarks(), keyed_plans, windows, st.sampled_from([InProcess, Lazy]))
 def test_behind_an_operator_no_row_in_time_misses_a_partner(given_, plan: Plan, window, cls):

@@ -362,9 +362,9 @@ def job_with(job: Any, kind: Any) -> Any:
         (Unsorted, AT_ONCE, "rows in another order"),
         (Forgetful, AT_ONCE, "a row at a time"),
         (Remembering, BY_AND_BY, "steps that failed and ran again"),
-        (Hoarding, BY_AND_BY, "24 rows are stored for ever"),
+        (Hoarding, BY_AND_BY, "24 rows stay stored"),
         (Growing, BY_AND_BY, "20 idle steps made"),
-        (Asleep, BY_AND_BY, "run only when due: [0-9]+ rows are stored for ever"),
+        (Asleep, BY_AND_BY, "run only when due: [0-9]+ rows stay stored"),
     ],
 )
 def test_a_broken_correlation_is_found(kind: Any, batches: Any, says: str) -> None:

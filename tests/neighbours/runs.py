@@ -30,6 +30,7 @@ OBJECTS = {"id": "bigint", "ts": "timestamp", "v": "array<double>", **COMPARED}
 QUERIES = {"query_id": "bigint", "v": "array<double>", "k": "bigint", "rows": "bigint", **COMPARED}
 QUERIES |= {"least": "double", "most": "double", "floor": "decimal(38,30)", "roof": "bigint"}
 START = 1_700_000_000_000_000
+ROOM = 5  # workers of the largest plan that any test has
 
 Thing = tuple[Any, ...]
 """An object: time, id, point and perhaps what a condition compares, by name."""
@@ -143,9 +144,10 @@ class Run:
         workers = max(plan[0] for plan in self.plans.values())
         if objects:
             block = object_block(self.call, objects)
-            coded = block.encode(side=RIGHT, nearest=self.plans)
-            for worker in range(workers):
-                inbox.setdefault(worker, []).append(Block.decode(coded))
+            about = {"side": RIGHT, "nearest": self.plans, "newest": int(block.t.max())}
+            for worker in range(ROOM):
+                part = block if worker < workers else block.slice(0, 0)
+                inbox.setdefault(worker, []).append(Block.decode(part.encode(**about)))
             self.newest = max(self.newest, int(block.t.max()))
         if ops:
             block = read_queries(self.call, query_table(ops, self.call))[0]

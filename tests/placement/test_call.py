@@ -27,6 +27,12 @@ def refused(*args: Any, **more: Any) -> str:
     return str(error.value)
 
 
+def test_what_is_no_graph_is_named() -> None:
+    for wrong in (None, ROWS):
+        with pytest.raises(TypeError, match=r"graph must be a ViewGraph, got .*ab\.place"):
+            plan_graph(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("form", ["tuples", "pandas", "arrow"])
 def test_every_form_of_table_gives_the_same_plan(form: str) -> None:
     frame = pd.DataFrame(ROWS, columns=["view", "input", "rate"])

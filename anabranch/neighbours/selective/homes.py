@@ -27,6 +27,7 @@ import pyarrow as pa
 from anabranch.flow.blocks import Block, concat, weigh
 from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.kernel import addressed
+from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Notes, Slices
 from anabranch.neighbours.lengths import check_width
@@ -159,9 +160,8 @@ class HomeKernel:
 
     def due(self) -> int | None:
         """The next time at which something is to be looked at."""
-        if self._by_last_step:
-            return self.slices.notes.reached + 1
-        return self._next_look()
+        found = next_step(self._by_last_step, self.slices.notes.reached)
+        return self._next_look() if found is None else found
 
     def snapshot(self) -> None:
         """There is nothing beside the slices."""
@@ -188,7 +188,8 @@ class HomeKernel:
     def _taken_in(self, blocks: Sequence[Block], watermark: int) -> Iterator[Block]:
         """Fresh objects as they are kept here: due at their own time, for every owner."""
         load = self.load
-        limit = self.late_until = self.slices.notes.reached if self._by_last_step else watermark
+        limit = late_until(self._by_last_step, self.slices.notes.reached, watermark)
+        self.late_until = limit
         idle = [not len(queries) for queries in self.owners.queries]
         for block in blocks:
             load.bytes_in += block.nbytes

@@ -65,8 +65,8 @@ class HomeJob:
         mergers = _mergers(self.control, _user(self.base, task, self.call), owner)
         # The owner's name tells these queries, their measure and condition from others.
         owners = CACHE.kept(f"owners {owner}", owner, self._owners)
-        by_last_step = self.nearest.delay is None
-        return HomeKernel(owners, slices, task.worker, mergers.newest, by_last_step)
+        last = self.nearest.by_last_step
+        return HomeKernel(owners, slices, task.worker, mergers.newest, by_last_step=last)
 
     def _owners(self) -> Owners:
         call = self.nearest
