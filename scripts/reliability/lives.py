@@ -23,7 +23,17 @@ from scripts.reliability.evidence import said
 from scripts.reliability.scenes import BUSY
 from scripts.reliability.streams import NUMBERS, SECOND, batches, reached, stream
 
-__all__ = ["LIVES", "PATIENT", "PLANS", "Life", "changed", "checked", "committed", "unchanged"]
+__all__ = [
+    "LIVES",
+    "PATIENT",
+    "PLANS",
+    "Life",
+    "changed",
+    "checked",
+    "clocks",
+    "committed",
+    "unchanged",
+]
 
 PATIENT = {"SPARK_AUTH_SOCKET_TIMEOUT": "120"}
 """In the environment: how many seconds processes wait for the JVM where no session tells them."""
@@ -175,6 +185,18 @@ def committed(checkpoint: Path) -> int:
     """The newest micro-batch that is committed; -1 if none is."""
     numbers = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
     return max(numbers, default=-1)
+
+
+def clocks(checkpoint: Path, since: float) -> list[float]:
+    """By how many seconds the driver's clock was ahead of the disk's, in micro-batches since."""
+    found = []
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError, KeyError):  # not yet written, or removed
+            written = path.stat().st_mtime
+            if written > since:
+                told = json.loads(path.read_text().split("\n")[1])["batchTimestampMs"]
+                found.append(told / 1000 - written)
+    return found
 
 
 def _correlate(life: Life, left: Any, right: Any) -> Any:
