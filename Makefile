@@ -19,7 +19,7 @@ help:
 	@echo "make laws    every law with ten to twenty times as many examples, drawn at random; 10,000 worlds of devices"
 	@echo "make fuzz    100,000 random calls and their rows against the twins (CASES=, SPARK_CASES=, REPORT=)"
 	@echo "make soak    correlate, how=, dedupe, groups, nearest and assemble for an hour (HOURS=, SHORT=1: undecided figures pass, REPORT=): flat memory, exact answers, report and picture"
-	@echo "make chaos   the same queries while plans change and things break (KILLS=, PLANS=, MINUTES=, REPORT=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root"
+	@echo "make chaos   the same queries while plans change and things break (KILLS=, PLANS=, MINUTES=, REPORT=, SCENE=local, cluster, broker or clock): nothing lost, nothing double; needs root (WITHOUT=disk: not), Maven and a C compiler"
 	@echo "make compat  every verb on Spark 4.1, 4.2 and 4.3, each in an environment of its own (SPARK=4.2: one)"
 	@echo "make wheel   build the wheel, install it read-only, and run it as a user without a home"
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
@@ -86,7 +86,8 @@ soak: setup
 	$(BIN)/python -m scripts.reliability.soak --hours $(or $(HOURS),1) $(if $(SHORT),--short) $(if $(REPORT),--report $(REPORT))
 
 chaos: setup
-	$(BIN)/python -m scripts.reliability.chaos $(if $(SCENE),--scene $(SCENE)) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report $(REPORT))
+	$(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[kafka]"
+	$(BIN)/python -m scripts.reliability.chaos $(if $(SCENE),--scene $(SCENE)) $(if $(WITHOUT),--without $(WITHOUT)) --kills $(or $(KILLS),100) --plans $(or $(PLANS),1000) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(REPORT),--report $(REPORT))
 
 compat: setup
 	$(BIN)/python scripts/compat.py $(SPARK)

@@ -16,8 +16,12 @@ moments something is done to it:
 
 A query that ends must name the cause in its error. It is then started again, as an operator would,
 and at the end the twins say what is lost and what is double. Without ``--scene`` all scenes follow
-each other, and share kills and plan changes. What hit nothing does not count, and a run that was
-cut short of its goal fails, after its report is written.
+each other, and share kills and plan changes. What hit nothing does not count: a worker has worked
+at the last look, one without memory dies of it, and a new time is on a micro-batch. A run that was
+cut short of its goal fails, and one in which some verb's plan never changed.
+
+The report is written in any case. Of a run that fails all is kept, and the report goes there or to
+``--report``; what the documentation shows is replaced by a run that passed alone.
 """
 
 from __future__ import annotations
@@ -28,176 +32,113 @@ import math
 import os
 import random
 import resource
+import shutil
 import signal
-import subprocess
 import sys
-import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from scripts.reliability import RESULTS
-from scripts.reliability.driver import ENDED
-from scripts.reliability.gauges import processes
-from scripts.reliability.lives import LIVES, PLANS, Life, committed
-from scripts.reliability.scenes import CAUSES, SCENES, Clock, Goal, Scene, goals
+from scripts.reliability.driven import PATIENCE, Driven
+from scripts.reliability.evidence import said, workplace, write
+from scripts.reliability.gauges import ended, processes, worked
+from scripts.reliability.lives import PLANS, Life, changed, checked, clocks, unchanged
+from scripts.reliability.needs import missing
+from scripts.reliability.scenes import CAUSES, SCENES, Goal, Scene, goals, small_disk
 from scripts.reliability.streams import fill
-from scripts.services.kafka import Broker, mortal_broker
+from scripts.services.kafka import mortal_broker
 from tests.spark.sessions import new_session
 
-__all__ = ["Chaos", "cause_of", "in_scene", "main"]
+__all__ = ["Chaos", "faults", "in_scene", "main"]
 
-PATIENCE = 600
-_ROOM = "512m"  # of the disk under the checkpoints
 _FILLED = 4000  # micro-batches, in a topic
 _ALL = 0.8  # how often all queries have begun before something is done
+_MISSES = 20  # in a row, after which something cannot be done at all
+_STARVES = 30  # seconds: Spark ends a worker that has idled for sixty
+_NEAR = 20  # seconds between the time of a micro-batch and its file, on a busy machine
+_LITTLE = 8 << 20
 
 
 @dataclass
-class Chaos:
+class Chaos(Driven):
     """One run: a driver, and what is done to it."""
 
-    folder: Path
-    log: Path  # not on the disk that is full at times
-    scene: Scene
-    goal: Goal
-    random: random.Random
-    changes: float
-    broker: Broker | None = None
-    steps: int = 1000
-    process: subprocess.Popen[bytes] | None = None
     done: Counter[str] = field(default_factory=Counter)
-    ended: Counter[str] = field(default_factory=Counter)
-
-    def __post_init__(self) -> None:
-        servers = None if self.broker is None else self.broker.servers
-        self.lives = [Life(verb, self.folder / verb, servers) for verb in LIVES]
-        self.clock = Clock(self.log.parent)
+    missed: int = 0
+    errors: list[str] = field(default_factory=list)
 
     def run(self) -> dict[str, Any]:
-        """Run to the end; the report."""
+        """Run to the end, or to what went wrong; the report."""
         plan = self.scene.plan(self.random)
+        answers: dict[str, Any] = {}
         self.began = time.monotonic()
         try:
             while not self._enough():
-                kind = plan[self.done.total() % len(plan)]
-                self._ensure()
-                self._wait_a_while()
-                if self.done.total() < self.goal.kills:
-                    self.done[kind] += getattr(self, f"_{kind}")()  # what hit nothing is no kill
-                print(f"{self.done.total()} {kind}: batches {self._at()}", flush=True)
+                self._next(plan)
             self._finish()
+            self._kill()
+            spark = new_session(self.aside / "check", "local[2]", 2)
+            answers, self.errors = checked(self.lives, spark)
+            spark.stop()
+        except (Exception, KeyboardInterrupt) as error:
+            traceback.print_exc()
+            self.errors.append(said(error))
         finally:
             self._kill()
-        return self._report(time.monotonic() - self.began)
+        return self._report(answers)
+
+    def _next(self, plan: Sequence[str]) -> None:
+        kind = plan[self.done.total() % len(plan)]
+        self._ensure()
+        self._wait_a_while(_ALL)
+        if self.done.total() < self.goal.kills:
+            hit = getattr(self, f"_{kind}")()
+            self.done[kind] += hit  # what hit nothing is no kill
+            self.missed = 0 if hit else self.missed + 1
+            assert self.missed < _MISSES, f"{kind} has hit nothing, {_MISSES} times"
+        print(f"{self.done.total()} {kind}: batches {self._at()}", flush=True)
 
     def _enough(self) -> bool:
-        if time.monotonic() - self.began > self.goal.seconds:
-            return True
-        enacted = sum(life.plans_enacted() for life in self.lives)
-        return self.goal.reached(self.done.total(), enacted)
+        return time.monotonic() - self.began > self.goal.seconds or self._reached()
 
-    def _ensure(self) -> None:
-        """A driver that runs."""
-        if self.process is not None and self.process.poll() is None:
-            return
-        self.at = self._at()
-        command = [sys.executable, "-m", "scripts.reliability.driver", str(self.folder),
-                   str(self.steps), "--every", str(self.changes), "--master", self.scene.master,
-                   "--zone", self.clock.zone]  # fmt: skip
-        if self.broker is not None:
-            command += ["--kafka", self.broker.servers]
-        clock = self.clock.environment() if self.scene.clock else {}
-        with self.log.open("wb") as log:
-            self.process = subprocess.Popen(
-                command,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, **clock},
-                start_new_session=True,
-            )
+    def _reached(self) -> bool:
+        changes = changed(self.lives)
+        enough = self.goal.reached(self.done.total(), sum(changes.values()))
+        return enough and not unchanged(changes)
 
-    def _wait_a_while(self) -> None:
-        """Until some queries have gone on, and mostly all, and then any moment of a micro-batch."""
-        if self.random.random() < _ALL:
-            self._wait(lambda: all(now > at for now, at in zip(self._at(), self.at, strict=True)))
-        goal = self._progress() + self.random.randint(1, 6)
-        self._wait(lambda: self._progress() >= goal)
-        time.sleep(self.random.random() * 1.5)
+    def _hit(self, kind: str, what: str, blow: Callable[[int], None]) -> int | None:
+        """Do this to a process of the driver's, once there is one; which one it hit.
 
-    def _wait(self, far_enough: Callable[[], bool]) -> None:
-        """Until they are so far, as long as anything happens."""
-        last, until = self._progress(), time.monotonic() + PATIENCE
-        while not far_enough():
-            if self._progress() > last:
-                last, until = self._progress(), time.monotonic() + PATIENCE
-            assert time.monotonic() < until, f"nothing happens\n{self._log()}"
-            if not self._running():
-                self._blame("driver")
-                self._ensure()
-            time.sleep(0.1)
-
-    def _at(self) -> list[int]:
-        """The newest micro-batch of each query."""
-        return [committed(life.checkpoint) for life in self.lives]
-
-    def _progress(self) -> int:
-        return sum(self._at())
-
-    def _running(self) -> bool:
-        return self.process is not None and self.process.poll() is None
-
-    def _log(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def _blame(self, kind: str) -> None:
-        """A driver that has ended: well, or for a cause that was to be expected.
-
-        The error must say it; what else a driver prints says nothing of why it has ended.
+        A worker must have worked since the last look: most wait for a task, and nobody misses them.
         """
         assert self.process is not None
-        if self.process.returncode == 0:
-            self.steps += 20  # there is more to do
-            return
-        cause = cause_of(self._log(), self.scene.causes(kind))
-        assert cause is not None, (
-            f"after {kind} a query ended without a named cause:\n{self._log()[-6000:]}"
-        )
-        self.ended[f"{kind}: {cause}"] += 1
-
-    def _kill(self) -> None:
-        if self._running():
-            assert self.process is not None
-            os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-
-    def _hit(self, what: str, blow: Callable[[int], None]) -> bool:
-        """Do this to a process of the driver's of this kind, once there is one; whether it hit."""
-        assert self.process is not None
-        until = time.monotonic() + PATIENCE
+        until, before = time.monotonic() + PATIENCE, dict[int, int]()
         while self._running():
             found = processes(self.process.pid)
-            chosen = [pid for pid, kind in found.items() if kind == what]
+            now = {pid: worked(pid) for pid, is_a in found.items() if is_a == what}
+            chosen = [
+                pid
+                for pid, ticks in now.items()
+                if what != "worker" or ticks > before.get(pid, ticks)
+            ]
             if chosen:
+                pid = self.random.choice(chosen)
                 with suppress(ProcessLookupError):
-                    blow(self.random.choice(chosen))
-                    return True
-            assert time.monotonic() < until, f"the driver has no {what}: {found}\n{self._log()}"
+                    blow(pid)
+                    self._strike(kind)
+                    return pid
+            before = now
+            assert time.monotonic() < until, (
+                f"no {what} of the driver works: {found}\n{self._log()[-6000:]}"
+            )
             time.sleep(0.1)
-        return False
-
-    def _settle(self, kind: str) -> None:
-        """Let the query go on, or end with a cause."""
-        goal, until = self._progress() + 3, time.monotonic() + PATIENCE
-        while self._running() and self._progress() < goal:
-            assert time.monotonic() < until, f"after {kind} nothing happens\n{self._log()}"
-            time.sleep(0.1)
-        if not self._running():
-            self._blame(kind)
+        return None
 
     def _driver(self) -> bool:
         running = self._running()
@@ -211,30 +152,43 @@ class Chaos:
         return self._lose("executor")
 
     def _lose(self, what: str) -> bool:
-        hit = self._hit(what, lambda pid: os.kill(pid, signal.SIGKILL))
+        hit = self._hit(what, what, lambda pid: os.kill(pid, signal.SIGKILL))
         self._settle(what)
-        return hit
+        return hit is not None
 
     def _memory(self) -> bool:
-        """Let one worker have 8 MB more than nothing: what it asks for next is refused."""
-        little = (8 << 20, 8 << 20)
-        hit = self._hit("worker", lambda pid: _limit(pid, little))
+        """Let one worker have no more memory than it has: what it asks for next is refused.
+
+        One that asks for nothing is spared, and does not count.
+        """
+        pid = self._hit("memory", "worker", lambda pid: _limit(pid, _LITTLE))
+        until = time.monotonic() + _STARVES
+        while pid is not None and self._running() and not ended(pid) and time.monotonic() < until:
+            time.sleep(0.1)
+        hit = pid is not None and (ended(pid) or not self._running())
+        if pid is not None and not hit:
+            with suppress(ProcessLookupError):
+                _limit(pid, resource.RLIM_INFINITY)
+        if hit:
+            self._strike("memory")
         self._settle("memory")
         return hit
 
     def _disk(self) -> bool:
         """Fill the disk, until every query has ended; then make room."""
         filler = self.folder / "filler"
-        with filler.open("wb", buffering=0) as file, suppress(OSError):
-            while True:
-                file.write(bytes(1 << 16))
-        until = time.monotonic() + PATIENCE
-        while self._running():
-            assert time.monotonic() < until, f"a full disk was not noticed\n{self._log()}"
-            time.sleep(0.2)
-        filler.unlink()
-        self._blame("disk")
-        return True
+        try:
+            with filler.open("wb", buffering=0) as file, suppress(OSError):
+                while True:
+                    file.write(bytes(1 << 16))
+            until = time.monotonic() + PATIENCE
+            while self._running():
+                assert time.monotonic() < until, "a full disk was not noticed"
+                time.sleep(0.2)
+        finally:
+            filler.unlink(missing_ok=True)
+        self._strike("disk")
+        return self._blame() in CAUSES["disk"]
 
     def _entry(self) -> bool:
         """Tear the newest entry, see it refused, and bring it back."""
@@ -244,13 +198,15 @@ class Chaos:
             return False
         whole = entries[-1].read_bytes()
         entries[-1].write_bytes(whole[: len(whole) // 2])
-        self._ensure()
-        assert self.process is not None
-        self.process.wait(PATIENCE)
+        try:
+            self._ensure()
+            self._strike("entry")
+            assert self.process is not None
+            self.process.wait(PATIENCE)
+        finally:
+            entries[-1].write_bytes(whole)
         assert self.process.returncode != 0, "half an entry was taken for a whole one"
-        self._blame("entry")
-        entries[-1].write_bytes(whole)
-        return True
+        return self._blame() in CAUSES["entry"]
 
     def _request(self) -> bool:
         """Half a request: the query takes it off and goes on."""
@@ -259,7 +215,7 @@ class Chaos:
         torn.write_text('{"plan": {"plan": "gr')
         until = time.monotonic() + PATIENCE
         while self._running() and torn.exists():
-            assert time.monotonic() < until, f"half a request was not refused\n{self._log()}"
+            assert time.monotonic() < until, "half a request was not refused"
             time.sleep(0.1)
         self._settle("request")
         return not torn.exists()
@@ -271,93 +227,85 @@ class Chaos:
     def _broker(self) -> bool:
         """Away for a moment, or for longer than a query waits."""
         assert self.broker is not None
+        hit = self._running()
         self.broker.kill()
         time.sleep(self.random.choice([0, 2, 10, 45]))
         self.broker.start()
+        self._strike("broker")
         self._settle("broker")
-        return True
+        return hit
 
     def _clock(self) -> bool:
+        """Another time, which counts once it is on a micro-batch."""
+        began, until = time.time(), time.monotonic() + PATIENCE
         self.clock.jump(self.random)
+        while self._running() and time.monotonic() < until:
+            seen = [ahead for life in self.lives for ahead in clocks(life.checkpoint, began)]
+            if any(abs(ahead - self.clock.ahead) < _NEAR for ahead in seen):
+                self._settle("clock")
+                return True
+            time.sleep(0.2)
         self._settle("clock")
-        return True
+        return False
 
     def _zone(self) -> bool:
-        self._kill()
+        running = self._driver()
         self.clock.travel(self.random)
-        return True
+        return running
 
-    def _finish(self) -> None:
-        """Let what is left run, undisturbed."""
-        self._kill()
-        self.steps = max(self._at()) + 3
-        for _ in range(5):
-            self._ensure()
-            assert self.process is not None
-            process, last, until = self.process, self._progress(), time.monotonic() + PATIENCE
-            while process.poll() is None:
-                if self._progress() > last:
-                    last, until = self._progress(), time.monotonic() + PATIENCE
-                assert time.monotonic() < until, f"the end is not reached\n{self._log()}"
-                time.sleep(0.2)
-            if process.returncode == 0:
-                return
-            self._blame("driver")
-        raise AssertionError("five starts failed\n" + self._log())
-
-    def _report(self, seconds: float) -> dict[str, Any]:
-        spark = new_session(self.folder / "check", "local[2]", 2)
-        answers = {life.verb: life.check(spark) for life in self.lives}
-        spark.stop()
-        enacted = sum(life.plans_enacted() for life in self.lives)
+    def _report(self, answers: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            "done": dict(self.done),
+            "errors": self.errors,
+            "done": {kind: self.done[kind] for kind in self.scene.what},
             "kills": self.done.total(),
-            "enough": self.goal.reached(self.done.total(), enacted),
-            "plan_changes": {life.verb: life.plans_enacted() for life in self.lives},
+            "enough": self._reached(),
+            "plan_changes": changed(self.lives),
             "answers": answers,
             "queries_that_ended": dict(self.ended),
-            "seconds": round(seconds),
+            "seconds": round(time.monotonic() - self.began),
         }
 
 
-def cause_of(log: str, causes: Sequence[str]) -> str | None:
-    """The first of these causes that the driver's last error names."""
-    _, ended, said = log.rpartition(ENDED)
-    return next((cause for cause in causes if ended and cause in said), None)
+def _limit(pid: int, most: int) -> None:
+    """How much memory a process may have; the right to have more again stays."""
+    _, ceiling = resource.prlimit(pid, resource.RLIMIT_AS)
+    resource.prlimit(pid, resource.RLIMIT_AS, (most, ceiling))
 
 
-def _limit(pid: int, memory: tuple[int, int]) -> None:
-    resource.prlimit(pid, resource.RLIMIT_AS, memory)
+def faults(report: Mapping[str, Any], goal: Goal) -> list[str]:
+    """Why a scene has failed."""
+    found = [*report["errors"]]
+    if not report.get("enough"):
+        found.append(f"cut short of {goal.kills} kills and {goal.plan_changes} plan changes")
+    idle = unchanged(report.get("plan_changes", {}))
+    return [*found, *(f"{verb}: its plan never changed" for verb in idle)]
 
 
-@contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """A disk of little room in place of a folder; needs the right to mount one."""
-    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "tmpfs", folder], check=True)
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", folder], check=True)
-
-
-def in_scene(scene: Scene, goal: Goal, seed: int, changes: float) -> dict[str, Any]:
-    """One scene from its beginning to its report."""
+def in_scene(place: Path, scene: Scene, goal: Goal, seed: int, changes: float) -> dict[str, Any]:
+    """One scene from its beginning to its report; what it leaves is in a folder."""
+    small = "disk" in scene.what
+    folder, kept = place / ("disk" if small else "lives"), place / "lives"
+    folder.mkdir(parents=True)
     with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-chaos-")))
-        aside = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="anabranch-aside-")))
-        if "disk" in scene.what:
-            stack.enter_context(small_disk(folder))
-        broker = stack.enter_context(mortal_broker()) if scene.broker else None
-        if broker is not None:
-            fill(broker.servers, _FILLED)
-        by = random.Random(seed)
-        run = Chaos(folder, aside / "log", scene, goal, by, changes, broker).run()
-    return {"seed": seed, **run}
+        try:
+            if small:
+                stack.enter_context(small_disk(folder))
+            broker = stack.enter_context(mortal_broker()) if scene.broker else None
+            if broker is not None:
+                fill(broker.servers, _FILLED)
+            by = random.Random(seed)
+            report = Chaos(folder, place, scene, goal, by, changes, broker).run()
+        except Exception as error:
+            traceback.print_exc()
+            report = {"errors": [said(error)]}
+        report = {"seed": seed, **report, "faults": faults(report, goal)}
+        if small and report["faults"]:  # the disk goes
+            with suppress(OSError):
+                shutil.copytree(folder, kept, symlinks=True)
+    return report
 
 
-def main() -> None:
-    """Run, and add to the report; fails if anything is lost, double or without a cause."""
+def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scene", choices=list(SCENES), action="append", help="by default all")
     parser.add_argument("--without", choices=list(CAUSES), action="append", default=[],
@@ -367,21 +315,46 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=math.inf, help="and no longer than this")
     parser.add_argument("--changes", type=float, default=1.0, help="seconds between plan changes")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--report", type=Path, default=RESULTS / "chaos.json")
+    parser.add_argument("--report", type=Path, help="by default the one that is shown, or, of a "
+                        "run that fails, in its folder")  # fmt: skip
     options = parser.parse_args()
+    if options.kills < 1:
+        parser.error("--kills: where nothing is done nothing is shown")
+    return options
+
+
+def _add(reports: Mapping[str, Any], path: Path) -> None:
+    """To what is known of other scenes."""
+    known = json.loads(path.read_text()) if path.exists() else {}
+    write({**known, **reports}, path)
+
+
+def main() -> None:
+    """Run, and add to the report; fails if anything is lost, double or without a cause."""
+    options = _options()
+    scenes = {name: SCENES[name].without(options.without) for name in options.scene or list(SCENES)}
+    if lacking := missing(scenes):
+        sys.exit("\n".join(["chaos cannot begin:", *lacking]))
     total = Goal(options.kills, options.plans, 60 * options.minutes)
-    options.report.parent.mkdir(parents=True, exist_ok=True)
-    short = []
-    for name, goal in goals(options.scene or list(SCENES), total).items():
-        scene = SCENES[name].without(options.without)
-        report = in_scene(scene, goal, options.seed, options.changes)
-        known = json.loads(options.report.read_text()) if options.report.exists() else {}
-        options.report.write_text(json.dumps({**known, name: report}, indent=1) + "\n")
-        print(name, json.dumps(report, indent=1), flush=True)
-        if not report["enough"]:
-            short.append(f"{name}: cut short of {goal.kills} kills, {goal.plan_changes} plans")
-    if short:
-        sys.exit("\n".join(short))
+    reports: dict[str, Any] = {}
+    with workplace("chaos") as place:
+        for name, goal in goals(list(scenes), total).items():
+            own = place.folder / name
+            report = in_scene(own, scenes[name], goal, options.seed, options.changes)
+            reports[name] = report
+            print(name, json.dumps(report, indent=1), flush=True)
+            _add({name: report}, options.report or place.folder / "chaos.json")
+            if report["faults"]:
+                place.failed = True
+            else:
+                shutil.rmtree(own, ignore_errors=True)
+            if any(error.startswith("KeyboardInterrupt") for error in report["errors"]):
+                break
+        if not place.failed and options.report is None:
+            _add(reports, RESULTS / "chaos.json")
+    found = [f"{name}: {fault}" for name, report in reports.items() for fault in report["faults"]]
+    if found:
+        sys.exit("\n".join(found))
 
 
 if __name__ == "__main__":

@@ -59,6 +59,8 @@ def session(options: argparse.Namespace) -> Any:
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": options.zone,
     }
+    if options.scratch:
+        settings["spark.local.dir"] = str(options.scratch)
     if options.kafka:
         from scripts.services.jars import fetched
 
@@ -76,6 +78,7 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=2.0, help="seconds between plan changes")
     parser.add_argument("--master", default=MASTER)
     parser.add_argument("--kafka", help="servers with the numbers of the streams")
+    parser.add_argument("--scratch", type=Path, help="where Spark puts what it needs for a while")
     parser.add_argument("--zone", default="UTC", help="time zone of the session")
     options = parser.parse_args()
     os.environ.update(PATIENT)

@@ -9,7 +9,16 @@ from typing import Any
 
 from anabranch.spark.settings import DAEMON
 
-__all__ = ["bytes_under", "live_heap", "outside_heap", "processes", "resident"]
+__all__ = [
+    "bytes_under",
+    "ended",
+    "live_heap",
+    "outside_heap",
+    "processes",
+    "resident",
+    "session",
+    "worked",
+]
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _DAEMONS = (DAEMON, "pyspark.daemon")
@@ -21,6 +30,33 @@ def resident(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
     except (OSError, IndexError):
         return 0
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What the kernel says of a process, from its state on; nothing of one that has ended."""
+    try:
+        found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if found[0] in "ZX" else found
+
+
+def ended(pid: int) -> bool:
+    """Whether a process has ended, though nobody may have asked after it."""
+    return _stat(pid) is None
+
+
+def worked(pid: int) -> int:
+    """How long a process has worked, in the kernel's ticks, mostly of 10 ms."""
+    found = _stat(pid)
+    return 0 if found is None else int(found[11]) + int(found[12])
+
+
+def session(leader: int) -> list[int]:
+    """The processes of a session, whoever has started them, and whichever group they are in."""
+    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    found = {pid: _stat(pid) for pid in pids}
+    return [pid for pid, stat in found.items() if stat is not None and int(stat[3]) == leader]
 
 
 def processes(root: int) -> dict[int, str]:

@@ -7,7 +7,8 @@ micro-batch under its number, and the twin that says what must be in the sink (`
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,21 @@ import pyarrow.parquet as pq
 import anabranch as ab
 from anabranch.flow.zones import in_utc
 from scripts.reliability.answers import ANSWERS, CLOSING, QUERIES
+from scripts.reliability.evidence import said
 from scripts.reliability.scenes import BUSY
 from scripts.reliability.streams import NUMBERS, SECOND, batches, reached, stream
 
-__all__ = ["LIVES", "PATIENT", "Life", "committed"]
+__all__ = [
+    "LIVES",
+    "PATIENT",
+    "PLANS",
+    "Life",
+    "changed",
+    "checked",
+    "clocks",
+    "committed",
+    "unchanged",
+]
 
 PATIENT = {"SPARK_AUTH_SOCKET_TIMEOUT": "120"}
 """In the environment: how many seconds processes wait for the JVM where no session tells them."""
@@ -144,10 +156,47 @@ class Life:
         return {"batches": steps, "results": want.total()}
 
 
+def checked(lives: Sequence[Life], spark: Any) -> tuple[dict[str, dict[str, int]], list[str]]:
+    """What each life has answered, and what is wrong with it."""
+    answers, wrong = {}, []
+    for life in lives:
+        try:
+            answers[life.verb] = life.check(spark)
+        except Exception as error:
+            wrong.append(f"{life.verb}: {said(error)}")
+    return answers, wrong
+
+
+def changed(lives: Sequence[Life]) -> dict[str, int]:
+    """How many plans of each life have replaced another, of the logs that can be read."""
+    found = {}
+    for life in lives:
+        with suppress(Exception):  # its query says why it has ended
+            found[life.verb] = life.plans_enacted()
+    return found
+
+
+def unchanged(changes: Mapping[str, int]) -> list[str]:
+    """The verbs that have plans, and never changed them."""
+    return [verb for verb, count in changes.items() if PLANS[verb] and count < 1]
+
+
 def committed(checkpoint: Path) -> int:
     """The newest micro-batch that is committed; -1 if none is."""
     numbers = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*")]
     return max(numbers, default=-1)
+
+
+def clocks(checkpoint: Path, since: float) -> list[float]:
+    """By how many seconds the driver's clock was ahead of the disk's, in micro-batches since."""
+    found = []
+    for path in (checkpoint / "offsets").glob("[0-9]*"):
+        with suppress(OSError, ValueError, IndexError, KeyError):  # not yet written, or removed
+            written = path.stat().st_mtime
+            if written > since:
+                told = json.loads(path.read_text().split("\n")[1])["batchTimestampMs"]
+                found.append(told / 1000 - written)
+    return found
 
 
 def _correlate(life: Life, left: Any, right: Any) -> Any:

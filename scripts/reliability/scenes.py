@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 import subprocess
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Goal", "Scene", "goals"]
+__all__ = ["BUSY", "CAUSES", "SCENES", "Clock", "Goal", "Scene", "goals", "small_disk"]
 
 # What the error of a query that ends may say. Spark gives up on a task at its fourth loss, and on a
 # process that does not answer within seconds, as on a busy machine.
@@ -40,10 +41,15 @@ class Scene:
         return replace(self, what={k: often for k, often in self.what.items() if k not in kinds})
 
     def plan(self, by: random.Random) -> list[str]:
-        """What is done in which order."""
-        plan = [kind for kind, often in self.what.items() for _ in range(often)]
-        by.shuffle(plan)
-        return plan
+        """What is done in which order: each kind once, so that few kills are of all kinds.
+
+        Then again, until each was done as often as it shall be.
+        """
+        once = list(self.what)
+        again = [kind for kind, often in self.what.items() for _ in range(often - 1)]
+        by.shuffle(once)
+        by.shuffle(again)
+        return once + again
 
     def causes(self, kind: str) -> tuple[str, ...]:
         """What a query may name that ends after this was done."""
@@ -75,11 +81,15 @@ SCENES = {
 
 @dataclass(frozen=True)
 class Goal:
-    """When it is enough."""
+    """When it is enough. Where nothing is done nothing is shown, so it takes a kill at least."""
 
     kills: int
     plan_changes: int
     seconds: float  # after which it is enough in any case
+
+    def __post_init__(self) -> None:
+        if self.kills < 1:
+            raise ValueError("a scene without a kill shows nothing")
 
     def reached(self, kills: int, plan_changes: int) -> bool:
         """Whether so many are as many as were wanted."""
@@ -100,6 +110,7 @@ def goals(scenes: Sequence[str], total: Goal) -> dict[str, Goal]:
     }
 
 
+_ROOM = "512m"  # of the disk under the checkpoints
 _ZONES = ("UTC", "America/New_York", "Asia/Kathmandu", "Pacific/Kiritimati", "Australia/Lord_Howe")
 _JUMPS = (-86_400, -7200, -3600, -61, -1, 1, 59, 3600, 7200, 86_400)
 
@@ -142,3 +153,14 @@ class Clock:
         draft = self._note.with_suffix(".draft")
         draft.write_text(f"{self.ahead:+d}\n")
         draft.replace(self._note)
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A disk of little room in place of a folder; needs the right to mount one."""
+    mount = ["mount", "-t", "tmpfs", "-o", f"size={_ROOM}", "tmpfs", str(folder)]
+    subprocess.run(mount, check=True, capture_output=True, text=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)
