@@ -34,6 +34,9 @@ class IcebergTable(Target):
         yield _ByDriver(self, batch) if batch.table is not None else _BySpark(self, batch)
 
     def types(self, frame: DataFrame) -> Mapping[str, str]:
+    def elsewhere(self, batch: Batch) -> Progress | None:
+        return (_BySpark if batch.table is not None else _ByDriver)(self, batch).done
+
         """Iceberg has no integers below 32 bits."""
         return {name: _WIDER.get(kind, kind) for name, kind in super().types(frame).items()}
 
@@ -113,6 +116,7 @@ class _BySpark(Writer):
         if not self.there:
             return
         table = spark.table(self.name)
+        spark.catalog.refreshTable(self.name)  # the driver may have written since it was read
         self.columns = {f.name: f.dataType.simpleString() for f in table.schema}
         rows = spark.sql(f"SELECT summary FROM {self.name}.snapshots").collect()
         # By the driver, before `via` changed.
