@@ -202,8 +202,8 @@ def parquet(path: str, *, app: str, via: str | None = None, small: int = _SMALL)
         The name under which ``_anabranch`` in the folder remembers the batches of this query.
         Keep it for as long as the checkpoint; a new checkpoint needs a new name.
     via
-        ``"driver"`` writes one file per batch, ``"spark"`` one per partition. By default the
-        number of rows decides.
+        ``"driver"`` writes one file per batch, ``"spark"`` one per partition, to a folder that
+        executors share with the driver. By default the number of rows decides.
     small
         So many rows of a batch go through the driver.
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anabranch.flow.delivery import Progress
+from anabranch.spark.sinks.places import qualified, refuse_unshared
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
@@ -33,10 +34,10 @@ class IcebergTable(Target):
     def open(self, batch: Batch) -> Iterator[Writer]:
         yield _ByDriver(self, batch) if batch.table is not None else _BySpark(self, batch)
 
-    def types(self, frame: DataFrame) -> Mapping[str, str]:
     def elsewhere(self, batch: Batch) -> Progress | None:
         return (_BySpark if batch.table is not None else _ByDriver)(self, batch).done
 
+    def types(self, frame: DataFrame) -> Mapping[str, str]:
         """Iceberg has no integers below 32 bits."""
         return {name: _WIDER.get(kind, kind) for name, kind in super().types(frame).items()}
 
@@ -115,8 +116,8 @@ class _BySpark(Writer):
         self.there = spark.catalog.tableExists(self.name)
         if not self.there:
             return
-        table = spark.table(self.name)
         spark.catalog.refreshTable(self.name)  # the driver may have written since it was read
+        table = spark.table(self.name)
         self.columns = {f.name: f.dataType.simpleString() for f in table.schema}
         rows = spark.sql(f"SELECT summary FROM {self.name}.snapshots").collect()
         # By the driver, before `via` changed.
@@ -134,11 +135,19 @@ class _BySpark(Writer):
             batch.frame.sparkSession.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
             batch.frame.limit(0).writeTo(self.name).using("iceberg").create()
             batch.reached("table made")
+        folder = qualified(batch.frame.sparkSession, self._location())
+        if folder is not None:
+            refuse_unshared(batch, folder)
         writer = batch.frame.writeTo(self.name)
         for name, value in _noted(batch).items():
             writer = writer.option(f"snapshot-property.{name}", value)
         batch.reached("ready")
         writer.append()
+
+    def _location(self) -> str:
+        """Where its files are, as the table itself says it."""
+        rows = self.batch.frame.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
+        return next((row["data_type"] for row in rows if row["col_name"] == "Location"), "")
 
 
 def _columns(schema: Any) -> dict[str, str] | None:
