@@ -1,7 +1,8 @@
-"""A batch counts only where its rows are, and not on disks of executors."""
+"""A batch counts only where its rows are: paths that mean two places, and disks of executors."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,13 @@ import pyarrow.parquet as pq
 import pytest
 
 import anabranch as ab
-from anabranch.errors import StateMismatch
+from anabranch.errors import InvalidCall, StateMismatch
+from anabranch.flow.delivery import Progress
 from anabranch.spark.sinks import places
 from anabranch.spark.sinks.delta_table import DeltaFolder, _BySpark
 from anabranch.spark.sinks.parquet_folder import _INSTANTS
 from anabranch.spark.sinks.sink import Batch, Sink
-from tests.sinks.test_decisions import Frame
+from tests.sinks.test_decisions import Frame, Memory
 
 
 class Settings(dict[str, str]):
@@ -128,6 +130,52 @@ def test_what_all_share_anyway_is_not_tried(master: str, path: str, tmp_path: Pa
     frame = Executed(5, tmp_path, Session(master))
     delta(frame, path)
     assert frame.asked == [] and frame.saved == [places.absolute_path(path)]
+
+
+@pytest.fixture
+def hadoop(spark: Any) -> Iterator[Any]:
+    """A session of a cluster whose paths without a scheme are those of another filesystem."""
+    spark.conf.set("fs.defaultFS", "hdfs://namenode:8020")
+    yield spark
+    spark.conf.unset("fs.defaultFS")
+
+
+def test_a_path_that_means_two_places_is_refused(hadoop: Any, folder: Path) -> None:
+    rows = hadoop.range(3)
+    words = f"write 'hdfs://namenode:8020{folder}', or 'file://{folder}' for a folder"
+    for make in (ab.sinks.parquet, ab.sinks.delta):
+        for via in (None, "spark"):
+            with pytest.raises(InvalidCall, match=words):
+                make(str(folder), app="rows", via=via)(rows, 0)
+    assert not folder.exists()
+    ab.sinks.parquet(f"file://{folder}", app="rows", via="spark")(rows, 0)
+    assert sorted(pq.read_table(folder)["id"].to_pylist()) == [0, 1, 2]
+    assert places.path_problem(hadoop, "s3://bucket/pairs") is None
+    assert "hdfs://namenode:8020/.../pairs" in str(places.path_problem(hadoop, "pairs"))
+
+
+def test_paths_that_mean_one_place(spark: Any) -> None:
+    assert places.path_problem(spark, "/data/pairs") is None
+    assert places.qualified(spark, "/data/pairs") == "file:/data/pairs"
+    assert places.qualified(spark, "s3://bucket/pairs") == "s3://bucket/pairs"
+    connect = Session()  # does not say what Hadoop's configuration is
+    assert places.path_problem(connect, "/data/pairs") is None
+    assert places.qualified(connect, "/data/pairs") is None
+    connect.conf["spark.hadoop.fs.defaultFS"] = "dbfs:/"
+    assert places.path_problem(connect, "/Volumes/news/pairs") is None
+    assert "write 'dbfs:/data/pairs'" in str(places.path_problem(connect, "/data/pairs"))
+
+
+def test_two_tables_of_one_name_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small batches are in the one that the driver's package reaches; a large one comes."""
+    target = Memory()
+    monkeypatch.setattr(Memory, "elsewhere", lambda *_: Progress(7))
+    with pytest.raises(StateMismatch, match=r"memory means two targets: .* up to 7\. Let both"):
+        Sink(target, "pairs", None, 2)(Frame(3), 8)  # type: ignore[arg-type]
+    assert target.held == []
+    Sink(target, "pairs", "spark", 2)(Frame(3), 8)  # type: ignore[arg-type]
+    Sink(target, "pairs", None, 2)(Frame(3), 9)  # type: ignore[arg-type]
+    assert target.held == [(8, "spark"), (9, "spark")]
 
 
 def test_rows_are_counted_by_what_files_say(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from anabranch.flow.delivery import Progress
-from anabranch.spark.sinks.places import absolute_path, refuse_unshared
+from anabranch.spark.sinks.places import absolute_path, path_problem, refuse_unshared
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ class DeltaFolder(Target):
     @contextmanager
     def open(self, batch: Batch) -> Iterator[Writer]:
         yield _ByDriver(self, batch) if batch.table is not None else _BySpark(self, batch)
+
+    def place_problem(self, spark: SparkSession) -> str | None:
+        return path_problem(spark, self.place)
 
     def spark_problem(self, spark: SparkSession) -> str | None:
         if "io.delta" in (spark.conf.get("spark.sql.extensions", "") or ""):

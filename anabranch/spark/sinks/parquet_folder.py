@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress
-from anabranch.spark.sinks.places import absolute_path, refuse_lost, rows_in
+from anabranch.spark.sinks.places import absolute_path, path_problem, refuse_lost, rows_in
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
     from pyarrow import fs
+    from pyspark.sql import SparkSession
 
 __all__ = ["ParquetFolder"]
 
@@ -41,6 +42,9 @@ class ParquetFolder(Target):
     @contextmanager
     def open(self, batch: Batch) -> Iterator[Writer]:
         yield _Folder(self.place, batch)
+
+    def place_problem(self, spark: SparkSession) -> str | None:
+        return path_problem(spark, self.place)
 
 
 class _Folder(Writer):

@@ -1,6 +1,7 @@
-"""Folders that a sink's driver and its executors must both reach.
+"""Folders that a sink's driver and its executors must both reach: what a path means to each.
 
-A local disk may be another one on every machine.
+Spark opens paths by Hadoop's configuration; Arrow and deltalake take one without a scheme for the
+local disk. And a local disk may be another one on every machine.
 """
 
 from __future__ import annotations
@@ -22,11 +23,30 @@ if TYPE_CHECKING:
 
 __all__ = [
     "absolute_path",
+    "path_problem",
     "qualified",
     "refuse_lost",
     "refuse_unshared",
     "rows_in",
 ]
+
+
+def path_problem(spark: Any, path: str) -> str | None:
+    """Why a path means one place to Spark and another to the driver; None if it does not.
+
+    Rows would go to both, by the size of their batch, and each would have progress of its own.
+    """
+    default = None if _has_scheme(path) else _default_filesystem(spark)
+    if default is None or default.startswith("file:"):
+        return None
+    if default.startswith("dbfs:") and path.startswith("/Volumes/"):
+        return None  # Databricks shows volumes to both under one name
+    there = default.rstrip("/") + (path if path.startswith("/") else f"/.../{path}")
+    return (
+        f"path={path!r} has no scheme, so that Spark means {default} (fs.defaultFS) and the driver "
+        f"its own disk: write {there!r}, or 'file://{os.path.abspath(path)}' for a folder that all "
+        "machines share"
+    )
 
 
 def absolute_path(path: str) -> str:

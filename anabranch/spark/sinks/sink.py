@@ -170,6 +170,9 @@ class Sink:
 
     def _way(self, spark: SparkSession) -> str | None:
         """How rows travel; None if their number is to decide."""
+        split = self.target.place_problem(spark)
+        if split:
+            raise InvalidCall(self.target.verb, [split])
         no_driver = None if self.via == SPARK else self.target.driver_problem()
         no_spark = None if self.via == DRIVER else self.target.spark_problem(spark)
         if self.via is None:
