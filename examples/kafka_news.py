@@ -7,7 +7,7 @@ Start a broker and this beside it:
 Every pair is written once to the topic and once to the table, also if this is killed and started
 again with the same --folder. ``--feed`` sends made-up headlines first. Needs
 ``pip install 'anabranch[sinks,kafka]'`` and Spark's Kafka connector, which Spark fetches from Maven
-unless ``--jars`` names it.
+unless ``--jars`` names it. Maven does not have it for every Spark: see `connector`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,22 @@ from pyspark.sql import functions as F
 import anabranch as ab
 
 ROW = "id long, ts timestamp, title string, v array<float>"
+TOKENS = "spark-token-provider-kafka-0-10_2.13"
+
+
+def connector() -> dict[str, str]:
+    """Settings with which Spark fetches its Kafka connector, in versions that Maven has.
+
+    These run on newer patches too, and 4.2.0 on Spark 4.3. It asks for a token provider of its own
+    version, which Maven lacks; that of 4.0.0 stands in for it. Spark brings slf4j itself.
+    """
+    version = "4.1.3" if pyspark.__version__.startswith("4.1.") else "4.2.0"
+    maven = "https://repo1.maven.org/maven2/org/apache/spark"
+    return {
+        "spark.jars.packages": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",
+        "spark.jars.excludes": f"org.apache.spark:{TOKENS},org.slf4j:slf4j-api",
+        "spark.jars": f"{maven}/{TOKENS}/4.0.0/{TOKENS}-4.0.0.jar",
+    }
 
 
 def feed(servers: str, count: int = 200) -> None:
@@ -62,11 +78,8 @@ def main(options: argparse.Namespace) -> None:
     if options.feed:
         feed(options.servers)
     builder: Any = SparkSession.builder.master("local[2]")
-    if options.jars:
-        builder = builder.config("spark.jars", options.jars)
-    else:
-        connector = f"org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
-        builder = builder.config("spark.jars.packages", connector)
+    for name, value in ({"spark.jars": options.jars} if options.jars else connector()).items():
+        builder = builder.config(name, value)
     spark = ab.configure(builder.config("spark.sql.session.timeZone", "UTC"), 2).getOrCreate()
     pairs = ab.correlate(
         channel(spark, options.servers, "news-a"),

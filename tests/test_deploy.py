@@ -127,6 +127,28 @@ def test_the_image_has_what_the_addresses_of_the_manifests_need() -> None:
             assert f"sparkVersion: {pyspark.__version__}\n" in text, path
 
 
+def test_the_bundle_uploads_the_job_that_it_runs() -> None:
+    """Databricks takes files below ``sync: paths:`` only, which are relative to the bundle."""
+    folder = DEPLOY / "databricks"
+    bundle = (folder / "databricks.yml").read_text()
+    below = re.search(r"^sync:\n  paths:\n((?:    - .*\n)+)", bundle, re.M)
+    assert below is not None
+    roots = [(folder / line.strip(" -")).resolve() for line in below[1].splitlines()]
+    job = re.search(r"python_file: (\S+)", bundle)
+    assert job is not None and (folder / job[1]).resolve() == DEPLOY / "job.py"
+    assert any(root in (folder / job[1]).resolve().parents for root in roots)
+
+
+def test_recipes_that_need_a_wheel_say_so() -> None:
+    import anabranch
+
+    wheel = f"anabranch-{anabranch.__version__}-py3-none-any.whl"
+    assert wheel in (ROOT / "docs/deploy.md").read_text()
+    bundle = (DEPLOY / "databricks/databricks.yml").read_text()
+    assert wheel in bundle and f"package: anabranch=={anabranch.__version__}\n" in bundle
+    assert '"${WHEEL:-anabranch}[cli]"' in (DEPLOY / "emr/submit.sh").read_text()
+
+
 def test_the_image_lets_nobody_write_compiled_code() -> None:
     image = (DEPLOY / "Dockerfile").read_text()
     assert "anabranch warm && chmod -R u=rwX,go=rX /opt/numba" in image

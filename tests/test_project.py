@@ -155,6 +155,15 @@ def test_services_run_in_ci_and_nothing_of_them_is_skipped_unseen() -> None:
     assert seen > 15
 
 
+def test_the_wheel_is_tested_by_root_and_with_ci_set() -> None:
+    """Nobody else can run it as another user; elsewhere in CI its test would fail."""
+    recipe = read("Makefile").partition("\nslow: setup\n")[2].partition("\n\n")[0]
+    assert "--ignore=tests/test_wheel.py" in recipe
+    assert "pytest tests/test_wheel.py" in read("Makefile").partition("\nwheel: setup\n")[2]
+    called = re.findall(r"run: (.*make wheel)\n", read(".github/workflows/test.yml"))
+    assert len(called) == 1 and re.fullmatch(r"sudo env .* CI=true make wheel", called[0])
+
+
 def edge(path: Path) -> set[str]:
     """What modules of the edge may call; their conftest.py fails in CI before they are read."""
     return {"pytest.importorskip"} if path.parent.name == "edge" else set()

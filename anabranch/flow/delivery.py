@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from anabranch.errors import InvalidCall, StateMismatch
 
-__all__ = ["Progress", "app_problems", "is_new", "refuse_other_columns"]
+__all__ = ["Progress", "app_problems", "is_new", "refuse_elsewhere", "refuse_other_columns"]
 
 _APP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
@@ -76,6 +76,29 @@ new one under a new app=
             "target as of then too, or write to a new one under a new app="
         )
     return batch > done.batch
+
+
+def refuse_elsewhere(app: str, place: str, other: Progress | None) -> None:
+    """Raise if a target that knows nothing of an app is known to hold some, by another way to it.
+
+    Batches would go to two targets of one name, by their size, and each would lack the others.
+
+    Examples
+    --------
+    >>> refuse_elsewhere("pairs", "lake.news.pairs", None)
+    >>> refuse_elsewhere("pairs", "lake.news.pairs", Progress(7))
+    Traceback (most recent call last):
+        ...
+    anabranch.errors.StateMismatch: lake.news.pairs means two targets: the driver's package and \
+Spark reach one each, of which only the other has batches of app='pairs', up to 7. Let both name \
+the same one, or choose the other with via=
+    """
+    if other is not None:
+        raise StateMismatch(
+            f"{place} means two targets: the driver's package and Spark reach one each, of which "
+            f"only the other has batches of app={app!r}, up to {other.batch}. Let both name the "
+            "same one, or choose the other with via="
+        )
 
 
 def refuse_other_columns(

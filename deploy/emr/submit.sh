@@ -3,6 +3,8 @@
 #
 #   BUCKET=s3://news CLUSTER=j-XXXXXXXX deploy/emr/submit.sh
 #
+# Anabranch comes from a package index, or from the wheel that WHEEL names.
+#
 # Run it on the system that the cluster has (Amazon Linux, the same CPU), with its Python: a packed
 # environment holds links to that Python and not Python itself. emr-spark-8.0 has Spark 4.0, which
 # Anabranch does not run on.
@@ -12,7 +14,7 @@ set -euo pipefail
 : "${CLUSTER:?the id of the cluster}"
 
 python3 -m venv env
-env/bin/pip install "anabranch[cli]" venv-pack2
+env/bin/pip install "${WHEEL:-anabranch}[cli]" venv-pack2
 # Spark is on the cluster; without its copy the archive is some 280 MB.
 env/bin/pip uninstall --yes pyspark
 env/bin/venv-pack --force --output env.tar.gz

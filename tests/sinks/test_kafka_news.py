@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from collections import Counter
 from datetime import datetime
 from pathlib import Path
@@ -37,18 +38,25 @@ def brute_force(servers: str) -> Counter[tuple[int, int]]:
     return Counter((sides[0][a]["id"], sides[1][b]["id"]) for a, b in found)
 
 
-def test_topic_and_table_hold_every_pair_once(tmp_path: Path) -> None:
-    """Twice: the second run finds everything done, and adds nothing."""
+@pytest.mark.parametrize("by", ["jars", "packages"])
+def test_topic_and_table_hold_every_pair_once(tmp_path: Path, by: str) -> None:
+    """Twice: the second run finds everything done, and adds nothing.
+
+    With jars on the newest Spark that they are made for; with packages as the page says it, on the
+    Spark that is installed.
+    """
     from scripts.services.jars import fetched, python_with
     from scripts.services.kafka import broker
 
     installed("confluent_kafka", "deltalake")
     from deltalake import DeltaTable
 
-    jars = ",".join(map(str, needed(lambda: fetched("spark-kafka"))))
-    python = needed(lambda: python_with("4.2"))  # the newest that Maven has the connector for
+    python, given = sys.executable, []
+    if by == "jars":
+        given = ["--jars", ",".join(map(str, needed(lambda: fetched("spark-kafka"))))]
+        python = needed(lambda: python_with("4.2"))  # the newest that Maven has the connector for
     where = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python}
-    command = [python, "examples/kafka_news.py", "--jars", jars, "--folder", str(tmp_path)]
+    command = [python, "examples/kafka_news.py", *given, "--folder", str(tmp_path)]
     running = broker()
     servers = needed(running.__enter__)
     try:

@@ -25,7 +25,7 @@ from tests.sinks.stories import (
     replayed_through_kills,
     same,
 )
-from tests.spark.feeds import Feed, scripted
+from tests.spark.feeds import PATIENCE, Feed, scripted
 from tests.spark.processes import driver
 
 pytestmark = [pytest.mark.services, pytest.mark.spark]
@@ -307,6 +307,30 @@ def test_iceberg_by_spark(tmp_path: Path) -> None:
     steps = ["table made", "consumed", "ready"]  # the table is made once, by the first batch
     want = killed_everywhere(tmp_path, "iceberg", call, steps, *read, python=python)
     same(pq.read_table(tmp_path / "read").to_pylist(), want)
+
+
+def test_iceberg_in_two_catalogues_of_one_name(tmp_path: Path) -> None:
+    """A small batch is in the one of pyiceberg; Spark's must not get the large one."""
+    from scripts.services.jars import python_with
+
+    installed("pyiceberg", "sqlalchemy")
+    settings = {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.type": "hadoop",
+        "spark.sql.catalog.lake.warehouse": str(tmp_path / "another"),
+    }
+    options, python = with_jars("iceberg", **settings), needed(lambda: python_with("4.1"))
+    call = {"table": "lake.news.rows", "app": "rows", "catalog": lake(tmp_path), "small": 10}
+    given = (json.dumps(call), "--sink", "iceberg", *options)
+    feed = Feed(tmp_path).add(scripted(1, rows=(5, 5), seed=21))
+    with driver(tmp_path, *given, script=SCRIPT, python=python) as run:
+        run.finish()
+    feed.add(scripted(2, rows=(20, 20), seed=21)[1:])
+    for _ in range(2):  # the error stays
+        with driver(tmp_path, *given, script=SCRIPT, python=python) as run:
+            assert run.process.wait(PATIENCE) != 0
+            assert "lake.news.rows means two targets" in run.tail()
+    assert not list((tmp_path / "another").rglob("*.parquet"))
 
 
 # ---------------------------------------------------------------- reading back

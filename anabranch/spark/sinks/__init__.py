@@ -37,7 +37,8 @@ def delta(
     Parameters
     ----------
     path
-        The table's folder or URI. It is made by the first batch if it is not there.
+        The table's folder or URI. It is made by the first batch if it is not there. Give a scheme
+        (``hdfs://``, ``file://``) where Hadoop's default is not the local disk.
     app
         The name under which the table remembers the batches of this query. Keep it for as long as
         the checkpoint; a new checkpoint needs a new name.
@@ -197,13 +198,14 @@ def parquet(path: str, *, app: str, via: str | None = None, small: int = _SMALL)
     Parameters
     ----------
     path
-        The folder, local or a URI that Arrow and Spark both know.
+        The folder, local or a URI that Arrow and Spark both know. Give a scheme (``hdfs://``,
+        ``file://``) where Hadoop's default is not the local disk.
     app
         The name under which ``_anabranch`` in the folder remembers the batches of this query.
         Keep it for as long as the checkpoint; a new checkpoint needs a new name.
     via
-        ``"driver"`` writes one file per batch, ``"spark"`` one per partition. By default the
-        number of rows decides.
+        ``"driver"`` writes one file per batch, ``"spark"`` one per partition, to a folder that
+        executors share with the driver. By default the number of rows decides.
     small
         So many rows of a batch go through the driver.
 

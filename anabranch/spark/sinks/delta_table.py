@@ -9,6 +9,7 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 
 from anabranch.flow.delivery import Progress
+from anabranch.spark.sinks.places import absolute_path, path_problem, refuse_unshared
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class DeltaFolder(Target):
     @contextmanager
     def open(self, batch: Batch) -> Iterator[Writer]:
         yield _ByDriver(self, batch) if batch.table is not None else _BySpark(self, batch)
+
+    def place_problem(self, spark: SparkSession) -> str | None:
+        return path_problem(spark, self.place)
 
     def spark_problem(self, spark: SparkSession) -> str | None:
         if "io.delta" in (spark.conf.get("spark.sql.extensions", "") or ""):
@@ -79,11 +83,12 @@ class _BySpark(Writer):
     def __init__(self, target: DeltaFolder, batch: Batch) -> None:
         self.target = target
         self.batch = batch
+        self.place = absolute_path(target.place)
         spark: Any = batch.frame.sparkSession
         if not batch.query:  # through Connect Delta itself compares versions, and says nothing
             return
         log = spark._jvm.org.apache.spark.sql.delta.DeltaLog
-        snapshot = log.forTable(spark._jsparkSession, target.place).unsafeVolatileSnapshot()
+        snapshot = log.forTable(spark._jsparkSession, self.place).unsafeVolatileSnapshot()
         if snapshot.version() < 0:
             return
         self.columns = _columns(json.loads(snapshot.schema().json()))
@@ -95,6 +100,7 @@ class _BySpark(Writer):
 
     def write(self, columns: Mapping[str, str]) -> None:
         batch = self.batch
+        refuse_unshared(batch, self.place)
         batch.reached("ready")
         (
             batch.frame.write.format("delta")
@@ -102,7 +108,7 @@ class _BySpark(Writer):
             .option("txnAppId", batch.app)
             .option("txnVersion", batch.number)
             .mode("append")
-            .save(self.target.place)
+            .save(self.place)
         )
 
 

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from anabranch.flow.delivery import Progress
+from anabranch.spark.sinks.places import qualified, refuse_unshared
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ class IcebergTable(Target):
     @contextmanager
     def open(self, batch: Batch) -> Iterator[Writer]:
         yield _ByDriver(self, batch) if batch.table is not None else _BySpark(self, batch)
+
+    def elsewhere(self, batch: Batch) -> Progress | None:
+        return (_BySpark if batch.table is not None else _ByDriver)(self, batch).done
 
     def types(self, frame: DataFrame) -> Mapping[str, str]:
         """Iceberg has no integers below 32 bits."""
@@ -112,6 +116,7 @@ class _BySpark(Writer):
         self.there = spark.catalog.tableExists(self.name)
         if not self.there:
             return
+        spark.catalog.refreshTable(self.name)  # the driver may have written since it was read
         table = spark.table(self.name)
         self.columns = {f.name: f.dataType.simpleString() for f in table.schema}
         rows = spark.sql(f"SELECT summary FROM {self.name}.snapshots").collect()
@@ -130,11 +135,19 @@ class _BySpark(Writer):
             batch.frame.sparkSession.sql(f"CREATE NAMESPACE IF NOT EXISTS {place}")
             batch.frame.limit(0).writeTo(self.name).using("iceberg").create()
             batch.reached("table made")
+        folder = qualified(batch.frame.sparkSession, self._location())
+        if folder is not None:
+            refuse_unshared(batch, folder)
         writer = batch.frame.writeTo(self.name)
         for name, value in _noted(batch).items():
             writer = writer.option(f"snapshot-property.{name}", value)
         batch.reached("ready")
         writer.append()
+
+    def _location(self) -> str:
+        """Where its files are, as the table itself says it."""
+        rows = self.batch.frame.sparkSession.sql(f"DESCRIBE TABLE EXTENDED {self.name}").collect()
+        return next((row["data_type"] for row in rows if row["col_name"] == "Location"), "")
 
 
 def _columns(schema: Any) -> dict[str, str] | None:

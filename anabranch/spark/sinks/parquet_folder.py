@@ -17,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from anabranch.errors import InvalidCall, StateMismatch
 from anabranch.flow.delivery import Progress
+from anabranch.spark.sinks.places import absolute_path, path_problem, refuse_lost, rows_in
 from anabranch.spark.sinks.sink import Batch, Target, Writer
 
 if TYPE_CHECKING:
     from pyarrow import fs
+    from pyspark.sql import SparkSession
 
 __all__ = ["ParquetFolder"]
 
@@ -40,6 +42,9 @@ class ParquetFolder(Target):
     @contextmanager
     def open(self, batch: Batch) -> Iterator[Writer]:
         yield _Folder(self.place, batch)
+
+    def place_problem(self, spark: SparkSession) -> str | None:
+        return path_problem(spark, self.place)
 
 
 class _Folder(Writer):
@@ -71,9 +76,11 @@ class _Folder(Writer):
             pq.write_table(batch.table, f"{staged}/part-0.parquet", filesystem=self.files)
         else:
             inner = f"{_NOTES}/{batch.app}/batch-{batch.number:010d}"
-            self._write_by_spark(f"{self.place.rstrip('/')}/{inner}")
+            self._write_by_spark(f"{absolute_path(self.place).rstrip('/')}/{inner}")
+        paths = self._listed(staged, ".parquet")
+        refuse_lost(batch, rows_in(self.files, paths), self.place)
         batch.reached("staged")
-        names = [path.rpartition("/")[2] for path in self._listed(staged, ".parquet")]
+        names = [path.rpartition("/")[2] for path in paths]
         self._note(sorted(names), columns)
         batch.reached("noted")
         self._move(batch.number, sorted(names))

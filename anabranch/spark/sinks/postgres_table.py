@@ -222,7 +222,8 @@ class _Table(Writer):
         if moved != self.batch.rows:
             raise StateMismatch(
                 f"batch {self.batch.number} has {self.batch.rows} rows, and {moved} reached "
-                f"{self.target.place}: another query writes as app={self.batch.app!r}"
+                f"{self.target.place}: another query writes as app={self.batch.app!r}, or jdbc= "
+                "leads to another database than dsn"
             )
         self.connection.execute(sql.SQL("DROP TABLE {}").format(stage))
 

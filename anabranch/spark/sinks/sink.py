@@ -18,7 +18,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from anabranch.calls import Check, is_whole
 from anabranch.errors import InvalidCall
-from anabranch.flow.delivery import Progress, app_problems, is_new, refuse_other_columns
+from anabranch.flow.delivery import (
+    Progress,
+    app_problems,
+    is_new,
+    refuse_elsewhere,
+    refuse_other_columns,
+)
 from anabranch.flow.zones import in_utc
 from anabranch.spark.frames import kind_of
 
@@ -101,6 +107,14 @@ class Target(ABC):
         """What the session lacks to write there by itself; None if nothing."""
         return None
 
+    def place_problem(self, spark: SparkSession) -> str | None:
+        """Why the place is not the same one for the driver and for Spark; None if it is."""
+        return None
+
+    def elsewhere(self, batch: Batch) -> Progress | None:
+        """What the way that the batch does not take finds of its app; None if nothing."""
+        return None
+
     def driver_problem(self) -> str | None:
         """What is not installed here; None if nothing."""
         missing = [name for name in self.packages if find_spec(name) is None]
@@ -144,6 +158,8 @@ class Sink:
             if not rows:  # nothing to repeat, so nothing to note
                 return
             with target.open(batch) as writer:
+                if way is None and writer.done is None:
+                    refuse_elsewhere(self.app, target.place, target.elsewhere(batch))
                 if not is_new(self.app, number, query, writer.done):
                     batch.reached("was there already")
                     return
@@ -154,6 +170,9 @@ class Sink:
 
     def _way(self, spark: SparkSession) -> str | None:
         """How rows travel; None if their number is to decide."""
+        split = self.target.place_problem(spark)
+        if split:
+            raise InvalidCall(self.target.verb, [split])
         no_driver = None if self.via == SPARK else self.target.driver_problem()
         no_spark = None if self.via == DRIVER else self.target.spark_problem(spark)
         if self.via is None:
