@@ -2,12 +2,13 @@
 
 Start a broker and this beside it:
 
-    python -m scripts.services.kafka python examples/kafka_news.py --feed
+    JARS=$(python -m scripts.services.jars --paths spark-kafka)
+    python -m scripts.services.kafka python examples/kafka_news.py --feed --jars $JARS
 
 Every pair is written once to the topic and once to the table, also if this is killed and started
 again with the same --folder. ``--feed`` sends made-up headlines first. Needs
-``pip install 'anabranch[sinks,kafka]'`` and Spark's Kafka connector, which Spark fetches from Maven
-unless ``--jars`` names it. Maven does not have it for every Spark: see `connector`.
+``pip install 'anabranch[sinks,kafka]'`` and Spark's Kafka connector, which Maven does not have for
+every Spark: the first line fetches one that runs, and what it needs.
 """
 
 from __future__ import annotations
@@ -19,29 +20,12 @@ import random
 import time
 from typing import Any
 
-import pyspark
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import anabranch as ab
 
 ROW = "id long, ts timestamp, title string, v array<float>"
-TOKENS = "spark-token-provider-kafka-0-10_2.13"
-
-
-def connector() -> dict[str, str]:
-    """Settings with which Spark fetches its Kafka connector, in versions that Maven has.
-
-    These run on newer patches too, and 4.2.0 on Spark 4.3. It asks for a token provider of its own
-    version, which Maven lacks; that of 4.0.0 stands in for it. Spark brings slf4j itself.
-    """
-    version = "4.1.3" if pyspark.__version__.startswith("4.1.") else "4.2.0"
-    maven = "https://repo1.maven.org/maven2/org/apache/spark"
-    return {
-        "spark.jars.packages": f"org.apache.spark:spark-sql-kafka-0-10_2.13:{version}",
-        "spark.jars.excludes": f"org.apache.spark:{TOKENS},org.slf4j:slf4j-api",
-        "spark.jars": f"{maven}/{TOKENS}/4.0.0/{TOKENS}-4.0.0.jar",
-    }
 
 
 def feed(servers: str, count: int = 200) -> None:
@@ -78,8 +62,7 @@ def main(options: argparse.Namespace) -> None:
     if options.feed:
         feed(options.servers)
     builder: Any = SparkSession.builder.master("local[2]")
-    for name, value in ({"spark.jars": options.jars} if options.jars else connector()).items():
-        builder = builder.config(name, value)
+    builder = builder.config("spark.jars", options.jars)
     spark = ab.configure(builder.config("spark.sql.session.timeZone", "UTC"), 2).getOrCreate()
     pairs = ab.correlate(
         channel(spark, options.servers, "news-a"),
@@ -123,5 +106,5 @@ if __name__ == "__main__":
     parser.add_argument("--servers", default=servers, help="of Kafka; default %(default)s")
     parser.add_argument("--folder", default="news", help="for the table and the checkpoints")
     parser.add_argument("--feed", action="store_true", help="send made-up headlines first")
-    parser.add_argument("--jars", default="", help="Spark's Kafka connector and what it needs")
+    parser.add_argument("--jars", required=True, help="Spark's Kafka connector and what it needs")
     main(parser.parse_args())

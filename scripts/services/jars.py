@@ -2,6 +2,7 @@
 
     python -m scripts.services.jars            what there is to fetch
     python -m scripts.services.jars delta ...  fetch these
+    python -m scripts.services.jars --paths delta    the same; prints what --jars takes
 
 Connectors lag behind Spark: each set names the Spark it belongs to. Where that is not the Spark
 that is installed, `python_with` makes an environment that has it, and everything else from here.
@@ -145,8 +146,12 @@ def _project(coordinates: list[str]) -> str:
 
 
 if __name__ == "__main__":
-    for each in sys.argv[1:]:
-        print(each, *(path.name for path in fetched(each)), sep="\n  ")
+    by_path = "--paths" in sys.argv[1:]
+    for each in (name for name in sys.argv[1:] if name != "--paths"):
+        if by_path:
+            print(*fetched(each), sep=",")
+        else:
+            print(each, *(path.name for path in fetched(each)), sep="\n  ")
     if not sys.argv[1:]:
         for each, coordinates in SETS.items():
             print(f"{each:14}", *coordinates)
