@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
-from anabranch.errors import InvalidCall
+from anabranch.errors import BadRow, InvalidCall
 from anabranch.predicates.globe import RADIUS, on_globe
 from anabranch.predicates.naming import with_names
 from anabranch.predicates.terms import together
@@ -90,6 +90,21 @@ def test_pairs_are_those_of_the_formula(
                 assert found.get((i, j), 0.0) == 0
             elif abs(true - limit) > error:
                 assert ((i, j) in found) == (true <= limit if near else true >= limit)
+
+
+@pytest.mark.parametrize("lat", [None, 91.0, math.nan, math.inf, -math.inf])
+def test_a_point_that_is_none_is_unknown_inside(lat: float | None) -> None:
+    """Another side of ``|`` may match; outside such a row is bad."""
+    near = with_names(ab.haversine("lat", "lon") <= 500, lambda _, name: name, lambda *_: "p")
+    points = rows([(0.0, 0.0), (0.0, 0.001)])
+    points = points.append_column("key", pa.array(["k", "l"]))
+    nowhere = {"id": 2, "ts": points["ts"][0].as_py(), "lat": lat, "p": None, "key": "k"}
+    table = pa.concat_tables([points, pa.Table.from_pylist([nowhere], points.schema)])
+    run = InProcess(table.schema, None, where=near | ab.same("key"), window="1 s")
+    run.step(table)
+    assert {(pair["left_id"], pair["right_id"]) for pair in run.pairs} == {(0, 1), (0, 2)}
+    with pytest.raises(BadRow, match="with id 2 cannot be compared"):
+        InProcess(table.schema, None, where=near & ab.same("key"), window="1 s").step(table)
 
 
 def test_calls() -> None:
