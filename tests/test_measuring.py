@@ -11,10 +11,11 @@ import pytest
 from benchmarks import origin
 from benchmarks.measuring import beside_earlier, machine
 
+ROOT = Path(__file__).parents[1]
 RESULTS = [
     path
     for pattern in ("benchmarks/results/*.json", "papers/*/results/*.json")
-    for path in sorted(Path(__file__).parents[1].glob(pattern))
+    for path in sorted(ROOT.glob(pattern))
 ]
 
 
@@ -66,3 +67,72 @@ def test_stored_results_tell_of_each_section_where_it_comes_from(path: Path) -> 
     assert set(sections) == named - {"sections"}
     for about in sections.values():
         assert about == "unknown" or {"date", "commit", "changed_since_commit"} <= set(about)
+
+
+VECTORS = "correlate on one core against {}, {} stored rows"
+QUOTED = [
+    *(
+        (
+            "docs/correlate.md",
+            f"{words} | {{}} / {{}} / {{}} |",
+            "rivals",
+            [VECTORS.format(rival, size) for size in ("250", "4,000", "64,000")],
+        )
+        for words, rival in (
+            ("against 250 / 4,000 / 64,000 stored ones", "FAISS on one core"),
+            ("FAISS on two cores, ours on one", "FAISS on two cores"),
+            ("a consumer written in numpy, on one core", "numpy"),
+        )
+    ),
+    (
+        "docs/correlate.md",
+        "1,000 / 2,000 / 4,000 / 16,000 rows a side | {} / {} / {} / {} |",
+        "rivals",
+        [
+            f"correlate against a cross join, {size} rows a side"
+            for size in ("1,000", "2,000", "4,000", "16,000")
+        ],
+    ),
+    (
+        "docs/correlate.md",
+        "500 / 1,500 / 6,000 / 24,000 objects | {} / {} / {} / {} |",
+        "rivals",
+        [
+            f"nearest against nearestByJoin, {size} objects"
+            for size in ("500", "1,500", "6,000", "24,000")
+        ],
+    ),
+    (
+        "docs/predicates.md",
+        "| `ab.edit(...) <= 2` | {} | {}: ",
+        "text",
+        ["edit <= 2: pairs/s", "edit <= 2: times as fast as rapidfuzz cdist"],
+    ),
+    (
+        "docs/predicates.md",
+        "| `ab.jaro_winkler(...) >= 0.92` | {} | {}: ",
+        "text",
+        [
+            "jaro_winkler >= 0.92: pairs/s",
+            "jaro_winkler >= 0.92: times as fast as rapidfuzz cdist",
+        ],
+    ),
+    (
+        "docs/predicates.md",
+        "`ab.edit` is {} times as fast as Spark's `crossJoin`",
+        "text",
+        ["edit <= 2: times as fast as a cross join"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("page", "words", "name", "figures"), QUOTED)
+def test_pages_quote_stored_figures_to_two_digits(
+    page: str, words: str, name: str, figures: list[str]
+) -> None:
+    rows = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())["rows"]
+    stored: dict[str, float] = {}
+    for row in rows:
+        stored.setdefault(row["what"], row["reached"])  # pairs/s on one core come before Spark's
+    want = words.format(*(f"{stored[figure]:.2g}".replace("e+0", "e") for figure in figures))
+    assert want in (ROOT / page).read_text()

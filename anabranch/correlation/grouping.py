@@ -61,6 +61,14 @@ class Grouping:
         return f"{what} that pairs connect; one closes after {describe(self.gap)} without a pair"
 
 
+class Rows(list[Vertex]):
+    """Rows of one group, with its name, so that another name for all of them is one step."""
+
+    def __init__(self, group: str, rows: Iterable[Vertex] = ()) -> None:
+        super().__init__(rows)
+        self.group = group
+
+
 @dataclass
 class Group:
     """One open group. `first` is the pair that names it."""
@@ -68,7 +76,7 @@ class Group:
     name: str
     first: Pair
     last: int
-    rows: list[Vertex]
+    rows: Rows
     pairs: int = 1
     revision: int = 1
 
@@ -98,7 +106,7 @@ class Groups:
     one_stream: bool
     longest: int = _ENDLESS  # how long after its first pair a group takes in others
     open: dict[str, Group] = field(default_factory=dict)
-    of: dict[Vertex, str] = field(default_factory=dict)
+    of: dict[Vertex, Rows] = field(default_factory=dict)
     events: list[dict[str, Any]] = field(default_factory=list)
     pairs: int = 0  # of all open groups
     dropped: Counter[str] = field(default_factory=Counter)  # pairs that connect nothing, by why
@@ -114,11 +122,11 @@ class Groups:
         self.pairs += 1
         pair = (t, left, right)
         ends: tuple[Vertex, Vertex] = ((0, left), (0 if self.one_stream else 1, right))
-        found = {self.of[end] for end in (*ends, *beside) if end in self.of}
+        found = {self.of[end].group for end in (*ends, *beside) if end in self.of}
         known = sorted((self.open[name] for name in found), key=lambda group: group.first)
         if not known:
-            group = Group(_name(*pair), pair, t, [])
-            self.open[group.name] = group
+            name = _name(*pair)
+            group = self.open[name] = Group(name, pair, t, Rows(name))
         else:
             group = known[0]
             for other in known[1:]:
@@ -128,7 +136,7 @@ class Groups:
             group.last = t
         for end in dict.fromkeys(ends):
             if end not in self.of:
-                self.of[end] = group.name
+                self.of[end] = group.rows
                 group.rows.append(end)
         self._tell(group, "grew" if known else "opened", t, pair)
         heapq.heappush(self._deadlines, (self._deadline(group), group.first, group.name))
@@ -158,9 +166,12 @@ class Groups:
         one.revision += 1
         self._tell(one, "merged", pair[0], pair, into.name)
         into.pairs += one.pairs
-        into.rows += one.rows
-        for row in one.rows:
-            self.of[row] = into.name
+        # The fewer rows move, whoever is older, so that a row moves as often as its group doubles.
+        fewer, into.rows = sorted((one.rows, into.rows), key=len)
+        into.rows.group = into.name
+        for row in fewer:
+            self.of[row] = into.rows
+            into.rows.append(row)
         del self.open[one.name]
 
     def _tell(
@@ -197,9 +208,9 @@ class Groups:
     def take_up(self, form: Mapping[str, Any]) -> None:
         """Continue with the groups of `form`."""
         for name, first, last, rows, pairs, revision in form["open"]:
-            group = Group(name, tuple(first), last, [tuple(row) for row in rows], pairs, revision)
-            self.open[name] = group
-            self.of |= dict.fromkeys(group.rows, name)
+            held = Rows(name, map(tuple, rows))
+            group = self.open[name] = Group(name, tuple(first), last, held, pairs, revision)
+            self.of |= dict.fromkeys(held, held)
             self.pairs += pairs
             self._deadlines.append((self._deadline(group), group.first, name))
         heapq.heapify(self._deadlines)
@@ -289,7 +300,7 @@ class GroupsKernel:
         self.load.state_bytes = self.slices.nbytes + self.nbytes
         self.load.busy_seconds += time.perf_counter() - began
         if events:
-            yield _batch(events)
+            yield pa.RecordBatch.from_pylist(events)
 
     def due(self) -> int | None:
         """When a pair can be dealt or a group closes; at every watermark where that says what is
@@ -373,10 +384,6 @@ class GroupsKernel:
             if other is not pair and (pair[at], repr(pair)) > (other[at], repr(other)):
                 kept[pair[:decisive]] = pair
         return list(kept.values())
-
-
-def _batch(events: Sequence[Mapping[str, Any]]) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pylist(list(events))
 
 
 def _name(t: int, left: Any, right: Any) -> str:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from anabranch.flow.blocks import Column
 from anabranch.flow.sides import UNKNOWN, Slot
 from anabranch.flow.words import from_arrow
 
-__all__ = ["compared_form", "filled", "undecodable"]
+__all__ = ["compared_form", "filled", "undecodable", "unknown"]
 
 
 def compared_form(slot: Slot, column: pa.Array) -> Column:
@@ -69,6 +70,15 @@ def _words(column: pa.Array) -> np.ndarray:
         joined = b"".join(column.to_pylist())
         padded[:, :size] = np.frombuffer(joined, np.uint8).reshape(len(column), size)
     return padded.view(np.uint64)
+
+
+def unknown(slot: Slot, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with nulls for latitudes that are no number, as the points beside them have."""
+    column = batch.column(slot.name)
+    if slot.measure != "latitude" or not pa.types.is_floating(column.type):
+        return batch
+    column = pc.if_else(pc.is_finite(column), column, pa.scalar(None, column.type))
+    return batch.set_column(batch.schema.get_field_index(slot.name), slot.name, column)
 
 
 def filled(slot: Slot, batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from anabranch.errors import BadRow
 from anabranch.flow.arguments import null_elements
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form, filled, undecodable
+from anabranch.flow.conversion import compared_form, filled, undecodable, unknown
 from anabranch.flow.sides import (
     HASH,
     ID,
@@ -215,6 +215,7 @@ class Intake:
         known, came = {}, batch
         for slot in self.side.slots:
             if slot.optional:
+                batch = unknown(slot, batch)
                 known[present_column(slot)] = batch.column(slot.name).is_valid()
                 batch = filled(slot, batch)
             self._inspect(slot, batch.column(slot.name), faults)

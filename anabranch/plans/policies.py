@@ -96,11 +96,10 @@ class ShapePolicy(Policy):
             copies(option, sight.rates, sight.window, sight.one_stream) for option in (plan, best)
         )
         # It must pay even if either rate comes back by a third: rates that sway by a fifth against
-        # each other reach a ratio of 1.5 and are back again soon.
+        # each other reach a ratio of 1.5 and are back again soon. One stream has one rate.
         left, right = sight.rates
-        steady = all(
-            copies(best, rates, sight.window, sight.one_stream)
-            <= copies(plan, rates, sight.window, sight.one_stream)
+        steady = sight.one_stream or all(
+            copies(best, rates, sight.window) <= copies(plan, rates, sight.window)
             for rates in ((left / 1.5, right), (left, right / 1.5))
         )
         if not self._persists(best if then < 0.85 * now and steady else None):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -74,6 +74,12 @@ class GreatCircle(VectorMeasure):
         return chord * (1 - _SLACK) if upward else chord * (1 + _SLACK)
 
 
+class Latitudes(Within):
+    """The band of latitudes beside points, which says for what its columns are compared."""
+
+    label: ClassVar[str] = "latitude"
+
+
 @renamed()
 def haversine(lat: Any, lon: Any, other_lat: Any = None, other_lon: Any = None) -> Globe:
     """Great-circle distance in metres of two points, by columns of latitude and longitude.
@@ -112,5 +118,5 @@ def on_globe(term: Compared, latitudes: tuple[str, str], points: tuple[str, str]
     ]
     if not term.upward:
         degrees = math.degrees(float(term.threshold) / RADIUS) * (1 + _SLACK)
-        found.append(Within(*latitudes, degrees))
+        found.append(Latitudes(*latitudes, degrees))
     return found

@@ -17,6 +17,7 @@ from anabranch.errors import InvalidCall
 from anabranch.predicates import Predicate, VectorMeasure
 from anabranch.predicates.columns import Expression, Named
 from anabranch.predicates.naming import with_names
+from anabranch.spark.points import unit_vector
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -211,8 +212,6 @@ class _Opening:
 
         It is null, and so its row bad, where one of them is null or no angle.
         """
-        from pyspark.sql import functions as F
-
         name = f"haversine({lat}, {lon})"
         known = column_types(self.frame)
         for column in (lat, lon):
@@ -227,11 +226,8 @@ class _Opening:
                 raise InvalidCall("haversine", [problem])
         if known.named(name):
             return name
-        degrees = [by_name(column).cast("double") for column in (lat, lon)]
-        angles = (F.abs(degrees[0]) <= 90) & (F.abs(degrees[1]) <= 360)
-        phi, turn = map(F.radians, degrees)
-        vector = F.array(F.cos(phi) * F.cos(turn), F.cos(phi) * F.sin(turn), F.sin(phi))
-        self.frame = self.frame.withColumn(name, F.when(angles, vector))
+        degrees = (by_name(column).cast("double") for column in (lat, lon))
+        self.frame = self.frame.withColumn(name, unit_vector(*degrees))
         return name
 
     def _nested(self, name: str) -> None:

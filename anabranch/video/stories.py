@@ -92,7 +92,7 @@ class Topics(Groups):
         if not counts:
             for row in self.repetitions.take_in(left, right, pair[4], *pair[6:8]):
                 if (0, row) in self.of:
-                    self.facts[self.of[0, row]].repeated.add(row)
+                    self.facts[self.of[0, row].group].repeated.add(row)
             return
         self.repetitions.forget(t)
         kinds = {self.repetitions.kind(left), self.repetitions.kind(right)} - {""}

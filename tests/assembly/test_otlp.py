@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 from typing import Any
 
 import pyarrow as pa
@@ -103,6 +104,8 @@ def plain(value: AnyValue) -> Any:
         return [plain(one) for one in held.values]
     if which == "kvlist_value":
         return {pair.key: plain(pair.value) for pair in held.values}
+    if which == "double_value" and not math.isfinite(held):
+        return {math.inf: "Infinity", -math.inf: "-Infinity"}.get(held, "NaN")
     return base64.b64encode(held).decode() if which == "bytes_value" else held
 
 
@@ -289,6 +292,13 @@ def one(**span: Any) -> bytes:
     return request.SerializeToString()
 
 
+def in_json(name: str = "", **value: Any) -> bytes:
+    """A span with one attribute, whose value is this."""
+    span = {"traceId": "a1" * 16, "spanId": "b2" * 8, "name": name}
+    span["attributes"] = [{"key": "k", "value": value}]
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
+
+
 @pytest.mark.parametrize(
     ("raw", "reason"),
     [
@@ -301,6 +311,11 @@ def one(**span: Any) -> bytes:
         (b'{"resourceSpans": 5}', "it has not the form of OTLP"),
         (b'{"resourceSpans": [{"scopeSpans": [{"spans": [{"traceId": "xyz"}]}]}]}',
          "traceId must be 32 hexadecimal digits"),
+        (in_json(name="NAME").replace(b"NAME", b"\xed\xa0\x80"), "it is no JSON: 'utf-8' codec"),
+        (in_json(name="\ud800"), "it is no JSON: 'utf-8' codec"),
+        (in_json(bytesValue="-_-*"), "bytesValue must be base 64, got '-_-*'"),
+        (in_json(bytesValue="+/+/+"), "bytesValue must be base 64, got '+/+/+'"),
+        (in_json(doubleValue=10**400), "doubleValue must be a number, got 1000"),
         (None, "a message is null"),
     ],
 )  # fmt: skip
@@ -311,6 +326,28 @@ def test_what_is_wrong_is_said(raw: bytes | None, reason: str) -> None:
     batch = pa.record_batch({"value": pa.array([raw], pa.binary())})
     with pytest.raises(BadRow, match="pass bad_rows='drop'"):
         list(Decoder(text=False, fail=True)([batch]))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        *(({"bytesValue": form}, "+/+/") for form in ("+/+/", "-_-_")),
+        *(({"bytesValue": form}, "+/8=") for form in ("+/8=", "+/8", "-_8=", "-_8")),
+        ({"bytesValue": ""}, ""),
+        *(({"doubleValue": form}, form) for form in ("NaN", "Infinity", "-Infinity")),
+        ({"doubleValue": 1e400}, "Infinity"),
+        ({"doubleValue": "-2.50"}, "-2.5"),
+    ],
+)  # fmt: skip
+def test_values_are_those_of_protobuf_in_json(value: dict[str, Any], wanted: str) -> None:
+    """Either alphabet of base 64, padded or not; what JSON has no number for is a text."""
+    nested = {"arrayValue": {"values": [value]}}
+    rows, reasons = decoded([in_json(**value), in_json(**nested)])
+    assert reasons == []
+    plain, listed = (row["attributes"]["k"] for row in rows)
+    assert plain == wanted
+    (inner,) = json.loads(listed, parse_constant=pytest.fail)
+    assert str(inner) == wanted
 
 
 def test_values_nested_too_deep_are_rejected() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
-from anabranch.errors import InvalidCall
+from anabranch.errors import BadRow, InvalidCall
 from anabranch.predicates.globe import RADIUS, on_globe
 from anabranch.predicates.naming import with_names
 from anabranch.predicates.terms import together
@@ -23,15 +23,22 @@ from tests.examples import examples
 BASE = 1_700_000_000_000_000
 
 
+def spot(lat: float, lon: float) -> tuple[float, float]:
+    """The one name of a point: a pole has no longitude, and others have one from -180 on."""
+    if abs(lat) == 90:
+        return lat, 0.0
+    return lat, lon - 360 if lon >= 180 else lon + 360 if lon < -180 else lon
+
+
 def metres(a: tuple[float, float], b: tuple[float, float]) -> float:
     """The formula that gave the measure its name."""
-    (p, east), (q, west) = ((math.radians(x) for x in point) for point in (a, b))
+    (p, east), (q, west) = (map(math.radians, spot(*point)) for point in (a, b))
     h = math.sin((q - p) / 2) ** 2 + math.cos(p) * math.cos(q) * math.sin((west - east) / 2) ** 2
     return 2 * RADIUS * math.asin(min(1.0, math.sqrt(h)))
 
 
 def rows(points: list[tuple[float, float]]) -> pa.Table:
-    lat, lon = np.radians(np.array(points).reshape(-1, 2)).T
+    lat, lon = np.radians(np.array([spot(*point) for point in points]).reshape(-1, 2)).T
     unit = np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], axis=1)
     return pa.table(
         {
@@ -45,7 +52,10 @@ def rows(points: list[tuple[float, float]]) -> pa.Table:
 
 spots = st.tuples(
     st.one_of(st.floats(-90, 90), st.sampled_from([-90.0, 90.0, 0.0, 48.2, 48.2000001])),
-    st.one_of(st.floats(-180, 180), st.sampled_from([-180.0, 180.0, 16.37, 16.3700001])),
+    st.one_of(
+        st.floats(-360, 360),
+        st.sampled_from([-180.0, 180.0, 0.0, 360.0, -360.0, 16.37, 16.3700001]),
+    ),
 )
 
 
@@ -75,8 +85,26 @@ def test_pairs_are_those_of_the_formula(
             error = 1e-6 if true < 1e7 else 20.0
             if (i, j) in found:
                 assert found[i, j] == pytest.approx(true, abs=error, rel=1e-9)
-            if abs(true - limit) > error:
+            if spot(*a) == spot(*b):  # to the last bit
+                assert ((i, j) in found) == (near or limit == 0)
+                assert found.get((i, j), 0.0) == 0
+            elif abs(true - limit) > error:
                 assert ((i, j) in found) == (true <= limit if near else true >= limit)
+
+
+@pytest.mark.parametrize("lat", [None, 91.0, math.nan, math.inf, -math.inf])
+def test_a_point_that_is_none_is_unknown_inside(lat: float | None) -> None:
+    """Another side of ``|`` may match; outside such a row is bad."""
+    near = with_names(ab.haversine("lat", "lon") <= 500, lambda _, name: name, lambda *_: "p")
+    points = rows([(0.0, 0.0), (0.0, 0.001)])
+    points = points.append_column("key", pa.array(["k", "l"]))
+    nowhere = {"id": 2, "ts": points["ts"][0].as_py(), "lat": lat, "p": None, "key": "k"}
+    table = pa.concat_tables([points, pa.Table.from_pylist([nowhere], points.schema)])
+    run = InProcess(table.schema, None, where=near | ab.same("key"), window="1 s")
+    run.step(table)
+    assert {(pair["left_id"], pair["right_id"]) for pair in run.pairs} == {(0, 1), (0, 2)}
+    with pytest.raises(BadRow, match="with id 2 cannot be compared"):
+        InProcess(table.schema, None, where=near & ab.same("key"), window="1 s").step(table)
 
 
 def test_calls() -> None:

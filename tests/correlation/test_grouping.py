@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import Any
 
@@ -114,6 +115,38 @@ def test_groups_are_those_of_the_twin(pairs: list[Pair], gap: int, one: bool) ->
     groups.close(10**6)
     assert told(groups.events, pairs) == twin(pairs, gap, one)
     assert not groups.open and not groups.of and groups.pairs == 0
+
+
+class Moves(dict[Any, Any]):
+    """Where rows are, and how often one of them was put somewhere."""
+
+    count = 0
+
+    def __setitem__(self, row: Any, place: Any) -> None:
+        self.count += 1
+        super().__setitem__(row, place)
+
+
+@pytest.mark.parametrize("order", ["youngest first", "oldest first", "halves"])
+def test_merges_move_few_rows(order: str) -> None:
+    """Each row at most as often as its group can double, whichever of two groups is older."""
+    n = 1024
+    moves = Moves()
+    groups = Groups(gap=10**6, one_stream=True, of=moves)
+    for k in range(n):
+        groups.deal(k, 2 * k, 2 * k + 1)
+    links = [(k, k + 1) for k in range(n - 1)]
+    if order == "youngest first":  # a large young group meets small ones that are older
+        links.reverse()
+    if order == "halves":
+        steps = [2**power for power in range(10)]
+        links = [(k, k + step) for step in steps for k in range(0, n, 2 * step)]
+    for t, (one, other) in enumerate(links):
+        groups.deal(n + t, 2 * one, 2 * other)
+    (left,) = groups.open.values()
+    assert (left.name, len(left.rows)) == (groups.events[0]["group"], 2 * n)
+    assert sum(event["event"] == "merged" for event in groups.events) == n - 1
+    assert moves.count <= 2 * n * (1 + math.log2(n))
 
 
 def block(pairs: list[Pair]) -> Block:

@@ -189,6 +189,9 @@ def test_null_is_a_bad_row_only_where_it_rules_every_match_out() -> None:
     # What is wrong and not merely unknown is still a bad row.
     with pytest.raises(BadRow, match="'v' is a zero vector"):
         run((ab.cosine("v", dim=2) > 0.5) | ab.same("key"), [{"v": [0.0, 0.0]}], rows_)
+    for wrong in (math.nan, math.inf):
+        with pytest.raises(BadRow, match="'x' is not finite"):
+            run(ab.within("x", 1) | ab.same("key"), [{"x": wrong}], rows_)
 
 
 def test_what_cannot_stay_exact_is_refused_with_the_reason() -> None:

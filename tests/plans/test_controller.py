@@ -24,9 +24,14 @@ WINDOW = (10 * SECOND, 10 * SECOND)
 class Cluster:
     """A made-up cluster: rates and speeds in, the loads that a plan would report out."""
 
-    def __init__(self, settings, start: Plan, speeds=None, span: int = 2 * SECOND, bind=None):
+    def __init__(
+        self, settings, start: Plan, speeds=None, span: int = 2 * SECOND, bind=None, one=False
+    ):
         self.entries = [Entry(0, 0, start, 0, (0,), {"rule": "start"})]
-        self.controller = Controller(self.entries, WINDOW, SECOND, settings, bind=bind)
+        self.controller = Controller(
+            self.entries, WINDOW, SECOND, settings, one_stream=one, bind=bind
+        )
+        self.one_stream = one
         self.speeds = speeds or {}
         self.span = span
         self.per_copy = 1e-6
@@ -41,7 +46,7 @@ class Cluster:
     def run(self, batches: int, left: float, right: float, comparisons: float = 1e6, requests=()):
         for _ in range(batches):
             plan, k = self.plan, self.plan.workers
-            sent = copies(plan, (left, right), WINDOW)
+            sent = copies(plan, (left, right), WINDOW, self.one_stream)
             shares = np.ones(k) / k
             weights = getattr(plan, "weights", None)
             if weights is not None and not isinstance(plan, Grid):
@@ -50,7 +55,7 @@ class Cluster:
                 Load(
                     worker,
                     rows_left=int(left) if worker == 0 else 0,
-                    rows_right=int(right) if worker == 0 else 0,
+                    rows_right=int(right) if worker == 0 and not self.one_stream else 0,
                     copies_left=int(sent * shares[worker]),
                     comparisons=int(comparisons * shares[worker]),
                     compare_seconds=comparisons
@@ -344,33 +349,3 @@ def test_the_story_tells_every_change():
     )
     assert "left rows 100" in lines[1]
     assert any("plan 0 retired" in line for line in lines)
-
-
-@pytest.mark.parametrize("workers", [2, 4, 7, 8, 11])
-def test_one_stream_under_a_steady_load_keeps_its_plan(workers: int) -> None:
-    """Neither more workers than fit nor another shape are asked for again and again."""
-    settings = ab.adaptive(workers)
-    first, mark = settings.first_plan(False, True), 10**12
-    entries = [Entry(0, 0, first, 0, (0,), {"rule": "start"})]
-    controller = Controller(entries, (10**6, 0), 0, settings, one_stream=True)
-    for batch in range(80):
-        count = controller.now.plan.workers
-        mark += 10**7
-        loads = tuple(
-            Load(
-                n,
-                watermark=mark,
-                rows_left=100 // count,
-                copies_left=300 // count,
-                comparisons=10**5 // count,
-                busy_seconds=1.2,
-                compare_seconds=1.1,
-            )
-            for n in range(count)
-        )
-        change = controller.handle(Report(batch, 1.0, mark, loads))
-        if change is not None:
-            controller.written(change.entry(batch + 1))
-    plans = [entry.plan for entry in controller._entries]
-    assert all(plan.workers <= workers for plan in plans)
-    assert len(set(map(str, plans))) <= 2

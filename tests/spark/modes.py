@@ -13,6 +13,7 @@ from tests.spark.feeds import SECOND, START, Batch, scripted
 COUNT = 8
 LAST = 90_000  # the id of a row that only moves the watermark
 ALIKE = ab.cosine("v") >= 0.8
+ALIKE_IN_NAME = ab.edit("name") <= 1  # a fifth of the names are null
 
 
 class Mode(NamedTuple):
@@ -56,6 +57,17 @@ MODES = {
         {"a pair": "right_id >= 4000", "a row without a partner": "right_id IS NULL"},
         one_stream=False,
     ),
+    "full": Mode(
+        lambda left, right, **more: ab.correlate(
+            *(left, right), where=ALIKE, window="50 ms", keep="name", how="full", **more
+        ),
+        {
+            "a pair": "left_id >= 4000 AND right_id >= 4000",
+            "a left row without a partner": "left_id >= 6000 AND right_id IS NULL",
+            "a right row without a partner": "left_id IS NULL AND right_id >= 8000",
+        },
+        one_stream=False,
+    ),
     "anti": Mode(
         lambda left, right, **more: ab.correlate(
             *(left, right), where=ALIKE, window="50 ms", how="anti", plan=ab.grid(1, 2), **more
@@ -75,6 +87,16 @@ MODES = {
             ab.correlate(left, where=ALIKE, window="300 ms", **more), gap="400 ms"
         ),
         {"growth": "event = 'grew' AND left_id >= 4000", "an end": "event = 'closed'"},
+    ),
+    "either": Mode(
+        lambda left, right, **more: ab.correlate(
+            *(left, right), where=ALIKE_IN_NAME | ab.within("x", 1), window="2 seconds", **more
+        ),
+        {
+            "a pair by its texts": "left_id >= 4000 AND score IS NOT NULL",
+            "a pair by the other side": "left_id >= 6000 AND score IS NULL",
+        },
+        one_stream=False,
     ),
     "globe": Mode(
         lambda left, right, **more: _globe(left, right, **more),

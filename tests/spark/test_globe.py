@@ -18,6 +18,29 @@ PLACES = {
     5: (48.2082, -343.6262),  # the same, once around
 }
 
+EQUAL = [
+    [(0.0, 180.0), (0.0, -180.0)],
+    [(90.0, 0.0), (90.0, 77.0), (90.0, -200.0)],
+    [(-90.0, 0.0), (-90.0, 360.0)],
+    [(10.0, 0.0), (10.0, 360.0), (10.0, -360.0), (10.0, -0.0)],
+    [(48.25, 16.375), (48.25, -343.625)],
+    [(-33.5, 190.5), (-33.5, -169.5)],
+]
+
+
+def test_equal_points_are_no_metre_apart(spark: Any) -> None:
+    """By whichever longitude, at both ends of the map, and at the poles."""
+    rows = [(10 * n + m, *spot) for n, spots in enumerate(EQUAL) for m, spot in enumerate(spots)]
+    table = spark.createDataFrame(rows, "id long, lat double, lon double")
+    table = table.withColumn("ts", F.timestamp_seconds(F.lit(0)))
+    ids = [row[0] for row in rows]
+    alike = {(a, b): 0.0 for a in ids for b in ids if a < b and a // 10 == b // 10}
+    measure = ab.haversine("lat", "lon")
+    pairs = ab.correlate(table, where=measure <= 0, window="1 second").collect()
+    assert {(row.left_id, row.right_id): row.score for row in pairs} == alike
+    apart = ab.correlate(table, where=measure > 0, window="1 second").collect()
+    assert len(apart) == len(ids) * (len(ids) - 1) // 2 - len(alike)
+
 
 def test_pairs_within_a_kilometre(spark: Any) -> None:
     rows = [(n, 0, {"lat": lat, "lon": lon}) for n, (lat, lon) in PLACES.items()]

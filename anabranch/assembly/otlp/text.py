@@ -43,7 +43,8 @@ def read_json(values: pa.Array) -> tuple[pa.RecordBatch, dict[int, str]]:
 
 def _parsed(raw: bytes) -> Any:
     try:
-        found = json.loads(raw)
+        # Of bytes json.loads itself takes halves of pairs of surrogates, which no column holds.
+        found = json.loads(raw.decode("utf-8-sig"))
         if b"\\ud" in raw.lower():  # half of a pair of surrogates is no text
             json.dumps(found, ensure_ascii=False).encode()
     except ValueError as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
 from collections.abc import Iterator
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
 STRING, BOOL, INT, DOUBLE, ARRAY, KVLIST, RAW = range(1, 8)
 WIRES = (-1, BYTES, VARINT, VARINT, FIXED64, BYTES, BYTES, BYTES)
 _DEEPEST = 50
+_URL_SAFE = str.maketrans("-_", "+/")
 
 
 def text_of(value: Any) -> str | None:
@@ -41,10 +43,24 @@ def text_of(value: Any) -> str | None:
     --------
     >>> [text_of(value) for value in ("a", True, 3, 0.5, ["a", None], {"k": 1})]
     ['a', 'true', '3', '0.5', '["a", null]', '{"k": 1}']
+    >>> text_of(float("nan")), text_of([1.5, float("-inf")])
+    ('NaN', '[1.5, "-Infinity"]')
     """
+    value = _writable(value)
     if value is None or isinstance(value, str):
         return value
     return repr(value) if isinstance(value, float) else json.dumps(value, ensure_ascii=False)
+
+
+def _writable(value: Any) -> Any:
+    """The value with texts, which are protobuf's, for the numbers that JSON does not have."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, list):
+        return [_writable(one) for one in value]
+    if isinstance(value, dict):
+        return {key: _writable(one) for key, one in value.items()}
+    return value
 
 
 def from_wire(data: np.ndarray, number: int, first: int, last: int, depth: int = 0) -> Any:
@@ -127,9 +143,9 @@ def from_json(value: Any, depth: int = 0) -> Any:
         elif name == "intValue":
             found = whole(name, inner, -(1 << 63), (1 << 63) - 1)
         elif name == "doubleValue":
-            found = float(inner)
+            found = _double(name, inner)
         elif name == "bytesValue":
-            found = base64.b64encode(base64.b64decode(inner)).decode()
+            found = _base64(name, typed(name, inner, str))
         elif name == "arrayValue":
             found = [from_json(one, depth + 1) for one in inner.get("values") or ()]
         elif name == "kvlistValue":
@@ -139,6 +155,30 @@ def from_json(value: Any, depth: int = 0) -> Any:
                 for one in pairs
             }
     return found
+
+
+def _double(name: str, value: Any) -> float:
+    """A number as JSON holds it, or the text of one; raises if it is none or too great."""
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} must be a number, got {value!r}") from None
+
+
+def _base64(name: str, value: str) -> str:
+    """Bytes in base 64, of either alphabet and with or without padding, in the standard form.
+
+    Examples
+    --------
+    >>> _base64("bytesValue", "-_8"), _base64("bytesValue", "+/8=")
+    ('+/8=', '+/8=')
+    """
+    digits = value.translate(_URL_SAFE).rstrip("=")
+    try:
+        raw = base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except ValueError:
+        raise ValueError(f"{name} must be base 64, got {value!r}") from None
+    return base64.b64encode(raw).decode()
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
