@@ -108,8 +108,9 @@ def _test(check: Check, term: Term) -> Condition | None:
     if not isinstance(term, (Same, Differs, Within, Between)):
         check.say(
             f"where={term!r}: nearest takes ab.same(...), ab.differs(...) and ab.within(...) "
-            "between object and query; vectors are compared by by=, with within= as the "
-            "largest distance"
+            "between object and query, joined by &, and neither | nor ~ab.within(...): ask each "
+            "side in a query of its own; vectors are compared by by=, with within= as the largest "
+            "distance"
         )
         return None
     sides = [

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 import anabranch as ab
-from anabranch.correlation.suited import has_key
+from anabranch.correlation.suited import has_key, locality_of
 from anabranch.errors import BadRow
 from anabranch.plans.routing import LivePlans
 from anabranch.testing import InProcess
@@ -141,18 +141,11 @@ def _plans(odd: Odd, one: bool, counted: bool, clause: Clause) -> tuple[Any, ...
         choices.append(lambda: ab.triangle(1 + odd.below(4)))
     if has_key(clause.predicate):
         choices.append(lambda: ab.keyed(1 + odd.below(4)))
-    if not counted and _has_range(clause):
+    if not counted and locality_of(clause.predicate, one) is not None:
         choices.append(lambda: ab.ranges(1 + odd.below(4)))
     if not counted:
         choices.append(lambda: ab.segments(1 + odd.below(4), f"{1 + odd.below(99)} ms"))
     return tuple(odd.pick(choices)() for _ in range(1 + odd.below(3)))
-
-
-def _has_range(clause: Clause) -> bool:
-    """Whether it is one distance of histograms on a line."""
-    return len(clause.leaves) == 1 and str(clause.predicate).startswith("emd(") and (
-        "ground='line'" in str(clause.predicate)
-    )  # fmt: skip
 
 
 def run_in_process(case: Case) -> tuple[Counter[tuple[Any, Any]], int]:

@@ -332,6 +332,8 @@ def problems_of(where: Any, **types: str) -> list[str]:
         ("kind", {}, "where must be a condition such as ab.same('category'), got 'kind'"),
         (ab.cosine("v") >= 0.5, {}, "nearest takes ab.same(...), ab.differs(...) and ab.within"),
         (ab.custom(len, "price", "price"), {}, "nearest takes ab.same(...)"),
+        (ab.same("kind") | ab.same("owner"), {}, "joined by &, and neither | nor ~ab.within(...)"),
+        (~ab.within("price", 1), {}, "ask each side in a query of its own"),
         (ab.same("colour"), {}, "objects have no column 'colour' (needed by same('colour'))"),
         (ab.same("kind"), {"kind": "int"}, "objects have string, queries int: cast one"),
         (ab.same("price"), {}, "equality of floating-point numbers"),
