@@ -51,8 +51,11 @@ class SidePacking:
             parts.setdefault(worker, NOTHING)
         newest = int(block.t.max()) if len(block) else None
         meta = routed_by(live, side=side, newest=newest, bytes=block.meta["bytes"])
+        nothing = NOTHING.encode(**meta, rejected=0) if len(parts) > 1 else b""
         cells = {
-            worker: part.encode(**meta, rejected=0 if worker else admitted.rejected)
+            worker: nothing
+            if worker and part is NOTHING
+            else part.encode(**meta, rejected=0 if worker else admitted.rejected)
             for worker, part in parts.items()
         }
         return Packed(cells, newest or 0, admitted.rejects)

@@ -24,7 +24,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -46,7 +46,7 @@ class _Entry:
     owner: str
     expires: int
     last_batch: int
-    worker: int | None = None  # of the owner, whose state it is
+    worker: Hashable = None  # of the owner, whose state it is
     used: int = 0  # the last micro-batch that its owner had told of by then
     at: float = 0.0  # when it was last used
 
@@ -108,7 +108,7 @@ class Cache:
         *,
         expires: int = FOREVER,
         last_batch: int = FOREVER,
-        worker: int | None = None,
+        worker: Hashable = None,
     ) -> None:
         """Remember a block, or anything else that knows its `nbytes`.
 
@@ -119,8 +119,7 @@ class Cache:
         entry = self._entries[token] = _Entry(what, 0, owner, expires, last_batch, worker)
         self._weigh(entry)
         self._use(entry)
-        if entry.at > self._swept + _SWEEP_SECONDS:  # on drivers and in batch queries none is heard
-            self._sweep(entry.at)
+        self._sweep(entry.at)  # on drivers and in batch queries nobody is heard
         while self.nbytes > self.budget and len(self._entries) > 1:
             self.forget(self._to_go())
 
@@ -157,7 +156,7 @@ class Cache:
         owner: str,
         watermark: int,
         batch: int = 0,
-        worker: int | None = None,
+        worker: Hashable = None,
         listed: Collection[str] = (),
     ) -> None:
         """How far an owner is: what has expired by then goes, and who is silent for long.
@@ -180,11 +179,14 @@ class Cache:
         self._sweep(now)
 
     def _sweep(self, now: float) -> None:
-        """Drop what has been of no use for long."""
+        """Drop what has been of no use for long, now and then."""
+        if now < self._swept + _SWEEP_SECONDS:
+            return
         self._swept, limit = now, now - _SILENT_SECONDS
-        gone = {name for name, last in self._heard.items() if last < limit}
+        # Copies, for several threads of a driver may be here.
+        gone = {name for name, last in list(self._heard.items()) if last < limit}
         for name in gone:
-            del self._heard[name]
+            self._heard.pop(name, None)
             self._batches.pop(name, None)
         for token, entry in list(self._entries.items()):
             endless = entry.owner not in self._batches or entry.expires >= FOREVER

@@ -3,8 +3,10 @@
 With `watermark=` in a call, rows at or before the watermark of their micro-batch are late. Where
 inputs have watermarks of their own, late is what lies at or before the watermark of the *last*
 step: operators upstream may emit rows once the watermark has passed them. Then the answer would
-depend on when a worker had its last step. So every worker that a plan may ever use, be it now or
-after a change or a restart, has a step in every micro-batch, with rows or without.
+depend on when a worker had its last step. So every worker that a plan may use with the partitions
+of the session, be it now or after a change or a restart, has a step in every micro-batch, with rows
+or without. Workers that more partitions bring have had none, and take what others drop as late in
+their first step.
 """
 
 from __future__ import annotations

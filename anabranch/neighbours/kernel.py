@@ -105,7 +105,11 @@ class NearestKernel:
             yield from tops
             began = time.perf_counter()
         self._forget(upto)
-        self.slices.notes.reached = self.reached
+        notes = self.slices.notes
+        notes.reached = self.reached
+        notes.bounds = {n: bound for n, bound in notes.bounds.items() if n in notes.tenures}
+        # A plan lives on until its queries have changed hands; of the present one nothing is known.
+        load.newest = dict.fromkeys(notes.tenures, 0) | notes.bounds
         load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
         load.busy_seconds += time.perf_counter() - began
 
@@ -176,6 +180,8 @@ class NearestKernel:
         bound = max(max(watermark, 0) + self._tenure.delay, notes.newest)
         for change in self._tenure.changes(arrivals, bound, notes.tenures):
             assert self.queries is not None
+            if change.replaced is not None:
+                notes.bounds[change.replaced] = change.bound
             mine = self.queries.take(change.take)
             if change.bound == BEGINNING and self.worker == 0:  # told once, when all begin
                 self.load.rejected += int(self.queries.meta.get("rejected", 0))

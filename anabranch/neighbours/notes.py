@@ -21,8 +21,9 @@ class NearestNotes(Notes):
         How long vectors are, once that is known.
     newest
         The newest time of all objects so far, whoever got them.
-    tenures
-        The live plans by number: how many workers, and their weights.
+    tenures, bounds
+        The live plans by number: how many workers, and their weights; and of those that another
+        has replaced, the bound after which queries change hands.
     looks, published, mergers
         Of an owner under selective routing: when each home next looks at something, up to where the
         last merger told, and the files of its mergers.
@@ -31,6 +32,7 @@ class NearestNotes(Notes):
     dim: int | None = None
     newest: int = BEGINNING
     tenures: dict[str, list[Any]] = field(default_factory=dict)
+    bounds: dict[str, int] = field(default_factory=dict)
     looks: dict[str, int] = field(default_factory=dict)
     published: int | None = None
     mergers: list[str] = field(default_factory=list)

@@ -32,11 +32,12 @@ _MILLISECOND = 1000  # watermarks are that coarse
 
 @dataclass(frozen=True)
 class Change:
-    """Rows of the table that come and go under a new plan, and the plan's bound."""
+    """Rows of the table that come and go under a new plan, its bound, and what it replaces."""
 
     take: np.ndarray
     give: np.ndarray
     bound: int
+    replaced: str | None = None
 
 
 class Tenure:
@@ -66,11 +67,12 @@ class Tenure:
             if number in known or (known and int(number) < highest):
                 continue
             if self.queries is not None:
-                before = self._mine(known[max(known, key=int)]) if known else _nothing(self.queries)
+                last = max(known, key=int) if known else None
+                before = _nothing(self.queries) if last is None else self._mine(known[last])
                 mine = self._mine(plans[number])
-                first = int(number) == 0
-                bound = BEGINNING if first else newest + _MILLISECOND
-                yield Change(np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine), bound)
+                bound = BEGINNING if int(number) == 0 else newest + _MILLISECOND
+                take, give = np.flatnonzero(mine & ~before), np.flatnonzero(before & ~mine)
+                yield Change(take, give, bound, last)
             known[number] = plans[number]
         # Of plans that are over nothing is remembered: state must not grow with every change.
         for number in [n for n in known if n not in plans]:

@@ -123,13 +123,14 @@ class StreamWorker:
     """Runs the kernels of a job over the state that Spark keeps for them.
 
     `by_clock` steps go by processing time, others by the watermark. Of one that `posts`, kernels
-    yield cells with addresses.
+    yield cells with addresses. `name` tells it from others of the same job in a query.
     """
 
     job: Job
     by_clock: bool = False
     rejecting: Rejecting | None = None
     posts: bool = False
+    name: str = ""
 
     def begin(self, handle: StatefulProcessorHandle, head: Any, pieces: Any) -> None:
         """Take up the state of a task."""
@@ -157,7 +158,7 @@ class StreamWorker:
         blocks = [Block.decode(bytes(cell)) for cell in cells]
         arrivals = accepted(blocks)
         task = Task(worker_of(int(key[0])), *self._task)
-        self._worker = task.worker
+        self._worker = self.name, task.worker
         slices = self._open()
         kernel = self._kernel(slices, task)
         opening = time.perf_counter() - began
@@ -178,8 +179,9 @@ class StreamWorker:
         changed = bool(slices.dropped or slices.added)
         self._write(kernel, now)
         kernel.load.busy_seconds += opening + time.perf_counter() - began
-        # A worker that only heard of a batch has nothing to report, but the first counts for all.
-        if any(map(len, arrivals)) or emitted or changed or (arrivals and not task.worker):
+        # One that never had a row, and runs for the watermark alone, has nothing to report.
+        idle = task.worker and not slices.next_number and not any(map(len, arrivals))
+        if (arrivals and not idle) or emitted or changed:
             # In one frame with the last cell: every frame makes its way to Spark by itself.
             last = last or _Cells([], [] if self.posts else None)
             yield _frame(now, last.cells, kernel.load.to_json(), last.workers)
@@ -321,7 +323,7 @@ def over_stream(
         blocks.select("worker", "block")
         .groupBy("worker")
         .transformWithStateInPandas(
-            Processor(StreamWorker(job, by_clock, rejecting, isinstance(fields, Posted))),
+            Processor(StreamWorker(job, by_clock, rejecting, isinstance(fields, Posted), metrics)),
             outputStructType=_POSTED if isinstance(fields, Posted) else _CELLS,
             outputMode="Append",
             **timing,

@@ -82,7 +82,7 @@ def test_owners_that_are_silent_for_long_go(monkeypatch: pytest.MonkeyPatch) -> 
     cache.hear("alive", 0)
     assert cache.get("alive") is not None
     assert cache.nbytes == 2 * block().nbytes, "to get it would be to hear of its owner"
-    now = 601.0
+    now = 660.0
     cache.hear("alive", 0)
     assert cache.get("ended") is None and cache.get("alive") is not None
 
