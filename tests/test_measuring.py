@@ -103,6 +103,21 @@ QUOTED = [
         ],
     ),
     (
+        "docs/correlate.md",
+        "one key for all, 15,000 / 30,000 rows a side | {} / {} |",
+        "rivals",
+        [f"correlate against Flink (plain), {size} rows a side" for size in ("15,000", "30,000")],
+    ),
+    (
+        "docs/correlate.md",
+        "15,000 / 30,000 / 60,000 / 240,000 rows a side | {} / {} / {} / {} |",
+        "rivals",
+        [
+            f"correlate against Flink (cells), {size} rows a side"
+            for size in ("15,000", "30,000", "60,000", "240,000")
+        ],
+    ),
+    (
         "docs/predicates.md",
         "| `ab.edit(...) <= 2` | {} | {}: ",
         "text",
