@@ -184,7 +184,7 @@ class Held(Run):
         return min(super().watermark, self.held) if self.held else super().watermark
 
 
-@settings(max_examples=examples(20))
+@settings(max_examples=examples(10))
 @given(seed=st.integers(0, 2**32 - 1))
 def test_workers_join_and_leave_while_time_is_held_back(seed: int) -> None:
     """Objects far ahead of the watermark have come, of which a new owner has had none.
