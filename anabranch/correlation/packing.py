@@ -51,7 +51,7 @@ class SidePacking:
             parts.setdefault(worker, NOTHING)
         newest = int(block.t.max()) if len(block) else None
         meta = routed_by(live, side=side, newest=newest, bytes=block.meta["bytes"])
-        nothing = NOTHING.encode(**meta, rejected=0) if len(parts) > 1 else b""
+        nothing = NOTHING.encode(**meta, rejected=0) if by_last_step else b""
         cells = {
             worker: nothing
             if worker and part is NOTHING
