@@ -1,8 +1,8 @@
 """A correlation that also emits rows without a partner, decided where they are compared.
 
-A row waits at one worker: where the copy that leads lies. Where the plan is fixed and sends every
-row that may be emitted to exactly one worker, that worker meets all its partners and knows by
-itself that there are none. Otherwise see `forwarding`.
+A row waits at one worker: where the copy that leads lies; see `waiting`. Where the plan is fixed
+and sends every row that may be emitted to exactly one worker, that worker meets all its partners
+and knows by itself that there are none. Otherwise see `forwarding`.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import pyarrow as pa
 from anabranch.correlation.call import Correlation
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matches
-from anabranch.correlation.waiting import Decision, Waiting, as_pairs, named
+from anabranch.correlation.waiting import Decision, Waiting, as_pairs, once
 from anabranch.errors import StateMismatch
 from anabranch.flow.blocks import Block, concat, take
 from anabranch.flow.kernel import Task
-from anabranch.flow.sides import HASH, ID, keep_column
+from anabranch.flow.sides import HASH, ID
 from anabranch.flow.slices import Slices
 from anabranch.plans.hashed import Keyed
-from anabranch.plans.plan import LEFT, Plan
+from anabranch.plans.plan import Plan
 
 __all__ = ["AloneJob", "AloneKernel", "knows_all"]
 
@@ -60,11 +60,11 @@ class AloneJob(CorrelateJob):
     @property
     def settings(self) -> Mapping[str, str]:
         """Those of the call, and where rows wait."""
-        return {**self.correlation.settings, "waiting": "at workers"}
+        return {**self.correlation.settings, "waiting": "among compared rows"}
 
     @property
     def stays(self) -> tuple[int, ...]:
-        """How long rows stay to be compared, and then how long those that wait."""
+        """How long rows stay to be compared, and then how long notices of them."""
         return super().stays + Waiting.stays(self.correlation)
 
     def kernel(self, slices: Slices[CorrelateNotes], task: Task) -> AloneKernel:
@@ -127,13 +127,9 @@ class AloneKernel(CorrelateKernel):
                 self.load.unmatched += len(alone)
                 yield as_pairs(self.correlation, side, alone)
 
-    def _admitted(self, side: int, block: Block, lead: np.ndarray) -> None:
-        """Have rows that lead wait here."""
-        for part in self._sides_of(side):
-            rows = np.flatnonzero(lead)
-            kept = [keep_column(n) for n in range(len(self.correlation.sides[part].keep))]
-            columns = {name: take(block.columns[name], rows) for name in (ID, HASH, *kept)}
-            self._waiting.add(part, Block.of(block.t[rows], columns))
+    def _marks(self, side: int) -> bool:
+        """Rows that may be emitted are stored with whether they wait here."""
+        return self.correlation.one_stream or side in self._waits
 
     def _matched(self, left: Block, right: Block, found: Matches) -> None:
         """Note that rows have met someone."""
@@ -148,16 +144,8 @@ class AloneKernel(CorrelateKernel):
                 Block.of(block.t[rows], {n: take(block.columns[n], rows) for n in (ID, HASH)})
                 for block, rows in found
             ]
-            whole = concat(blocks)
-            once = np.unique(named(whole), return_index=True)[1]
-            self._waiting.met(part, whole.take(once))
+            self._waiting.met(part, once(concat(blocks)))
         self._met = {}
         self._decided += self._waiting.decided(watermark, self._is_last)
         self.load.matched += self._waiting.matched()
         super()._expire(watermark)
-
-    def _sides_of(self, side: int) -> Sequence[int]:
-        """The sides that wait for partners and have the rows of this input."""
-        if self.correlation.one_stream:
-            return self._waits if side == LEFT else ()
-        return [part for part in self._waits if part == side]

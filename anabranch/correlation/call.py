@@ -85,6 +85,15 @@ class Correlation:
         return self.by_rows or bool(self.unmatched)
 
     @property
+    def carries(self) -> bool:
+        """Whether the watermark continues through the results.
+
+        It does if none is older than that of the last step, for which operators downstream wait. A
+        row without a partner is older: by the time in which it might have found one.
+        """
+        return not self.unmatched or self.how == "dedupe"
+
+    @property
     def shown(self) -> tuple[int, ...]:
         """The sides whose columns the result has."""
         return (LEFT, RIGHT) if self.emits_pairs else self.unmatched

@@ -33,7 +33,7 @@ from anabranch.flow.blocks import Block, concat, together
 from anabranch.flow.kernel import Task, owner_of
 from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
-from anabranch.flow.sides import right_role
+from anabranch.flow.sides import LEAD, right_role
 from anabranch.flow.slices import Slices
 from anabranch.plans.memory import PlanMemory, check_newest
 from anabranch.plans.plan import LEFT, RIGHT
@@ -182,8 +182,9 @@ class CorrelateKernel:
     def renew(self, fresh: Any) -> None:
         """Nothing is kept from one batch to the next."""
 
-    def _admitted(self, side: int, block: Block, lead: np.ndarray) -> None:
-        """Told of rows that are in time, and which of them lead."""
+    def _marks(self, side: int) -> bool:
+        """Whether rows of a side are stored with which of them lead."""
+        return False
 
     def _matched(self, left: Block, right: Block, found: Matches) -> None:
         """Told of matches before they are sent."""
@@ -258,8 +259,8 @@ class CorrelateKernel:
             if block.meta["side"] != side:
                 continue
             load.rejected += int(block.meta.get("rejected", 0))
-            lead = block.columns["lead"]
-            block = block.without("lead")
+            lead = block.columns[LEAD]
+            block = block if self._marks(side) else block.without(LEAD)
             load.bytes_in += block.nbytes
             if not len(block):
                 continue
@@ -270,10 +271,9 @@ class CorrelateKernel:
             if int(block.t.min()) <= limit:
                 in_time = block.t > limit
                 load.late += int((lead & ~in_time).sum())
-                block, lead = block.take(np.flatnonzero(in_time)), lead[in_time]
+                block = block.take(np.flatnonzero(in_time))
             if len(block):
                 good.append(block)
-                self._admitted(side, block, lead)
         if side == LEFT:
             load.rows_left, load.copies_left, load.newest_left = rows, copies, newest
         else:

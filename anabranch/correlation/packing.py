@@ -18,7 +18,7 @@ from anabranch.flow.blocks import Block
 from anabranch.flow.intake import Intake
 from anabranch.flow.kernel import Packed
 from anabranch.flow.lateness import hearing
-from anabranch.flow.sides import HASH
+from anabranch.flow.sides import HASH, LEAD
 from anabranch.plans.plan import Rows
 from anabranch.plans.routing import LivePlans, branch, route, route_both
 
@@ -61,7 +61,7 @@ class SidePacking:
         return Packed(cells, newest or 0, admitted.rejects)
 
 
-NOTHING = Block.of([], {"lead": np.zeros(0, bool)})
+NOTHING = Block.of([], {LEAD: np.zeros(0, bool)})
 """What a worker gets that shall hear of a batch and has no rows in it."""
 
 

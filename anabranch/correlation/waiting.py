@@ -1,34 +1,36 @@
 """Rows that wait for a partner, and what is known of those that have met one.
 
-Both are stored in order of time and decided together, once the watermark has passed every time at
-which a partner might be. A row that has met someone is not taken out at once, for that would write
-everything around it anew; that is done when notices have become many against the rows.
+A row waits as long as it is compared, so it waits where it is stored to be compared: at the worker
+where its copy leads, which a column of the stored rows says. Nothing is written for it, until it
+meets someone: then a notice, its time and id, is. Rows are decided in order of time, once the
+watermark has passed every time at which a partner might be; up to which time that was done follows
+from the watermark of the last step.
 
-A row lies on several workers, and waits at one. So a worker also knows of rows that wait elsewhere
-and have met someone here.
+A row lies on several workers, and waits at one. So a worker also has notices of rows that wait
+elsewhere and have met someone here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from anabranch.correlation.call import Correlation
-from anabranch.flow.blocks import Block, concat
-from anabranch.flow.instants import FOREVER
-from anabranch.flow.sides import ID, keep_column
+from anabranch.flow.blocks import Block, concat, take
+from anabranch.flow.instants import BEGINNING, FOREVER
+from anabranch.flow.sides import HASH, ID, LEAD, keep_column
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import SIDES
 
-__all__ = ["Decision", "Waiting", "as_pairs", "named", "without"]
+__all__ = ["Decision", "Waiting", "as_pairs", "once", "without"]
 
 FEW_NOTICES = 4096
-"""So many are kept whatever the number of rows; beyond, half as many as there are rows."""
+"""So many new notices are kept beside the old ones before those of a row become one."""
 _BOTH = len(SIDES)
-_KINDS = 3  # rows that wait, notices, notices of rows that wait elsewhere
+_KINDS = 2  # new notices, which may name a row several times, and old ones
 
 
 class Decision(NamedTuple):
@@ -40,46 +42,47 @@ class Decision(NamedTuple):
 
 
 class Waiting:
-    """The rows of one worker that wait, in slices of the sides from `first` on.
+    """The rows of one worker that wait, among those that it compares.
 
-    Six sides follow each other: left rows, right rows, left rows that were met, right rows that
-    were met, and of the latter those that no longer wait here or never did. All stay as long as
-    the window says. Where workers do not share rows, nobody asks for the last two.
+    These are the first `compared` sides of the slices. Four sides of notices follow: new ones of
+    left and of right rows, then old ones. All stay as long as the window says. Notices of rows that
+    wait elsewhere are asked for where workers share rows.
     """
 
     def __init__(
-        self, correlation: Correlation, slices: Slices[Any], first: int, shared: bool
+        self, correlation: Correlation, slices: Slices[Any], compared: int, shared: bool
     ) -> None:
         self._correlation = correlation
         self._slices = slices
-        self._first = first
+        self._compared = compared
         self._shared = shared
         self._matched = 0
 
     @staticmethod
     def stays(correlation: Correlation) -> tuple[int, ...]:
-        """How long rows of the six sides stay."""
+        """How long notices of the four sides stay."""
         return correlation.window * _KINDS
 
-    def add(self, side: int, rows: Block) -> None:
-        """Rows that came in, and wait here."""
-        self._slices.append(self._first + side, rows.in_time_order())
-
     def met(self, side: int, notices: Block) -> None:
-        """Times and ids of rows that have met someone."""
-        self._slices.append(self._met_side(side), notices.in_time_order())
-        rows, known, elsewhere = (
-            sum(entry.rows for entry in self._slices.of(self._first + kind * _BOTH + side))
-            for kind in range(_KINDS)
+        """Times and ids of rows that have met someone, in order of time."""
+        self._slices.append(self._compared + side, notices)
+        fresh, old = (
+            sum(entry.rows for entry in self._slices.of(number)) for number in self._notices(side)
         )
-        if known > max(FEW_NOTICES, (rows + elsewhere) // 2):
-            self._take_out(side)
+        # Each time the old ones grow by half, so that all are seldom written anew.
+        if fresh > max(FEW_NOTICES, old // 2):
+            known = self._known(side, FOREVER)
+            for number in self._notices(side):
+                for entry in self._slices.of(number):
+                    self._slices.drop(entry.number)
+            if known is not None:
+                self._slices.append(self._compared + _BOTH + side, known)
 
     def decided(self, now: int, last: bool = False) -> Iterator[Decision]:
         """By side, what is known of the rows that, at this watermark, nobody can meet any more."""
         for side in self._correlation.unmatched:
             limit = FOREVER if last else now - self._correlation.window[side]
-            rows = self._slices.take_until(self._first + side, limit)
+            rows = self._rows(side, limit)
             known = self._known(side, limit)
             alone = without(rows, known)
             if rows is not None:
@@ -93,48 +96,65 @@ class Waiting:
         return found
 
     def due(self) -> int | None:
-        """When the first row, whether it waits here or elsewhere, can be decided."""
-        stays = self._correlation.window
-        waiting = (
-            entry.first + stays[side]
-            for side in self._correlation.unmatched
-            for kind in range(_KINDS)
-            for entry in self._slices.of(self._first + kind * _BOTH + side)
-        )
-        return min(waiting, default=None)
+        """When the first row, whether it waits here or elsewhere, can be decided.
 
-    def _met_side(self, side: int) -> int:
-        return self._first + _BOTH + side
+        Rows that lead elsewhere count as if they waited here.
+        """
+        found = []
+        for side in self._correlation.unmatched:
+            done, stay = self._done(side), self._correlation.window[side]
+            for number in (*self._places(side), *self._notices(side)):
+                for entry in self._slices.of(number):
+                    if entry.first > done:
+                        found.append(entry.first + stay)
+                    elif entry.last > done:
+                        times = self._slices.read(entry.number).t
+                        found.append(int(times[np.searchsorted(times, done, "right")]) + stay)
+        return min(found, default=None)
+
+    def _notices(self, side: int) -> tuple[int, int]:
+        """Where the new and the old notices of a side are."""
+        return self._compared + side, self._compared + _BOTH + side
+
+    def _places(self, side: int) -> range:
+        """Where the rows of a side are."""
+        return range(self._compared) if self._correlation.one_stream else range(side, side + 1)
+
+    def _done(self, side: int) -> int:
+        """The time up to which rows of a side were decided by the last step."""
+        reached: int = self._slices.notes.reached
+        return max(BEGINNING, reached - self._correlation.window[side])
+
+    def _rows(self, side: int, limit: int) -> Block | None:
+        """The rows up to a time that wait here and were not decided before."""
+        kept = range(len(self._correlation.sides[side].keep))
+        names = (ID, HASH, *map(keep_column, kept))
+        found = []
+        for block in self._undecided(side, self._places(side), limit):
+            rows = np.flatnonzero(block.columns[LEAD])
+            if len(rows):
+                columns = {name: take(block.columns[name], rows) for name in names}
+                found.append(Block.of(block.t[rows], columns))
+        return concat(found) if found else None
 
     def _known(self, side: int, limit: int) -> Block | None:
-        """Notices up to a time, which then are no longer stored."""
-        taken = (
-            self._slices.take_until(number, limit)
-            for number in (self._met_side(side), self._met_side(side) + _BOTH)
-        )
-        found = [block for block in taken if block is not None]
-        if not found:
-            return None
-        whole = concat(found)
-        return whole.take(np.unique(named(whole), return_index=True)[1])
+        """Notices up to a time of rows that were not decided before, one of a row."""
+        found = list(self._undecided(side, self._notices(side), limit))
+        return once(concat(found)) if found else None
 
-    def _take_out(self, side: int) -> None:
-        """Forget the rows of which notices have come, and the notices of rows that wait here."""
-        known = self._known(side, FOREVER)
-        assert known is not None
-        here = []
-        for entry in self._slices.of(self._first + side):
-            block = self._slices.read(entry.number)
-            ends = np.searchsorted(known.t, block.t[[0, -1]] + [0, 1])  # both are in order of time
-            found = _are_in(block, known.slice(*ends.tolist()))
-            if found.any():
-                self._matched += int(found.sum())
-                here.append(block.without(*(set(block.columns) - {ID})).take(np.flatnonzero(found)))
-                self._slices.drop(entry.number)
-                self._slices.append(self._first + side, block.take(np.flatnonzero(~found)))
-        elsewhere = without(known, concat(here) if here else None)
-        if self._shared and elsewhere is not None:
-            self._slices.append(self._met_side(side) + _BOTH, elsewhere.in_time_order())
+    def _undecided(self, side: int, numbers: Iterable[int], limit: int) -> Iterator[Block]:
+        """What slices hold of the times up to a limit that were not decided before.
+
+        What was decided expires with its slice, and is not taken out of it.
+        """
+        done = self._done(side)
+        for number in numbers:
+            for entry in self._slices.of(number):
+                if entry.first <= limit and entry.last > done:
+                    block = self._slices.read(entry.number)
+                    start, stop = np.searchsorted(block.t, [done, limit], "right").tolist()
+                    if start < stop:
+                        yield block.slice(start, stop)
 
 
 def as_pairs(correlation: Correlation, side: int, rows: Block) -> pa.RecordBatch:
@@ -156,29 +176,37 @@ def as_pairs(correlation: Correlation, side: int, rows: Block) -> pa.RecordBatch
     return pa.RecordBatch.from_pydict(columns)
 
 
-def named(rows: Block) -> np.ndarray:
-    """What tells rows from each other: time and id, as values that can be sorted.
-
-    Ids of text are numbered, so that only values of one call can be compared.
-    """
-    ids = rows.columns[ID]
-    if not isinstance(ids, np.ndarray):
-        ids = ids.dictionary_encode().indices.to_numpy().astype(np.int64)
-    pairs = np.ascontiguousarray(np.stack([rows.t, ids.astype(np.int64)], axis=1))
-    names: np.ndarray = pairs.view([("t", np.int64), ("id", np.int64)]).ravel()
-    return names
+def once(rows: Block) -> Block:
+    """Each row once, by time and id; in order of time."""
+    order, new = _in_order(rows)
+    return rows.take(order[new])
 
 
 def without(rows: Block | None, others: Block | None) -> Block | None:
-    """The rows that are not among others, by time and id; None if there are none."""
+    """The rows that are not among others, by time and id; None if there are none.
+
+    An id alone may come again at another time.
+    """
     if rows is not None and others is not None:
-        rows = rows.take(np.flatnonzero(~_are_in(rows, others)))
+        narrow = [block.without(*(set(block.columns) - {ID})) for block in (rows, others)]
+        order, new = _in_order(concat(narrow))
+        is_other = np.logical_or.reduceat(order >= len(rows), np.flatnonzero(new))
+        found = np.empty(len(order), bool)
+        found[order] = is_other[np.cumsum(new) - 1]
+        rows = rows.take(np.flatnonzero(~found[: len(rows)]))
     return rows if rows is not None and len(rows) else None
 
 
-def _are_in(rows: Block, others: Block) -> np.ndarray:
-    """Which rows are among others, by time and id; an id alone may come again at another time."""
-    both = concat([block.without(*(set(block.columns) - {ID})) for block in (rows, others)])
-    names = named(both)
-    found: np.ndarray = np.isin(names[: len(rows)], names[len(rows) :])
-    return found
+def _in_order(rows: Block) -> tuple[np.ndarray, np.ndarray]:
+    """The places of rows by time and id, and which of these is the first of equal ones.
+
+    Ids of text are numbered.
+    """
+    ids = rows.columns[ID]
+    if not isinstance(ids, np.ndarray):
+        ids = ids.dictionary_encode().indices.to_numpy()
+    order = np.lexsort((ids, rows.t))
+    t, ids = rows.t[order], ids[order]
+    new = np.ones(len(order), bool)
+    new[1:] = (t[1:] != t[:-1]) | (ids[1:] != ids[:-1])
+    return order, new

@@ -4,6 +4,7 @@ Users name columns as they like, dots and spaces included; inside, rows have ``t
 ``id``, ``h`` and ``key`` (hashes that route them), ``s0, s1, ...`` (what is compared, one *slot* a
 term) and ``k0, k1, ...`` (what is only carried). Where windows count rows, ``t`` is the rank of a
 row in its side, ``at`` its event time, and ``before`` how many rows of the other side precede it.
+Of the copies of a row one has ``lead``, and stands for it where rows are counted.
 Where a row of one stream has other columns as the right one of a pair, these are ``r0, r1, ...``.
 """
 
@@ -22,6 +23,7 @@ __all__ = [
     "HASH",
     "ID",
     "KEY",
+    "LEAD",
     "PRESENT",
     "REASON",
     "TIME",
@@ -37,7 +39,7 @@ __all__ = [
     "slot_column",
 ]
 
-TIME, ID, HASH, KEY, AT, BEFORE = "t", "id", "h", "key", "at", "before"
+TIME, ID, HASH, KEY, AT, BEFORE, LEAD = "t", "id", "h", "key", "at", "before", "lead"
 PRESENT = "_known"
 """How the name of the column ends that says where another is not null."""
 

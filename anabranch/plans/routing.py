@@ -25,7 +25,7 @@ import pyarrow as pa
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
 from anabranch.flow.process import njit
-from anabranch.flow.sides import HASH, WHOLE
+from anabranch.flow.sides import HASH, LEAD, WHOLE
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows
 
 __all__ = [
@@ -179,7 +179,7 @@ def branch(
         mine = order[start:stop]
         # Copies are in row order, so a worker that gets every row gets the block as it is.
         part = block if len(mine) == len(block) else block.take(rows[mine])
-        columns = {**part.columns, "lead": lead[mine]}
+        columns = {**part.columns, LEAD: lead[mine]}
         if whole is not None:
             columns[WHOLE] = whole.take(pa.array(rows[mine], mask=~lead[mine]))
         if copies.others is not None:

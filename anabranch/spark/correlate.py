@@ -121,8 +121,7 @@ def correlate(
         ``left_<id>, right_<id>, left_<time>, right_<time>, ts, score``, then ``left_<c>`` and
         ``right_<c>`` for the kept columns. `ts` is the younger of the two times and carries the
         watermark, so the result can be fed to further stateful operators; with rows that found no
-        partner, and with a window of rows, it does not, since results come when the watermark has
-        passed them. Of ``"anti"`` only the columns of the left.
+        partner it does not, for these are older. Of ``"anti"`` only the columns of the left.
 
     Raises
     ------
@@ -232,7 +231,7 @@ def run(
         rejecting: Rejecting | None = None,
     ) -> DataFrame:
         if streaming:
-            carries = not correlation.waits
+            carries = correlation.carries and fields is not CELLS
             return over_stream(job, blocks, fields, name, carries=carries, rejecting=rejecting)
         return over_batch(job, blocks, fields, rejecting=rejecting)
 
@@ -356,8 +355,7 @@ def _result(
     for side in sides:
         columns.append(F.timestamp_micros(f"{side.label}_t").alias(f"{side.label}_{side.time}"))
     younger = F.timestamp_micros(F.greatest("left_t", "right_t"))
-    # The watermark goes on through pairs of which neither row is late yet.
-    mark = {WATERMARK: 0} if frames[0].isStreaming and not correlation.waits else {}
+    mark = {WATERMARK: 0} if frames[0].isStreaming and correlation.carries else {}
     columns.append(younger.alias("ts", metadata=mark))
     if correlation.emits_pairs:
         columns.append(F.col("score"))

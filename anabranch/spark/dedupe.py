@@ -15,7 +15,7 @@ from anabranch.predicates import Predicate
 from anabranch.spark.carriage import carry_problems, names_of
 from anabranch.spark.correlate import begin, control_problems
 from anabranch.spark.frames import by_name, column_types, opened, refuse_others
-from anabranch.spark.lateness import lateness_problems
+from anabranch.spark.lateness import WATERMARK, lateness_problems
 from anabranch.spark.rejects import rejection_of, rejection_problems
 from anabranch.spark.settings import room_problems, setting_problems
 
@@ -67,7 +67,7 @@ def dedupe(
     -------
     DataFrame
         The rows that come out, with all their columns or those to keep; of a table in the order
-        of time and id.
+        of time and id. In a stream `time` carries the watermark.
 
     Raises
     ------
@@ -123,6 +123,13 @@ def dedupe(
         columns += [name for name in (id, time, *kept) if name.lower() not in have]
     if not frame.isStreaming:
         rows = rows.orderBy(by_name(f"right_{time}"), by_name(f"right_{id}"))
+    # Rows come out when the watermark passes them, which may so continue in their time.
+    mark = {time.lower(): {WATERMARK: 0}} if frame.isStreaming else {}
     return rows.select(
-        *(by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns)
+        *(
+            by_name(f"right_{own.get(name.lower(), name)}").alias(
+                name, metadata=mark.get(name.lower(), {})
+            )
+            for name in columns
+        )
     )

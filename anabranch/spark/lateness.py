@@ -68,6 +68,8 @@ def lateness_problems(
             f"{' and '.join(marked)} already has a watermark: leave watermark= out and give all "
             "inputs one, or remove withWatermark"
         ]
+    if problems := _upstream_problems(frames, times, watermark is not None):
+        return problems
     if watermark is None and len(marked) < len(frames):
         missing: dict[str, list[str]] = {}
         for name in frames:
@@ -81,7 +83,7 @@ def lateness_problems(
             "streaming needs a bound on how late rows come, or state would grow without end: add "
             f"watermark='10 seconds' to the call (or {hints})"
         ]
-    return _upstream_problems(frames) if watermark is not None else []
+    return []
 
 
 def has_watermark(frame: DataFrame, column: Any = None) -> bool:
@@ -93,38 +95,58 @@ def has_watermark(frame: DataFrame, column: Any = None) -> bool:
     )
 
 
-def _upstream_problems(frames: Mapping[str, DataFrame]) -> list[str]:
-    """What stands in the way of `watermark=`: a watermark that an operator upstream waits for.
+def _upstream_problems(
+    frames: Mapping[str, DataFrame], times: Mapping[str, Any], given: bool
+) -> list[str]:
+    """What stands in the way of a second watermark: one that an operator upstream waits for.
 
-    Spark takes the least of a query's watermarks, and that of `watermark=` is at the beginning of
-    time until it has seen a row. So an operator that emits its rows when the watermark has passed
-    them would never emit any, its state would grow, and nothing would come out, without a word; and
-    if another input moves the watermark, all that it emits is late. One that emits rows as they
-    come, such as an inner join, waits for nothing. Under Spark Connect the plan is on the server
-    and cannot be looked at.
+    Spark takes the least of a query's watermarks, and that of `watermark=`, or of a withWatermark
+    behind that operator, is at the beginning of time until it has seen a row. So an operator that
+    emits its rows when the watermark has passed them would never emit any, its state would grow,
+    and nothing would come out, without a word; and if another input moves the watermark, all that
+    it emits is late. One that emits rows as they come, such as an inner join, waits for nothing.
+    Under Spark Connect the plan is on the server and cannot be looked at.
     """
-    return [
-        f"{name} comes out of {found[0]} with a watermark, which emits rows once that has passed "
-        "them; with watermark= it would emit nothing, or all its rows would be late: leave "
-        "watermark= out and take as time the column that carries the watermark (of an aggregate "
-        "by windows, F.window_time('window').alias('ts'))"
-        for name, frame in frames.items()
-        if (found := list(_waiting(frame)))
-    ]
+    problems = []
+    for name, frame in frames.items():
+        operator, again = next(_waiting(frame), (None, False))
+        if operator is None or (has_watermark(frame, times[name]) and not again):
+            continue
+        if has_watermark(frame) and not again:
+            remedy = "leave watermark= out and " if given else ""
+            remedy += (
+                "take as time the column that carries the watermark (of an aggregate by windows, "
+                "F.window_time('window').alias('ts'))"
+            )
+        else:
+            remedy = (
+                "take as time the column that carries the first one; where it is not, or if none "
+                "does, write these rows to a table or topic and read them from there"
+            )
+        problems.append(
+            f"{name} comes out of {operator} with a watermark, which emits rows once that has "
+            "passed them; with a second one (watermark=, or withWatermark behind it) it would emit "
+            f"nothing, or all its rows would be late: {remedy}"
+        )
+    return problems
 
 
-def _waiting(frame: DataFrame) -> Iterator[str]:
-    """The operators of a stream that hold rows back until a watermark has passed them."""
+def _waiting(frame: DataFrame) -> Iterator[tuple[str, bool]]:
+    """The operators of a stream that hold rows back until a watermark has passed them.
+
+    The last one first, each with whether a second watermark is set behind it.
+    """
     inner = getattr(frame, "_jdf", None)
     if inner is None:
         return
-    nodes = [inner.queryExecution().analyzed()]
+    nodes = [(inner.queryExecution().analyzed(), False)]
     while nodes:
-        node = nodes.pop()
+        node, again = nodes.pop()
         kind = _kind(node)
         if kind in _WAITING and node.isStreaming() and _has_watermark(node):
-            yield _WAITING[kind]
-        nodes += _children(node)
+            yield _WAITING[kind], again
+        again = again or _is_mark(node)
+        nodes += [(child, again) for child in _children(node)]
 
 
 def _kind(node: Any) -> str:
@@ -143,11 +165,15 @@ def _children(node: Any) -> list[Any]:
     return [children.apply(number) for number in range(children.size())]
 
 
+def _is_mark(node: Any) -> bool:
+    return str(node.nodeName()) == "EventTimeWatermark"
+
+
 def _has_watermark(node: Any) -> bool:
     nodes = [node]
     while nodes:
         node = nodes.pop()
-        if str(node.nodeName()) == "EventTimeWatermark":
+        if _is_mark(node):
             return True
         nodes += _children(node)
     return False

@@ -247,7 +247,7 @@ def test_an_id_may_come_again_at_another_time(fixed: bool) -> None:
 
 
 @pytest.mark.parametrize("plan", [ab.grid(2, 2), ab.broadcast(4)])
-def test_rows_that_have_met_someone_are_forgotten_once_they_are_many(
+def test_nothing_is_stored_of_a_row_but_that_it_has_met_someone(
     plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = 1_700_000_000_000_000
@@ -263,11 +263,29 @@ def test_rows_that_have_met_someone_are_forgotten_once_they_are_many(
         for run in (process, inner):
             run.step(table(rows), table(rows[:10]))
     held = process.state_rows - inner.state_rows
-    # 300 of 600 wait; notices are at most half as many as rows. Others have been met at each of two
-    # workers of a grid, which remember so until all is decided.
-    elsewhere = 0 if process.homes is None else 600
-    assert 300 <= held <= (300 + elsewhere) * 3 // 2
+    # 300 of 600 have met someone: at one worker, or at each of two of a grid. Notices come again
+    # with every partner, and of those that do, as many are stored as half of the others.
+    met = 300 if process.homes is None else 600
+    assert met <= held <= met * 3 // 2
+    assert all(load.unmatched == 0 for load in process.loads)
     assert process.pairs and all(pair["right_id"] is not None for pair in process.pairs)
+
+
+@pytest.mark.parametrize("plan", [ab.grid(2, 2), ab.broadcast(4)])
+def test_rows_that_wait_take_no_room_of_their_own(plan: Plan) -> None:
+    base = 1_700_000_000_000_000
+    call = {"where": ab.within("x", 0), "window": "10 s", "watermark": "1 s", "plan": plan}
+    runs = {
+        how: InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, **call, how=how)
+        for how in ("inner", "left", "full")
+    }
+    for n in range(30):
+        row = {"id": n, "t": base + n * 10**6, "v": [1, 0, 0], "x": n, "k": "k"}
+        for run in runs.values():
+            run.step(table([row]), table([{**row, "x": -1}]))
+    assert len({run.state_rows for run in runs.values()}) == 1
+    assert len(runs["left"].pairs) == 18  # those that the watermark has passed by ten seconds
+    assert len(runs["full"].pairs) == 36
 
 
 @pytest.mark.parametrize(

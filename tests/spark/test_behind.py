@@ -16,7 +16,7 @@ import pytest
 
 import anabranch as ab
 from tests.neighbours.runs import expected
-from tests.spark.feeds import SECOND, Feed, agree, found, scripted
+from tests.spark.feeds import SECOND, START, Feed, agree, found, scripted
 from tests.spark.nearest_feed import got, query_frame
 
 CALL = {"where": ab.within("m", 100.0), "window": "2 seconds", "plan": ab.broadcast(2)}
@@ -205,3 +205,77 @@ def test_late_behind_what_waits_for_nothing_is_not_refused(streams: Any) -> None
     ]
     for frame in ready:
         ab.correlate(as_it_is(streams[1]), frame, **CALL, watermark="5 seconds")
+
+
+def twice(stream: Any, **watermark: str) -> Any:
+    """Pairs of the rows that `dedupe` leaves."""
+    first = ab.dedupe(stream, where=ab.same("x"), window="1 second", **watermark)
+    return ab.correlate(first, where=ab.within("x", 2), window="2 seconds").select(
+        "left_id", "right_id", "ts"
+    )
+
+
+def by_rows_in_groups(stream: Any, **watermark: str) -> Any:
+    """Groups of pairs within a window of rows."""
+    pairs = ab.correlate(stream, where=ab.same("x"), window=7, **watermark)
+    closed = ab.groups(pairs, gap="1 second").filter("event = 'closed'")
+    return closed.selectExpr("array_min(members) AS left_id", "rows AS right_id", "ts")
+
+
+def counted(stream: Any, **watermark: str) -> Any:
+    """How many rows `dedupe` leaves in each second, by Spark's own aggregate."""
+    from pyspark.sql import functions as F
+
+    first = ab.dedupe(stream, where=ab.same("x"), window="1 second", **watermark)
+    count = first.groupBy(F.window("ts", "1 second")).count()
+    return count.selectExpr("unix_micros(window.start) AS left_id", "count AS right_id")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chain", [twice, by_rows_in_groups, counted])
+def test_verbs_that_wait_follow_each_other_as_in_batch_across_a_restart(
+    spark: Any, tmp_path: Path, chain: Any
+) -> None:
+    feed = Feed(tmp_path, idle=True)
+    ends: list[Any] = [
+        ([{**BATCHES[0][0][0], "id": 90_000 + n, "x": -1000, "t": START + (60 + 60 * n) * SECOND}],
+         [])
+        for n in (0, 1)
+    ]  # fmt: skip
+    for part in (BATCHES[:3], BATCHES[3:] + ends):
+        feed.run(chain(feed.add(part).streams(spark)[0], watermark="1 second"))
+    kept = [row for left, _ in BATCHES for row in left]
+    table = Feed(tmp_path / "whole").add([(kept, kept)]).tables(spark)[0]
+    wanted = sorted((row.left_id, row.right_id) for row in chain(table).collect())
+    rows = [(row.left_id, row.right_id) for row in feed.output(spark).collect()]
+    own = START + 60 * SECOND if chain is counted else 90_000
+    assert sorted(row for row in rows if row[0] < own) == wanted
+    assert len(wanted) > 5
+
+
+def test_a_second_watermark_behind_what_waits_for_one_is_refused(streams: Any) -> None:
+    call = {"where": ab.within("x", 1), "window": "1 second", "watermark": "1 second"}
+    left = ab.correlate(*streams, how="left", **call)
+    few = ab.correlate(*streams, **{**call, "window": 5})
+    once = ab.dedupe(streams[0], **call)
+    words = "write these rows to a table or topic"
+    for pairs, more in (
+        (left, {}),
+        (left, {"watermark": "1 second"}),
+        (left.withWatermark("ts", "1 second"), {}),
+        (few.selectExpr("left_id", "right_id", "ts + interval 0 seconds AS ts"), {}),
+        (few.withWatermark("left_ts", "1 second").drop("ts"), {}),
+    ):
+        time = "ts" if "ts" in pairs.columns else "left_ts"
+        with pytest.raises(
+            ab.errors.InvalidCall, match=r"pairs comes out of ab\.correlate"
+        ) as error:
+            ab.groups(pairs, gap="1 second", time=time, streams=2, **more)
+        assert words in str(error.value)
+    with pytest.raises(ab.errors.InvalidCall, match="stream already has a watermark"):
+        ab.correlate(once, **call)
+    later = once.selectExpr("id", "x", "ts", "ts + interval 1 second AS seen")
+    with pytest.raises(ab.errors.InvalidCall, match="leave watermark= out and take as time"):
+        ab.correlate(later, **call, time="seen")
+    ab.correlate(once, where=ab.within("x", 1), window="1 second")
+    ab.groups(few, gap="1 second")
