@@ -308,7 +308,7 @@ class RelayState:
             for stream in {s for view in retired for s in self.book.views[view].inputs}:
                 self._forward(self._watermark_of(stream), EARLIEST)
         if up.extras:
-            self._reports.append((device, up.extras))
+            self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
             known.left = known.left or up.extras.get("bye") is True
         if known.unacked >= _UNACKED:
             self.acknowledge(device)

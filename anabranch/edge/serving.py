@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -57,6 +58,7 @@ class Cloud:
         self._said: set[type[Exception]] = set()
         self.clocks: dict[str, float] = {}  # seconds that a device's is ahead, if over one
         self.rates: dict[str, float] = {}  # rows per second that a stream has, sent or not
+        self.late: Counter[str] = Counter()  # rows of a stream that came too late for any view
 
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
@@ -98,9 +100,10 @@ class Cloud:
             await client.close()
 
     def _take_reports(self) -> None:
-        """Rows per second of streams, by what their own devices say."""
+        """Rows per second of streams, by what their own devices say; and which rows were late."""
         streams = self.relay.state.book.streams
         for device, extras in self.relay.state.reports():
+            self._count_late([streams[number].name for number, _ in extras.get("late", ())])
             rates = extras.get("rates")
             for number, rate in rates.items() if isinstance(rates, dict) else ():
                 # Anybody who is enrolled may send anything.
@@ -113,6 +116,20 @@ class Cloud:
                 self.keeper.state.because({"clocks": dict(self.clocks)})
             elif is_number(ahead):
                 self.clocks.pop(device, None)
+
+    def _count_late(self, rows: list[str]) -> None:
+        """Count rows by their streams: at the first of each one line, and all in the next entry."""
+        for name in dict.fromkeys(rows):
+            if name not in self.late:
+                print(
+                    f"{name}: rows came after the watermark and are left out; the story counts "
+                    "them",
+                    file=sys.stderr,
+                    flush=True,
+                )
+        self.late.update(rows)
+        if rows:
+            self.keeper.state.because({"late": dict(self.late)})
 
     def _end_views(self) -> None:
         """End the views over streams of devices that have left for good."""
