@@ -15,6 +15,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -23,7 +24,7 @@ import anabranch as ab
 from benchmarks.measuring import Row, Screen, by_section, machine
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-import trace_policies
+trace_policies = import_module("trace_policies")  # the examples are no package
 
 RESULTS = Path(__file__).parent / "results"
 SECTION = "closing policies"
