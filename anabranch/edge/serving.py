@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +13,7 @@ from nats.errors import Error as BrokerError
 from anabranch.calls import is_number
 from anabranch.edge.hub import Hub
 from anabranch.edge.keeper import Keeper
+from anabranch.edge.known import LATE_ROWS
 from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.relay import Relay
 from anabranch.edge.streams import connect
@@ -58,7 +58,7 @@ class Cloud:
         self._said: set[type[Exception]] = set()
         self.clocks: dict[str, float] = {}  # seconds that a device's is ahead, if over one
         self.rates: dict[str, float] = {}  # rows per second that a stream has, sent or not
-        self.late: Counter[str] = Counter()  # rows of a stream that came too late for any view
+        self._late: set[str] = set()  # streams of which it was said that rows are late
 
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
@@ -103,7 +103,7 @@ class Cloud:
         """Rows per second of streams, by what their own devices say; and which rows were late."""
         streams = self.relay.state.book.streams
         for device, extras in self.relay.state.reports():
-            self._count_late([streams[number].name for number, _ in extras.get("late", ())])
+            self._say_late({streams[number].name for number, _ in extras.get("late", ())})
             rates = extras.get("rates")
             for number, rate in rates.items() if isinstance(rates, dict) else ():
                 # Anybody who is enrolled may send anything.
@@ -117,19 +117,20 @@ class Cloud:
             elif is_number(ahead):
                 self.clocks.pop(device, None)
 
-    def _count_late(self, rows: list[str]) -> None:
-        """Count rows by their streams: at the first of each one line, and all in the next entry."""
-        for name in dict.fromkeys(rows):
-            if name not in self.late:
-                print(
-                    f"{name}: rows came after the watermark and are left out; the story counts "
-                    "them",
-                    file=sys.stderr,
-                    flush=True,
-                )
-        self.late.update(rows)
-        if rows:
-            self.keeper.state.because({"late": dict(self.late)})
+    def _say_late(self, names: set[str]) -> None:
+        """Name streams with late rows, each once; the next entry of the log has the numbers.
+
+        These are the relay's, which counts a row once however often it is started.
+        """
+        for name in sorted(names - self._late):
+            what = "rows came after the watermark and are left out; the story counts them"
+            print(f"{name}: {what}", file=sys.stderr, flush=True)
+        self._late |= names
+        if names:
+            counts = self.relay.state.counts.items()
+            late = {what: n for what, n in counts if what.startswith(LATE_ROWS)}
+            late = {what.removeprefix(LATE_ROWS): n for what, n in late.items()}
+            self.keeper.state.because({"late": late})
 
     def _end_views(self) -> None:
         """End the views over streams of devices that have left for good."""

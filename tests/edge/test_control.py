@@ -409,7 +409,10 @@ def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
     relay.frame(relay.position + 1, "ann", up)
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [BASE + 2])]  # type: ignore[union-attr]
-    assert relay.counts["late rows"] == 1 and relay.counts["sections of a foreign stream"] == 1
+    assert (
+        relay.counts["late rows of gps[ann]"] == 1
+        and relay.counts["sections of a foreign stream"] == 1
+    )
     # What a device says of late rows does not count.
     reports = [extras["late"] for _, extras in relay.reports() if "late" in extras]
     assert [rows for rows in reports if rows] == [[[0, BASE + 1]]]
@@ -421,21 +424,27 @@ def test_a_hub_says_which_streams_have_late_rows(
     async def made() -> Cloud:
         return Cloud(SimpleNamespace(folder=tmp_path), "tls://hub:4222")  # type: ignore[arg-type]
 
-    _, relay = started()
+    agent, relay = started()
     cloud = asyncio.run(made())
     cloud.relay, cloud.keeper = (
         SimpleNamespace(state=state)  # type: ignore[assignment]
         for state in (relay, KeeperState(relay.book))
     )
-    for rows in ([[0, 7]], [[0, 8], [0, 9]]):
-        relay._reports.append(("ann", {"late": rows}))
+    relay.entry(relay.position + 1, Entry(1, presumed=((0, 100),)))
+    columns = np.array([[0.0, 0.0]]), np.array(["x"], object)
+    for n in range(3):
+        check = relay._devices["ann"].check
+        one = Section(0, 0, np.array([BASE + n]), np.array([50 + n]), columns)
+        relay.frame(
+            relay.position + 1, "ann", Up(1, agent.following + n, 0, 0, (one,), before=check)
+        )
         cloud._take_reports()
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert said.startswith("gps[ann]: rows came after the watermark and are left out")
     cloud.keeper.state.presume(0, 10**15)
     entry = cloud.keeper.state.next_entry()
-    assert entry is not None and story([FIRST, entry])[-1] == (
+    assert entry is not None and story([FIRST, Entry(1), entry])[-1] == (
         "  Late, and left out so far: 3 rows of gps[ann]."
     )
 
