@@ -123,6 +123,7 @@ bench: setup
 	$(BIN)/python -m papers.dssis.windows
 	$(BIN)/python -m benchmarks.assemble --seconds 4
 	$(BIN)/python -m benchmarks.assemble --seconds 12
+	$(BIN)/python -m benchmarks.traces
 	$(BIN)/python -m benchmarks.rivals $(if $(wildcard .flink/.ready),--flink .flink/bin/python)
 	$(BIN)/python -m benchmarks.state
 	$(BIN)/python -m benchmarks.sinks

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,9 @@ from shop import run_shop
 from traces import LEARNED, POLICY, assembled
 
 import anabranch as ab
+
+FIXED = "fixed wait of {:g} s, as complete as ours"
+OURS = "the root and 3 s of grace, or learned"
 
 
 def judged(spans: DataFrame, close: Any, skip: float, rest: float) -> Any:
@@ -57,11 +61,9 @@ def fixed_wait(spans: DataFrame, complete: float, skip: float, rest: float) -> f
     return low / 10
 
 
-def main(folder: Path, seconds: float) -> None:
-    """Run the shop and compare policies on its traces."""
+def compared(spark: SparkSession, folder: Path, seconds: float) -> tuple[dict[str, Any], float]:
+    """What each policy comes to on the traces of the shop; and the fixed wait that equals ours."""
     run_shop(folder, seconds)
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    spark = ab.configure(builder.getOrCreate(), workers=2)
     spans = ab.spans_of(spark.read.format("binaryFile").load(str(folder)), "content").cache()
     print(f"{spans.count()} spans in {len(list(folder.iterdir()))} exports")
 
@@ -72,18 +74,33 @@ def main(folder: Path, seconds: float) -> None:
     policies = {
         "decision_wait 30 s": ab.close.after("30 seconds"),
         "decision_wait 10 s": ab.close.after("10 seconds"),
-        f"fixed wait of {equal:g} s, as complete as ours": ab.close.after(f"{equal} seconds"),
+        FIXED: ab.close.after(f"{equal} seconds"),
         "the root and 3 s of grace": ab.close.until("is_root", "3 seconds"),
         "learned": LEARNED,
-        "the root and 3 s of grace, or learned": POLICY,
     }
-    print(f"{best['traces']} traces, the longest of {best['longest']:.1f} s")
-    print(f"{'':42}{'complete':>9}{'wait after last span':>22}{'open':>8}")
-    print(f"{'':42}{'':>9}{'median':>11}{'95 %':>11}{'mean':>8}")
-    for name, close in policies.items():
-        found = best if close is POLICY else judged(spans, close, skip, rest)
-        waits = f"{found['median']:>9.2f} s{found['p95']:>9.2f} s{found['open']:>6.1f} s"
-        print(f"{name:42}{found['complete']:>9.2%}{waits}")
+    found = {name: judged(spans, close, skip, rest) for name, close in policies.items()}
+    return {**found, OURS: best}, equal
+
+
+def shown(found: Mapping[str, Any], equal: float) -> str:
+    """The figures as a table."""
+    ours = found[OURS]
+    lines = [
+        f"{ours['traces']} traces, the longest of {ours['longest']:.1f} s",
+        f"{'':42}{'complete':>9}{'wait after last span':>22}{'open':>8}",
+        f"{'':42}{'':>9}{'median':>11}{'95 %':>11}{'mean':>8}",
+    ]
+    for name, of in found.items():
+        waits = f"{of['median']:>9.2f} s{of['p95']:>9.2f} s{of['open']:>6.1f} s"
+        lines.append(f"{name.format(equal):42}{of['complete']:>9.2%}{waits}")
+    return "\n".join(lines)
+
+
+def main(folder: Path, seconds: float) -> None:
+    """Run the shop and compare policies on its traces."""
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    spark = ab.configure(builder.getOrCreate(), workers=2)
+    print(shown(*compared(spark, folder, seconds)))
     spark.stop()
 
 

@@ -48,6 +48,13 @@ CALLS = [
     (lambda: ab.estimate_state(1.0, degrees=[1]), "degrees= is now called sizes="),
     (lambda: ab.rank_services(None, "1 s", decay="1 d"), "no decay=: half_life= says at"),
     (lambda: ab.follow(None, None, plan=1), "no plan=: the hub places views, by what they cost"),
+    (lambda: ab.follow(None, None, rejects="x"), "no rejects=: .* `anabranch story` counts them"),
+    (lambda: ab.spans_of(None, rejects="x"), "no rejects=: bad_rows='keep' emits a row"),
+    (lambda: ab.video.frames(None, "x", rejects="y"), "no rejects=: .* name each with its reason"),
+    (lambda: ab.video.table(None, "x", rejects="y"), "no rejects=: .* name each with its reason"),
+    (lambda: ab.video.shots(None, rejects="x"), "no rejects=: a frame without channel"),
+    (lambda: ab.video.describe(None, rejects="x"), "no rejects=: a key frame without"),
+    (lambda: ab.video.topics(None, rejects="x"), "no rejects=: a bad pair stops the query"),
     (lambda: ab.video.frames(None, "x", keep="1 d"), "keep= is now called remove_after="),
     (lambda: ab.video.table(None, "x", bad="fail"), "bad= is now called bad_rows="),
     (

@@ -8,7 +8,10 @@ from typing import Any
 from anabranch.edge.frames import Up
 from anabranch.edge.ownership import EARLIEST
 
-__all__ = ["KnownDevice"]
+__all__ = ["LATE_ROWS", "KnownDevice"]
+
+LATE_ROWS = "late rows of "
+"""How the relay's count of late rows begins; then comes the name of their stream."""
 
 _INCARNATIONS = 1 << 31
 _SPARE = 1000  # incarnations that a relay may have given which a recovery knows nothing of

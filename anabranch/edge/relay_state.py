@@ -19,7 +19,7 @@ from anabranch.edge.checking import results_problem, section_problem
 from anabranch.edge.copies import FORGOTTEN, TAKEN_OVER
 from anabranch.edge.definitions import listed
 from anabranch.edge.frames import NOTHING, Output, Up
-from anabranch.edge.known import KnownDevice
+from anabranch.edge.known import LATE_ROWS, KnownDevice
 from anabranch.edge.mail import Covered, Mail, Message
 from anabranch.edge.ownership import CLOUD, EARLIEST, NOWHERE
 from anabranch.edge.placements import Entry
@@ -308,7 +308,7 @@ class RelayState:
             for stream in {s for view in retired for s in self.book.views[view].inputs}:
                 self._forward(self._watermark_of(stream), EARLIEST)
         if up.extras:
-            self._reports.append((device, up.extras))
+            self._reports.append((device, {**up.extras, "late": ()}))  # it says itself what is
             known.left = known.left or up.extras.get("bye") is True
         if known.unacked >= _UNACKED:
             self.acknowledge(device)
@@ -330,10 +330,10 @@ class RelayState:
         doubtful = max(promised, self.book.doubtful.get(section.stream, EARLIEST))
         late, counted = np.searchsorted(section.t, [promised, doubtful], side="right").tolist()
         if counted:
-            self.counts["late rows"] += counted
-            home = self.book.streams[section.stream].home
+            stream = self.book.streams[section.stream]
+            self.counts[LATE_ROWS + stream.name] += counted
             rows = [[section.stream, n] for n in section.n[:counted].tolist()]
-            self._reports.append((home, {"late": rows}))
+            self._reports.append((stream.home, {"late": rows}))
         return section.later(late) if late else section
 
     # ------------------------------------------------------------ where to

@@ -13,6 +13,7 @@ from nats.errors import Error as BrokerError
 from anabranch.calls import is_number
 from anabranch.edge.hub import Hub
 from anabranch.edge.keeper import Keeper
+from anabranch.edge.known import LATE_ROWS
 from anabranch.edge.ownership import NOWHERE
 from anabranch.edge.relay import Relay
 from anabranch.edge.streams import connect
@@ -57,6 +58,7 @@ class Cloud:
         self._said: set[type[Exception]] = set()
         self.clocks: dict[str, float] = {}  # seconds that a device's is ahead, if over one
         self.rates: dict[str, float] = {}  # rows per second that a stream has, sent or not
+        self._late: set[str] = set()  # streams of which it was said that rows are late
 
     async def run(self) -> None:
         """Serve until cancelled; a broker that comes back is served again."""
@@ -98,9 +100,10 @@ class Cloud:
             await client.close()
 
     def _take_reports(self) -> None:
-        """Rows per second of streams, by what their own devices say."""
+        """Rows per second of streams, by what their own devices say; and which rows were late."""
         streams = self.relay.state.book.streams
         for device, extras in self.relay.state.reports():
+            self._say_late({streams[number].name for number, _ in extras.get("late", ())})
             rates = extras.get("rates")
             for number, rate in rates.items() if isinstance(rates, dict) else ():
                 # Anybody who is enrolled may send anything.
@@ -113,6 +116,21 @@ class Cloud:
                 self.keeper.state.because({"clocks": dict(self.clocks)})
             elif is_number(ahead):
                 self.clocks.pop(device, None)
+
+    def _say_late(self, names: set[str]) -> None:
+        """Name streams with late rows, each once; the next entry of the log has the numbers.
+
+        These are the relay's, which counts a row once however often it is started.
+        """
+        for name in sorted(names - self._late):
+            what = "rows came after the watermark and are left out; the story counts them"
+            print(f"{name}: {what}", file=sys.stderr, flush=True)
+        self._late |= names
+        if names:
+            counts = self.relay.state.counts.items()
+            late = {what: n for what, n in counts if what.startswith(LATE_ROWS)}
+            late = {what.removeprefix(LATE_ROWS): n for what, n in late.items()}
+            self.keeper.state.because({"late": late})
 
     def _end_views(self) -> None:
         """End the views over streams of devices that have left for good."""

@@ -43,6 +43,8 @@ costs 2.8 k.
         for device, ahead in entry.cause.get("clocks", {}).items():
             way = "ahead" if ahead > 0 else "behind"
             lines.append(f"  The clock of {device} is {abs(ahead):,.0f} s {way}.")
+        late = [f"{_count(rows, 'row')} of {n}" for n, rows in entry.cause.get("late", {}).items()]
+        lines += [f"  Late, and left out so far: {_listed(late)}."] if late else []
     return lines
 
 

@@ -33,6 +33,9 @@ __all__ = ["follow"]
     plan="the hub places views, by what they cost; ab.placement.PlacementLog says where they are",
     keep="a view says what its results carry, ab.view(..., keep=)",
     bad_rows="a device refuses bad rows as they are put",
+    rejects="rows that are late or bad do not reach Spark: a device refuses bad rows as they are "
+    "put, and the hub leaves late ones out; `anabranch edge serve` names their streams, and "
+    "`anabranch story` counts them",
 )
 def follow(
     spark: SparkSession,

@@ -34,7 +34,10 @@ _TYPES = {
 }
 
 
-@renamed()
+@renamed(
+    rejects="bad_rows='keep' emits a row with the reason for each rejected message, and "
+    "bad_rows='drop' counts them"
+)
 def spans_of(frame: DataFrame, column: Any = "value", *, bad_rows: str = "fail") -> DataFrame:
     """The spans in messages of OTLP, as OpenTelemetry's exporters and Kafka carry them.
 

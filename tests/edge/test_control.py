@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgpack
@@ -21,6 +23,8 @@ from anabranch.edge.placements import Entry, PlacementLog
 from anabranch.edge.recovery import recovered
 from anabranch.edge.relay_state import Covered, RelayState
 from anabranch.edge.sections import Results, Section
+from anabranch.edge.serving import Cloud
+from anabranch.edge.story import story
 from anabranch.errors import InvalidCall, StateMismatch
 
 XY = {"xy": "array<double>", "name": "string"}
@@ -400,11 +404,49 @@ def test_a_relay_sends_no_stream_of_others_and_counts_late_rows() -> None:
         for stream, n, t in ((0, 1, 100), (0, 2, 101), (1, 9, 500))
     )
     upcoming = agent.following
-    relay.frame(relay.position + 1, "ann", Up(1, upcoming, 0, 0, rows, before=agent._sending.check))
+    claim = {"late": [[1, BASE + 5]]}
+    up = Up(1, upcoming, 0, 0, rows, extras=claim, before=agent._sending.check)
+    relay.frame(relay.position + 1, "ann", up)
     [message] = [m for m in relay.flush() if m.subject == "in.0"]
     assert [(s.stream, s.n.tolist()) for s in message.frame.steps if len(s.n)] == [(0, [BASE + 2])]  # type: ignore[union-attr]
-    assert relay.counts["late rows"] == 1 and relay.counts["sections of a foreign stream"] == 1
-    assert ("ann", {"late": [[0, BASE + 1]]}) in relay.reports()
+    assert (
+        relay.counts["late rows of gps[ann]"] == 1
+        and relay.counts["sections of a foreign stream"] == 1
+    )
+    # What a device says of late rows does not count.
+    reports = [extras["late"] for _, extras in relay.reports() if "late" in extras]
+    assert [rows for rows in reports if rows] == [[[0, BASE + 1]]]
+
+
+def test_a_hub_says_which_streams_have_late_rows(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def made() -> Cloud:
+        return Cloud(SimpleNamespace(folder=tmp_path), "tls://hub:4222")  # type: ignore[arg-type]
+
+    agent, relay = started()
+    cloud = asyncio.run(made())
+    cloud.relay, cloud.keeper = (
+        SimpleNamespace(state=state)  # type: ignore[assignment]
+        for state in (relay, KeeperState(relay.book))
+    )
+    relay.entry(relay.position + 1, Entry(1, presumed=((0, 100),)))
+    columns = np.array([[0.0, 0.0]]), np.array(["x"], object)
+    for n in range(3):
+        check = relay._devices["ann"].check
+        one = Section(0, 0, np.array([BASE + n]), np.array([50 + n]), columns)
+        relay.frame(
+            relay.position + 1, "ann", Up(1, agent.following + n, 0, 0, (one,), before=check)
+        )
+        cloud._take_reports()
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert said.startswith("gps[ann]: rows came after the watermark and are left out")
+    cloud.keeper.state.presume(0, 10**15)
+    entry = cloud.keeper.state.next_entry()
+    assert entry is not None and story([FIRST, Entry(1), entry])[-1] == (
+        "  Late, and left out so far: 3 rows of gps[ann]."
+    )
 
 
 def test_a_relay_lets_nothing_pass_that_would_break_a_place() -> None:

@@ -21,6 +21,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 import anabranch as ab
 from anabranch.plans.plan import Plan
 from tests.correlation import twin
+from tests.spark import modes
 from tests.spark import nearest_feed as nearest_driver
 from tests.spark.feeds import PATIENCE, SECOND, Feed
 from tests.spark.modes import MODES
@@ -121,7 +122,10 @@ def run_mode(options: argparse.Namespace) -> None:
     """One of the queries of `modes`, which go on without rows once the watermark has moved."""
     spark = new_session(options.folder, options.master, 2, options.remote, dict(options.conf))
     feed = Feed(options.folder, hold=options.hold, idle=True, spoil=options.spoil)
-    query = feed.run(MODES[options.mode].query(*feed.streams(spark), watermark="5 seconds"))
+    kept = {"bad_rows": "drop", "rejects": _rejects(options)} if options.rejects else {}
+    late = f"{modes.LATE} microseconds"
+    result = MODES[options.mode].query(*feed.streams(spark), watermark=late, **kept)
+    query = feed.run(result)
     print(json.dumps(ab.metrics(query)))
     spark.stop()
 

@@ -181,8 +181,10 @@ class Feed:
                 .start()
             )
 
-    def taken(self, batches: Sequence[Batch], name: str = "out") -> list[Batch]:
-        """The batches as the query took them, by its own log.
+    def taken(
+        self, batches: Sequence[Batch], name: str = "out", alone: str = "right"
+    ) -> list[Batch]:
+        """The batches as the query took them, by its own log; a query of one side took `alone`.
 
         A driver killed after a source noted a file, and before the batch was noted, takes that
         file together with the next one: one side is then ahead, and so is the watermark.
@@ -192,8 +194,8 @@ class Feed:
         log = self.folder / f"{name}.checkpoint" / "offsets"
         for number in sorted(int(path.name) for path in log.iterdir() if path.name.isdigit()):
             lines = (log / str(number)).read_text().splitlines()[2:]
-            if len(lines) == 1:  # a query of the right side alone
-                lines = ["-", *lines]
+            if len(lines) == 1:
+                lines = [*lines, "-"] if alone == "left" else ["-", *lines]
             ends = [
                 json.loads(line)["logOffset"] if line != "-" else last
                 for line, last in zip(lines, before, strict=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -11,8 +12,9 @@ import anabranch as ab
 from tests.spark.feeds import SECOND, START, Batch, scripted
 
 COUNT = 8
+LATE = 5 * SECOND  # how late a row may be
 LAST = 90_000  # the id of a row that only moves the watermark
-ALIKE = ab.cosine("v") >= 0.8
+ALIKE = ab.cosine("v", dim=2) >= 0.8
 ALIKE_IN_NAME = ab.edit("name") <= 1  # a fifth of the names are null
 
 
@@ -25,6 +27,25 @@ class Mode(NamedTuple):
     query: Callable[..., Any]
     kills: Mapping[str, str]
     one_stream: bool = True
+
+
+def _groups(left: Any, _: Any, **more: Any) -> Any:
+    """Groups of the pairs of one stream; both verbs keep what they reject."""
+    pairs = ab.correlate(left, where=ALIKE, window="300 ms", **more)
+    return ab.groups(pairs, gap="400 ms", rejects=more.get("rejects"))
+
+
+def _pairs(left: Any, _: Any, **more: Any) -> Any:
+    """Groups of pairs that come as rows: of a row and its number, and without a time if it is bad.
+
+    Groups of the rows that only move the watermark are left out, for the last of them stays open.
+    """
+    pairs = left.select(
+        *("id", "v", "name", F.col("id").alias("left_id"), (-1 - F.col("x")).alias("right_id")),
+        F.when(F.expr("size(v) = 2 AND NOT isnan(v[0])"), F.col("ts")).alias("ts"),
+    )
+    events = ab.groups(pairs, gap="700 ms", streams=1, **more)
+    return events.filter(f"split(group, '[|]')[1] <= {LAST}")
 
 
 def _globe(left: Any, right: Any, **more: Any) -> Any:
@@ -83,9 +104,11 @@ MODES = {
         one_stream=False,
     ),
     "groups": Mode(
-        lambda left, _, **more: ab.groups(
-            ab.correlate(left, where=ALIKE, window="300 ms", **more), gap="400 ms"
-        ),
+        _groups,
+        {"growth": "event = 'grew' AND left_id >= 4000", "an end": "event = 'closed'"},
+    ),
+    "pairs": Mode(
+        _pairs,
         {"growth": "event = 'grew' AND left_id >= 4000", "an end": "event = 'closed'"},
     ),
     "either": Mode(
@@ -106,9 +129,22 @@ MODES = {
 }
 
 
-def batches_of(mode: Mode) -> list[Batch]:
-    """What the query reads: one side alone for one stream, and the end of time as last batch."""
-    batches = scripted(COUNT, rows=(12, 12), seed=21)
+def rows_of(frame: Any) -> Counter[tuple[Any, ...]]:
+    """Rows of a result that the end of the feed has no part in."""
+    found: Counter[tuple[Any, ...]] = Counter()
+    for row in frame.select(*sorted(frame.columns)).collect():
+        ids = [row[name] for name in ("id", "left_id", "right_id") if name in frame.columns]
+        if not any(one is not None and one > LAST for one in ids):
+            found[tuple(map(str, row))] += 1
+    return found
+
+
+def batches_of(mode: Mode, lag: Callable[[list[Batch]], list[Batch]] = list) -> list[Batch]:
+    """What the query reads: one side alone for one stream, and the end of time as last batch.
+
+    `lag` may make rows of the script late.
+    """
+    batches = lag(scripted(COUNT, rows=(12, 12), seed=21))
     if mode.one_stream:
         batches = [([*left, *right], []) for left, right in batches]
     ends = [{**batches[0][0][0], "id": LAST + n, "t": START + 600 * n * SECOND} for n in (1, 2)]

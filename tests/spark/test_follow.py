@@ -191,3 +191,14 @@ def test_wrong_tables(spark: Any) -> None:
         ab.follow(spark, view().over(TABLE), feeds={"gps": table})
     for words in ("column 'n' is decimal(2,1)", "column 'time' is date", "no column 'x'"):
         assert words in str(error.value)
+
+
+def test_a_table_with_a_row_that_cannot_be_compared_stops_the_query(spark: Any) -> None:
+    table = spark.sql(
+        "SELECT key, id AS n, timestamp_seconds(id) AS time, nullif(double(id), 2.0) AS x "
+        "FROM range(4), (VALUES ('ann'), ('bob')) AS t(key)"
+    )
+    with pytest.raises(Exception, match=r"BadRow: .*'x' is null"):
+        ab.follow(
+            spark, view(where=ab.within("x", 1.0)).over(TABLE), feeds={"gps": table}
+        ).collect()

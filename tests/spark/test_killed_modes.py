@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.spark.feeds import Feed
-from tests.spark.modes import LAST, MODES, batches_of
+from tests.spark.modes import MODES, batches_of, rows_of
 from tests.spark.processes import driver
-
-
-def rows_of(frame: Any) -> Counter[tuple[Any, ...]]:
-    """Rows that the end of the feed has no part in."""
-    found: Counter[tuple[Any, ...]] = Counter()
-    for row in frame.select(*sorted(frame.columns)).collect():
-        ids = [row[name] for name in ("id", "left_id", "right_id") if name in frame.columns]
-        if not any(one is not None and one > LAST for one in ids):
-            found[tuple(map(str, row))] += 1
-    return found
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 import anabranch as ab
 from tests.correlation import twin
 from tests.spark import driver as drivers
-from tests.spark import nearest_feed
+from tests.spark import modes, nearest_feed
 from tests.spark.events import CALL as EVENT
 from tests.spark.events import events
 from tests.spark.feeds import SECOND, Feed, agree, found, heard, scripted, stragglers
@@ -54,7 +54,10 @@ def spoilt(batches: Sequence[twin.Batch]) -> list[twin.Batch]:
 
 
 def twin_rejects(
-    batches: Sequence[twin.Batch], late: int, sides: tuple[str, str] = ("left", "right")
+    batches: Sequence[twin.Batch],
+    late: int,
+    sides: tuple[str, str] = ("left", "right"),
+    reason_of: Callable[[Any], str | None] = reason_of,
 ) -> Counter[tuple[Any, ...]]:
     """Side, id, reason, micro-batch and watermark of every row that is bad or late."""
     good = [tuple([r for r in rows if not reason_of(r["v"])] for rows in b) for b in batches]
@@ -259,3 +262,47 @@ def test_assemble_killed_in_mid_batch(spark: Any, tmp_path: Path) -> None:
         for row in ab.rejects(spark, tmp_path / "rejects").collect()
     )
     assert want.total() > 50 and got == want
+
+
+def without_time(v: Any) -> str | None:
+    """Why the pair of a row with this vector is bad, in the mode `pairs`."""
+    return None if reason_of(v) is None else "time column 'ts' is null"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "verb", "side", "why"),
+    [
+        ("dedupe", "dedupe", "stream", reason_of),
+        ("groups", "correlate", "stream", reason_of),
+        ("pairs", "groups", "pairs", without_time),
+    ],
+)
+def test_dedupe_and_groups_killed_in_mid_batch(
+    spark: Any, tmp_path: Path, name: str, verb: str, side: str, why: Callable[[Any], str | None]
+) -> None:
+    mode, path = modes.MODES[name], tmp_path / "rejects"
+    batches = spoilt(modes.batches_of(mode, lagging))
+    feed = Feed(tmp_path).add(batches)
+    for kill in mode.kills.values():
+        with driver(tmp_path, "--mode", name, "--rejects", "--hold", kill) as run:
+            run.kill_when_held()
+        committed = newest(tmp_path, "commits")
+        assert all(row.batch <= committed for row in ab.rejects(spark, path).collect())
+    with driver(tmp_path, "--mode", name, "--rejects") as run:
+        run.finish()
+    want = twin_rejects(feed.taken(batches, alone="left"), modes.LATE, (side, ""), why)
+    late = sum(reason == "late" for _, _, reason, _, _ in want)
+    assert late > 20 and want.total() - late == len(ODD) * len(batches)
+    assert rejected(spark, path) == want
+    kept = ab.rejects(spark, path)
+    assert {row.verb for row in kept.collect()} == {verb}
+    # Each is whole, and the result is that of a table of all the others.
+    by_id = {row["id"]: row for rows, _ in batches for row in rows}
+    found = [json.loads(row.row) for row in kept.collect()]
+    assert all(row.get("name") == by_id[row["id"]]["name"] for row in found)
+    gone = [row["id"] for row in found]
+    table = feed.tables(spark)[0].filter(~F.col("id").isin(gone))
+    result = modes.rows_of(mode.query(table, None))
+    assert modes.rows_of(feed.output(spark)) == result
+    assert len(result) > 10 and set(result.values()) == {1}

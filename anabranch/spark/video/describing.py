@@ -38,7 +38,7 @@ _BOX = pa.list_(pa.float32())
 _LINES = pa.list_(pa.struct([("text", pa.string()), ("score", pa.float32()), ("box", _BOX)]))
 
 
-@renamed()
+@renamed(rejects="a key frame without channel or time stops the query; shots gives none")
 def describe(
     keys: DataFrame,
     *,

@@ -24,7 +24,7 @@ _NEEDED = {
 }
 
 
-@renamed()
+@renamed(rejects="a frame without channel or time stops the query; ab.video.frames gives none")
 def shots(frames: DataFrame, *, longest: Duration = "10 seconds") -> DataFrame:
     """The key frames of channels: the first described frame of each shot, once the picture is
     steady.

@@ -22,9 +22,13 @@ __all__ = ["frames", "table"]
 
 LAYOUT = "anabranch.layout"
 """Metadata of `features`: the version of their layout."""
+_REJECTS = (
+    "segments that cannot be read stay where they are; the query's observedMetrics count them and "
+    "name each with its reason, under anabranch_video_"
+)
 
 
-@renamed(bad="bad_rows", keep="remove_after")
+@renamed(bad="bad_rows", keep="remove_after", rejects=_REJECTS)
 def frames(
     spark: SparkSession,
     path: str,
@@ -99,7 +103,7 @@ def frames(
     return _rows(spark.readStream.format("video").options(**texts).load())
 
 
-@renamed(bad="bad_rows")
+@renamed(bad="bad_rows", rejects=_REJECTS)
 def table(
     spark: SparkSession,
     path: str,

@@ -42,7 +42,10 @@ _ADVERT = "1 minute"
 _CHANNEL = frozenset({"string"})
 
 
-@renamed()
+@renamed(
+    rejects="a bad pair stops the query, and ab.metrics counts late ones; pairs of ab.correlate "
+    "are neither, and its own rejects= keeps the key frames that are"
+)
 def topics(
     pairs: DataFrame,
     *,
