@@ -95,6 +95,7 @@ class Relay:
     async def open(self) -> RelayState:
         """Read back what there is; the state, which is whole once `turn` finds nothing new."""
         self.streams = await Streams.open(self._js)
+        self._folder.mkdir(parents=True, exist_ok=True)  # of a new hub
         newest = max(snapshots(self._folder), default=0)
         if newest > self.streams.generation:
             raise StateMismatch(

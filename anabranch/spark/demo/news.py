@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from rich.console import Console
@@ -139,6 +141,8 @@ class _Show:
         self._on_page: set[frozenset[str]] = set()
         self._queries: dict[str, Any] = {}
         self._frames: dict[str, Any] = {}
+        self._batches: dict[int, list[Any]] = {}  # events of topics by micro-batch
+        self._read: set[str] = set()  # files of key frames
         self._starts = 0
 
     @contextmanager
@@ -148,8 +152,7 @@ class _Show:
         while not self.airing.sent and self.airing.error is None:
             time.sleep(0.05)
         try:
-            for name in ("keys", "topics"):
-                (self.folder / name).mkdir()
+            (self.folder / "keys").mkdir()
             self._start("keys", self._keys())
             self._start("topics", self._topics())
             yield
@@ -160,15 +163,24 @@ class _Show:
                     query.stop()
 
     def _start(self, name: str, frame: Any) -> None:
-        """Start a query, or start it again from its checkpoint."""
+        """Start a query, or start it again from its checkpoint.
+
+        Key frames go into files, which the other query reads. Topics come here, so that to look at
+        them takes none of the cores that the queries share.
+        """
         self._frames[name] = frame
         self._starts += 1
-        self._queries[name] = (
-            frame.writeStream.format("parquet")
-            .queryName(name)
-            .option("checkpointLocation", str(self.folder / f"{name}.state"))
-            .start(str(self.folder / name))
+        writer = frame.writeStream.queryName(name).option(
+            "checkpointLocation", str(self.folder / f"{name}.state")
         )
+        if name == "keys":
+            self._queries[name] = writer.format("parquet").start(str(self.folder / name))
+        else:
+            self._queries[name] = writer.foreachBatch(self._take).start()
+
+    def _take(self, batch: Any, number: int) -> None:
+        """Keep the events of a micro-batch; of one that is repeated, those of the last time."""
+        self._batches[number] = batch.collect()
 
     def _keys(self) -> Any:
         frames = video.frames(
@@ -278,16 +290,20 @@ class _Show:
 
     def _told(self) -> list[Any]:
         """All events so far, in their order."""
-        schema = self._frames["topics"].schema  # there may be no file yet to tell it
-        rows = self.spark.read.schema(schema).parquet(str(self.folder / "topics")).collect()
+        rows = [row for number in sorted(self._batches) for row in self._batches[number]]
         return sorted(rows, key=lambda row: (row["ts"], row["event"] == "closed", row["revision"]))
 
     def _fetch_keys(self, shown: Present) -> None:
-        wanted = {row for rows in shown.rows.values() for row in rows} - self.keys.keys()
-        if wanted:
-            table = self.spark.read.schema(_KEYS).parquet(str(self.folder / "keys"))
-            for row in table.filter(F.col("id").isin(*wanted)).drop("features").collect():
-                self.keys[row["id"]] = row
+        """Read what key frames show, if one of them is wanted."""
+        if {row for rows in shown.rows.values() for row in rows} <= self.keys.keys():
+            return
+        for path in sorted((self.folder / "keys").glob("*.parquet")):
+            if path.name in self._read:
+                continue
+            with suppress(pa.ArrowInvalid):  # Spark is writing it
+                rows = pq.read_table(path, columns=["id", "channel", "ts", "picture"]).to_pylist()
+                self.keys |= {row["id"]: row for row in rows}
+                self._read.add(path.name)
 
     def verdict(self) -> Verdict:
         """Shots, pairs and topics, against the timetable."""
