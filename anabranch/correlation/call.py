@@ -80,17 +80,8 @@ class Correlation:
         return self.delay is None
 
     @property
-    def waits(self) -> bool:
-        """Whether results are emitted when the watermark has passed them."""
-        return self.by_rows or bool(self.unmatched)
-
-    @property
     def carries(self) -> bool:
-        """Whether the watermark continues through the results.
-
-        It does if none is older than that of the last step, for which operators downstream wait. A
-        row without a partner is older: by the time in which it might have found one.
-        """
+        """Whether the watermark continues in results: rows without a partner are older than it."""
         return not self.unmatched or self.how == "dedupe"
 
     @property

@@ -138,7 +138,7 @@ class Groups:
             if end not in self.of:
                 self.of[end] = group.rows
                 group.rows.append(end)
-        self._tell(group, "grew" if known else "opened", t, pair)
+        self._emit(group, "grew" if known else "opened", t, pair)
         heapq.heappush(self._deadlines, (self._deadline(group), group.first, group.name))
 
     def close(self, now: int) -> None:
@@ -153,7 +153,7 @@ class Groups:
             for row in group.rows:
                 del self.of[row]
             group.revision += 1
-            self._tell(group, "closed", deadline, None)
+            self._emit(group, "closed", deadline, None)
 
     def next_close(self) -> int | None:
         """When the next group closes, if no pair comes."""
@@ -164,7 +164,7 @@ class Groups:
 
     def _merge(self, one: Group, into: Group, pair: Pair) -> None:
         one.revision += 1
-        self._tell(one, "merged", pair[0], pair, into.name)
+        self._emit(one, "merged", pair[0], pair, into.name)
         into.pairs += one.pairs
         # The fewer rows move, whoever is older, so that a row moves as often as its group doubles.
         fewer, into.rows = sorted((one.rows, into.rows), key=len)
@@ -174,7 +174,7 @@ class Groups:
             into.rows.append(row)
         del self.open[one.name]
 
-    def _tell(
+    def _emit(
         self, group: Group, event: str, t: int, pair: Pair | None, into: str | None = None
     ) -> None:
         _, left, right = pair or (t, None, None)

@@ -63,17 +63,17 @@ class Meter:
         rows = sum(count for _, count in self.recent)
         rate = round(rows / span, 3)
         if self.told is None:
-            return self._tell(now, rate, now + 2 * _WINDOW)
+            return self._report(now, rate, now + 2 * _WINDOW)
         expected = self.told * span
         if abs(rows - expected) > _CHANGED * expected + _CHANCE * math.sqrt(expected) + 1:
-            return self._tell(now, rate, now + 2 * _WINDOW)
+            return self._report(now, rate, now + 2 * _WINDOW)
         apart = abs(rate - self.told) > _CHANGED * max(rate, self.told)
         changing = apart and now < self.until and now - self.at >= _FIRST
         if changing or abs(now - self.at) >= _EVERY:
-            return self._tell(now, rate, self.until)
+            return self._report(now, rate, self.until)
         return None
 
-    def _tell(self, now: int, rate: float, until: int) -> float:
+    def _report(self, now: int, rate: float, until: int) -> float:
         self.told, self.at, self.until = rate, now, until
         return rate
 

@@ -5,7 +5,7 @@ As `ab.plans` it holds what goes with plans: ``PlanLog``, the log of a running q
 
 from typing import TYPE_CHECKING, Any
 
-# Every kind of plan that a log may hold is known as soon as anything of this folder is.
+# Every plan that a log may hold is known as soon as anything of this folder is.
 from anabranch.plans import hashed, ranges, segments, triangle
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ class Cells(NamedTuple):
         return cls([list(range(workers))], across)
 
 
-def cells_html(title: str, kind: str, drawn: Cells, note: str = "") -> str:
+def cells_html(title: str, plan: str, drawn: Cells, note: str = "") -> str:
     """A plan as a small picture."""
     page = Sketch()
     page.text(0, 12, title, bold=True, room=WIDTH)
@@ -37,7 +37,7 @@ def cells_html(title: str, kind: str, drawn: Cells, note: str = "") -> str:
     columns = min(_COLUMNS, len(lines[0]))
     shares = (drawn.widths or [1] * columns)[:columns]
     unit = min(60.0 * columns, WIDTH - side) / max(1, sum(shares))
-    colour = COLOURS.get(kind, COLOURS["keyed"])
+    colour = COLOURS.get(plan, COLOURS["keyed"])
     for number, line in enumerate(lines):
         x = side
         for share, worker in zip(shares, line, strict=False):

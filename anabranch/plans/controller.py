@@ -50,7 +50,7 @@ class Adaptive:
         start = self.first_plan()
         note = f"begins so; {', '.join(self.policies)} may change it"
         title = f"adaptive({self.workers}), from {start}"
-        return cells_html(title, start.kind, start.cells(), note)
+        return cells_html(title, start.name, start.cells(), note)
 
 
 @renamed()
@@ -304,7 +304,7 @@ class _Seen:
 
     rates: tuple[float, float] | None = None
     comparisons: float = 0.0
-    span: float = 0.0
+    duration: float = 0.0
     per_copy: float = 0.0
     per_comparison: float = 0.0
     throughput: float = 0.0
@@ -346,7 +346,7 @@ class _Seen:
         if slowest:
             self.throughput = compared / slowest
         if self.watermark and report.watermark > self.watermark:
-            self.span = _mean(self.span, report.watermark - self.watermark)
+            self.duration = _mean(self.duration, report.watermark - self.watermark)
         self.watermark = max(self.watermark, report.watermark)
         cpu, mem, net = settings.weights
         seconds = max(report.seconds, 1e-9)
@@ -375,7 +375,7 @@ class _Seen:
             window,
             self.rates,
             self.comparisons,
-            self.span,
+            self.duration,
             self.per_copy,
             self.per_comparison,
             self.throughput,

@@ -23,7 +23,7 @@ __all__ = [
     "resized",
     "segment_shares",
     "sent_once",
-    "typical_span",
+    "typical_duration",
     "unevenness",
     "weighted",
 ]
@@ -33,7 +33,7 @@ __all__ = [
 class Sight:
     """What policies see: smoothed figures of the last few micro-batches.
 
-    `rates` are left and right rows per micro-batch, `span` the event time a batch covers
+    `rates` are left and right rows per micro-batch, `duration` the event time a batch covers
     (microseconds), `loads` and `speeds` are per worker: the load metric of the paper's equation 1
     and comparisons per busy second; `ranges` is the work by range of a plan of ranges. Rows of one
     stream count as left and as right ones.
@@ -43,7 +43,7 @@ class Sight:
     window: tuple[int, int]
     rates: tuple[float, float]
     comparisons: float
-    span: float
+    duration: float
     seconds_per_copy: float
     seconds_per_comparison: float
     throughput: float
@@ -119,13 +119,13 @@ def _best_of_one(workers: int) -> Plan:
 def choose(
     workers: int,
     rows: tuple[float, float] = (1, 1),
-    span: int = 0,
+    duration: int = 0,
     window: tuple[int, int] = (0, 0),
     one_stream: bool = False,
 ) -> Plan:
     """The plan of `workers` workers that copies least, for so many left and right rows.
 
-    `span` is the event time that the rows cover, if it is known; where it is long against the
+    `duration` is the event time that the rows cover, if it is known; where it is long against the
     window, time segments are cheaper than any grid.
 
     Examples
@@ -133,11 +133,11 @@ def choose(
     >>> print(choose(4), choose(4, rows=(1_000_000, 1_000)))
     grid(2, 2) broadcast(4, side=right)
     >>> hour = 3_600_000_000
-    >>> print(choose(4, span=24 * hour, window=(hour // 60, hour // 60)))
+    >>> print(choose(4, duration=24 * hour, window=(hour // 60, hour // 60)))
     segments(4, length=1350 seconds, side=right)
     """
     best = best_grid(workers, rows, one_stream)
-    segment = span // (workers * SLOTS_PER_WORKER)
+    segment = duration // (workers * SLOTS_PER_WORKER)
     if workers > 1 and segment > 0:
         segments = Segments(workers, segment, _slower(rows))
         if copies(segments, rows, window, one_stream) < copies(best, rows, window, one_stream):
@@ -168,7 +168,7 @@ def sent_once(
 def best_segments(workers: int, sight: Sight) -> Segments:
     """The segment plan that is predicted to be fastest."""
     copied = _slower(sight.rates)
-    longest = max(*sight.window, int(sight.span), 1)
+    longest = max(*sight.window, int(sight.duration), 1)
     options = [
         Segments(workers, max(int(longest * factor / workers), 1), copied)
         for factor in (0.25, 0.5, 1, 2, 4)
@@ -176,7 +176,7 @@ def best_segments(workers: int, sight: Sight) -> Segments:
     return min(options, key=lambda plan: predicted_seconds(plan, sight))
 
 
-def segment_shares(plan: Segments, window: tuple[int, int], span: float) -> tuple[float, float]:
+def segment_shares(plan: Segments, window: tuple[int, int], duration: float) -> tuple[float, float]:
     """The busiest worker's share of the comparisons, and of the spread rows, of one micro-batch.
 
     Comparisons that arriving spread rows cause happen where the newest segments live; those caused
@@ -191,7 +191,7 @@ def segment_shares(plan: Segments, window: tuple[int, int], span: float) -> tupl
     [1.8, 6.1, 13.6]
     """
     length, slots = plan.length, len(plan._table)
-    points = (np.arange(64) + 0.5) / 64 * max(span, 1.0)
+    points = (np.arange(64) + 0.5) / 64 * max(duration, 1.0)
     back = window[0] if plan.side == "right" else window[1]
     share, received = np.zeros(plan.workers), np.zeros(plan.workers)
     newest = plan._table[(points // length).astype(np.int64) % slots]
@@ -224,7 +224,7 @@ def resized(plan: Plan, workers: int, rates: tuple[float, float], one_stream: bo
     return best_grid(workers, rates, one_stream)
 
 
-def typical_span(quantiles: Sequence[int]) -> int:
+def typical_duration(quantiles: Sequence[int]) -> int:
     """The time that rows would cover if all lay as close as the densest tenth of them.
 
     `quantiles` are times at evenly spaced ranks, first and last included. Unlike the difference of
@@ -233,11 +233,11 @@ def typical_span(quantiles: Sequence[int]) -> int:
 
     Examples
     --------
-    >>> typical_span(range(0, 2100, 100))
+    >>> typical_duration(range(0, 2100, 100))
     2000
-    >>> typical_span([-(10**15), *range(100, 2000, 100), 10**15])
+    >>> typical_duration([-(10**15), *range(100, 2000, 100), 10**15])
     2000
-    >>> typical_span([0] * 8 + list(range(0, 1300, 100)))
+    >>> typical_duration([0] * 8 + list(range(0, 1300, 100)))
     0
     """
     times = np.asarray(quantiles, np.int64)
@@ -251,7 +251,7 @@ def predicted_seconds(plan: Plan, sight: Sight) -> float:
     """How long the slowest worker would take for a micro-batch like the recent ones."""
     per_copy, per_comparison = sight.seconds_per_copy, sight.seconds_per_comparison
     if isinstance(plan, Segments):
-        most_compared, most_spread = segment_shares(plan, sight.window, sight.span)
+        most_compared, most_spread = segment_shares(plan, sight.window, sight.duration)
         spread, copied = sight.rates if plan.side == "right" else sight.rates[::-1]
         copies_each = min(1.0, (1 + sum(sight.window) / plan.length) / plan.workers * 1.5)
         received = most_spread * spread + copies_each * copied

@@ -42,7 +42,7 @@ class Slotted(Plan):
         return Routes(np.arange(len(hashes) + 1), slot_of(hashes, self._table))
 
     def __str__(self) -> str:
-        return f"{self.kind}({self.workers})"
+        return f"{self.name}({self.workers})"
 
 
 @loggable
@@ -51,7 +51,7 @@ class Broadcast(Slotted):
     """Rows of one side go to all workers, those of the other are spread (ViCo, section 2.1)."""
 
     side: str = "right"
-    kind: ClassVar[str] = "broadcast"
+    name: ClassVar[str] = "broadcast"
 
     @classmethod
     def of_fields(cls, **fields: Any) -> Broadcast:
@@ -82,7 +82,7 @@ class Broadcast(Slotted):
 class Keyed(Slotted):
     """Rows of one key meet in the worker of that key; for predicates with an equality."""
 
-    kind: ClassVar[str] = "keyed"
+    name: ClassVar[str] = "keyed"
     needs: ClassVar[str] = "key"
 
     @classmethod
@@ -111,7 +111,7 @@ class Grid(Plan):
     rows: int
     cols: int
     weights: tuple[tuple[float, ...], tuple[float, ...]] | None = None
-    kind: ClassVar[str] = "grid"
+    name: ClassVar[str] = "grid"
     workers: int = field(init=False, repr=False, compare=False)
     _tables: tuple[np.ndarray, np.ndarray] = field(init=False, repr=False, compare=False)
 

@@ -81,12 +81,12 @@ class Routes(NamedTuple):
 class Plan(ABC):
     """Two maps that meet once, over `workers` workers that are numbered from 0.
 
-    A plan of your own is a frozen dataclass with a `kind`, `workers` and `route`. It `needs`
+    A plan of your own is a frozen dataclass with a `name`, `workers` and `route`. It `needs`
     ``"key"`` or ``"value"`` if that field of its rows must be there. Workers report their load by
     `ranges` of the value if it has any.
     """
 
-    kind: ClassVar[str]
+    name: ClassVar[str]
     needs: ClassVar[str] = ""
     workers: int
     ranges: int = 0
@@ -117,12 +117,12 @@ class Plan(ABC):
         return Cells.in_a_line(self.workers)
 
     def _repr_html_(self) -> str:
-        return cells_html(str(self), self.kind, self.cells())
+        return cells_html(str(self), self.name, self.cells())
 
     def to_dict(self) -> dict[str, Any]:
         """A JSON form that `plan_from_dict` reads."""
         values = {of.name: getattr(self, of.name) for of in fields(self) if of.init}  # type: ignore[arg-type]
-        return {"plan": self.kind, **values}
+        return {"plan": self.name, **values}
 
     @classmethod
     def of_fields(cls, **fields: Any) -> Plan:
@@ -153,12 +153,12 @@ class Routing:
 
 
 PlanClass = TypeVar("PlanClass", bound=type[Plan])
-_KINDS: dict[str, type[Plan]] = {}
+_PLANS: dict[str, type[Plan]] = {}
 
 
 def loggable(cls: PlanClass) -> PlanClass:
     """Let plans of a class be written to a log; every worker that reads one must import it."""
-    _KINDS[cls.kind] = cls
+    _PLANS[cls.name] = cls
     return cls
 
 
@@ -176,11 +176,11 @@ def plan_from_dict(form: Mapping[str, Any]) -> Plan:
     anabranch.errors.InvalidCall: broadcast cannot start: workers must be a whole number of at \
 least 1, got -1
     """
-    kind = form["plan"]
-    if kind not in _KINDS:
-        raise ValueError(f"unknown plan {kind!r}; known: {', '.join(sorted(_KINDS))}")
-    values = {name: _frozen(value) for name, value in form.items() if name != "plan"}
-    return _KINDS[kind].of_fields(**values)
+    name = form["plan"]
+    if name not in _PLANS:
+        raise ValueError(f"unknown plan {name!r}; known: {', '.join(sorted(_PLANS))}")
+    values = {field: _frozen(value) for field, value in form.items() if field != "plan"}
+    return _PLANS[name].of_fields(**values)
 
 
 def read_back(plan: Plan) -> Plan | None:

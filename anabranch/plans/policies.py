@@ -162,7 +162,12 @@ class KindPolicy(Policy):
 
     def suggest(self, sight: Sight) -> Suggestion | None:
         plan = sight.plan
-        if isinstance(plan, Keyed) or plan.workers < 2 or sum(sight.rates) <= 0 or sight.span <= 0:
+        if (
+            isinstance(plan, Keyed)
+            or plan.workers < 2
+            or sum(sight.rates) <= 0
+            or sight.duration <= 0
+        ):
             return None
         grid = best_grid(plan.workers, sight.rates, sight.one_stream)
         segments = plan if isinstance(plan, Segments) else best_segments(plan.workers, sight)
@@ -172,7 +177,7 @@ class KindPolicy(Policy):
             wish = grid
         elif not isinstance(plan, Segments) and grid_time > 1.25 * segment_time:
             wish = segments
-        # The best length follows every span; that it is segments is what must persist.
+        # The best length follows every duration; that it is segments is what must persist.
         if not self._persists(None if wish is None else type(wish)) or wish is None:
             return None
         return Suggestion(
@@ -182,7 +187,7 @@ class KindPolicy(Policy):
             {
                 "grid seconds": grid_time,
                 "segment seconds": segment_time,
-                "batch span": describe(int(sight.span)),
+                "batch duration": describe(int(sight.duration)),
             },
         )
 
@@ -252,7 +257,7 @@ class SegmentPolicy(Policy):
             return None
         self._samples.append(sight.throughput)
         # Over a window at least: less would see single segments, and what had been waiting.
-        if len(self._samples) < max(PATIENCE, max(sight.window) / max(sight.span, 1.0)):
+        if len(self._samples) < max(PATIENCE, max(sight.window) / max(sight.duration, 1.0)):
             return None
         value = float(np.mean(self._samples))
         if self._best is None or value > 1.03 * self._best[0]:

@@ -56,7 +56,7 @@ class Ranges(Plan):
     cuts: tuple[int, ...] = ()
     hot: tuple[tuple[int, tuple[int, ...]], ...] = ()
     slot: str | None = field(default=None, compare=False)
-    kind: ClassVar[str] = "ranges"
+    name: ClassVar[str] = "ranges"
     needs: ClassVar[str] = "value"
     _owner: np.ndarray = field(init=False, repr=False, compare=False)
 

@@ -41,7 +41,7 @@ class Segments(Slotted):
 
     length: int
     side: str = "right"
-    kind: ClassVar[str] = "segments"
+    name: ClassVar[str] = "segments"
 
     @classmethod
     def of_fields(cls, **fields: Any) -> Segments:

@@ -36,7 +36,7 @@ class Triangle(Plan):
 
     groups: int
     weights: tuple[float, ...] | None = None
-    kind: ClassVar[str] = "triangle"
+    name: ClassVar[str] = "triangle"
     workers: int = field(init=False, repr=False, compare=False)
     _table: np.ndarray = field(init=False, repr=False, compare=False)
     _homes: np.ndarray = field(init=False, repr=False, compare=False)

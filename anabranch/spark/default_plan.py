@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from anabranch.correlation.call import Correlation
-from anabranch.plans.costs import choose, sent_once, typical_span
+from anabranch.plans.costs import choose, sent_once, typical_duration
 from anabranch.plans.hashed import keyed
 from anabranch.plans.plan import Plan
 from anabranch.spark.frames import by_name
@@ -38,7 +38,7 @@ def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers:
         return plan if waiting is None else sent_once(plan, waiting)
     verb = "dedupe" if correlation.how == "dedupe" else "correlate"
     _LOG.info("%s runs a job over its tables, to choose a plan; plan= would save it", verb)
-    counts, spans = [], []
+    counts, durations = [], []
     for frame, side in zip(frames, correlation.sides, strict=False):
         t = F.unix_micros(by_name(side.time))
         shares = [step / _STEPS for step in range(_STEPS + 1)]
@@ -46,10 +46,10 @@ def default_plan(correlation: Correlation, frames: Sequence[DataFrame], workers:
         assert found is not None
         counts.append(float(found[0]))
         if found[1] is not None:
-            spans.append(typical_span(found[1]))
+            durations.append(typical_duration(found[1]))
     # The side whose rows lie closer decides: a segment must not hold many rows of either.
     rows = (counts[0], counts[-1])
     if correlation.by_rows:  # no segment of time holds all that a row may meet
         return choose(workers, rows, one_stream=one)
-    plan = choose(workers, rows, min(spans, default=0), correlation.window, one)
+    plan = choose(workers, rows, min(durations, default=0), correlation.window, one)
     return plan if waiting is None else sent_once(plan, waiting, rows, correlation.window)

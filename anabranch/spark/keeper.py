@@ -55,13 +55,13 @@ class Keepers:
             if name in self._keepers:
                 self._running[name] = str(progress.id)
                 try:
-                    self._tell(self._keepers[name], name, progress)
+                    self._notify(self._keepers[name], name, progress)
                 except Exception as error:
                     failed = failed or error
         if failed is not None:
             raise failed  # Spark logs it
 
-    def _tell(self, keeper: PlanKeeper, name: str, progress: Any) -> None:
+    def _notify(self, keeper: PlanKeeper, name: str, progress: Any) -> None:
         loads = tuple(loads_of(progress, name))
         seconds = seconds_of(progress)
         watermark = max((load.watermark for load in loads), default=0)

@@ -39,20 +39,20 @@ class _Listener(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:
         """A query has been started; Spark waits for this in `start()`."""
-        self._tell(lambda hearer: getattr(hearer, "started", _ignore)(event))
+        self._notify(lambda hearer: getattr(hearer, "started", _ignore)(event))
 
     def onQueryIdle(self, event: Any) -> None:
         """Nothing to do."""
 
     def onQueryProgress(self, event: Any) -> None:
         """A micro-batch has ended."""
-        self._tell(lambda hearer: hearer.progressed(event.progress))
+        self._notify(lambda hearer: hearer.progressed(event.progress))
 
     def onQueryTerminated(self, event: Any) -> None:
         """A query has ended."""
-        self._tell(lambda hearer: hearer.ended(event))
+        self._notify(lambda hearer: hearer.ended(event))
 
-    def _tell(self, what: Callable[[Hearer], None]) -> None:
+    def _notify(self, what: Callable[[Hearer], None]) -> None:
         failed = None
         for hearer in list(self.hearers.values()):
             try:

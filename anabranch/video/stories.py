@@ -142,7 +142,7 @@ class Topics(Groups):
                 yield (0, row)
         recent.append((t, first, second, left))
 
-    def _tell(self, group: Group, event: str, t: int, pair: Any, into: str | None = None) -> None:
+    def _emit(self, group: Group, event: str, t: int, pair: Any, into: str | None = None) -> None:
         """Keep what is known of a topic, and tell what happens to it if it is one for users."""
         if event in ("merged", "closed"):
             facts = self.facts.pop(group.name)

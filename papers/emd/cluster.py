@@ -71,7 +71,7 @@ class Everywhere(Plan):
     """
 
     cuts: Ranges
-    kind: ClassVar[str] = "everywhere"
+    name: ClassVar[str] = "everywhere"
     needs: ClassVar[str] = "value"
     workers: int = field(init=False)
     ranges: int = field(init=False)
@@ -87,7 +87,7 @@ class Everywhere(Plan):
         return Routes(np.arange(n + 1) * k, np.tile(np.arange(k, dtype="i4"), n))
 
     def to_dict(self) -> dict[str, Any]:
-        return {"plan": self.kind, "workers": self.workers}  # cuts do not matter to stored rows
+        return {"plan": self.name, "workers": self.workers}  # cuts do not matter to stored rows
 
 
 @dataclass(frozen=True)

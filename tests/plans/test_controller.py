@@ -231,13 +231,13 @@ def test_slow_workers_get_smaller_shares_once():
 
 def test_segments_are_chosen_when_a_batch_spans_many_of_them_and_left_when_it_does_not():
     copying = ab.adaptive(8, policies=["kind"])
-    # Comparisons are few and a batch spans 300 s, so copies decide: catching up.
+    # Comparisons are few and a batch durations 300 s, so copies decide: catching up.
     cluster = Cluster(copying, Grid(4, 2), span=300 * SECOND)
     cluster.run(12, 100_000, 100_000, comparisons=1e4)
     assert isinstance(cluster.switches[0].plan, Segments)
-    # Then it is live: a batch spans a tenth of a second, and one worker would do half the work.
+    # Then it is live: a batch durations a tenth of a second, and one worker would do half the work.
     cluster.span = SECOND // 10
-    cluster.controller._seen.span = 0.0
+    cluster.controller._seen.duration = 0.0
     cluster.run(400, 1000, 1000, comparisons=1e9)
     assert not isinstance(cluster.plan, Segments)
 

@@ -69,7 +69,7 @@ def test_nothing_is_written_before_the_first_report(tmp_path):
 
 def test_a_plan_that_no_log_can_hold_is_refused_at_the_call(tmp_path):
     class Mine(Broadcast):
-        kind = "mine"
+        name = "mine"
 
     with pytest.raises(ValueError, match="cannot be written to a log"):
         keeping(tmp_path, plan=Mine(2))

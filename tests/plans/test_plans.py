@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from anabranch import broadcast, csp, grid, segments, selective, ssp
 from anabranch.errors import InvalidCall
-from anabranch.plans.costs import choose, typical_span
+from anabranch.plans.costs import choose, typical_duration
 from anabranch.plans.hashed import Broadcast, Grid, keyed
 from anabranch.plans.plan import LEFT, RIGHT, Plan, Routes, Rows, plan_from_dict
 from anabranch.plans.segments import Segments
@@ -110,7 +110,7 @@ def test_the_choice_follows_rows_and_span():
     assert choose(1) == Broadcast(1)
     assert choose(8) == Grid(4, 2)
     assert choose(6, rows=(10, 10_000)) == Broadcast(6, "left")
-    assert isinstance(choose(4, rows=(10, 10), span=10**12, window=(1000, 1000)), Segments)
+    assert isinstance(choose(4, rows=(10, 10), duration=10**12, window=(1000, 1000)), Segments)
 
 
 def test_fingerprints_tell_plans_apart():
@@ -175,10 +175,10 @@ def test_a_time_far_off_does_not_put_all_rows_on_one_worker():
     minute, day = 60_000_000, 86_400_000_000
     t = np.sort(np.random.default_rng(0).integers(0, 30 * day, 100_000)) + 1_700_000_000_000_000
     t[-1] = 253_402_214_400_000_000  # 9999-12-31
-    span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
+    span = typical_duration(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
     assert 0.9 * 30 * day < span <= 30 * day
     plan = choose(8, (len(t), len(t)), span, (minute, minute))
-    assert plan.kind == "segments"
+    assert plan.name == "segments"
     workers = plan.route(LEFT, Rows(t, np.zeros_like(t)), (minute, minute)).workers
     assert np.bincount(workers, minlength=8).max() < 1.1 * len(t) / 8
 
@@ -186,8 +186,8 @@ def test_a_time_far_off_does_not_put_all_rows_on_one_worker():
 def test_rows_of_one_moment_are_not_cut_by_time():
     day, minute = 86_400_000_000, 60_000_000
     t = [*range(0, 5 * day, day // 2), *[5 * day] * 90]
-    span = typical_span(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
-    assert span == 0 and choose(8, (100, 100), span, (minute, minute)).kind == "grid"
+    span = typical_duration(np.quantile(t, np.linspace(0, 1, 21), method="nearest").tolist())
+    assert span == 0 and choose(8, (100, 100), span, (minute, minute)).name == "grid"
 
 
 def test_times_at_the_ends_of_64_bits_meet_their_neighbours():
@@ -220,7 +220,7 @@ class Mine(Plan):
     """A plan class of a user: one worker for all."""
 
     workers: int = 1
-    kind = "mine"
+    name = "mine"
 
     def route(self, side, rows, window):
         return Routes(np.arange(len(rows.t) + 1), np.zeros(len(rows.t), np.int32))

@@ -204,7 +204,7 @@ def test_a_control_directory_has_a_name(spark: Any, feed: Feed) -> None:
 
 def test_a_plan_that_a_log_cannot_hold_is_refused(spark: Any, feed: Feed, tmp_path: Path) -> None:
     class Mine(Broadcast):
-        kind = "mine"
+        name = "mine"
 
         def to_dict(self) -> dict[str, Any]:
             return {**super().to_dict(), "plan": "mine"}

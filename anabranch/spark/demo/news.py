@@ -114,7 +114,7 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
         with show.running():
             show.follow(interrupt, console)
         verdict = show.verdict()
-    _tell(verdict, console)
+    _report(verdict, console)
     if settings.out is not None:
         asked = {name: getattr(settings, name) for name in ("seed", "seconds", "speed", "workers")}
         settings.out.write_text(json.dumps({**asked, **verdict.to_dict()}, indent=1) + "\n")
@@ -346,7 +346,7 @@ def _as_shown(present: Present, keys: dict[str, Any]) -> list[dict[str, Any]]:
     return sorted(found, key=lambda one: (one["event"] == "closed", -one["heat"]))
 
 
-def _tell(verdict: Verdict, console: Console) -> None:
+def _report(verdict: Verdict, console: Console) -> None:
     """What was found, how long it took, and what is wrong with it."""
     sheet = Table(box=None, padding=(0, 2))
     for name in ("", "found", "missed", "false", "twice"):
