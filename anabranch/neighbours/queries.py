@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from anabranch.calls import LONGEST, describe, microseconds
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form
+from anabranch.flow.conversion import compared_form, readable
 from anabranch.flow.instants import BEGINNING
 from anabranch.flow.intake import Faults, time_faults
 from anabranch.flow.sides import ID, TIME
@@ -34,8 +34,8 @@ def fixed_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
         raise InvalidCall("nearest", problems)
     ids = pa.array(found.columns["id"])
     if len(ids.unique()) < len(ids):
-        counts = ids.value_counts().to_pylist()
-        twice = next(pair["values"] for pair in counts if pair["counts"] > 1)
+        counts = ids.value_counts()
+        twice = readable(counts.field("values")[int(np.argmax(counts.field("counts")))])
         raise InvalidCall(
             "nearest",
             [f"{nearest.query_id} {twice!r} is there more than once: give each query its own"],
@@ -144,9 +144,9 @@ def _spans(table: pa.Table, faults: Faults, adds: np.ndarray) -> np.ndarray:
         return _lengths(table, "span", len(adds))
     coded = table["text"].combine_chunks().dictionary_encode()
     lengths = []
-    for text in coded.dictionary.to_pylist():
+    for text in coded.dictionary:
         try:
-            length = microseconds(text)
+            length = microseconds(readable(text))
             # Longer ones need not fit into 64 bits.
             lengths.append(min(length, LONGEST + 1) if length > 0 else -1)
         except ValueError as error:
