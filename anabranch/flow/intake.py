@@ -40,6 +40,7 @@ FAR = 1 << 61
 """Microseconds, 73,000 years: times beyond are rejected, since sums with windows overflow."""
 
 _UNIT = 1e-4
+_NO_POINT = "is no point: latitude is beyond 90, longitude beyond 360, or one is null or no number"
 
 
 class Faults:
@@ -247,7 +248,8 @@ class Intake:
 
     def _inspect(self, slot: Slot, column: pa.Array, faults: Faults) -> None:
         if not (slot.optional or slot.nullable):
-            faults.where(column.is_null(), f"{slot.column!r} is null")
+            none = _NO_POINT if slot.measure == "haversine" else "is null"
+            faults.where(column.is_null(), f"{slot.column!r} {none}")
         if slot.kind in ("raw", "set"):
             nulls = null_elements(column, texts=slot.kind == "set")
             faults.where(nulls, f"{slot.column!r} holds null")
