@@ -386,6 +386,23 @@ def test_decimals_dates_and_numbers_of_other_widths_are_compared_exactly() -> No
     )
 
 
+@pytest.mark.parametrize("least", [-(2**63), -(2**63) + 1])
+def test_a_bound_of_the_least_number_is_open(least: int) -> None:
+    query = {"id": 1, "v": [0.0], "k": 9, "span": 900 * MS, "owner": least, "size": 2**63 - 1}
+    objects = [
+        (START + n * MS, n, [float(n)], {"size": size})
+        for n, size in enumerate([7, 2**63 - 1, -(2**63) + 1, None])
+    ]
+    for where in (
+        ab.within("size", low="owner"),
+        ab.within("size", low="owner", high="size"),
+    ):
+        run = Run(call_of(where=where), [query, {**query, "id": 2, "owner": None}], MS, 1)
+        run.step(objects)
+        run.finish()
+        assert [hit[:2] for hit in run.hits()] == [(1, 0), (1, 1), (1, 2)]
+
+
 def test_what_a_query_lacks_is_passed_by_nothing() -> None:
     tests = call_of(where=ab.differs("owner") & ab.within("price", low="least")).where
     lacking = {"where0": pa.array([None], pa.string()), "where1_low": np.array([np.nan])}
