@@ -180,7 +180,7 @@ def nearest(
     if isinstance(by, Column) or (isinstance(by, str) and by):
         by = euclidean(by)
     (objects, queries), (time, id, keep, by, where) = opened(
-        (objects, queries), (time, id, keep), by, where
+        (objects, queries), (time, id, keep), by, where, points=False
     )
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]
