@@ -210,9 +210,11 @@ def until(
     if not isinstance(other, Closing):
         check.say(f"otherwise must be a policy such as ab.close.learned(), got {otherwise!r}")
     elif other.marker is not None:
+        both = f"ab.close.until({f'{marker} or {other.marker}'!r})"
+        if not (isinstance(marker, str) and isinstance(other.marker, str)):
+            both = "ab.close.until(one | other) of two Columns"
         check.say(
-            f"otherwise has an end marker already, {other.marker!r}: write both as one, "
-            f"ab.close.until({f'{marker} or {other.marker}'!r})"
+            f"otherwise has an end marker already, {other.marker!r}: write both as one, {both}"
         )
     us = check.duration("grace", grace, 0, _LONGEST)
     check.refuse("close.until")

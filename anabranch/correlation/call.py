@@ -31,7 +31,9 @@ from anabranch.flow.sides import Side, Slot
 from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan
 from anabranch.plans.ranges import Ranges
 from anabranch.predicates import Custom, Measure, Predicate
+from anabranch.predicates.globe import Latitudes
 from anabranch.predicates.naming import columns_of
+from anabranch.predicates.terms import uncompared
 
 __all__ = ["Correlation", "Side", "Slot", "plan_correlation"]
 
@@ -331,9 +333,7 @@ def _predicate(check: Check, where: Any) -> Predicate | None:
     if not check.given("where", where, "where=ab.cosine('v') >= 0.9"):
         return None
     if isinstance(where, Measure) and not isinstance(where, Custom):
-        check.say(
-            f"where={where!r} is not compared with anything: write for example {where!r} >= 0.9"
-        )
+        check.say(f"where={uncompared(where)}")
         return None
     if not isinstance(where, Predicate):
         check.say(f"where must be a predicate such as ab.cosine('v') >= 0.9, got {where!r}")
@@ -356,7 +356,7 @@ def _check_order(check: Check, where: Predicate, one: bool, ordered: Any, how: s
         )
     for term in where.leaves if one and not ordered else ():
         left, right = columns_of(term)
-        if left != right:
+        if left != right and not isinstance(term, Latitudes):  # said of the points beside them
             check.say(
                 f"{term!r} compares two different columns, and which row of a pair of one stream "
                 f"has the first is not said: {advice}"

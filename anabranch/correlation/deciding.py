@@ -127,7 +127,8 @@ def _distance(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     if a.ndim == 2:
         return difference(a, b)
     if a.dtype != np.int64:
-        distance: np.ndarray = np.abs(a - b)
+        with np.errstate(over="ignore"):  # infinitely far is beyond every limit
+            distance: np.ndarray = np.abs(a - b)
         return distance
     high, low = np.maximum(a, b).view(np.uint64), np.minimum(a, b).view(np.uint64)
     unsigned: np.ndarray = high - low

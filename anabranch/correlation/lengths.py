@@ -10,6 +10,7 @@ import pyarrow as pa
 from anabranch.correlation.call import Correlation, Slot
 from anabranch.errors import BadRow, StateMismatch
 from anabranch.flow.blocks import Block
+from anabranch.flow.conversion import readable
 from anabranch.flow.slices import Notes
 from anabranch.plans.plan import SIDES
 
@@ -44,7 +45,7 @@ class Lengths(Notes):
                 width = size
             if width == expected:
                 continue
-            ident = pa.array(block.columns["id"][:1])[0].as_py()
+            ident = readable(pa.array(block.columns["id"][:1])[0])
             one = correlation.one_stream
             raise BadRow(
                 f"{'row' if one else f'{SIDES[side]} row'} with id {ident!r} cannot be compared: "

@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from anabranch.correlation.grouping import GroupsJob
 from anabranch.flow.blocks import Block
+from anabranch.flow.conversion import undecodable
 from anabranch.flow.intake import Faults, time_faults, whole_of
 from anabranch.flow.kernel import Packed
 from anabranch.flow.sides import WHOLE
@@ -22,7 +23,8 @@ class PairPacking:
     """Packs pairs, all of them for one worker. `time` is what users call the column of times.
 
     A row with one id is a row without a partner, as an outer join has them: it is no pair, and it
-    is counted. A row without any id is bad.
+    is counted. A row without any id is bad. So is one with an id that is no text in UTF-8: ids name
+    groups.
     """
 
     time: str = "ts"
@@ -40,6 +42,9 @@ class PairPacking:
         t = batch.column("t")
         faults = Faults("pair", batch.column("left"), self.drop_bad_rows, "left id", "grouped")
         faults.where(batch.column("left").is_null(), "both ids are null")
+        for end in ("left", "right"):
+            if pa.types.is_string(batch.column(end).type):
+                faults.where(undecodable(batch.column(end)), f"its {end} id is no text in UTF-8")
         faults.where(t.is_null(), f"time column {self.time!r} is null")
         for rows, reason in time_faults(t, self.streaming):
             faults.where(rows, reason)

@@ -97,7 +97,10 @@ class Slots:
                 self.check.say(f"inside | a value may be null, and | needs {length}, to hold it")
 
     def _kind(self, name: str, term: Term, a: str, b: str) -> str | None:
-        got = f"left is {a}, right is {b}" if len(set(self.labels)) == 2 else f"it is {a}"
+        got = f"left is {a}, right is {b}"
+        if len(set(self.labels)) == 1:
+            (left, *_), (right, *_) = columns_of(term)
+            got = f"it is {a}" if left == right else f"{left!r} is {a}, {right!r} is {b}"
         measure = term.measure if isinstance(term, Compared) else term
         if isinstance(measure, Globe) and term.problems():
             return None  # which has been said

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -10,7 +12,7 @@ from anabranch.flow.blocks import Column
 from anabranch.flow.sides import UNKNOWN, Slot
 from anabranch.flow.words import from_arrow
 
-__all__ = ["compared_form", "filled", "undecodable", "unknown"]
+__all__ = ["compared_form", "filled", "readable", "undecodable", "unknown"]
 
 
 def compared_form(slot: Slot, column: pa.Array) -> Column:
@@ -115,19 +117,37 @@ def _distinct(sets: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), values.take(pa.array(first)))
 
 
-def undecodable(texts: pa.Array) -> np.ndarray:
-    """Which texts are not UTF-8; Spark makes such of bytes and does not mind."""
+def undecodable(column: pa.Array) -> np.ndarray:
+    r"""Which texts, or values with texts in them, are not UTF-8.
+
+    Spark makes such of bytes and does not mind.
+
+    Examples
+    --------
+    >>> odd = pa.array([b"a", b"\xff", None]).view(pa.string())
+    >>> undecodable(odd).tolist(), readable(odd[0]), readable(odd[1])
+    ([False, True, False], 'a', b'\xff')
+    """
     try:
-        texts.validate(full=True)
+        column.validate(full=True)
     except pa.ArrowInvalid:
-        raw = texts.cast(pa.binary())
-        return np.array([value is not None and not _decodes(value) for value in raw.to_pylist()])
-    return np.zeros(len(texts), bool)
+        return np.array([not _decodes(value) for value in column])
+    return np.zeros(len(column), bool)
 
 
-def _decodes(value: bytes) -> bool:
+def _decodes(value: pa.Scalar) -> bool:
     try:
-        value.decode()
+        value.as_py()
     except UnicodeDecodeError:
         return False
+    except (OverflowError, ValueError):  # a time that Python does not know
+        return True
     return True
+
+
+def readable(value: pa.Scalar) -> Any:
+    """A value for people, or to be read as text: the bytes of a text that is not UTF-8."""
+    try:
+        return value.as_py()
+    except UnicodeDecodeError:
+        return value.as_buffer().to_pybytes()

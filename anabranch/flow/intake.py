@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from anabranch.errors import BadRow
 from anabranch.flow.arguments import null_elements
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form, filled, undecodable, unknown
+from anabranch.flow.conversion import compared_form, filled, readable, undecodable, unknown
 from anabranch.flow.sides import (
     HASH,
     ID,
@@ -40,6 +40,7 @@ FAR = 1 << 61
 """Microseconds, 73,000 years: times beyond are rejected, since sums with windows overflow."""
 
 _UNIT = 1e-4
+_NO_POINT = "is no point: latitude is beyond 90, longitude beyond 360, or one is null or no number"
 
 
 class Faults:
@@ -130,7 +131,7 @@ or pass bad_rows='drop' to leave such rows out (a stream counts them)
         return Block.of(np.zeros(len(rows)), columns).encode(side=side)
 
     def _id(self, place: int) -> str:
-        return repr(self.ids[int(place)].as_py())
+        return repr(readable(self.ids[int(place)]))
 
     def _named(self, reason: str) -> str:
         first = self._first[reason]
@@ -247,11 +248,12 @@ class Intake:
 
     def _inspect(self, slot: Slot, column: pa.Array, faults: Faults) -> None:
         if not (slot.optional or slot.nullable):
-            faults.where(column.is_null(), f"{slot.column!r} is null")
+            none = _NO_POINT if slot.measure == "haversine" else "is null"
+            faults.where(column.is_null(), f"{slot.column!r} {none}")
         if slot.kind in ("raw", "set"):
             nulls = null_elements(column, texts=slot.kind == "set")
             faults.where(nulls, f"{slot.column!r} holds null")
-        elif slot.kind == "string":
+        if slot.kind in ("raw", "string"):
             faults.where(undecodable(column), f"{slot.column!r} is no text in UTF-8")
         elif slot.kind == "float" and not slot.nullable:
             finite = pc.is_finite(column.cast(pa.float64(), safe=False))
@@ -286,7 +288,7 @@ class Intake:
         rows = np.flatnonzero(sizes)
         others = rows[sizes[rows] != sizes[rows[:1]]]
         if len(others):
-            ids = [faults.ids[int(row)].as_py() for row in (rows[0], others[0])]
+            ids = [readable(faults.ids[int(row)]) for row in (rows[0], others[0])]
             raise BadRow(
                 f"{self.side.label} rows cannot be compared: {slot.column!r} has {sizes[rows[0]]} "
                 f"{unit} in the row with id {ids[0]!r} and {sizes[others[0]]} in that with id "

@@ -5,12 +5,14 @@ The check needs two schemas and nothing else. `query_rows` reads the queries the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from anabranch.calls import (
     DAY_TIME,
+    EXACT,
     IDS,
     INTEGRAL,
     MISSING,
@@ -29,6 +31,7 @@ from anabranch.neighbours.selective.routing import Selective
 from anabranch.neighbours.where import Condition, read_where
 from anabranch.plans.hashed import Broadcast
 from anabranch.predicates import VectorMeasure
+from anabranch.predicates.terms import nearest_float
 
 __all__ = [
     "METHODS",
@@ -53,7 +56,8 @@ class Nearest:
     """A call of `nearest` that can run.
 
     `query_columns` are those of id, point, k, window, rows, since, op and ts that the queries
-    have. `k`, `window` and `rows` are for queries that do not say themselves; 0 is unset.
+    have. `k`, `window` and `rows` are for queries that do not say themselves; 0 is unset. What is
+    farther than `within` is left out of results; lists hold it, so another call may say otherwise.
     """
 
     measure: str
@@ -74,6 +78,7 @@ class Nearest:
     has_ops: bool
     streaming: bool = False
     where: tuple[Condition, ...] = ()
+    within: float = math.inf
 
     @property
     def intake(self) -> Intake:
@@ -155,6 +160,7 @@ class _Given:
     id: Any = "id"
     keep: Any = ()
     k: Any = None
+    within: Any = None
     window: Any = None
     rows: Any = None
     watermark: Any = None
@@ -195,15 +201,13 @@ rows= any number that they do not exceed, as rows=10**9"]
     ids = check.pair("id", ids) or ("", "")
     ident = check.column("objects", ids[0], "id", IDS)
     query_id = check.column("queries", ids[1], "id", IDS)
-    kept = [check.column("objects", name, "keep") for name in check.names("keep", given.keep)]
-    for name in kept:
-        if name.lower() in ("id", "ts") or kept.count(name) > 1:
-            check.say(f"keep: the result would have two columns named {f'object_{name}'!r}")
+    kept = _kept(check, given.keep)
     numbers = (
         0 if given.k is None else check.whole("k", given.k, 1, MOST_K),
         0 if given.window is None else check.duration("window", given.window, 1),
         0 if given.rows is None else check.whole("rows", given.rows, 1, MOST_ROWS),
     )
+    within = _within(check, given.within)
     if given.objects_per_window is not None:
         check.whole("objects_per_window", given.objects_per_window)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
@@ -242,6 +246,7 @@ rows= any number that they do not exceed, as rows=10**9"]
         has_ops,
         given.streaming,
         tests,
+        within,
     )
     return found, []
 
@@ -267,6 +272,25 @@ def _measure(check: Check, by: Any, drops: bool) -> VectorMeasure | None:
     left = check.column("objects", str(found.left), repr(found), VECTORS)
     right = check.column("queries", str(found.right), repr(found), VECTORS)
     return VectorMeasure(found.kind, left, right, found.dim) if left and right else None
+
+
+def _kept(check: Check, keep: Any) -> list[str]:
+    """The columns of the objects that come out with each hit."""
+    kept = [check.column("objects", name, "keep") for name in check.names("keep", keep)]
+    for name in kept:
+        if name.lower() in ("id", "ts") or kept.count(name) > 1:
+            check.say(f"keep: the result would have two columns named {f'object_{name}'!r}")
+    return kept
+
+
+def _within(check: Check, within: Any) -> float:
+    """The largest distance, as the greatest float that is no greater."""
+    if within is None:
+        return math.inf
+    if is_number(within, EXACT) and within >= 0:
+        return float(nearest_float(within, up=False))
+    check.say(f"within must be a number of at least 0, the largest distance, got {within!r}")
+    return math.inf
 
 
 def _query_columns(check: Check, k: int, window: int, rows: int, time: str) -> dict[str, str]:

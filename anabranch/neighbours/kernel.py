@@ -130,8 +130,7 @@ class NearestKernel:
 
     def _take_objects(self, blocks: Sequence[Block], watermark: int) -> None:
         load, good = self.load, []
-        limit = late_until(self.nearest.by_last_step, self.reached, watermark)
-        self.late_until = limit
+        limit = self.late_until = late_until(self.nearest.by_last_step, self.reached, watermark)
         for block in blocks:
             load.bytes_in += block.nbytes
             load.copies_right += len(block)
@@ -286,9 +285,10 @@ class NearestKernel:
             yield group, reports
 
     def _hits(self, group: Group, reports: Reports) -> Iterator[pa.RecordBatch]:
-        rows = np.arange(len(reports))
+        said = reports.distance <= self.nearest.within
         if (group.quiet > BEGINNING).any():
-            rows = np.flatnonzero(reports.entered_t > group.quiet[reports.query])
+            said &= reports.entered_t > group.quiet[reports.query]
+        rows = np.flatnonzero(said)
         self.load.pairs += len(rows)
         each = self._objects.bytes_of(self.nearest.carried)
         most = max(1, min(_HITS_AT_ONCE, int(_HIT_BYTES_AT_ONCE / max(each, 1.0))))
@@ -314,7 +314,8 @@ class NearestKernel:
             if self.queries is None:
                 rows = rows[group.algorithm.queries.until[rows] > upto]
             if len(rows):
-                batch = top_rows(group, rows, self._objects, upto, text, names)
+                within = self.nearest.within
+                batch = top_rows(group, rows, self._objects, upto, text, names, within)
                 self.load.pairs += batch.num_rows
                 yield batch
         gone = ended(list(self._groups.values()), before, upto) if self.queries is None else None

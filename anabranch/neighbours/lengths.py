@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from anabranch.errors import BadRow, StateMismatch
 from anabranch.flow.blocks import Block
+from anabranch.flow.conversion import readable
 
 __all__ = ["agreed", "check_ops", "check_width"]
 
@@ -38,7 +39,7 @@ def check_width(block: Block, expected: int) -> None:
     """Stop at objects whose vectors are not as long as those of queries and earlier objects."""
     width = block.columns["v"].shape[1]
     if width != expected:
-        ident = pa.array(block.columns["id"][:1])[0].as_py()
+        ident = readable(pa.array(block.columns["id"][:1])[0])
         raise BadRow(
             f"object with id {ident!r} cannot be compared: its vector has length {width} where "
             f"queries and earlier objects have {expected}; {_REMEDY}"
@@ -50,7 +51,7 @@ def check_ops(block: Block, expected: int) -> None:
     width = block.columns["v"].shape[1]
     if width != expected:
         first = int(np.argmin(block.columns["cancel"]))
-        ident = pa.array(block.columns["id"][first : first + 1])[0].as_py()
+        ident = readable(pa.array(block.columns["id"][first : first + 1])[0])
         raise BadRow(
             f"query {ident!r} cannot be compared: its vector has length {width} where objects and "
             f"earlier queries have {expected}; {_REMEDY}"

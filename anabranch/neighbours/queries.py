@@ -6,6 +6,8 @@ else.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -13,10 +15,10 @@ import pyarrow.compute as pc
 from anabranch.calls import LONGEST, describe, microseconds
 from anabranch.errors import BadRow, InvalidCall
 from anabranch.flow.blocks import Block, Column
-from anabranch.flow.conversion import compared_form
+from anabranch.flow.conversion import compared_form, readable
 from anabranch.flow.instants import BEGINNING
 from anabranch.flow.intake import Faults, time_faults
-from anabranch.flow.sides import ID, TIME
+from anabranch.flow.sides import ID, TIME, UNKNOWN
 from anabranch.neighbours.call import MOST_K, MOST_ROWS, Nearest
 
 __all__ = ["fixed_queries", "read_queries", "refuse_bad_queries"]
@@ -34,8 +36,8 @@ def fixed_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
         raise InvalidCall("nearest", problems)
     ids = pa.array(found.columns["id"])
     if len(ids.unique()) < len(ids):
-        counts = ids.value_counts().to_pylist()
-        twice = next(pair["values"] for pair in counts if pair["counts"] > 1)
+        counts = ids.value_counts()
+        twice = readable(counts.field("values")[int(np.argmax(counts.field("counts")))])
         raise InvalidCall(
             "nearest",
             [f"{nearest.query_id} {twice!r} is there more than once: give each query its own"],
@@ -111,12 +113,16 @@ def read_queries(nearest: Nearest, table: pa.Table) -> tuple[Block, Faults]:
 
 def _where(table: pa.Table, nearest: Nearest) -> dict[str, Column]:
     """What the condition compares of each query."""
-    found = {}
+    found: dict[str, Any] = {}
     for slot in (slot for test in nearest.where for slot in test.travelling(test.queries)):
         column = table[slot.name].combine_chunks()
         if slot.kind == "text":
             column = column.cast(pa.string())  # offsets of those that the driver reads may be wide
         found[slot.name] = compared_form(slot, column)
+        if slot.kind == "int" and slot.name.endswith("_low"):
+            # The least of all numbers is a bound that is open, and not one that is missing.
+            known = np.asarray(column.is_valid())
+            found[slot.name] = np.where(known, np.maximum(found[slot.name], UNKNOWN + 1), UNKNOWN)
     return found
 
 
@@ -144,9 +150,9 @@ def _spans(table: pa.Table, faults: Faults, adds: np.ndarray) -> np.ndarray:
         return _lengths(table, "span", len(adds))
     coded = table["text"].combine_chunks().dictionary_encode()
     lengths = []
-    for text in coded.dictionary.to_pylist():
+    for text in coded.dictionary:
         try:
-            length = microseconds(text)
+            length = microseconds(readable(text))
             # Longer ones need not fit into 64 bits.
             lengths.append(min(length, LONGEST + 1) if length > 0 else -1)
         except ValueError as error:

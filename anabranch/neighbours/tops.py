@@ -8,6 +8,7 @@ known to neither of them as a change.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -62,11 +63,17 @@ def top_rows(
     upto: int,
     text: bool,
     names: Sequence[str] = ("id",),
+    within: float = math.inf,
 ) -> pa.RecordBatch:
-    """The whole top-k of some queries; rank 0 stands for an empty one."""
+    """The whole top-k of some queries, no farther than `within`; rank 0 is an empty one."""
     lists = group.algorithm
     assert isinstance(lists, ListWithRepair)
     query, seq, distance, rank = lists.tops(rows)
+    # Nearest come first, so where the first is too far, all are.
+    far = (rank > 0) & (distance > within)
+    told = ~far | (rank == 1)
+    rank = np.where(far, 0, rank)[told]
+    query, seq, distance = query[told], seq[told], distance[told]
     empty = rank == 0
     number = np.cumsum(~empty) - 1
     columns: dict[str, Column] = {name: pa.nulls(0, _type(name, text)) for name in names}

@@ -16,7 +16,7 @@ import numpy as np
 from anabranch.errors import InvalidCall, renamed
 from anabranch.predicates.columns import Named, column_of
 from anabranch.predicates.measures import VectorMeasure
-from anabranch.predicates.terms import Compared, Measure, Term
+from anabranch.predicates.terms import Compared, Measure, Term, columns_text
 from anabranch.predicates.values import Within
 
 __all__ = ["RADIUS", "Globe", "GreatCircle", "haversine", "on_globe"]
@@ -33,6 +33,10 @@ class Globe(Measure):
 
     left: tuple[Named, Named]
     right: tuple[Named, Named]
+
+    @property
+    def example(self) -> str:
+        return "<= 500"
 
     def __repr__(self) -> str:
         if self.left == self.right:
@@ -78,6 +82,9 @@ class Latitudes(Within):
     """The band of latitudes beside points, which says for what its columns are compared."""
 
     label: ClassVar[str] = "latitude"
+
+    def __repr__(self) -> str:
+        return f"haversine's latitudes ({columns_text(self.left, self.right)})"
 
 
 @renamed()

@@ -42,6 +42,10 @@ class PairMeasure(Measure):
         return f"{self.kind}({columns_text(self.left, self.right)})"
 
     @property
+    def example(self) -> str:
+        return "<= 2" if self.kind in _DISTANCES | {"edit", "emd"} else super().example
+
+    @property
     def label(self) -> str:
         """What stored values mean; state of another label cannot be read."""
         return self.kind

@@ -60,7 +60,8 @@ def with_names(
 ) -> Predicate | VectorMeasure:
     """The same comparison of other columns; `name` gives that of a side, 0 or 1.
 
-    `point` gives the column of the points that two columns of latitude and longitude name.
+    `point` gives the column of the points that two columns of latitude and longitude name; who has
+    none takes no points.
 
     Examples
     --------
@@ -72,9 +73,10 @@ def with_names(
         return _pair(compared, name)
     terms: list[Term] = []
     for term in compared.terms:
-        if isinstance(term, Compared) and isinstance(term.measure, Globe) and term.problems():
-            terms.append(term)  # as the user wrote it, for those who check calls
-        elif isinstance(term, Compared) and isinstance(term.measure, Globe) and point is not None:
+        if isinstance(term, Compared) and isinstance(term.measure, Globe):
+            if point is None or term.problems():
+                terms.append(term)  # as the user wrote it, for those who check calls
+                continue
             sides = [
                 (str(name(side, lat)), str(name(side, lon)))
                 for side, (lat, lon) in enumerate((term.measure.left, term.measure.right))

@@ -33,6 +33,7 @@ __all__ = [
     "nearest_float",
     "read_columns",
     "together",
+    "uncompared",
 ]
 
 _HOLDS = {">=": np.greater_equal, ">": np.greater, "<=": np.less_equal, "<": np.less}
@@ -45,10 +46,8 @@ class _Operand:
     __array_ufunc__ = None
 
     def _no_xor(self, *_: object) -> NoReturn:
-        raise InvalidCall(
-            "a predicate",
-            ["predicates combine with &, | and ~: for a ^ b write (a | b) & ~(a & b)"],
-        )
+        what = "predicates combine with &, | and ~: for a ^ b write (a | b) & ~(a & b)"
+        raise InvalidCall("a predicate", [what])
 
     __xor__ = __rxor__ = _no_xor
 
@@ -234,6 +233,11 @@ class Measure(_Operand):
     as_written: ClassVar[bool] = False
     """Whether thresholds count as they are written, and not as the nearest float."""
 
+    @property
+    def example(self) -> str:
+        """A comparison that finds what is alike, for messages."""
+        return ">= 0.9"
+
     def __ge__(self, threshold: Any) -> Compared:
         return Compared(self, ">=", threshold)
 
@@ -256,13 +260,9 @@ class Measure(_Operand):
         return hash(repr(self))
 
     def _no_sums(self, *_: object) -> NoReturn:
-        raise InvalidCall(
-            "a predicate",
-            [
-                f"{self!r} is compared as it is, without arithmetic: write {self!r} >= 0.9 and not "
-                f"1 - {self!r} <= 0.1, or use ab.custom(...)"
-            ],
-        )
+        what = f"{self!r} is compared as it is, without arithmetic: write {self!r} {self.example}"
+        what += f" and not 1 - {self!r} <= 0.1" * (self.example == ">= 0.9")
+        raise InvalidCall("a predicate", [f"{what}, or use ab.custom(...)"])
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = _no_sums
     __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __abs__ = _no_sums
@@ -276,10 +276,10 @@ class Measure(_Operand):
         return []
 
     def __and__(self, other: object) -> Predicate:
-        raise InvalidCall("a predicate", [_uncompared(self)])
+        raise InvalidCall("a predicate", [uncompared(self)])
 
     def __invert__(self) -> Predicate:
-        raise InvalidCall("a predicate", [_uncompared(self)])
+        raise InvalidCall("a predicate", [uncompared(self)])
 
     __rand__ = __or__ = __ror__ = __and__
 
@@ -338,7 +338,7 @@ def _operand(sign: str, other: object) -> Predicate:
     if isinstance(other, Predicate):
         return other
     if isinstance(other, Measure):
-        raise InvalidCall("a predicate", [_uncompared(other)])
+        raise InvalidCall("a predicate", [uncompared(other)])
     raise InvalidCall("a predicate", [f"{sign} combines predicates, got {other!r}"])
 
 
@@ -361,8 +361,10 @@ def read_columns(term: Any, verb: str) -> None:
         object.__setattr__(term, side, column_of(verb, getattr(term, side), side))
 
 
-def _uncompared(measure: Measure) -> str:
-    return f"{measure!r} is not compared with anything yet: write for example {measure!r} >= 0.9"
+def uncompared(measure: Measure) -> str:
+    """That a measure stands alone, and what to write instead."""
+    write = f"write for example {measure!r} {measure.example}"
+    return f"{measure!r} is not compared with anything yet: {write}"
 
 
 def nearest_float(value: Any, up: bool) -> float:

@@ -112,13 +112,14 @@ def by_name(name: str) -> Column:
 
 
 def opened(
-    frames: Sequence[DataFrame], given: Sequence[Any], *compared: Any
+    frames: Sequence[DataFrame], given: Sequence[Any], *compared: Any, points: bool = True
 ) -> tuple[list[DataFrame], list[Any]]:
     """Frames in which every column that arguments name is one of their own, and the arguments.
 
     A column may be named inside a struct, ``"payload.v"``, or be a Column of Spark; it then becomes
     a column of that name, and the argument its name. What is no column is left for the verb's own
-    checks. `compared`, predicates or measures of two frames, come last with such names.
+    checks. `compared`, predicates or measures of two frames, come last with such names; a verb
+    without `points` rejects them as they are written.
 
     Examples
     --------
@@ -151,7 +152,7 @@ def opened(
             one = with_names(
                 one,
                 lambda side, column: sides[min(side, last)].compared(column),
-                lambda side, lat, lon: sides[min(side, last)].point(lat, lon),
+                (lambda side, lat, lon: sides[min(side, last)].point(lat, lon)) if points else None,
             )
         found.append(one)
     return [side.frame for side in sides], found
@@ -272,7 +273,8 @@ def _name_of(frame: DataFrame, column: Column) -> str | None:
 
     try:
         with _quiet():
-            found: str = frame.select(column).columns[0]
+            # Beside the others, which no sum over rows can be.
+            found: str = frame.select("*", column).columns[len(frame.columns)]
     except PySparkException:
         return None
     return found

@@ -39,7 +39,6 @@ from anabranch.spark.nearest_checks import (
     control_problems,
     kind_problems,
     watermark_problems,
-    within_problems,
 )
 from anabranch.spark.nearest_results import fields_of, shown
 from anabranch.spark.nearest_rows import object_rows, query_rows
@@ -181,7 +180,7 @@ def nearest(
     if isinstance(by, Column) or (isinstance(by, str) and by):
         by = euclidean(by)
     (objects, queries), (time, id, keep, by, where) = opened(
-        (objects, queries), (time, id, keep), by, where
+        (objects, queries), (time, id, keep), by, where, points=False
     )
     spark = objects.sparkSession
     types = [column_types(frame) for frame in (objects, queries)]
@@ -193,6 +192,7 @@ def nearest(
         id=id,
         keep=keep,
         k=k,
+        within=within,
         window=window,
         rows=rows,
         watermark=watermark,
@@ -204,7 +204,6 @@ def nearest(
         bad_rows=bad_rows,
         streaming=objects.isStreaming,
     )
-    problems += within_problems(within)
     problems += setting_problems(spark, objects.isStreaming)
     problems += kind_problems(objects, queries, types[1])
     problems += carry_problems("keep: objects column", objects, names_of(keep))
@@ -223,7 +222,7 @@ def nearest(
         found, queries, fixed, partitions(spark), objects_per_window, control
     )
     path = None if control is None else absolute(control)
-    return _run(found, chosen, (objects, queries), fixed, path, within, rejection)
+    return _run(found, chosen, (objects, queries), fixed, path, rejection)
 
 
 def _chosen(
@@ -260,7 +259,6 @@ def _run(
     frames: tuple[DataFrame, DataFrame],
     fixed: Block | None,
     control: str | None,
-    within: float | None,
     rejection: Rejection | None,
 ) -> DataFrame:
     objects, queries = frames
@@ -280,7 +278,7 @@ def _run(
             homes, blocks, CELLS, name + "_homes", carries=False, rejecting=rejecting
         )
         result = over_stream(owners, sent, fields, name, carries=False)
-        return shown(call, result, (objects, queries), within)
+        return shown(call, result, (objects, queries))
     plans = CurrentPlans(plan, control, operator_of(job), name)
     # Workers that a later plan may use must have heard of what came before.
     changes = control is not None or (call.streaming and call.by_last_step)
@@ -301,7 +299,7 @@ def _run(
         result = over_stream(job, blocks, fields, name, carries=False, rejecting=rejecting)
     else:
         result = over_batch(job, packed, fields, rejecting=rejecting)
-    return shown(call, result, (objects, queries), within)
+    return shown(call, result, (objects, queries))
 
 
 def _keep_log(

@@ -6,7 +6,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
-from anabranch.calls import EXACT, Schema, is_number
+from anabranch.calls import Schema
 from anabranch.neighbours.call import Nearest
 from anabranch.neighbours.selective.routing import Selective
 from anabranch.spark.keeper import shared_path_problems
@@ -17,7 +17,6 @@ __all__ = [
     "choice_problems",
     "kind_problems",
     "watermark_problems",
-    "within_problems",
 ]
 
 _POLICY = "spark.sql.streaming.multipleWatermarkPolicy"
@@ -39,13 +38,6 @@ def kind_problems(objects: DataFrame, queries: DataFrame, schema: Schema) -> lis
             "spark.readStream, or drop the column if all of them hold for the whole run"
         ]
     return []
-
-
-def within_problems(within: Any) -> list[str]:
-    """What is wrong with a largest distance."""
-    if within is None or (is_number(within, EXACT) and within >= 0):
-        return []
-    return [f"within must be a number of at least 0, the largest distance, got {within!r}"]
 
 
 def watermark_problems(

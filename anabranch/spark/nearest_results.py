@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
@@ -17,7 +15,6 @@ from pyspark.sql.types import (
 
 from anabranch.flow.sides import keep_column
 from anabranch.neighbours.call import Nearest
-from anabranch.predicates.terms import nearest_float
 from anabranch.spark.carriage import carry
 
 __all__ = ["fields_of", "shown"]
@@ -35,36 +32,9 @@ def fields_of(call: Nearest, objects: DataFrame) -> StructType:
     return fields
 
 
-def shown(
-    call: Nearest,
-    found: DataFrame,
-    frames: tuple[DataFrame, DataFrame],
-    within: Any,
-) -> DataFrame:
-    """The result that the user sees, of objects no farther than `within`.
-
-    What is nearest within a distance is what is nearest and within it, of the same rank. A top-k
-    whose first is too far is empty.
-    """
-    objects, queries = frames
-    if within is not None:
-        near = F.col("distance") <= F.lit(float(nearest_float(within, up=False)))
-        if call.output == "top":
-            far = (F.col("rank") == 1) & ~near
-            blank = [name for name in found.columns if name not in ("query_id", "as_of", "rank")]
-            found = found.filter(near | (F.col("rank") <= 1)).select(
-                *(
-                    F.when(~far, F.col(name)).alias(name)
-                    if name in blank
-                    else F.when(far, 0).otherwise(F.col(name)).cast("int").alias(name)
-                    if name == "rank"
-                    else F.col(name)
-                    for name in found.columns
-                )
-            )
-        else:
-            found = found.filter(near)
-    return found.select(*_columns(call, objects, queries))
+def shown(call: Nearest, found: DataFrame, frames: tuple[DataFrame, DataFrame]) -> DataFrame:
+    """The result that the user sees."""
+    return found.select(*_columns(call, *frames))
 
 
 def _columns(call: Nearest, objects: DataFrame, queries: DataFrame) -> list[Column]:

@@ -126,9 +126,11 @@ class ServiceStats:
             once,
             self.promise_columns,
         )
-        micros = F.unix_micros("closed")
+        micros, whose = F.unix_micros("closed"), F.col("_service")
+        if isinstance(kind, StringType):
+            whose = F.make_valid_utf8(whose)  # names are kept as text
         rows = judged.filter(F.col("_verdict") != "revised").select(
-            F.col("_service").alias("service"),
+            whose.alias("service"),
             (micros - F.pmod(micros, F.lit(self.period))).alias("period"),
             by_name(metric).cast("double").alias("figure"),
             (F.col(share) if share else F.lit(None)).cast("double").alias("count_ratio"),

@@ -15,6 +15,7 @@ from anabranch.errors import InvalidCall, changed_settings
 from anabranch.flow.blocks import Block
 from anabranch.flow.instants import BEGINNING
 from anabranch.flow.slices import Slices
+from anabranch.predicates.columns import Expression
 
 SCHEMA = {"kind": "string", "client": "bigint", "ts": "timestamp", "ms": "double", "m": "map<a,b>"}
 GOOD = {"key": ["kind", "client"], "time": "ts", "close": ab.close.gap("8 seconds")}
@@ -148,6 +149,10 @@ def test_a_result_column_is_no_key() -> None:
         (
             lambda: ab.close.until("last", otherwise=ab.close.until("done")),
             "write both as one, ab.close.until('last or done')",
+        ),
+        (
+            lambda: ab.close.until("last", otherwise=ab.close.until(Expression("=(b, 1)", None))),
+            "already, =(b, 1): write both as one, ab.close.until(one | other) of two Columns",
         ),
     ],
 )

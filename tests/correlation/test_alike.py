@@ -231,6 +231,12 @@ def test_bad_values_are_named() -> None:
     process = InProcess(wrong.schema, wrong.schema, where=texts, window="1 s")
     with pytest.raises(BadRow, match="'name' is no text in UTF-8"):
         process.step(wrong, wrong)
+    nested = pa.StructArray.from_arrays([raw], ["part"])
+    whole = ab.custom(lambda left, right: np.ones((1, 1), bool), left=["name"], right=["name"])
+    for column in (raw, nested):
+        odd = rows.set_column(2, "name", column)
+        with pytest.raises(BadRow, match="'name' is no text in UTF-8"):
+            InProcess(odd.schema, None, where=whole, window="1 s").step(odd)
 
 
 def test_calls() -> None:

@@ -71,6 +71,8 @@ def problems(**changes):
         ({"keep": (["x"], ["z"])}, ["right has no column 'z' (needed by keep)"]),
         ({"keep": ["x", "x"]}, ["two columns named 'left_x'", "two columns named 'right_x'"]),
         ({"where": ab.cosine("v")}, ["where=cosine('v') is not compared with anything"]),
+        ({"where": ab.emd("v")}, ["write for example emd('v', ground='line') <= 2"]),
+        ({"where": ab.haversine("x", "n")}, ["write for example haversine('x', 'n') <= 500"]),
         (
             {"where": "v > 3"},
             ["where must be a predicate such as ab.cosine('v') >= 0.9, got 'v > 3'"],
@@ -220,8 +222,20 @@ def test_predicates_that_python_would_misread_are_refused():
         ab.same("key") & ab.cosine("v")
     with pytest.raises(ab.errors.InvalidCall, match="not compared with anything yet"):
         ab.cosine("v") & ab.same("key")
+    with pytest.raises(ab.errors.InvalidCall, match=r"write for example edit\('key'\) <= 2"):
+        ab.same("key") & ab.edit("key")
+    with pytest.raises(
+        ab.errors.InvalidCall, match=r"without arithmetic: write .*\('v'\) <= 2, or"
+    ):
+        _ = 1 - ab.euclidean("v")
     with pytest.raises(ab.errors.InvalidCall, match=r"write within\(column, limit\)"):
         ab.within("x")
+
+
+def test_the_types_of_two_columns_of_one_stream_are_both_said() -> None:
+    where = ab.differs("key", "n")
+    _, (problem,) = plan_correlation(SCHEMA, None, where=where, window="1 s", ordered=True)
+    assert "needs the same type on both sides; 'key' is string, 'n' is " in problem
 
 
 def test_a_typo_lists_what_exists():

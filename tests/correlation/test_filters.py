@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 import anabranch as ab
 from anabranch.correlation.emd.ground import Ground
 from anabranch.correlation.emd.search import EmdSearch
+from anabranch.correlation.filters.apart import taken_apart
 from anabranch.correlation.filters.bands import Band, band_candidates
 from anabranch.correlation.filters.dots import available
-from anabranch.correlation.filters.equality import key_candidates
+from anabranch.correlation.filters.equality import all_alike, key_candidates
 from anabranch.correlation.filters.exact import measure
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.products import product_candidates
@@ -317,3 +318,32 @@ def pairs(left: pa.Table, right: pa.Table, where: Any) -> list[tuple[int, int]]:
     run = InProcess(left.schema, right.schema, where=where, window="1 second", workers=1)
     run.step(left, right)
     return sorted((pair["left_id"], pair["right_id"]) for pair in run.pairs)
+
+
+def test_texts_that_are_not_utf8_are_compared_by_their_bytes() -> None:
+    """Spark holds such, and takes them for equal or not as any others."""
+    odd = pa.array([b"\xff", b"\xfe", b"\xff"]).view(pa.string())
+    rows = Block.of(np.arange(3), {"s0": odd})
+    found = taken_apart(Pair(rows, rows, (9, 9)), "s0", cell=1e7)
+    assert found is not None and found.comparisons == 4
+    one, other = rows.take(np.array([0, 2])), rows.take(np.array([1]))
+    assert all_alike(Pair(one, one, (9, 9)), "s0")
+    assert not all_alike(Pair(one, other, (9, 9)), "s0")
+
+
+@pytest.mark.filterwarnings("error")
+def test_differences_beyond_all_floats_are_beyond_every_limit() -> None:
+    values = [-1.7e308, 1.7e308, 1.7e308]
+    table = pa.table(
+        {"id": [1, 2, 3], "ts": pa.array([1, 1, 1], pa.timestamp("us", "UTC")), "x": values}
+    )
+    near = ab.within("x", 1e308)
+    for where, wanted in (
+        (near, {(2, 3)}),
+        (ab.same("id") | near, {(2, 3)}),
+        (ab.differs("id") & near, {(2, 3)}),
+        (~near, {(1, 2), (1, 3)}),
+    ):
+        run = InProcess(table.schema, None, where=where, window="1 s")
+        run.step(table)
+        assert {(pair["left_id"], pair["right_id"]) for pair in run.pairs} == wanted

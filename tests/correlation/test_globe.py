@@ -103,7 +103,8 @@ def test_a_point_that_is_none_is_unknown_inside(lat: float | None) -> None:
     run = InProcess(table.schema, None, where=near | ab.same("key"), window="1 s")
     run.step(table)
     assert {(pair["left_id"], pair["right_id"]) for pair in run.pairs} == {(0, 1), (0, 2)}
-    with pytest.raises(BadRow, match="with id 2 cannot be compared"):
+    what = "with id 2 cannot be compared: 'p' is no point: latitude is beyond 90, longitude beyond"
+    with pytest.raises(BadRow, match=what):
         InProcess(table.schema, None, where=near & ab.same("key"), window="1 s").step(table)
 
 
@@ -120,6 +121,15 @@ def test_calls() -> None:
         where = with_names(ab.haversine("lat", "lon") <= limit, lambda _, name: name, _point)
         _, (problem,) = plan_correlation(types, None, where=where, window="1 s")
         assert f"haversine('lat', 'lon') <= {limit!r}: " in problem and says in problem
+    turned = ab.haversine("lat", "lon", "lon", "lat") <= 5
+    types |= {"lat, lon": "array<double>", "lon, lat": "array<double>"}
+    where = with_names(turned, lambda _, name: name, _point)
+    _, (problem,) = plan_correlation(types, None, where=where, window="1 s")
+    assert problem.startswith("lat, lon, lon, lat <= 5 compares two different columns")
+    mixed = {**types, "lat": "decimal(9,6)"}
+    where = with_names(ab.haversine("lat", "lon") <= 5, lambda _, name: name, _point)
+    _, (problem,) = plan_correlation(types, mixed, where=where, window="1 s")
+    assert problem.startswith("haversine's latitudes ('lat') compares decimals exactly")
 
 
 def _point(side: int, lat: str, lon: str) -> str:

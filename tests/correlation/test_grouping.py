@@ -300,6 +300,18 @@ def test_a_pair_has_both_ids() -> None:
     assert workers.loads[-1].reasons == {"without partner": 2} and workers.loads[-1].rejected == 1
 
 
+def test_an_id_that_is_no_text_in_utf8_is_bad() -> None:
+    odd = pa.array([b"a", b"\xff", b"b"]).view(pa.string())
+    batch = pa.RecordBatch.from_pydict({"t": [5, 6, 7], "left": odd, "right": odd[::-1]})
+    with pytest.raises(BadRow, match=r"left id b'\\xff' cannot be grouped: its left id is no text"):
+        PairPacking().pack(batch, None)
+    kept = Block.decode(PairPacking(drop_bad_rows=True).pack(batch, None).cells[0])
+    assert kept.t.tolist() == [5, 7] and kept.meta["rejected"] == 1
+    right = pa.RecordBatch.from_pydict({"t": [5], "left": odd[:1], "right": odd[1:2]})
+    with pytest.raises(BadRow, match="left id 'a' cannot be grouped: its right id is no text in"):
+        PairPacking().pack(right, None)
+
+
 def test_pairs_without_a_usable_time_are_rejected() -> None:
     batch = pa.RecordBatch.from_pydict(
         {"t": pa.array([5, None, 1 << 62], pa.int64()), "left": [1, 2, 3], "right": [4, 5, 6]}

@@ -145,22 +145,34 @@ def test_any_batching_equals_brute_force(
 
 
 @settings(max_examples=examples(25))
-@given(seed=seeds, limit=st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0]), workers=st.integers(1, 3))
-def test_the_nearest_within_a_distance(seed: int, limit: float, workers: int) -> None:
-    """They are the nearest of all that are within it, with the same ranks and at the same times."""
+@given(
+    seed=seeds,
+    limit=st.sampled_from([0.0, 0.1, 0.5, 1.0, 3.0]),
+    workers=st.integers(1, 3),
+    output=st.sampled_from(["hits", "top"]),
+)
+def test_the_nearest_within_a_distance(seed: int, limit: float, workers: int, output: str) -> None:
+    """They are the nearest of all that are within it, with the same ranks and at the same times.
+
+    No others are counted.
+    """
     random = np.random.default_rng(seed)
     things, queries = world(random, 2)
     objects = [(*thing[:3], {"at": thing[2]}) for thing in things]
-    run = Run(call_of(), queries, 21 * MS, workers)
-    for batch in in_batches(objects, 20 * MS, random):
-        run.step(batch)
-    run.finish()
+    run = Run(call_of(within=limit, output=output), queries, 21 * MS, workers)
 
     def near(thing: dict[str, Any], query: dict[str, Any]) -> bool:
         return distance("euclidean", query["v"], thing["at"]) <= limit
 
-    within = [hit for hit in run.hits() if hit[4] <= limit]
-    assert within == expected(objects, queries, meets=near)
+    for batch in in_batches(objects, 20 * MS, random):
+        now = run.watermark
+        run.step(batch)
+        for query in queries if output == "top" else ():
+            assert table(run.rows, query["id"]) == top_of(objects, query, now, near)
+    run.finish()
+    if output == "hits":
+        assert run.hits() == expected(objects, queries, meets=near)
+    assert sum(load.pairs for load in run.loads) == len(run.rows)
 
 
 @settings(max_examples=examples(25))
@@ -372,6 +384,23 @@ def test_decimals_dates_and_numbers_of_other_widths_are_compared_exactly() -> No
     assert call.settings(None)["where[1]"] == (
         "within: cost decimal of scale 4 | cost decimal of scale 4 within 100"
     )
+
+
+@pytest.mark.parametrize("least", [-(2**63), -(2**63) + 1])
+def test_a_bound_of_the_least_number_is_open(least: int) -> None:
+    query = {"id": 1, "v": [0.0], "k": 9, "span": 900 * MS, "owner": least, "size": 2**63 - 1}
+    objects = [
+        (START + n * MS, n, [float(n)], {"size": size})
+        for n, size in enumerate([7, 2**63 - 1, -(2**63) + 1, None])
+    ]
+    for where in (
+        ab.within("size", low="owner"),
+        ab.within("size", low="owner", high="size"),
+    ):
+        run = Run(call_of(where=where), [query, {**query, "id": 2, "owner": None}], MS, 1)
+        run.step(objects)
+        run.finish()
+        assert [hit[:2] for hit in run.hits()] == [(1, 0), (1, 1), (1, 2)]
 
 
 def test_what_a_query_lacks_is_passed_by_nothing() -> None:

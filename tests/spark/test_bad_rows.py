@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F
 
 import anabranch as ab
 from tests.correlation import twin
@@ -134,3 +135,54 @@ def test_watermarks_of_the_inputs(spark: Any, tmp_path: Path, policy: str) -> No
         found(feed.output(spark)), twin.pairs(lefts, rights, (5 * SECOND, 5 * SECOND), score)
     )  # fmt: skip
     assert ab.metrics(query)["total"]["late_rows"] == late
+
+
+def test_texts_that_are_not_utf8(spark: Any, tmp_path: Path) -> None:
+    """What is compared by its bytes may be any text; what people read, or groups, may not."""
+    rows = spark.sql(
+        "SELECT CAST(id AS string) AS id, timestamp_seconds(n) AS ts, "
+        "CAST(kind AS string) AS kind, array(1.0D) AS v "
+        "FROM VALUES (X'61', 1, X'FF'), (X'FE', 2, X'FE'), (X'FD', 3, X'FF') AS t (id, n, kind)"
+    )
+    window = {"window": "1 minute"}
+
+    def pairs(where: Any) -> set[tuple[str, str]]:
+        found = ab.correlate(rows, where=where, **window).select(
+            F.hex("left_id"), F.hex("right_id")
+        )
+        return {tuple(row) for row in found.collect()}
+
+    assert pairs(ab.same("kind")) == {("61", "FD")}
+    assert pairs(ab.differs("kind")) == {("61", "FE"), ("FE", "FD")}
+    found = ab.dedupe(rows, where=ab.same("kind"), **window).select(F.hex("id")).collect()
+    assert {row[0] for row in found} == {"61", "FE"}
+    ends = rows.select(F.col("id").alias("left_id"), F.col("kind").alias("right_id"), "ts")
+    folder = str(tmp_path / "left out")
+    groups = ab.groups(ends, gap="1 s", streams=2, bad_rows="drop", rejects=folder)
+    assert groups.count() == 0
+    kept = ab.rejects(spark, folder).collect()
+    assert {row.reason for row in kept} == {
+        "its left id is no text in UTF-8",
+        "its right id is no text in UTF-8",
+    }
+    with pytest.raises(Exception, match=r"cannot be grouped: its .* id is no text in UTF-8"):
+        ab.groups(ends, gap="1 s", streams=2).collect()
+    asked = rows.withColumnRenamed("id", "query_id").drop("ts")
+    hits = ab.nearest(rows, asked, by="v", k=3, where=ab.same("kind"), **window)
+    assert hits.count() == 5
+    with pytest.raises(ab.errors.InvalidCall, match=r"query_id b'\\xfe' is there more than once"):
+        ab.nearest(
+            rows, asked.union(asked.filter("kind = CAST(X'FE' AS string)")), by="v", k=1, **window
+        )
+    windows = asked.withColumn("window", F.col("kind"))
+    with pytest.raises(ab.errors.InvalidCall, match=r"window: b'\\xff' is not a duration"):
+        ab.nearest(rows, windows, by="v", k=1)
+    kinds = ab.assemble(rows, key="kind", close=ab.close.gap("1 minute"))
+    assert {(row[0], row[1]) for row in kinds.select(F.hex("kind"), "count").collect()} == {
+        ("FF", 2),
+        ("FE", 1),
+    }
+    assert ab.sla(kinds, "1 hour", service="kind").count() == 2
+    known = ab.assembly.ServiceStats(tmp_path / "known", "1 hour", service="kind")
+    known.update(kinds)
+    assert known.get("\ufffd").count == 2

@@ -173,6 +173,11 @@ def test_columns_that_are_none_are_named(spark: Any) -> None:
         ab.correlate(rows, rows, id=(F.col("id") + 1).alias("id"), **call)
     with pytest.raises(InvalidCall, match=r"left has no column 'nothing' \(needed by id\)"):
         ab.correlate(rows, rows, id=F.col("nothing"), **call)
+    # A sum over rows is no column of a row.
+    with pytest.raises(InvalidCall, match=r"left has no column 'max\(id\)' \(needed by id\)"):
+        ab.correlate(rows, rows, id=F.max("id"), **call)
+    with pytest.raises(InvalidCall, match=r"left has no column 'max\(id\)' \(needed by same"):
+        ab.correlate(rows, rows, **{**call, "where": ab.same(F.max("id"))})
 
 
 def test_a_column_of_one_side_alone_prints_no_trace_of_spark(spark: Any) -> None:

@@ -40,6 +40,7 @@ def rows(printed: str) -> list[list[str]]:
         ("groups.md", ["Quick start", "Groups"]),
         ("correlate.md", ["Without a partner"]),
         ("predicates.md", ["Texts and sets"]),
+        ("predicates.md", ["Places"]),
         ("emd.md", ["Quick start"]),
         ("nearest.md", ["Quick start"]),
         ("nearest.md", ["Conditions"]),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,3 +70,26 @@ def test_pairs_within_a_kilometre(spark: Any) -> None:
         ab.errors.InvalidCall, match="column 'name' is string; latitude and longitude"
     ):
         ab.correlate(named, where=ab.haversine("name", "at.lon") <= 1, window="1 second")
+
+
+def test_what_is_no_point_is_said(spark: Any, tmp_path: Path) -> None:
+    places = [(91.0, 0.0), (1.0, 361.0), (None, 1.0), (1.0, None), (math.nan, 1.0), (1.0, math.inf)]
+    rows = [(n, *place) for n, place in enumerate([*places, (48.2, 16.4)])]
+    table = spark.createDataFrame(rows, "id long, lat double, lon double")
+    table = table.withColumn("ts", F.timestamp_seconds(F.lit(0)))
+    where = ab.haversine("lat", "lon") <= 5
+    folder = str(tmp_path / "left out")
+    call = {"window": "1 second", "bad_rows": "drop", "rejects": folder}
+    assert ab.correlate(table, where=where, **call).count() == 0
+    kept = ab.rejects(spark, folder).collect()
+    assert len(kept) == len(places)
+    assert {row.reason for row in kept} == {
+        "'haversine(lat, lon)' is no point: latitude is beyond 90, longitude beyond 360, or one is "
+        "null or no number"
+    }
+    asked = table.select(F.col("id").alias("query_id"), F.array("lat").alias("v"))
+    objects = table.withColumn("v", F.array("lat"))
+    with pytest.raises(ab.errors.InvalidCall, match=r"nearest takes ab.same\(...\)") as refusal:
+        ab.nearest(objects, asked, by="v", k=1, window="1 s", where=where)
+    assert "haversine('lat', 'lon') <= 5" in str(refusal.value)
+    assert len(refusal.value.problems) == 1

@@ -81,6 +81,15 @@ def test_stream_equals_brute_force(spark: Any, tmp_path: Path) -> None:
     assert figures["total"]["late_rows"] == 0
 
 
+def test_hits_are_counted_as_they_are_emitted(spark: Any, tmp_path: Path) -> None:
+    """What a largest distance leaves out is no hit, in figures as in the result."""
+    feed = feed_of(tmp_path, [*objects_in_batches(3, seed=3), [closing()]])
+    things, asked = feed.streams(spark)[1], query_frame(spark, QUERIES)
+    hits = ab.nearest(things, asked, by="v", watermark="3 seconds", within=0.5)
+    figures = ab.metrics(feed.run(hits))
+    assert figures["total"]["hits"] == feed.output(spark).count() > 0
+
+
 @pytest.mark.slow
 def test_a_killed_driver_loses_and_repeats_nothing(spark: Any, tmp_path: Path) -> None:
     objects = [*objects_in_batches(6, seed=7), [closing()]]

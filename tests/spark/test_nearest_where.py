@@ -123,3 +123,30 @@ def test_selective_routing_with_expressions_across_a_restart(spark: Any, tmp_pat
 
     found = expected(things, lives, meets=fits)
     assert got(feed.output(spark)) == [h for h in found if h[3] <= START + HOUR - LATE] != []
+
+
+OPEN = {
+    "double": ("double('-inf')", "double('inf')"),
+    "bigint": ("-9223372036854775808L", "9223372036854775807L"),
+    "int": ("-9223372036854775808L", "9223372036854775807L"),
+    "decimal(4,2)": ("-99.99", "99.99"),
+    "date": ("DATE '0001-01-01'", "DATE '9999-12-31'"),
+    "timestamp": ("TIMESTAMP '0001-01-01'", "TIMESTAMP '9999-12-31'"),
+}
+
+
+@pytest.mark.slow
+def test_bounds_that_are_open_in_some_queries(spark: Any) -> None:
+    """By the values of the page."""
+    moment = "timestamp_seconds(1700000000)"
+    for kind, ends in OPEN.items():
+        text = (
+            f"CAST({moment} AS {kind})" if kind in ("date", "timestamp") else f"CAST(7 AS {kind})"
+        )
+        things = spark.sql(f"SELECT 1 AS id, {moment} AS ts, array(1D) AS v, {text} AS x")
+        asked = spark.sql(f"SELECT 1 AS query_id, array(1D) AS v, CAST(NULL AS {kind}) AS x")
+        low, high = (F.coalesce("x", F.expr(end)) for end in ends)
+        where = ab.within("x", low=low, high=high)
+        call = {"by": "v", "k": 1, "window": "1 hour"}
+        assert ab.nearest(things, asked, where=where, **call).count() == 1, kind
+        assert ab.nearest(things, asked, where=ab.within("x", low="x"), **call).count() == 0

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from anabranch.correlation.filters.tiles import Pair, comparisons
@@ -112,7 +113,8 @@ def _codes(block: Block, slot: str) -> tuple[Any, np.ndarray]:
         values, codes = np.unique(column, return_inverse=True)
         return values, codes
     texts = pc.dictionary_encode(column)
-    return texts.dictionary, texts.indices.to_numpy()
+    # As bytes, for a text need not be UTF-8 to be another one.
+    return texts.dictionary.cast(pa.large_binary()), texts.indices.to_numpy()
 
 
 def _counts(block: Block, slot: str) -> dict[Any, int] | None:

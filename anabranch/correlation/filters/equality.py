@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
 from anabranch.flow.blocks import Block
+from anabranch.flow.conversion import readable
 from anabranch.flow.process import njit
 
 __all__ = ["Group", "all_alike", "key_candidates", "shared_groups"]
@@ -128,7 +129,7 @@ def all_alike(pair: Pair, slot: str) -> bool:
             values = np.unique(column)
             return values[0] if len(values) == 1 else None
         texts = pc.unique(column)
-        return texts[0].as_py() if len(texts) == 1 else None
+        return readable(texts[0]) if len(texts) == 1 else None
 
     left, right = (
         block.derive(("only value", slot), only_value) for block in (pair.left, pair.right)
