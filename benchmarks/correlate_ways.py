@@ -67,7 +67,7 @@ def partners(screen: Screen, bench: Bench) -> dict[str, Any]:
     sides that wait and many workers need homes. What has a log is compared with pairs that have
     one too.
     """
-    window, rows, measured, rounds = (3, 1500, 2, 1) if bench.quick else (6, 8000, 4, 3)
+    window, rows, measured, rounds = (3, 1500, 2, 1) if bench.quick else (6, 8000, 6, 3)
     feed = Feed.write(bench.room("partners"), window + 1 + measured, rows)
     found = {
         f"{workers} workers": _partners(screen, bench, feed, workers, (window, rounds))

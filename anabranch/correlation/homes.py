@@ -22,12 +22,14 @@ __all__ = ["Homes", "homes_for"]
 def homes_for(workers: int) -> int:
     """How many homes so many workers send to: each sends a cell to each.
 
+    A home has little to do beside a worker, and every one of them is a task more.
+
     Examples
     --------
     >>> [homes_for(workers) for workers in (1, 2, 4, 16, 100)]
-    [1, 2, 2, 4, 10]
+    [1, 1, 1, 2, 5]
     """
-    return 1 + isqrt(workers - 1)
+    return 1 + isqrt(workers - 1) // 2
 
 
 @dataclass(frozen=True)

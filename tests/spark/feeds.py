@@ -109,7 +109,7 @@ class Feed:
 
     `idle` queries go on without rows once the watermark has moved, which those need in which
     something waits for it. The first result for which `hold` holds waits to be killed. `spoil` is
-    done to tasks that read and to those that write.
+    done to tasks that read and to those that write. A micro-batch reads so many `files` of a side.
     """
 
     folder: Path
@@ -119,6 +119,7 @@ class Feed:
     hold: str | None = None
     checkpoints: str | None = None  # where they are, if not under the folder
     spoil: str | None = None
+    files: int = 1
 
     def add(self, batches: Sequence[Batch]) -> Feed:
         """One more file per side for every batch; Spark takes them in order of their age."""
@@ -137,7 +138,7 @@ class Feed:
         return self.folder / side
 
     def streams(self, spark: Any) -> tuple[Any, Any]:
-        """Both sides as streams of one file per micro-batch."""
+        """Both sides as streams of a file or so per micro-batch."""
         if self.written:  # no need to look
             schemas = [from_arrow_schema(schema) for schema in self.schemas]
         else:
@@ -145,7 +146,7 @@ class Feed:
         return tuple(
             self._spoiled(
                 spark.readStream.schema(schema)
-                .option("maxFilesPerTrigger", 1)
+                .option("maxFilesPerTrigger", self.files)
                 .parquet(str(self.input(side)))
             )
             for side, schema in zip(SIDES, schemas, strict=True)
