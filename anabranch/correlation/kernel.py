@@ -162,7 +162,7 @@ class CorrelateKernel:
                     start += len(part)
         self._expire(now)
         self.slices.merge_small()
-        self.slices.notes.reached = now
+        self.slices.notes.reached = max(self.slices.notes.reached, now)
         load.state_rows, load.state_bytes = self.slices.rows, self.slices.nbytes
         load.newest = dict(self.slices.notes.plans["newest"])
         self._report_searches()

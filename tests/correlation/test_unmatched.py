@@ -271,6 +271,21 @@ def test_nothing_is_stored_of_a_row_but_that_it_has_met_someone(
     assert process.pairs and all(pair["right_id"] is not None for pair in process.pairs)
 
 
+def test_a_watermark_that_goes_back_decides_nothing_again() -> None:
+    base = 1_700_000_000_000_000
+    call = {"where": ab.within("x", 0), "window": "1 s", "watermark": "0 s", "how": "left"}
+    process = InProcess(SCHEMA, SCHEMA, streaming=True, fixed=True, plan=ab.broadcast(1), **call)
+    rows = [
+        {"id": n, "t": base + n * 10**6, "v": [1, 0, 0], "x": n, "k": "k"} for n in range(0, 9, 4)
+    ]
+    process.step(table(rows), None)
+    for mark in (3, 1, 3, 6, 2, 20):
+        process.step(
+            None, table([{**rows[0], "x": -1, "t": base + 10**9}]), watermark=base + mark * 10**6
+        )
+    assert [pair["left_id"] for pair in process.pairs] == [0, 4, 8]
+
+
 @pytest.mark.parametrize("plan", [ab.grid(2, 2), ab.broadcast(4)])
 def test_rows_that_wait_take_no_room_of_their_own(plan: Plan) -> None:
     base = 1_700_000_000_000_000
