@@ -87,7 +87,20 @@ WAITS = (
 WAITING = ("decision_wait 30 s", "decision_wait 10 s")
 EQUAL = "fixed wait that is as complete as ours"
 OURS = "the root and 3 s of grace, or learned"
+PARTNERS = (
+    *(f"{how} against inner" for how in ("left", "right", "full", "anti")),
+    *(f"{how}, plan log against inner, plan log" for how in ("left", "full", "anti")),
+)
 QUOTED = [
+    *(
+        (
+            "docs/correlate.md",
+            f"\n| {workers} |{' {:.2f} |' * len(PARTNERS)}\n",
+            "correlate",
+            [f"{what}, {workers} workers: time" for what in PARTNERS],
+        )
+        for workers in (4, 16)
+    ),
     (
         "docs/traces.md",
         "\n{:.0f} traces, the longest of {:.1f} s\n",

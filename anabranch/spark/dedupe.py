@@ -56,7 +56,7 @@ def dedupe(
         Column names. Times are timestamps; ids are long, int or string and unique.
     keep
         The columns to carry beside time and id, a name or a list; by default all. Rows wait with
-        what they carry until the watermark has passed them, so fewer columns make less state.
+        what they carry for the window, so fewer columns make less state.
     watermark
         Streaming: how far a row may lag behind the newest time seen. Leave it out if the input has
         a watermark on its time column.
