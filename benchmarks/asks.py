@@ -44,6 +44,7 @@ from anabranch.plans.routing import LivePlans
 from anabranch.predicates.globe import RADIUS, on_globe
 from anabranch.predicates.terms import together
 from anabranch.testing import InProcess, Workers, prepare
+from anabranch.testing.workers import LivingWorkers
 from benchmarks.asks_spans import spans
 from benchmarks.correlate_kernel import directions, specification
 from benchmarks.measuring import (
@@ -129,6 +130,7 @@ def one_stream(screen: Screen, rounds: int) -> None:
         def go() -> InProcess:
             kind = files[0].schema
             process = InProcess(kind, kind if sides == 2 else None, **call, **more)
+            process.workers = LivingWorkers(process.workers.job)  # as on Spark
             for table in files:
                 process.step(table, table if sides == 2 else None)
             return process
