@@ -87,6 +87,7 @@ WAITS = (
 WAITING = ("decision_wait 30 s", "decision_wait 10 s")
 EQUAL = "fixed wait that is as complete as ours"
 OURS = "the root and 3 s of grace, or learned"
+IN_WORKERS = "`ab.dedupe` costs {} times the pairs of one stream"
 PARTNERS = (
     *(f"{how} against inner" for how in ("left", "right", "full", "anti")),
     *(f"{how}, plan log against inner, plan log" for how in ("left", "full", "anti")),
@@ -100,6 +101,20 @@ QUOTED = [
             [f"{what}, {workers} workers: time" for what in PARTNERS],
         )
         for workers in (4, 16)
+    ),
+    ("docs/groups.md", IN_WORKERS, "asks", ["dedupe against one: cost"]),
+    (
+        "docs/correlate.md",
+        f'{IN_WORKERS}, one stream {{}} of the stream joined with itself, and `"left"` {{}} of the '
+        "pairs alone ({} where workers decide together)",
+        "asks",
+        [
+            f"{what}: cost"
+            for what in (
+                *("dedupe against one", "one against twice"),
+                *("left against inner", "left, homes against inner"),
+            )
+        ],
     ),
     (
         "docs/traces.md",
