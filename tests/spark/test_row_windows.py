@@ -85,8 +85,10 @@ def test_one_stream_with_a_watermark_of_its_own(spark: Any, tmp_path: Path) -> N
 def test_what_waits_for_the_watermark_is_no_input_with_another(spark: Any, tmp_path: Path) -> None:
     streams = Feed(tmp_path).add(BATCHES[:1]).streams(spark)
     call: dict[str, Any] = {"where": WHERE, "window": 10, "watermark": "1 second"}
-    pairs = ab.correlate(*streams, keep="v", **call).selectExpr(
-        "left_id AS id", "ts", "left_v AS v"
-    )
+    pairs = ab.correlate(*streams, keep="v", **call)
+    carrying = pairs.selectExpr("left_id AS id", "ts", "left_v AS v")
+    with pytest.raises(InvalidCall, match="left already has a watermark"):
+        ab.correlate(carrying, streams[0], **call)
+    other = pairs.selectExpr("left_id AS id", "left_ts AS ts", "left_v AS v")
     with pytest.raises(InvalidCall, match="or with a window of rows"):
-        ab.correlate(pairs, streams[0], **call)
+        ab.correlate(other, streams[0], **call)
