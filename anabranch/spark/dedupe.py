@@ -123,13 +123,13 @@ def dedupe(
         columns += [name for name in (id, time, *kept) if name.lower() not in have]
     if not frame.isStreaming:
         rows = rows.orderBy(by_name(f"right_{time}"), by_name(f"right_{id}"))
-    # Rows come out when the watermark passes them, which may so continue in their time.
-    mark = {time.lower(): {WATERMARK: 0}} if frame.isStreaming else {}
-    return rows.select(
-        *(
-            by_name(f"right_{own.get(name.lower(), name)}").alias(
-                name, metadata=mark.get(name.lower(), {})
-            )
-            for name in columns
-        )
-    )
+    found = {name: by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns}
+    if (
+        frame.isStreaming
+    ):  # rows come out when the watermark passes them: it continues in their time
+        found |= {
+            name: column.alias(name, metadata={WATERMARK: 0})
+            for name, column in found.items()
+            if name.lower() == time.lower()
+        }
+    return rows.select(*found.values())

@@ -152,8 +152,9 @@ def _waiting(frame: DataFrame) -> Iterator[tuple[str, bool]]:
 def _kind(node: Any) -> str:
     """The name of a plan's node; of a join its type, and of our own operators the verb."""
     name = str(node.nodeName())
-    if name == "Join":
-        return str(node.joinType().toString())
+    if name == "Join":  # with a table it waits for nothing
+        waits = all(child.isStreaming() for child in _children(node))
+        return str(node.joinType().toString()) if waits else name
     if name == "CollectMetrics":
         verb = verb_of(str(node.name()))
         return name if verb is None else verb

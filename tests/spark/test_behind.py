@@ -203,8 +203,14 @@ def test_late_behind_what_waits_for_nothing_is_not_refused(streams: Any) -> None
         as_it_is(computed(left.alias("l").join(right.alias("r"), on).select("l.*"))),
         computed(pairs.selectExpr("string(left_id) AS id", "ts", "score AS m")),
     ]
+    table = left.sparkSession.range(9)
+    ready.append(as_it_is(computed(left.join(table, "id", "left_outer"))))
     for frame in ready:
         ab.correlate(as_it_is(streams[1]), frame, **CALL, watermark="5 seconds")
+    seen = streams[0].withColumn("seen", F.timestamp_micros(F.unix_micros("ts")))
+    looked_up = seen.withWatermark("seen", "1 second").join(table, "id", "left_outer")
+    marked = as_it_is(looked_up.withWatermark("ts", "1 second"))
+    ab.correlate(marked, **CALL | {"plan": None})
 
 
 def twice(stream: Any, **watermark: str) -> Any:
