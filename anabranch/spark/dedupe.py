@@ -123,13 +123,12 @@ def dedupe(
         columns += [name for name in (id, time, *kept) if name.lower() not in have]
     if not frame.isStreaming:
         rows = rows.orderBy(by_name(f"right_{time}"), by_name(f"right_{id}"))
-    found = {name: by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns}
-    if (
-        frame.isStreaming
-    ):  # rows come out when the watermark passes them: it continues in their time
-        found |= {
+    shown = {name: by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns}
+    if frame.isStreaming:
+        # Rows come out when the watermark passes them, which so continues in their time.
+        shown |= {
             name: column.alias(name, metadata={WATERMARK: 0})
-            for name, column in found.items()
+            for name, column in shown.items()
             if name.lower() == time.lower()
         }
-    return rows.select(*found.values())
+    return rows.select(*shown.values())
