@@ -93,7 +93,10 @@ WRONG: dict[str, tuple[dict[str, Any], list[str]]] = {
     ),
     "no comparison": (
         {"where": ab.cosine("v")},
-        ["where=cosine('v') is not compared with anything yet: write for example cosine('v') >= 0.9"],
+        [
+            "where=cosine('v') is not compared with anything yet: write for example "
+            "cosine('v') >= 0.9"
+        ],
     ),
     "not a predicate": (
         {"where": "v > 1"},
