@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Any
 
 from anabranch.edge.agent_state import AgentState, Effects
@@ -334,7 +335,7 @@ class World:
             return
         for message in relay.flush():
             held = self.stored.setdefault(message.subject, [])
-            last = decode_down(held[-1]).number if held else -1
+            last = covered(held[-1]).number if held else -1
             if not message.frame.follows(last):
                 raise Wrong(f"{message.subject} got {message.frame.number} after {last}")
             held.append(encode_down(message.frame))
@@ -345,7 +346,7 @@ class World:
                 self.flying.append((f"d.{message.subject[2:]}", held[-1]))
         for name, first in relay.replays():
             for content in self.stored.get(f"m.{name}", []):
-                if decode_down(content).number >= first:
+                if covered(content).number >= first:
                     self.flying.append((f"d.{name}", content))
         if self.rng.random() < 0.2:
             self.snapshot = relay.snapshot()
@@ -381,8 +382,7 @@ class World:
         return self.relay
 
     def _covered(self) -> dict[str, Covered]:
-        last = {subject: decode_down(held[-1]) for subject, held in self.stored.items() if held}
-        return {s: Covered(found.number, found.position) for s, found in last.items()}
+        return {subject: covered(held[-1]) for subject, held in self.stored.items() if held}
 
     def _sync(self) -> None:
         """What the broker has is safe; long after that, devices prune what it came from."""
@@ -419,8 +419,9 @@ class World:
             if bucket.generation == self.generation:
                 self.up.append((f"c.{number}", bucket.output))
             bucket.output = None
-        there = map(decode_down, self.stored.get(f"in.{number}", []))
-        held = [down for down in there if down.number > bucket.seen][: self.rng.randint(1, 5)]
+        there = self.stored.get(f"in.{number}", [])
+        new = [content for content in there if covered(content).number > bucket.seen]
+        held = list(map(decode_down, new[: self.rng.randint(1, 5)]))
         if not held:
             return
         restored = bucket.state is not None
@@ -584,6 +585,13 @@ class World:
             for number in evaluator.views.keys() - evaluator.done:
                 if book.has_moved(number) and book.place(number) != evaluator.place:
                     raise Wrong(f"view {number} is still at {evaluator.place}")
+
+
+@lru_cache(100_000)
+def covered(content: bytes) -> Covered:
+    """The number of a message of the relay, and what it covers; each is asked for many times."""
+    found = decode_down(content)
+    return Covered(found.number, found.position)
 
 
 def identities(found: list[Results]) -> list[tuple[int, ...]]:
