@@ -54,7 +54,7 @@ def environment(version: str) -> Path:
     print(f"Spark {version}: installing into {folder.relative_to(ROOT)} ...", flush=True)
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     spark = f"pyspark[sql,connect]=={version}.*"
-    own = f"{ROOT}[emd,cli,connect,edge]"
+    own = f"{ROOT}[emd,text,cli,connect,edge]"
     tests = ["pytest>=8", "hypothesis>=6.100"]
     subprocess.run([*install, "--upgrade", "-c", limits, spark, *tests, "-e", own], check=True)
     stamp.write_text(wanted)
