@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/compatibility.md"
 SUITE = "tests/compat"
 VERSIONS = ("4.1", "4.2", "4.3")
+EXTRAS = "emd,text,cli,connect,edge"  # what the suite compares, and starts
 # Spark 4.1 leaves sockets of its own to the garbage collector; that is not for this suite to judge.
 LENIENT = (
     "-Wdefault::ResourceWarning",
@@ -37,7 +38,8 @@ def environment(version: str) -> Path:
     """The Python of an environment with the newest patch of a Spark version."""
     folder = ROOT / ".compat" / f"spark-{version}"
     python = folder / "bin/python"
-    wanted = (ROOT / "pyproject.toml").read_text() + (ROOT / "constraints.txt").read_text()
+    own = f"{ROOT}[{EXTRAS}]"
+    wanted = own + (ROOT / "pyproject.toml").read_text() + (ROOT / "constraints.txt").read_text()
     stamp = folder / ".ready"
     if stamp.exists() and stamp.read_text() == wanted:
         return python
@@ -54,7 +56,6 @@ def environment(version: str) -> Path:
     print(f"Spark {version}: installing into {folder.relative_to(ROOT)} ...", flush=True)
     install = [python, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     spark = f"pyspark[sql,connect]=={version}.*"
-    own = f"{ROOT}[emd,text,cli,connect,edge]"
     tests = ["pytest>=8", "hypothesis>=6.100"]
     subprocess.run([*install, "--upgrade", "-c", limits, spark, *tests, "-e", own], check=True)
     stamp.write_text(wanted)
