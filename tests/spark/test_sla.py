@@ -421,7 +421,9 @@ def instances_of(spark: Any, service: str = "'a'") -> Any:
 
 
 def test_a_figure_that_is_no_number_breaks_no_promise(spark: Any, tmp_path: Path) -> None:
-    nothing = F.when(F.col("client") == 0, float("nan")).when(F.col("client") > 1, F.col("duration"))
+    nothing = F.when(F.col("client") == 0, float("nan")).when(
+        F.col("client") > 1, F.col("duration")
+    )
     frame = instances_of(spark).withColumn("duration", nothing)  # NaN, null, and four numbers
     (row,) = ab.sla(frame, 2).collect()
     assert (row["met"], row["violated"], row["unknown"]) == (3, 1, 2)
