@@ -178,7 +178,7 @@ def estimate_state(
     ...          "duration": HyperErlang([0.0247, 0.9753], [1, 4], [0.0594, 0.5391])}
     >>> found = estimate_state(102.27, size=13, timeout="22 seconds", **known)
     >>> print(found)
-    at 102.3 instances/s this assembly holds 1,823 windows (1,955 at peak), 1.7 MB, and closes a \
+    at 102.3 instances/s this assembly holds 1,820 windows (1,952 at peak), 1.7 MB, and closes a \
 window after 14.7 s; 79.3% of instances are complete in their first window
     """
     if isinstance(close, WindowFit):  # which knows sizes, durations and rate as well
@@ -212,9 +212,9 @@ window after 14.7 s; 79.3% of instances are complete in their first window
 
 def _held(values: _Values, array: WindowArray, wait: float, tuple_bytes: float) -> StateEstimate:
     """What is held where every window waits for so many seconds more."""
-    held_more = values.rate * (1 + array.second) * wait
+    held_more = values.rate * (1 + array.later) * wait
     windows = array.windows + held_more
-    tuples = array.tuples + held_more * values.mean_size / (1 + array.second)
+    tuples = array.tuples + held_more * values.mean_size / (1 + array.later)
     growth = windows / array.windows if array.windows else 1.0
     margin = (array.peak - array.windows) * math.sqrt(growth)
     return StateEstimate(

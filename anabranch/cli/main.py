@@ -10,7 +10,7 @@ import typer
 
 from anabranch import __version__
 from anabranch.cli import doctor, edge, news, place, warm
-from anabranch.errors import AnabranchError
+from anabranch.errors import AnabranchError, InvalidCall
 
 __all__ = ["main"]
 
@@ -108,10 +108,20 @@ def tell_story(
     ] = None,
 ) -> None:
     """Print the history of a log of plans or placements: what changed, when, and why."""
-    from anabranch.flow.folders import Folder
+    try:
+        _tell_story(path, plot)
+    except AnabranchError as error:
+        typer.echo(str(error), err=True)
+        raise typer.Exit(2) from None
+
+
+def _tell_story(path: str, plot: str | None) -> None:
+    from anabranch.flow.folders import Folder, path_problems
     from anabranch.plans.log import PlanLog
     from anabranch.plans.story import story
 
+    if problems := path_problems("path", path):
+        raise InvalidCall("story", problems)
     first = Folder(path).read("00000000.json")
     if first is not None and b'"moves"' in first:
         from anabranch.placement.log import PlacementLog
@@ -122,18 +132,13 @@ def tell_story(
     log = PlanLog(path)
     entries, refused = log.entries(), log.refused()
     if not entries and not refused:
-        typer.echo(
-            f"there is no plan log in {path}: give the directory named by control=", err=True
+        raise InvalidCall(
+            "story", [f"there is no plan log in {path}: give the directory named by control="]
         )
-        raise typer.Exit(2)
     for line in story(entries, refused):
         typer.echo(line)
     if plot is not None:
-        try:
-            log.draw(plot)
-        except AnabranchError as error:
-            typer.echo(str(error), err=True)
-            raise typer.Exit(2) from None
+        log.draw(plot)
 
 
 news.register(app)

@@ -127,6 +127,7 @@ class OrderKernel:
     ) -> Iterator[pa.RecordBatch]:
         """Take in rows; number and send those that the watermark has passed."""
         began, load = time.perf_counter(), self.load
+        now = max(now, self.slices.notes.reached)  # ranks that were given stay
         load.watermark = now
         self.slices.notes.check_call(self.correlation)
         limit = late_until(self.correlation.by_last_step, self.slices.notes.reached, now)

@@ -32,7 +32,7 @@ from anabranch.flow.blocks import Block, Column
 from anabranch.flow.cache import CACHE
 from anabranch.flow.folders import Folder
 from anabranch.flow.kernel import Task
-from anabranch.flow.sides import REASON, WHOLE
+from anabranch.flow.sides import PRESENT, REASON, WHOLE
 
 __all__ = [
     "Rejecting",
@@ -140,9 +140,17 @@ class Rejecting:
 
     def _texts(self, side: int, block: Block) -> pa.Array:
         known = self.vectors[side] if self.vectors else {}
-        return as_json(
-            block.columns[WHOLE], {name: block.columns[column] for name, column in known.items()}
-        )
+        vectors = {name: _as_it_came(block, column) for name, column in known.items()}
+        return as_json(block.columns[WHOLE], vectors)
+
+
+def _as_it_came(block: Block, name: str) -> Column:
+    """A compared column with its nulls, which stored rows have something harmless for."""
+    column, known = block.columns[name], block.columns.get(name + PRESENT)
+    if known is None:
+        return column
+    rows = zip(column, known, strict=True)
+    return pa.array([value if is_known else None for value, is_known in rows])
 
 
 def accepted(cells: Iterable[Block]) -> list[Block]:

@@ -201,8 +201,13 @@ class Side:
 
     @property
     def vectors(self) -> dict[str, str]:
-        """The names inside of the vectors that are compared, by the user's names."""
-        return {slot.column: slot.name for slot in self.slots if slot.kind == "vector"}
+        """The names inside of the vectors that are compared, by the user's names.
+
+        Whole numbers are none of these, for they are compared as floats.
+        """
+        real = ("array<float>", "array<double>")
+        compared = [slot for slot in self.slots if slot.kind == "vector" and slot.type in real]
+        return {slot.column: slot.name for slot in compared}
 
     @property
     def settings(self) -> dict[str, str]:

@@ -88,12 +88,16 @@ def dedupe(
     (frame,), (time, id, keep, where) = opened((stream,), (time, id, keep), where)
     spark = frame.sparkSession
     settings = plan if isinstance(plan, Adaptive) else None
-    # As Spark, which does not ask for the case of names.
-    named = [str(name).lower() for name in (time, id)]
+    types = column_types(frame)
+
+    def spelt(name: Any) -> str:  # Spark need not tell upper from lower case
+        return next(iter(types.named(str(name))), str(name))
+
+    own = [spelt(name) for name in (id, time)]
     kept = columns if keep is None else names_of(keep)
-    kept = [name for name in kept if str(name).lower() not in named]
+    kept = [name for name in kept if spelt(name) not in own]
     found, problems = plan_correlation(
-        column_types(frame),
+        types,
         None,
         where=where,
         window=window,
@@ -115,20 +119,14 @@ def dedupe(
         raise InvalidCall("dedupe", problems)
     rejection = rejection_of("dedupe", rejects, {"stream": stream}, [found.left.vectors])
     rows = begin(found, (frame,), settings, control, rejection)
-    own = {side.lower(): side for side in (time, id)}
     if keep is not None:
-        chosen = [*named, *(name.lower() for name in kept)]
-        columns = [name for name in columns if name.lower() in chosen]
-        have = {name.lower() for name in columns}
-        columns += [name for name in (id, time, *kept) if name.lower() not in have]
+        chosen = [*own, *map(spelt, kept)]
+        columns = [name for name in columns if name in chosen]
+        columns += [name for name in chosen if name not in columns]
     if not frame.isStreaming:
-        rows = rows.orderBy(by_name(f"right_{time}"), by_name(f"right_{id}"))
-    shown = {name: by_name(f"right_{own.get(name.lower(), name)}").alias(name) for name in columns}
-    if frame.isStreaming:
-        # Rows come out when the watermark passes them, which so continues in their time.
-        shown |= {
-            name: column.alias(name, metadata={WATERMARK: 0})
-            for name, column in shown.items()
-            if name.lower() == time.lower()
-        }
-    return rows.select(*shown.values())
+        rows = rows.orderBy(*(by_name(f"right_{name}") for name in reversed(own)))
+    # In a stream rows come out when the watermark passes them, which so continues in their time.
+    marks = {own[1]: {WATERMARK: 0}} if frame.isStreaming else {}
+    return rows.select(
+        *(by_name(f"right_{name}").alias(name, metadata=marks.get(name, {})) for name in columns)
+    )

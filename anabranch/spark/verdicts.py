@@ -70,7 +70,8 @@ def judge(
         instances = _last_revisions(instances)
     whole = condition(instances, _evidence(instances) if complete is None else complete)
     joined = instances.withColumn("_service", by_name(service)).withColumn("_whole", whole)
-    figure, promised = by_name(metric).cast("double"), F.col("_promised")
+    # To Spark NaN is more than any number; here it is no figure, as null.
+    figure, promised = F.nanvl(by_name(metric).cast("double"), F.lit(None)), F.col("_promised")
     verdict = (
         F.when(figure.isNull(), "unknown")
         .when(figure > promised, "violated")

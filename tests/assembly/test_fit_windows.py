@@ -327,7 +327,7 @@ def test_lateness_and_triggers_hold_windows_longer(fit):
         ab.estimate_state(windows=fit),
         ab.estimate_state(windows=fit, watermark="10 seconds"),
     )
-    assert late.windows - plain.windows == pytest.approx(plain.rate * (1 + plain.second) * 10)
+    assert late.windows - plain.windows == pytest.approx(plain.rate * (1 + plain.array.later) * 10)
     assert late.row_after == pytest.approx(plain.row_after + 10)
     assert ab.estimate_state(windows=fit, trigger="4 seconds").row_after == pytest.approx(
         plain.row_after + 2

@@ -40,19 +40,24 @@ PLANS = {
 }
 
 
+ALIKE = ab.cosine("v", dim=2) >= 0.5
+
+
 class Run:
     """A correlation in one process, which keeps what it rejects."""
 
-    def __init__(self, path: str, live: LivePlans, one_stream: bool) -> None:
+    def __init__(self, path: str, live: LivePlans, one_stream: bool, where: Any = ALIKE) -> None:
         types = simple_types(SCHEMA)
-        call: dict[str, Any] = {"where": ab.cosine("v", dim=2) >= 0.5, "window": "30 ms"}
+        call: dict[str, Any] = {"where": where, "window": "30 ms"}
         found, problems = plan_correlation(
             types, None if one_stream else types, watermark="10 ms", bad_rows="drop", **call
         )
         assert found is not None, problems
         self.call, self.live, self.path = found, live, path
         self.workers = Workers(CorrelateJob(found))
-        self.rejecting = Rejecting(path, "correlate", ("stream",) if one_stream else SIDES, "call")
+        names = ("stream",) if one_stream else SIDES
+        vectors = tuple(side.vectors for side in found.sides)
+        self.rejecting = Rejecting(path, "correlate", names, "call", vectors=vectors)
 
     def step(self, number: int, sides: twin.Batch, watermark: int) -> None:
         """One micro-batch, whose tasks are all run twice."""
@@ -60,7 +65,7 @@ class Run:
         for side, rows in enumerate(sides):
             if not rows:
                 continue
-            texts = [{"{}": json.dumps({"id": row["id"]})} for row in rows]
+            texts = [{"{}": json.dumps({"id": row["id"]}), "v": True} for row in rows]
             columns = {name: [row[name] for row in rows] for name in ("id", "v")}
             times = pa.array([row["t"] for row in rows], SCHEMA.field("ts").type)
             table = pa.table({**columns, "ts": times}, schema=SCHEMA)
@@ -79,13 +84,15 @@ class Run:
         commit(self.path, "query", "run", number)
 
     def rejected(self) -> Counter[tuple[Any, ...]]:
-        names = counted_files(self.path)
-        files = [pq.read_table(Path(self.path) / name, partitioning=None) for name in names]
         return Counter(
             (row["side"], json.loads(row["row"])["id"], row["reason"], row["batch"])
-            for table in files
-            for row in table.to_pylist()
+            for row in self.kept()
         )
+
+    def kept(self) -> list[dict[str, Any]]:
+        names = counted_files(self.path)
+        files = [pq.read_table(Path(self.path) / name, partitioning=None) for name in names]
+        return [row for table in files for row in table.to_pylist()]
 
 
 def twin_rejects(batches: list[twin.Batch], sides: tuple[str, ...]) -> Counter[tuple[Any, ...]]:
@@ -140,3 +147,22 @@ def test_late_and_bad_rows_are_kept_once_under_any_plan(name: str, seed: int) ->
         assert run.rejected() == want
         loads = run.workers.loads
         assert sum(load.late + load.rejected for load in loads) == want.total()
+
+
+def test_a_late_row_keeps_a_vector_that_is_null(tmp_path: Path) -> None:
+    """Inside | it is no bad row, and is compared and stored as something harmless."""
+    run = Run(str(tmp_path), PLANS["broadcast"], True, ALIKE | ab.same("id"))
+    rows = [{"id": n, "t": 10**6, "v": v} for n, v in enumerate(([0.5, 1.0], None))]
+    run.step(0, (rows, []), 10**7)
+    assert sorted(row["row"] for row in run.kept()) == [
+        '{"id": 0,"v":[0.5,1]}',
+        '{"id": 1,"v":null}',
+    ]
+
+
+def test_counts_go_along_whole() -> None:
+    """They are compared as floats, which do not hold all of them."""
+    types = {"id": "bigint", "ts": "timestamp", "v": "array<bigint>", "w": "array<double>"}
+    where = (ab.emd("v", dim=2) <= 1) & (ab.emd("w", dim=2) <= 1)
+    found, _ = plan_correlation(types, None, where=where, window="1 s")
+    assert found is not None and found.left.vectors == {"w": "s1"}

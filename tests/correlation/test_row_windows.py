@@ -252,6 +252,18 @@ def test_bad_and_late_rows_take_no_rank() -> None:
     assert sum(load.rows_left for load in process.loads) == 6  # the last waits
 
 
+def test_no_row_comes_before_one_that_has_its_rank() -> None:
+    """Not even if the watermark goes back: it would get a rank beyond that of later rows."""
+    call = {"where": ab.same("k"), "window": 2, "watermark": "0 s"}
+    process = InProcess(SCHEMA, None, streaming=True, plan=ab.broadcast(1), **call)
+    for ident, t, mark in ((1, 10, 0), (2, 20, 20), (3, 5, 1), (4, 30, 9), (5, 40, 99)):
+        row = {"id": ident, "t": BASE + t * 1000, "v": [1, 0, 0], "x": 0, "k": ""}
+        process.step(table([row]), watermark=BASE + mark * 1000)
+    process.step(None, watermark=BASE + 10**9)
+    assert found(process) == Counter({(1, 4): 1})
+    assert sum(load.late for load in process.loads) == 3
+
+
 def test_a_window_of_time_does_not_become_one_of_rows_at_a_restart() -> None:
     timed = InProcess(SCHEMA, SCHEMA, streaming=True, where=WHERE, window="1 s", watermark="0 s")
     timed.step(table(rows_of(3)), table(rows_of(3)))

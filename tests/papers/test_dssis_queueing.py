@@ -275,6 +275,34 @@ def test_windows_of_one_close_at_once():
     assert told.first_life == 0.0 and told.full == 1.0
 
 
+@pytest.mark.parametrize(
+    ("size", "timeout", "count", "mean", "near"),
+    [
+        *((size, 10.0, count, 3.0, 0.1) for size, count in ((1, 3), (2, 4), (3, 6))),
+        (5, 1.0, 3, 40.0, 0.1),
+        (2, 4.0, 3, 10.0, 0.35),  # a few events are not spaced evenly
+    ],
+)
+def test_later_windows_fill_up_too_and_are_no_more_than_events(size, timeout, count, mean, near):
+    """Windows of many instances, one after the other, opened and closed as their events come."""
+    span = Erlang(3, 3 / mean)
+    random = np.random.default_rng(1)
+    spans = span.ppf(random.uniform(size=4000))
+    lasting, number = 0.0, 0
+    for between, last in zip(random.uniform(size=(4000, count - 2)), spans, strict=True):
+        opened, held = -math.inf, size
+        for t in np.sort([0.0, *between * last, last]):
+            if held == size or t >= opened + timeout:
+                lasting += 0.0 if held == size else timeout
+                opened, held, number = t, 0, number + 1
+            held += 1
+            lasting += t - opened if held == size else 0.0
+        lasting += 0.0 if held == size else timeout
+    told = window_array(1.0, size, timeout, ([count], [1.0]), span)
+    assert told.windows == pytest.approx(lasting / 4000, rel=near, abs=1e-9)
+    assert 1 + told.later == pytest.approx(number / 4000, rel=near)
+
+
 def test_many_degrees_are_grouped_without_harm():
     rng = np.random.default_rng(1)
     counts, times = np.unique(rng.geometric(0.003, 20_000), return_counts=True)

@@ -254,6 +254,11 @@ def test_the_command_tells_it(tmp_path, log):
     assert told.output.endswith("refused: broadcast(9, side=right) (by hand): no room.\n")
     empty = CliRunner().invoke(app, ["story", str(tmp_path / "elsewhere")])
     assert empty.exit_code == 2 and "there is no plan log in" in empty.output
+    a_file = CliRunner().invoke(app, ["story", __file__])
+    assert a_file.exit_code == 2 and "must be the path of a directory" in a_file.output
+    (Path(log.path) / "00000000.json").write_text("{")
+    torn = CliRunner().invoke(app, ["story", log.path])
+    assert torn.exit_code == 2 and "00000000.json of the plan log" in torn.output
 
 
 def test_the_newest_request_is_last_also_if_the_clock_was_set_back(tmp_path: Path) -> None:

@@ -154,6 +154,19 @@ def test_deduped_rows_carry_what_is_to_be_kept(spark: Any) -> None:
             ab.dedupe(rows, **{**call, **wrong})
 
 
+def test_deduped_columns_that_differ_by_case_alone_stay_apart(spark: Any) -> None:
+    with settings(spark, caseSensitive="true"):
+        rows = spark.sql(
+            "SELECT id, timestamp_seconds(id) AS ts, 7 AS TS, id + 10 AS ID, id AS x FROM range(3)"
+        )
+        call = {"where": ab.same("ID"), "window": "1 minute", "plan": ab.keyed(1)}
+        for keep, names in ((None, "id ts TS ID x"), (["ID"], "id ts ID")):
+            found = ab.dedupe(rows, keep=keep, **call)
+            assert found.columns == names.split()
+            want = rows.select(*found.columns).sort("id").collect()
+            assert found.sort("id").collect() == want
+
+
 def _alike_before(row: twin.Row, rows: list[twin.Row]) -> bool:
     return any(
         (other["t"], other["id"]) < (row["t"], row["id"])

@@ -420,6 +420,19 @@ def instances_of(spark: Any, service: str = "'a'") -> Any:
     )
 
 
+def test_a_figure_that_is_no_number_breaks_no_promise(spark: Any, tmp_path: Path) -> None:
+    nothing = F.when(F.col("client") == 0, float("nan")).when(
+        F.col("client") > 1, F.col("duration")
+    )
+    frame = instances_of(spark).withColumn("duration", nothing)  # NaN, null, and four numbers
+    (row,) = ab.sla(frame, 2).collect()
+    assert (row["met"], row["violated"], row["unknown"]) == (3, 1, 2)
+    known = ab.assembly.ServiceStats(tmp_path, 2)
+    known.update(frame)
+    found = known.get("a")
+    assert (found.met, found.violated, found.unknown, found.count) == (3, 1, 2, 4)
+
+
 def test_promises_are_made_once(spark: Any, tmp_path: Path) -> None:
     """A service that is there twice would count twice, and null or NaN be kept by everybody."""
     frame = instances_of(spark)

@@ -3,8 +3,8 @@
 After section 6.4 of the DSSIS paper, which takes the operator for G/G/c with the mean life of a
 window as service time. Two things are added. The life follows from size, timeout, sizes and spans
 and need not be measured; and an instance that outlives its window, by count or by time, opens a
-*second window*, which nearly always waits for its timeout. Without it a smaller size seems to save
-memory where it costs memory.
+*second window*, and perhaps further ones, which mostly wait for their timeout. Without them a
+smaller size seems to save memory where it costs memory.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ class WindowArray:
         Mean number of events held in them.
     first_life, life
         Mean life in seconds of an instance's first window, and of any window.
-    second
-        Share of instances that open a second window.
+    second, later
+        Share of instances that open a second window; windows of an instance after its first.
     full
         Share of first windows that close because they are full; the others wait for the timeout.
     complete
@@ -59,6 +59,7 @@ class WindowArray:
     first_life: float
     life: float
     second: float
+    later: float
     full: float
     complete: float
     storage: float
@@ -117,20 +118,24 @@ def window_array(
     ages, weights = (nodes + 1) * timeout / 2, weights * timeout / 2
     open_at = np.zeros(_AGES)
     held, full = 0.0, 0.0
+    after = np.zeros(3)  # how many have later windows, how many those are, and how long they last
     for count, share in zip(counts, shares, strict=True):
         still, inside = _first_window(int(count), size, ages, spans)
         open_at += share * still
         held += share * float(inside @ weights)
         full += share * float(1 - _first_window(int(count), size, np.array([timeout]), spans)[0][0])
-        held += share * _second_window(int(count), size, timeout, spans)
+        *found, events = _later_windows(int(count), size, timeout, spans)
+        after += share * np.array(found)
+        held += share * events
     first_life = float(open_at @ weights)
     second = 1.0 - float(shares[counts <= size].sum() * span.cdf(timeout))
     # Very long instances outlive their second window too, and so on.
-    further = float(np.sum(span.sf(timeout * np.arange(2, 12))))
-    later = second + further
-    windows = rate * (first_life + later * timeout)
+    later, later_life = second, second * timeout
+    if after[0]:
+        later, later_life = (second * after[1:] / after[0]).tolist()
+    windows = rate * (first_life + later_life)
     # Each instance has one window at a time; how crowded it gets depends on how regular they come.
-    squared = float(open_at**2 @ weights) + later**2 * timeout
+    squared = float(open_at**2 @ weights) + later_life**2 / timeout
     spread = max(1 + (arrival_scv - 1) * squared * rate / windows, 0.0) if windows else 1.0
     return WindowArray(
         size=size,
@@ -140,8 +145,9 @@ def window_array(
         peak=windows + float(special.ndtri(peak)) * math.sqrt(spread * windows),
         tuples=rate * held,
         first_life=first_life,
-        life=(first_life + later * timeout) / (1 + later),
+        life=(first_life + later_life) / (1 + later),
         second=second,
+        later=later,
         full=full,
         complete=1.0 - second,
         storage=rate * held * tuple_bytes,
@@ -169,17 +175,27 @@ def _first_window(count: int, size: int, ages: Floats, spans: Floats) -> tuple[F
     return still.mean(axis=1), held.mean(axis=1)
 
 
-def _second_window(count: int, size: int, timeout: float, spans: Floats) -> float:
-    """Events held in second windows, times how long; with calls evenly spaced."""
+def _later_windows(
+    count: int, size: int, timeout: float, spans: Floats
+) -> tuple[float, float, float, float]:
+    """Means over instances of so many events, evenly spaced, of windows after the first.
+
+    Whether there are any, how many, how long they last together, and the events held times how
+    long. All but the last one hold as many events as the first.
+    """
     gap = spans / max(count - 1, 1)
-    filled = (size - 1) * gap
-    by_count = (filled <= timeout) & (count > size)
-    by_time = ~by_count & (spans > timeout)
-    missed = (1 - timeout / np.maximum(spans, timeout)) * count
-    left = np.where(by_count, count - size, np.where(by_time, missed, 0.0))
-    begun = np.where(by_count, filled + gap, timeout)
-    lasting = np.maximum(timeout - np.maximum(spans - begun, 0.0) / 2, 0.0)
-    return float(np.mean(left * lasting))
+    fills = ((size - 1) * gap <= timeout) & (size <= count)
+    within = np.ceil(timeout / np.maximum(gap, 1e-12 * timeout))
+    each = np.where(fills, size, np.clip(within, 1, count))
+    rest = np.where(fills | (spans > timeout), count - each, 0)
+    whole, left = rest // each, rest % each
+    life = np.where(fills, (size - 1) * gap, timeout)
+    events = whole * each * (life - gap * (each - 1) / 2)
+    events += left * (timeout - gap * (left - 1) / 2)
+    lasting = whole * life + (left > 0) * timeout
+    several = (rest > 0, whole + (left > 0), lasting, events)
+    any_, number, last, held = (float(np.mean(of)) for of in several)
+    return any_, number, last, held
 
 
 def _at_most(most: int, draws: int, chance: Floats) -> Floats:
