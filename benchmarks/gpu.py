@@ -33,12 +33,12 @@ import numpy as np
 
 import anabranch as ab
 from anabranch.correlation.filters.tiles import Pair, comparisons
-from anabranch.correlation.gpu.choice import visible
 from anabranch.correlation.gpu.looks import ProductLook
 from anabranch.correlation.gpu.search import GpuSearch
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.choice import visible
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT, RIGHT
 from benchmarks.gpu_areas import areas
@@ -121,7 +121,7 @@ def _machine() -> dict[str, Any]:
 
 def kernels() -> list[dict[str, Any]]:
     """Comparisons a second inside the kernels, rows resident, by width, tiles and match rate."""
-    from anabranch.correlation.gpu.torch_device import Tiling, tiling_of, width_of
+    from anabranch.flow.gpu.tilings import Tiling, tiling_of, width_of
 
     rows = []
     tried: dict[int, list[Tiling]] = {

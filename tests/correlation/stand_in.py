@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 
 from anabranch.correlation.forwarding import ForwardingJob
-from anabranch.correlation.gpu.device import Device, Hits, How, Rows, Work
 from anabranch.correlation.kernel import CorrelateJob
 from anabranch.flow.cache import Cache
+from anabranch.flow.gpu.device import Device, Hits, How, Rows, Work
 from anabranch.flow.kernel import Task
-from anabranch.plans.routing import owned
+from anabranch.flow.owning import owned
 
 
 def rounded(matrix: np.ndarray) -> np.ndarray:
@@ -35,6 +35,11 @@ class StandInRows:
     stamps: np.ndarray
     error: float
     sums: np.ndarray | None = None
+    norms: np.ndarray | None = None
+
+    @property
+    def squares(self) -> np.ndarray:
+        return np.square(self.matrix).sum(axis=1) if self.norms is None else self.norms
 
     @property
     def nbytes(self) -> int:
@@ -76,6 +81,10 @@ class StandIn:
             self.summed += 1
         return StandInRows(whole, stamps, 0.0, sums)
 
+    def bounded(self, rows: Rows, share: float, own: np.ndarray) -> Rows:
+        assert isinstance(rows, StandInRows) and own.dtype == np.float64
+        return replace(rows, norms=(share * rows.squares.astype(float) + own).astype(np.float32))
+
     def part(self, rows: Rows, start: int, stop: int) -> StandInRows:
         assert isinstance(rows, StandInRows)
         sums = None if rows.sums is None else rows.sums[start:stop]
@@ -102,8 +111,8 @@ class StandIn:
             value = np.float32(goal.factor) * (a @ b.T)
         if how == "distance":
             assert goal.row is not None and goal.col is not None
-            value = value + goal.row * np.square(a).sum(axis=1)[:, None]
-            value = value + goal.col * np.square(b).sum(axis=1)[None]
+            value = value + goal.row * left.squares[:, None]
+            value = value + goal.col * right.squares[None]
         ahead, back = work.window
         found = []
         for i, j in np.argwhere(value >= goal.low).tolist():

@@ -14,11 +14,12 @@ import pytest
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.filters.tiles import Pair
-from anabranch.correlation.gpu import choice, search
+from anabranch.correlation.gpu import search
 from anabranch.correlation.matching import Matcher
 from anabranch.errors import AnabranchError, InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
+from anabranch.flow.gpu import choice
 from tests.correlation.stand_in import StandIn
 
 TYPES = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
@@ -118,11 +119,13 @@ def test_a_gpu_that_torch_cannot_use_is_said_once_and_the_cpu_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken_torch(monkeypatch, RuntimeError("the NVIDIA driver is too old (found version 11040)"))
-    assert [choice.open_device("auto", (), worker) for worker in range(3)] == [None] * 3
+    assert [choice.Choice("correlate", "auto", (), worker).open() for worker in range(3)] == [
+        None
+    ] * 3
     (text,) = warnings_of(caplog)
     assert "on the CPU" in text and "driver is too old" in text
     with pytest.raises(InvalidCall, match=r"RuntimeError: the NVIDIA driver is too old.*'auto'"):
-        choice.open_device("gpu", (), 0)
+        choice.Choice("correlate", "gpu", (), 0).open()
 
 
 def test_a_torch_that_cannot_be_imported_does_not_stop_auto(
@@ -130,7 +133,7 @@ def test_a_torch_that_cannot_be_imported_does_not_stop_auto(
 ) -> None:
     broken_torch(monkeypatch, RuntimeError("never asked"))
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert choice.open_device("auto", (), 0) is None
+    assert choice.Choice("correlate", "auto", (), 0).open() is None
     assert "torch" in warnings_of(caplog)[0]
 
 
@@ -141,10 +144,10 @@ def test_auto_says_why_an_assigned_or_an_old_gpu_is_of_no_use(
     broken_torch(monkeypatch, RuntimeError("never asked"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     sys.modules["torch"].cuda.get_device_capability = lambda number: (7, 5)
-    assert choice.open_device("auto", addresses, 0) is None
+    assert choice.Choice("correlate", "auto", addresses, 0).open() is None
     assert ("assigned GPU '7'" if addresses else "compute capability 7.5") in warnings_of(caplog)[0]
     with pytest.raises(InvalidCall):
-        choice.open_device("gpu", addresses, 0)
+        choice.Choice("correlate", "gpu", addresses, 0).open()
 
 
 # ---------------------------------------------------------------- in a step

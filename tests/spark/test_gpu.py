@@ -18,9 +18,10 @@ from pyspark.resource import ResourceInformation
 
 import anabranch as ab
 from anabranch.correlation import jobs
-from anabranch.correlation.gpu import choice, search
-from anabranch.correlation.gpu.device import Device
+from anabranch.correlation.gpu import search
 from anabranch.correlation.kernel import CorrelateJob
+from anabranch.flow.gpu import choice
+from anabranch.flow.gpu.device import Device
 from anabranch.flow.kernel import Task
 from anabranch.spark import tasks
 from tests.correlation.stand_in import StandIn
