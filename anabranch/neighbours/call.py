@@ -215,9 +215,9 @@ rows= any number that they do not exceed, as rows=10**9"]
         check.whole("objects_per_window", given.objects_per_window)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     columns = _query_columns(check, *numbers, times[1])
-    method, *ways = _ways(check, given, 1 in numbers[1:])
+    ways, device = _ways(check, given, 1 in numbers[1:])
     has_ops = "op" in check.inputs["queries"]
-    _check_plan(check, given.plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
+    _check_plan(check, given.plan, ways[0], has_ops, bool(numbers[2]) or "rows" in columns)
     if check.problems or measure is None:
         return None, check.problems
     types = check.inputs["objects"]
@@ -233,8 +233,7 @@ rows= any number that they do not exceed, as rows=10**9"]
         query_id,
         columns,
         *numbers,
-        method,
-        *ways[:2],
+        *ways,
         given.plan,
         delay,
         drops,
@@ -243,7 +242,7 @@ rows= any number that they do not exceed, as rows=10**9"]
         given.streaming,
         tests,
         within,
-        ways[2],
+        device,
     )
     return found, []
 
@@ -361,8 +360,8 @@ def _device(check: Check, device: Any, method: str) -> str:
     return found
 
 
-def _ways(check: Check, given: _Given, shortest: bool) -> tuple[str, float, str, str]:
-    """Method, error, output and device; `shortest` says that a window is as short as can be."""
+def _ways(check: Check, given: _Given, shortest: bool) -> tuple[tuple[str, float, str], str]:
+    """Method, error and output; device. `shortest` says that a window is as short as can be."""
     method = check.choice("method", given.method, METHODS)
     output = check.choice("output", given.output, OUTPUTS)
     if output == "top" and method != "exact":
@@ -370,7 +369,7 @@ def _ways(check: Check, given: _Given, shortest: bool) -> tuple[str, float, str,
     if method == "filtered" and shortest:
         check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
     device = _device(check, given.device, method)
-    return method, _share(check, method, given.error), output, device
+    return (method, _share(check, method, given.error), output), device
 
 
 def _share(check: Check, method: str, error: Any) -> float:

@@ -34,7 +34,8 @@ from anabranch.flow.owning import owned
 from anabranch.flow.sides import BEFORE
 from anabranch.plans.routing import MAX_LIVE, OTHER
 from anabranch.testing import InProcess
-from tests.correlation.stand_in import StandIn, StandInForwardingJob, StandInJob
+from tests.correlation.stand_in import StandInForwardingJob, StandInJob
+from tests.devices import StandIn, kernels
 from tests.examples import examples
 
 TYPES = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
@@ -200,32 +201,7 @@ def test_the_kernels_own_what_the_rule_says(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def torch_device(request: pytest.FixtureRequest) -> Any:
-    """A GPU, or the kernels in Triton's interpreter with tiles that small blocks fill."""
-    missing = [name for name in ("torch", "triton") if importlib.util.find_spec(name) is None]
-    if missing:
-        pytest.skip(f"no {' and no '.join(missing)}: the GPU's kernels are not tested")
-    number = 0 if choice.visible() else None
-    if number is None:
-        set_up = pytest.MonkeyPatch()
-        request.addfinalizer(set_up.undo)
-        set_up.setenv("TRITON_INTERPRET", "1")  # read when the kernels are defined
-        from triton.runtime import interpreter
-
-        # It makes loops of arrays of one number, which numpy 2.4 takes for numbers no more.
-        set_up.setattr(interpreter, "range", _range, raising=False)
-    from anabranch.flow.gpu.tilings import Tiling
-    from anabranch.flow.gpu.torch_device import TorchDevice
-
-    def make(d: int, **options: Any) -> Any:
-        width = 16 if d <= 16 else 32 if d <= 32 else 64
-        small = Tiling(4, 4, 2, width if d <= 64 else 64, 1, 1) if number is None else None
-        return TorchDevice(number, Cache(1 << 30), small, **options)
-
-    return make
-
-
-def _range(*ends: Any) -> range:
-    return range(*(int(end.handle.data.item()) if hasattr(end, "handle") else end for end in ends))
+    return kernels(request)
 
 
 # The interpreter's maximum is numpy's, which warns of tiles that lie behind the last row.

@@ -20,7 +20,7 @@ from anabranch.errors import AnabranchError, InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
 from anabranch.flow.gpu import choice
-from tests.correlation.stand_in import StandIn
+from tests.devices import Failing
 
 TYPES = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
 WHERE = ab.dot("v") >= 0
@@ -33,36 +33,6 @@ def _each_test_is_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     choice.warn_once.cache_clear()
     yield
     choice.warn_once.cache_clear()
-
-
-class Failing(StandIn):
-    """Raises in some of its calls, by name and number."""
-
-    def __init__(self, failing: dict[str, set[int]], text: str, **given: Any) -> None:
-        super().__init__(**given)
-        self._failing, self._text = failing, text
-        self.calls: dict[str, int] = {}
-
-    def _called(self, name: str) -> None:
-        number = self.calls[name] = self.calls.get(name, 0) + 1
-        if number in self._failing.get(name, ()):
-            raise RuntimeError(self._text)
-
-    def upload(self, *rows: Any) -> Any:
-        self._called("upload")
-        return super().upload(*rows)
-
-    def part(self, *rows: Any) -> Any:
-        self._called("part")
-        return super().part(*rows)
-
-    def start(self, *work: Any) -> Any:
-        self._called("start")
-        return super().start(*work)
-
-    def finish(self, started: Any) -> Any:
-        self._called("finish")
-        return super().finish(started)
 
 
 def block(rows: np.ndarray) -> Block:

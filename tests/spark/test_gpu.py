@@ -24,7 +24,7 @@ from anabranch.flow.gpu import choice
 from anabranch.flow.gpu.device import Device
 from anabranch.flow.kernel import Task
 from anabranch.spark import tasks
-from tests.correlation.stand_in import StandIn
+from tests.devices import StandIn
 
 ROWS = """SELECT id, timestamp_seconds(1700000000 + id % 7) AS ts,
           transform(sequence(1, 5), k -> float(pmod(hash(id, k), 9) - 4.5)) AS v FROM range(60)"""

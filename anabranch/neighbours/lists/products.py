@@ -21,12 +21,12 @@ from anabranch.flow.gpu.resident import Resident, uploaded
 
 __all__ = ["Products"]
 
-WORTHWHILE = 250_000_000
+WORTHWHILE = 20_000_000
 """Below so many multiplications a core has scanned before a launch and its answer are done."""
 
 _MANHATTAN = 1
-# To score a proposed pair again costs a core as much as a scan of so many.
-_SCORING = 256
+# To score a proposed pair again costs a core as much as so many multiplications of a scan.
+_SCORING = 512
 _LONGEST_REST = 64
 _NO_WINDOW = (2**64, 2**64)
 
@@ -68,9 +68,9 @@ class Products:
         hits = attempts.of(lambda: self._hits(device, centres, units, reach))
         return None if hits is None else (hits.left, hits.right)
 
-    def judge(self, useless: int, compared: int) -> None:
+    def judge(self, useless: int, multiplied: int) -> None:
         """Rest for a while, and the longer the more often, if too many were proposed in vain."""
-        if useless * _SCORING <= compared:
+        if useless * _SCORING <= multiplied:
             self._rest = 1
             return
         self._resting, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)

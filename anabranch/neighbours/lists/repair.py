@@ -302,7 +302,7 @@ class ListWithRepair(Algorithm):
             return None
         q, i = found
         s = rescore(measure, queries.points, points, q, i)
-        self._products.judge(int((s >= self._tau[q]).sum()), len(units) * len(which))
+        self._products.judge(int((s >= self._tau[q]).sum()), units.size * len(which))
         return q, i, s
 
     def _grid_for(self, units: np.ndarray, reach: np.ndarray) -> Grid:
