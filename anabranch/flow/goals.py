@@ -119,7 +119,7 @@ def operand_of(vectors: np.ndarray) -> Operand:
     """Vectors as float32, of which there is one at least, at a scale at which it holds them."""
     # A power of two brings the largest element to about 1, unless it is not far from that: float32
     # neither overflows nor loses what counts beside the largest.
-    exponent = int(np.frexp(np.abs(vectors).max())[1])
+    exponent = int(np.frexp(max(vectors.max(), -vectors.min()))[1])
     if -40 < exponent < 40:
         exponent = 0
     matrix = np.ldexp(vectors, -exponent) if exponent else vectors
