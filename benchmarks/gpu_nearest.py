@@ -177,12 +177,17 @@ def _rates(choice: Opened, d: int, count: int) -> dict[str, Any]:
         alone = ListWithRepair.from_bytes(lists.to_bytes())
         started: list[Any] = []
         begin = choice.device.start
-        choice.device.start = lambda *about: started.append(begin(*about)) or started[-1]
+
+        def watched(*about: Any) -> Any:
+            started[:] = [begin(*about)]
+            return started[0]
+
+        choice.device.start = watched
         _timed(lists, stream, _BATCH, 1)
         seconds, hits, repairs = _timed(lists, stream, _BATCH, 3)
         del choice.device.start
-        inside = kernel_seconds(choice.device, started[-1])
-        compared = count * int(started[-1].work[0].spans[0, 1])
+        inside = kernel_seconds(choice.device, started[0])
+        compared = count * int(started[0].work[0].spans[0, 1])
         row: dict[str, Any] = {"d": d, "queries": count, "rate": _BATCH / median(seconds)}
         row |= {"hits_per_object": hits / (3 * _BATCH), "repairs": repairs}
         row |= {"kernels": compared / inside}
