@@ -17,7 +17,7 @@ settings.load_profile(PROFILE)
 
 # The kernels for a GPU have no examples, and import what only executors with one need.
 collect_ignore = [
-    f"anabranch/correlation/gpu/{name}.py"
+    f"anabranch/flow/gpu/{name}.py"
     for name in ("areas", "join", "torch_device")
     if find_spec("triton") is None
 ]

@@ -1,15 +1,16 @@
-"""How fast is `correlate` on a GPU, and is it exact there? Needs a GPU, and neither Spark nor Java.
+"""How fast are verbs on a GPU, and are they exact there? Needs a GPU, and neither Spark nor Java.
 
 ::
 
     python -m benchmarks.gpu [--only PART ...] [--out FOLDER]
 
-Parts: exact (pairs equal the CPU's bit for bit; what tensor cores lose against the bound), engine
-(steps of a worker with full windows, transfers and decisions included), areas (Manhattan distances
-and EMD on a line, beside one core), cpu (one core of the same machine), uploads, and kernels
-(comparisons a second by tiles, window and match rate). A part that fails prints its traceback and
-the next one begins. The whole takes about six minutes and writes ``gpu.json``, where parts that are
-not run again stay, each with the machine that it came from; 1 is returned if a part failed.
+Parts: exact (pairs equal the CPU's bit for bit; what tensor cores lose against the bound), nearest
+(hits equal the CPU's bit for bit; objects a second, and where a core is as fast), engine (steps of
+a worker with full windows, transfers and decisions included), areas (Manhattan distances and EMD on
+a line, beside one core), cpu (one core of the same machine), uploads, and kernels (comparisons a
+second by tiles, window and match rate). A part that fails prints its traceback and the next one
+begins. The whole takes about ten minutes and writes ``gpu.json``, where parts that are not run
+again stay, each with the machine that it came from; 1 is returned if a part failed.
 """
 
 from __future__ import annotations
@@ -33,16 +34,17 @@ import numpy as np
 
 import anabranch as ab
 from anabranch.correlation.filters.tiles import Pair, comparisons
-from anabranch.correlation.gpu.choice import visible
 from anabranch.correlation.gpu.looks import ProductLook
 from anabranch.correlation.gpu.search import GpuSearch
 from anabranch.correlation.kernel import CorrelateJob, CorrelateKernel, CorrelateNotes
 from anabranch.correlation.matching import Matcher
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.choice import visible
 from anabranch.flow.slices import Slices
 from anabranch.plans.plan import LEFT, RIGHT
 from benchmarks.gpu_areas import areas
 from benchmarks.gpu_exact import exact
+from benchmarks.gpu_nearest import nearest
 from benchmarks.gpu_worlds import (
     BEGAN,
     SECOND,
@@ -65,6 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the parts asked for."""
     parts: dict[str, Callable[[], Any]] = {
         "exact": exact,
+        "nearest": nearest,
         "engine": engine,
         "areas": areas,
         "cpu": one_core,
@@ -121,7 +124,7 @@ def _machine() -> dict[str, Any]:
 
 def kernels() -> list[dict[str, Any]]:
     """Comparisons a second inside the kernels, rows resident, by width, tiles and match rate."""
-    from anabranch.correlation.gpu.torch_device import Tiling, tiling_of, width_of
+    from anabranch.flow.gpu.tilings import Tiling, tiling_of, width_of
 
     rows = []
     tried: dict[int, list[Tiling]] = {

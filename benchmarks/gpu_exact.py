@@ -9,8 +9,8 @@ import numpy as np
 import anabranch as ab
 from anabranch.correlation.filters.tiles import Pair
 from anabranch.correlation.gpu import search
-from anabranch.correlation.gpu.device import UNIT
 from anabranch.correlation.matching import Matcher
+from anabranch.flow.gpu.device import UNIT
 from benchmarks.gpu_areas import histograms
 from benchmarks.gpu_worlds import SECOND, block_of, call_of, device, directions, say
 

@@ -12,7 +12,7 @@ __all__ = ["product"]
 
 @triton.jit
 def product(a, b, out, D: tl.constexpr, DEPTH: tl.constexpr, SIZE: tl.constexpr):
-    """``out = a @ b.T`` in tiles, added as `anabranch.correlation.gpu.join.scan` adds."""
+    """``out = a @ b.T`` in tiles, added as `anabranch.flow.gpu.join.scan` adds."""
     i = tl.program_id(0) * SIZE + tl.arange(0, SIZE)
     j = tl.program_id(1) * SIZE + tl.arange(0, SIZE)
     e = tl.arange(0, DEPTH)

@@ -30,7 +30,7 @@ def say(text: str) -> None:
 
 def device(tiling: Any = None) -> Any:
     """The first GPU, with room for what a benchmark keeps there."""
-    from anabranch.correlation.gpu.torch_device import TorchDevice
+    from anabranch.flow.gpu.torch_device import TorchDevice
 
     return TorchDevice(0, Cache(32 << 30), tiling)
 

@@ -54,7 +54,7 @@ MISSING = {
     "typer": ("from anabranch.cli.entry import run; run()", "cli"),
     "rich": ("import anabranch as ab; ab.watch", "cli"),
     "torch": (
-        "from anabranch.correlation.gpu.choice import open_device; open_device('gpu', (), 0)",
+        "from anabranch.flow.gpu.choice import Choice; Choice('correlate', 'gpu').open()",
         "gpu",
     ),
     "av": ("from anabranch.video.decoding import probe; probe('film.ts')", "video"),

@@ -27,6 +27,7 @@ from anabranch.correlation.slots import Slots
 from anabranch.correlation.suited import check_plan, has_key, locality_of, misfit
 from anabranch.correlation.windows import ANY_TIME, describe_window, read_window
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.choice import DEVICES
 from anabranch.flow.sides import Side, Slot
 from anabranch.plans.plan import LEFT, RIGHT, SIDES, Plan
 from anabranch.plans.ranges import Ranges
@@ -47,7 +48,6 @@ HOW: Mapping[str, tuple[int, ...]] = {
 }
 """What is emitted, and the sides whose rows are if they find no partner."""
 
-DEVICES = ("auto", "cpu", "gpu")
 """Where vectors are multiplied; ``auto`` is the GPU where there is one."""
 
 STREAM = "stream"

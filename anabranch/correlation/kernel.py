@@ -25,11 +25,11 @@ from anabranch.correlation.emd.tally import Tally
 from anabranch.correlation.filters.ties import by_time_and_id
 from anabranch.correlation.filters.tiles import Pair, may_meet
 from anabranch.correlation.gathering import Gathering, times_of
-from anabranch.correlation.gpu.choice import open_device
-from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.lengths import Lengths
 from anabranch.correlation.matching import Matcher, Matches
 from anabranch.flow.blocks import Block, concat, together
+from anabranch.flow.gpu.choice import Choice
+from anabranch.flow.gpu.device import Device
 from anabranch.flow.kernel import Task, owner_of
 from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
@@ -92,7 +92,7 @@ class CorrelateJob:
 
     def device(self, task: Task) -> Device | None:
         """The GPU on which a task multiplies vectors; None for the CPU."""
-        return open_device(self.correlation.device, task.gpus, task.worker)
+        return Choice(self.verb, self.correlation.device, task.gpus, task.worker).open()
 
 
 class CorrelateKernel:

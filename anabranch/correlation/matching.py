@@ -31,11 +31,11 @@ from anabranch.correlation.filters.equality import all_alike, key_candidates, sh
 from anabranch.correlation.filters.loops import loop_candidates
 from anabranch.correlation.filters.ties import kept_earlier
 from anabranch.correlation.filters.tiles import Candidates, Pair, admitted, comparisons, tiles
-from anabranch.correlation.gpu.device import Device
 from anabranch.correlation.gpu.looks import LineLook, vector_look
 from anabranch.correlation.gpu.search import GpuSearch
 from anabranch.correlation.known import known_rows, visible
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.device import Device
 from anabranch.flow.sides import BEFORE, slot_column
 from anabranch.plans.routing import OTHER
 from anabranch.predicates import (

@@ -24,6 +24,7 @@ from anabranch.calls import (
     is_number,
 )
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.choice import DEVICES
 from anabranch.flow.intake import Intake
 from anabranch.flow.sides import Side, Slot, keep_column
 from anabranch.neighbours.lists.algorithm import METRICS
@@ -79,6 +80,7 @@ class Nearest:
     streaming: bool = False
     where: tuple[Condition, ...] = ()
     within: float = math.inf
+    device: str = "auto"
 
     @property
     def intake(self) -> Intake:
@@ -170,6 +172,7 @@ class _Given:
     output: Any = "hits"
     objects_per_window: Any = None
     bad_rows: Any = "fail"
+    device: Any = "auto"
     streaming: bool = False
 
 
@@ -212,15 +215,9 @@ rows= any number that they do not exceed, as rows=10**9"]
         check.whole("objects_per_window", given.objects_per_window)
     delay = None if given.watermark is None else check.duration("watermark", given.watermark)
     columns = _query_columns(check, *numbers, times[1])
-    method = check.choice("method", given.method, METHODS)
-    output = check.choice("output", given.output, OUTPUTS)
-    share = _share(check, method, given.error)
-    if output == "top" and method != "exact":
-        check.say(f"output='top' needs method='exact', got method={method!r}")
-    if method == "filtered" and 1 in numbers[1:]:
-        check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
+    ways, device = _ways(check, given, 1 in numbers[1:])
     has_ops = "op" in check.inputs["queries"]
-    _check_plan(check, given.plan, method, has_ops, bool(numbers[2]) or "rows" in columns)
+    _check_plan(check, given.plan, ways[0], has_ops, bool(numbers[2]) or "rows" in columns)
     if check.problems or measure is None:
         return None, check.problems
     types = check.inputs["objects"]
@@ -236,9 +233,7 @@ rows= any number that they do not exceed, as rows=10**9"]
         query_id,
         columns,
         *numbers,
-        method,
-        share,
-        output,
+        *ways,
         given.plan,
         delay,
         drops,
@@ -247,6 +242,7 @@ rows= any number that they do not exceed, as rows=10**9"]
         given.streaming,
         tests,
         within,
+        device,
     )
     return found, []
 
@@ -352,6 +348,28 @@ def _check_plan(check: Check, plan: Any, method: str, has_ops: bool, counts: boo
     ):
         if wrong:
             check.say(f"plan {plan} needs {what}; or use ab.broadcast(workers)")
+
+
+def _device(check: Check, device: Any, method: str) -> str:
+    found = check.choice("device", device, DEVICES)
+    if found == "gpu" and method != "exact":
+        check.say(
+            f"device='gpu' knows method='exact' alone, and this is method={method!r}: leave one of "
+            "them out"
+        )
+    return found
+
+
+def _ways(check: Check, given: _Given, shortest: bool) -> tuple[tuple[str, float, str], str]:
+    """Method, error and output; device. `shortest` says that a window is as short as can be."""
+    method = check.choice("method", given.method, METHODS)
+    output = check.choice("output", given.output, OUTPUTS)
+    if output == "top" and method != "exact":
+        check.say(f"output='top' needs method='exact', got method={method!r}")
+    if method == "filtered" and shortest:
+        check.say("method='filtered' needs a window of at least 2 us or 2 rows, got 1")
+    device = _device(check, given.device, method)
+    return (method, _share(check, method, given.error), output), device
 
 
 def _share(check: Check, method: str, error: Any) -> float:

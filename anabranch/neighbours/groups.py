@@ -8,9 +8,17 @@ import numpy as np
 
 from anabranch.flow.blocks import Block, weigh
 from anabranch.flow.container import pack, unpack
-from anabranch.neighbours.methods import Algorithm, Filtered, ListWithRepair, Probabilistic, Relaxed
+from anabranch.flow.gpu.choice import Choice
+from anabranch.neighbours.methods import (
+    Algorithm,
+    Filtered,
+    ListWithRepair,
+    Probabilistic,
+    Queries,
+    Relaxed,
+)
 
-__all__ = ["Group", "algorithm_of"]
+__all__ = ["Group", "algorithm_for", "algorithm_of"]
 
 
 class Group:
@@ -20,6 +28,11 @@ class Group:
         self.algorithm = algorithm
         self.ids = ids
         self.quiet = quiet  # reports up to this instant are another worker's
+
+    def use(self, choice: Choice | None) -> None:
+        """Let the algorithm have a GPU, if it is one that can use it."""
+        if choice is not None and isinstance(self.algorithm, ListWithRepair):
+            self.algorithm.use(choice)
 
     @property
     def nbytes(self) -> int:
@@ -43,6 +56,12 @@ class Group:
         parts, _ = unpack(data)
         ids = Block.decode(parts["ids"])
         return cls(kind.from_bytes(bytes(parts["lists"])), ids.columns["id"], ids.t)
+
+
+def algorithm_for(kind: type[Any], queries: Queries, error: float) -> Algorithm:
+    """The algorithm of a kind for some queries."""
+    made: Algorithm = kind(queries, error) if kind is Probabilistic else kind(queries)
+    return made
 
 
 def algorithm_of(method: str) -> type[Any]:

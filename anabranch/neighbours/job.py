@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.choice import Choice
 from anabranch.flow.kernel import Task
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
@@ -52,4 +53,12 @@ class NearestJob:
 
     def kernel(self, slices: Slices[NearestNotes], task: Task) -> NearestKernel:
         """One worker."""
-        return NearestKernel(self.nearest, self.queries, slices, task.worker)
+        choice = self.choice(task)
+        return NearestKernel(self.nearest, self.queries, slices, task.worker, choice)
+
+    def choice(self, task: Task) -> Choice:
+        """What a task asks of GPUs; one that it must have is opened at once."""
+        made = Choice(self.verb, self.nearest.device, task.gpus, task.worker)
+        if made.must:
+            made.open()
+        return made

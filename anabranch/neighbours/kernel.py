@@ -17,17 +17,18 @@ import pyarrow as pa
 
 from anabranch.flow.blocks import Block, concat, joined, take, weigh
 from anabranch.flow.container import pack, unpack
+from anabranch.flow.gpu.choice import Choice
 from anabranch.flow.instants import BEGINNING, FOREVER
 from anabranch.flow.lateness import late_until, next_step
 from anabranch.flow.load import Load
 from anabranch.flow.slices import Slices
 from anabranch.neighbours.call import Nearest
-from anabranch.neighbours.groups import Group, algorithm_of
+from anabranch.neighbours.groups import Group, algorithm_for, algorithm_of
 from anabranch.neighbours.lengths import agreed, check_ops, check_width
 from anabranch.neighbours.lists.algorithm import Reports
 from anabranch.neighbours.lists.ordered import Ordered
 from anabranch.neighbours.marking import Marking
-from anabranch.neighbours.methods import Algorithm, ListWithRepair, Probabilistic, Queries
+from anabranch.neighbours.methods import Algorithm, ListWithRepair, Queries
 from anabranch.neighbours.notes import NearestNotes
 from anabranch.neighbours.requests import Requests, places_in
 from anabranch.neighbours.tenure import Tenure
@@ -58,11 +59,13 @@ class NearestKernel:
         queries: Block | None,
         slices: Slices[NearestNotes],
         worker: int = 0,
+        choice: Choice | None = None,
     ) -> None:
         self.nearest = nearest
         self.queries = queries
         self.slices = slices
         self.worker = worker
+        self.choice = choice
         self.load = Load(worker)
         self.reached = BEGINNING
         self._groups: dict[str, Group] = {}
@@ -255,11 +258,7 @@ class NearestKernel:
         group.quiet = np.concatenate([group.quiet, quiet])
 
     def _algorithm(self, queries: Queries) -> Algorithm:
-        kind = self._kind()
-        if kind is Probabilistic:
-            return Probabilistic(queries, self.nearest.error)
-        made: Algorithm = kind(queries)
-        return made
+        return algorithm_for(self._kind(), queries, self.nearest.error)
 
     def _kind(self) -> type[Any]:
         return algorithm_of(self.nearest.method)
@@ -277,6 +276,7 @@ class NearestKernel:
         for group in list(self._groups.values()):
             began = time.perf_counter()
             algorithm = group.algorithm
+            group.use(self.choice)
             if points is None:
                 points = np.empty((0, algorithm.queries.points.shape[1]))
             reports = algorithm.advance(fresh.t, seq, points, upto, marks)
@@ -378,7 +378,7 @@ class NearestKernel:
     def renew(self, fresh: NearestKernel) -> None:
         """Go on with the slices of a later micro-batch, and with the call, which may be another."""
         self.slices, self.nearest, self._tenure = fresh.slices, fresh.nearest, fresh._tenure
-        self._requests.memory = fresh._requests.memory
+        self._requests.memory, self.choice = fresh._requests.memory, fresh.choice
 
     @property
     def nbytes(self) -> int:

@@ -34,8 +34,6 @@ __all__ = [
     "Copies",
     "LivePlans",
     "branch",
-    "owned",
-    "owns",
     "route",
     "route_both",
 ]
@@ -195,28 +193,6 @@ def _leading(block: Block, first: np.ndarray, counts: np.ndarray) -> np.ndarray:
         spread = mix(block.columns[HASH]).view(np.uint64)
         first = first + (spread % np.maximum(counts, 1).astype(np.uint64)).astype(np.int64)
     return first[counts > 0]
-
-
-def owned(
-    left_epoch: np.ndarray, left_mask: np.ndarray, right_epoch: np.ndarray, right_mask: np.ndarray
-) -> np.ndarray:
-    """Whether this worker compares each pair of copies: the one place where the rule is written.
-
-    `owns` is the same function for one pair inside compiled code. Kernels of a GPU cannot call it,
-    and have it in their own words in `correlation/gpu/join.py`; a test compares the two.
-
-    Examples
-    --------
-    >>> one = np.array([1])
-    >>> owned(np.array([4]), np.array([0b100]), np.array([3]), one).tolist()
-    [True]
-    """
-    older = np.minimum(left_epoch, right_epoch)
-    left, right = left_mask >> 2 * (left_epoch - older), right_mask >> 2 * (right_epoch - older)
-    return (left & right & 3) != 0  # type: ignore[no-any-return]
-
-
-owns = njit(inline="always")(owned)
 
 
 @njit

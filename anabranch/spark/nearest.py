@@ -79,6 +79,7 @@ def nearest(
     objects_per_window: int | None = None,
     bad_rows: str = "fail",
     rejects: str | None = None,
+    device: str = "auto",
 ) -> DataFrame:
     """Tell many standing queries of each object that gets among their k nearest.
 
@@ -152,6 +153,11 @@ def nearest(
         A directory for late objects of a stream and for rows that ``bad_rows="drop"`` leaves out,
         each whole and once; ``ab.rejects(spark, path)`` reads them.
 
+    device
+        ``"gpu"`` multiplies vectors on a GPU, for the same hits and scores, and fails in a task
+        that sees none; ``"auto"`` does so where there is one and many queries make it the faster;
+        ``"cpu"`` never. See docs/gpu.md.
+
     Returns
     -------
     DataFrame
@@ -202,6 +208,7 @@ def nearest(
         output=output,
         objects_per_window=objects_per_window,
         bad_rows=bad_rows,
+        device=device,
         streaming=objects.isStreaming,
     )
     problems += setting_problems(spark, objects.isStreaming)

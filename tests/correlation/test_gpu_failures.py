@@ -14,12 +14,13 @@ import pytest
 import anabranch as ab
 from anabranch.correlation.call import plan_correlation
 from anabranch.correlation.filters.tiles import Pair
-from anabranch.correlation.gpu import choice, search
+from anabranch.correlation.gpu import search
 from anabranch.correlation.matching import Matcher
 from anabranch.errors import AnabranchError, InvalidCall
 from anabranch.flow.blocks import Block
 from anabranch.flow.cache import Cache
-from tests.correlation.stand_in import StandIn
+from anabranch.flow.gpu import choice
+from tests.devices import Failing
 
 TYPES = {"id": "bigint", "ts": "timestamp", "v": "array<double>"}
 WHERE = ab.dot("v") >= 0
@@ -32,36 +33,6 @@ def _each_test_is_a_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     choice.warn_once.cache_clear()
     yield
     choice.warn_once.cache_clear()
-
-
-class Failing(StandIn):
-    """Raises in some of its calls, by name and number."""
-
-    def __init__(self, failing: dict[str, set[int]], text: str, **given: Any) -> None:
-        super().__init__(**given)
-        self._failing, self._text = failing, text
-        self.calls: dict[str, int] = {}
-
-    def _called(self, name: str) -> None:
-        number = self.calls[name] = self.calls.get(name, 0) + 1
-        if number in self._failing.get(name, ()):
-            raise RuntimeError(self._text)
-
-    def upload(self, *rows: Any) -> Any:
-        self._called("upload")
-        return super().upload(*rows)
-
-    def part(self, *rows: Any) -> Any:
-        self._called("part")
-        return super().part(*rows)
-
-    def start(self, *work: Any) -> Any:
-        self._called("start")
-        return super().start(*work)
-
-    def finish(self, started: Any) -> Any:
-        self._called("finish")
-        return super().finish(started)
 
 
 def block(rows: np.ndarray) -> Block:
@@ -118,11 +89,13 @@ def test_a_gpu_that_torch_cannot_use_is_said_once_and_the_cpu_taken(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     broken_torch(monkeypatch, RuntimeError("the NVIDIA driver is too old (found version 11040)"))
-    assert [choice.open_device("auto", (), worker) for worker in range(3)] == [None] * 3
+    assert [choice.Choice("correlate", "auto", (), worker).open() for worker in range(3)] == [
+        None
+    ] * 3
     (text,) = warnings_of(caplog)
     assert "on the CPU" in text and "driver is too old" in text
     with pytest.raises(InvalidCall, match=r"RuntimeError: the NVIDIA driver is too old.*'auto'"):
-        choice.open_device("gpu", (), 0)
+        choice.Choice("correlate", "gpu", (), 0).open()
 
 
 def test_a_torch_that_cannot_be_imported_does_not_stop_auto(
@@ -130,7 +103,7 @@ def test_a_torch_that_cannot_be_imported_does_not_stop_auto(
 ) -> None:
     broken_torch(monkeypatch, RuntimeError("never asked"))
     monkeypatch.setitem(sys.modules, "torch", None)
-    assert choice.open_device("auto", (), 0) is None
+    assert choice.Choice("correlate", "auto", (), 0).open() is None
     assert "torch" in warnings_of(caplog)[0]
 
 
@@ -141,10 +114,10 @@ def test_auto_says_why_an_assigned_or_an_old_gpu_is_of_no_use(
     broken_torch(monkeypatch, RuntimeError("never asked"))
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     sys.modules["torch"].cuda.get_device_capability = lambda number: (7, 5)
-    assert choice.open_device("auto", addresses, 0) is None
+    assert choice.Choice("correlate", "auto", addresses, 0).open() is None
     assert ("assigned GPU '7'" if addresses else "compute capability 7.5") in warnings_of(caplog)[0]
     with pytest.raises(InvalidCall):
-        choice.open_device("gpu", addresses, 0)
+        choice.Choice("correlate", "gpu", addresses, 0).open()
 
 
 # ---------------------------------------------------------------- in a step

@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from anabranch.flow.blocks import Block
 from anabranch.flow.hashing import mix
+from anabranch.flow.owning import owned, owns
 from anabranch.plans.hashed import broadcast, grid
 from anabranch.plans.plan import Rows
-from anabranch.plans.routing import LivePlans, branch, owned, owns, route
+from anabranch.plans.routing import LivePlans, branch, route
 from anabranch.plans.segments import segments
 from tests.plans.test_plans import lengths, plans
 

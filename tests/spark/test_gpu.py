@@ -18,12 +18,15 @@ from pyspark.resource import ResourceInformation
 
 import anabranch as ab
 from anabranch.correlation import jobs
-from anabranch.correlation.gpu import choice, search
-from anabranch.correlation.gpu.device import Device
+from anabranch.correlation.gpu import search
 from anabranch.correlation.kernel import CorrelateJob
+from anabranch.flow.gpu import choice
+from anabranch.flow.gpu.device import Device
 from anabranch.flow.kernel import Task
-from anabranch.spark import tasks
-from tests.correlation.stand_in import StandIn
+from anabranch.neighbours.job import NearestJob
+from anabranch.neighbours.lists import products
+from anabranch.spark import nearest, tasks
+from tests.devices import Lent, StandIn
 
 ROWS = """SELECT id, timestamp_seconds(1700000000 + id % 7) AS ts,
           transform(sequence(1, 5), k -> float(pmod(hash(id, k), 9) - 4.5)) AS v FROM range(60)"""
@@ -71,6 +74,36 @@ def test_tasks_find_the_same_pairs_with_a_device(
     assert [file.read_text() for file in tmp_path.iterdir()] == ["1 pairs"] * 2
 
 
+@dataclass(frozen=True)
+class WatchedNearest(NearestJob):
+    """The same for saved searches."""
+
+    folder: str = ""
+
+    def choice(self, task: Task) -> Lent:
+        products.WORTHWHILE = 0
+        device = WatchedDevice(note=Path(self.folder, str(task.worker)))
+        return Lent("nearest", self.nearest.device, device=device)
+
+
+def test_tasks_find_the_same_hits_with_a_device(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(nearest, "NearestJob", partial(WatchedNearest, folder=str(tmp_path)))
+    table = spark.sql(ROWS.replace("range(60)", "range(1200)"))  # the first 512 find no thresholds
+    asked = table.filter("id < 8").selectExpr("id AS query_id", "v")
+
+    def hits(device: str) -> list[Any]:
+        plan = ab.broadcast(2)
+        found = ab.nearest(table, asked, by="v", k=2, rows=90, plan=plan, device=device)
+        return sorted(map(tuple, found.collect()))
+
+    expected = hits("cpu")
+    assert [*tmp_path.iterdir()] == [] and len(expected) > 60
+    assert hits("gpu") == expected
+    assert [file.read_text() for file in tmp_path.iterdir()] == ["1 pairs"] * 2
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(choice.visible() > 0, reason="there is a GPU here")
 def test_a_task_without_the_gpu_that_it_must_have_says_so(spark: Any):
@@ -89,7 +122,9 @@ def test_spark_says_which_gpus_a_task_has(monkeypatch: pytest.MonkeyPatch):
 ON_A_CLUSTER = """
 import sys
 from pyspark.sql import SparkSession
-from anabranch.spark import tasks
+from anabranch.neighbours.job import NearestJob
+from anabranch.neighbours.lists import products
+from anabranch.spark import nearest, tasks
 
 def addresses(batches):
     import pyarrow as pa

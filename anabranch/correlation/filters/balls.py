@@ -18,9 +18,10 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.correlation.filters.dots import Instructions, Work, lowest_bit, reaching, room
-from anabranch.correlation.filters.products import Goal, Operand, goal_of, make_operand
+from anabranch.correlation.filters.products import make_operand
 from anabranch.correlation.filters.quantised import Bytes, limits_of, rounded, row_bytes
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
+from anabranch.flow.goals import Goal, Operand, goal_of
 from anabranch.flow.process import njit
 
 __all__ = ["Search", "ball_search"]

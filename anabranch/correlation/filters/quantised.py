@@ -26,13 +26,7 @@ from anabranch.correlation.filters.dots import (
     reaching,
     room,
 )
-from anabranch.correlation.filters.products import (
-    Goal,
-    Operand,
-    Scale,
-    goal_of,
-    make_operand,
-)
+from anabranch.correlation.filters.products import make_operand
 from anabranch.correlation.filters.tiles import (
     Candidates,
     Pair,
@@ -42,6 +36,7 @@ from anabranch.correlation.filters.tiles import (
     stamp_of,
 )
 from anabranch.flow.blocks import Block
+from anabranch.flow.goals import Goal, Operand, Scale, goal_of
 from anabranch.flow.process import njit
 
 __all__ = [

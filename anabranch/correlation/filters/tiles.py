@@ -21,9 +21,10 @@ import numpy as np
 
 from anabranch.correlation.filters.ties import first_after
 from anabranch.flow.blocks import Block
+from anabranch.flow.owning import owned, owns
 from anabranch.flow.process import njit
 from anabranch.flow.sides import BEFORE
-from anabranch.plans.routing import OTHER, owned, owns
+from anabranch.plans.routing import OTHER
 
 __all__ = [
     "Candidates",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 
@@ -13,39 +13,17 @@ from anabranch.correlation.emd.limit import Limit
 from anabranch.correlation.emd.line import line_columns
 from anabranch.correlation.filters.exact import directed
 from anabranch.correlation.filters.loops import in_float32, largest_of, manhattan_bound
-from anabranch.correlation.filters.products import (
-    Goal,
-    Scale,
-    goal_of,
-    make_operand,
-    unit_scale,
-)
-from anabranch.correlation.gpu.device import UNIT, Device, How, Rows
+from anabranch.correlation.filters.products import make_operand
 from anabranch.flow.blocks import Block
+from anabranch.flow.goals import Goal, Operand, Scale, goal_of, unit_scale
+from anabranch.flow.gpu.device import UNIT, Device, How
+from anabranch.flow.gpu.resident import Resident, uploaded
 from anabranch.plans.routing import OTHER
 
-__all__ = ["LineLook", "Look", "ManhattanLook", "ProductLook", "Resident", "vector_look"]
+__all__ = ["LineLook", "Look", "ManhattanLook", "ProductLook", "vector_look"]
 
 # Ground distances beyond these are left to the CPU: float32 would not hold their sums.
 _SMALLEST, _LARGEST = 1e-30, 1e30
-
-
-class Resident(NamedTuple):
-    """A block's rows on the device, and what bounds need to know of them.
-
-    Rows that are not in the order of their times are in that of `ranks`; `order` says which they
-    are.
-    """
-
-    scale: Scale
-    rows: Rows
-    ranks: np.ndarray | None = None
-    order: np.ndarray | None = None
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes on the device."""
-        return self.rows.nbytes
 
 
 class Look(Protocol):
@@ -90,15 +68,11 @@ class ProductLook:
 
     def upload(self, device: Device, block: Block) -> Resident:
         """Send rows, which the device rounds."""
-        norms = None
-        if self.kind == "cosine":
-            matrix, norms = directed(block, self.slot)
-            scale = unit_scale(1, matrix.shape[1])
-        else:
-            matrix, scale = make_operand(block, self.slot, self.kind)
-        rows = device.upload(matrix, _stamps(block), norms)
-        # The device has the norms; of one row of norm 1 a goal has their shares.
-        return Resident(scale._replace(norms=np.ones(1), error=rows.error), rows)
+        if self.kind != "cosine":
+            return uploaded(device, make_operand(block, self.slot, self.kind), _stamps(block))
+        vectors, norms = directed(block, self.slot)
+        operand = Operand(vectors, unit_scale(1, vectors.shape[1]))
+        return uploaded(device, operand, _stamps(block), norms)
 
     def goal(self, left: Scale, right: Scale) -> Goal:
         """The threshold less what rounding may lose."""

@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from anabranch.correlation.filters.tiles import Candidates, Pair
-from anabranch.correlation.gpu.choice import warn_once
-from anabranch.correlation.gpu.device import Device, Work
-from anabranch.correlation.gpu.looks import Look, Resident
-from anabranch.errors import AnabranchError
+from anabranch.correlation.gpu.looks import Look
 from anabranch.flow.blocks import Block
+from anabranch.flow.gpu.attempts import Attempts
+from anabranch.flow.gpu.device import Device, Work
+from anabranch.flow.gpu.resident import Resident
 
 __all__ = ["GpuSearch"]
 
@@ -42,11 +42,7 @@ class _Started(NamedTuple):
 
 @dataclass(frozen=True)
 class GpuSearch:
-    """Proposes pairs for one comparison on a device; `looked` is called with what it looks at.
-
-    What does not fit into its memory is left to the CPU. If the device fails, so is all that
-    follows; one that `must` not fail raises.
-    """
+    """Proposes pairs for one comparison on a device; `looked` is called with what it looks at."""
 
     device: Device
     look: Look
@@ -89,42 +85,17 @@ class GpuSearch:
         try:
             rows = self.device.part(found.rows, start, start + len(part))
         except Exception as error:  # it is uploaded when it is asked for
-            self._refused(error)
+            self._attempts.refused(error)
             return
         self._keep(part, Resident(found.scale, rows))
 
     def _launched(self, group: Sequence[Pair]) -> _Started | None:
         """A launch that is under way; None where the CPU is to do the work."""
-        if self.device.failed:
-            return None
-        for _ in range(2):
-            try:
-                return self._start(group)
-            except Exception as error:
-                if not self._refused(error):
-                    return None
-        return None
+        return self._attempts.of(lambda: self._start(group))
 
-    def _refused(self, error: Exception) -> bool:
-        """Make room if there is too little memory, else give the device up; whether to go on."""
-        device, memory = self.device, self.device.memory
-        if _is_memory(error):
-            if memory.nbytes:  # else it is others who fill it
-                memory.shrink(memory.nbytes // 2)
-            device.release()
-            warn_once(
-                "the memory of the GPU is full: keeping fewer rows there, and comparing on the CPU "
-                "what does not fit; set ANABRANCH_GPU_MB to less, or run fewer workers on a GPU"
-            )
-            return True
-        what = f"{type(error).__name__}: {error}"
-        if self.must:
-            raise AnabranchError(
-                f"device='gpu', and the GPU failed: {what}; device='auto' goes on with the CPU"
-            ) from error
-        device.failed = what
-        warn_once(f"device='auto': comparing on the CPU from now on, since the GPU failed: {what}")
-        return False
+    @property
+    def _attempts(self) -> Attempts:
+        return Attempts(self.device, self.must)
 
     def _start(self, group: Sequence[Pair]) -> _Started:
         rows = [(self._resident(pair.left), self._resident(pair.right)) for pair in group]
@@ -139,7 +110,7 @@ class GpuSearch:
         try:
             hits = self.device.finish(started.launch)
         except Exception as error:
-            self._refused(error)
+            self._attempts.refused(error)
             hits = None
         if hits is None:
             yield from ((pair, None) for pair in started.pairs)
@@ -187,8 +158,3 @@ class GpuSearch:
     def _token(self, block: Block) -> str:
         key = ("device", id(self.device.memory), self.look.key)
         return block.derive(key, lambda _: secrets.token_hex(8))
-
-
-def _is_memory(error: Exception) -> bool:
-    """Whether a device, or the memory that it shares with its host, is full."""
-    return isinstance(error, MemoryError) or "out of memory" in str(error).lower()

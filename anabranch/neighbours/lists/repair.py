@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from anabranch.flow.gpu.choice import Choice
 from anabranch.flow.instants import FOREVER
 from anabranch.neighbours.lists.admission import allowed
 from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
@@ -18,6 +19,7 @@ from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
 from anabranch.neighbours.lists.lists import run, still_remembered
 from anabranch.neighbours.lists.objects import Objects
+from anabranch.neighbours.lists.products import Products
 from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scan import scan, scan_limits
@@ -32,6 +34,7 @@ _RARE = 0.01
 # Beyond, a look at each query of an object's part is cheaper than a scan of all.
 _MANY_PARTS = 16
 _MANY = 5  # that part of the queries: to make a grid again costs little more than to mend it
+_MADE = ("_grid", "_registered", "_radii_at_build", "_known", "_products")
 _ARRAYS = ("_spare", "_start", "_size", "_tau", "_oldest", "_head")
 
 
@@ -82,6 +85,7 @@ class ListWithRepair(Algorithm):
         self._radii_at_build = np.empty(0)
         self._centres = np.empty((0, queries.points.shape[1]))
         self._known: tuple[Queries, Asked, int, int] | None = None
+        self._products: Products | None = None
         self._added(len(queries))
 
     # What callers may ask for
@@ -106,6 +110,11 @@ class ListWithRepair(Algorithm):
         seq[some] = self._objects.seq[(self._codes[at[some]] >> 1) - self._objects.base]
         distance[some] = self._scores[at[some]]
         return query, seq, distance, np.where(some, place + 1, 0)
+
+    def use(self, choice: Choice) -> None:
+        """Have a GPU propose where it is the faster, if there is one; answers stay the same."""
+        if self._products is None or self._products.choice != choice:
+            self._products = Products(choice)
 
     def detach(self) -> Objects:
         """Leave the window out, which the caller keeps; `reattach` what this gives."""
@@ -266,6 +275,9 @@ class ListWithRepair(Algorithm):
             q, i, s = look_up(measure, points, units, parts, queries.points, tau, grid, room)
             return q, i, s
         which = np.flatnonzero(~direct & (self._tau > 0))
+        found = self._multiplied(points, units, reach, which)
+        if found is not None:
+            return found
         largest = max(float(np.abs(units).max()), float(np.abs(self._centres).max(initial=0)))
         limits = scan_limits(measure, reach[which], largest, dim)
         if limits is None:
@@ -275,6 +287,23 @@ class ListWithRepair(Algorithm):
         centres = self._centres[which].astype(np.float32)
         q, i = scan(measure, columns, centres, which.astype(np.int32), limits, room)
         return q, i, rescore(measure, queries.points, points, q, i)
+
+    def _multiplied(
+        self, points: np.ndarray, units: np.ndarray, reach: np.ndarray, which: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
+        """What a GPU proposes for some queries; None where it is of no use."""
+        if self._products is None:
+            return None
+        queries, measure = self.queries, self.queries.metric_code
+        mine = np.full(len(reach), -np.inf)
+        mine[which] = reach[which]
+        found = self._products.near(measure, self._centres, units, mine)
+        if found is None:
+            return None
+        q, i = found
+        s = rescore(measure, queries.points, points, q, i)
+        self._products.judge(int((s >= self._tau[q]).sum()), units.size * len(which))
+        return q, i, s
 
     def _grid_for(self, units: np.ndarray, reach: np.ndarray) -> Grid:
         """The grid; queries that are new or outgrew it are registered if they are many.
@@ -336,7 +365,7 @@ class ListWithRepair(Algorithm):
     def _state(self) -> dict[str, Any]:
         """The index is made again from the rest."""
         state = super()._state()
-        for name in ("_grid", "_registered", "_centres", "_radii_at_build", "_objects", "_known"):
+        for name in (*_MADE, "_centres", "_objects"):
             del state[name]
         held = self._objects
         window = {"times": held.times, "seq": held.seq, "points_held": held.points}
@@ -351,5 +380,5 @@ class ListWithRepair(Algorithm):
         super()._take_up(state)
         self._grid, self._registered = None, 0
         self._radii_at_build = np.empty(0)
-        self._known = None
+        self._known = self._products = None
         self._renumbered()

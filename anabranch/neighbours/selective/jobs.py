@@ -85,7 +85,8 @@ class OwnerJob(NearestJob):
         owner = owner_of(self, task.query)
         mergers = _mergers(self.control, _user(self, task, self.call), owner)
         publish = partial(_publish, mergers, task.batch)
-        return OwnerKernel(self.nearest, self.queries, slices, task.worker, publish=publish)
+        about = self.nearest, self.queries, slices, task.worker, self.choice(task)
+        return OwnerKernel(*about, publish=publish)
 
 
 def _user(job: NearestJob, task: Task, call: str) -> User:

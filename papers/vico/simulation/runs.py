@@ -10,12 +10,13 @@ import numpy as np
 
 from anabranch.errors import InvalidCall
 from anabranch.flow.load import Load
+from anabranch.flow.owning import owned
 from anabranch.plans.controller import Adaptive, Controller, Report
 from anabranch.plans.hashed import Broadcast
 from anabranch.plans.log import Entry, live_at
 from anabranch.plans.plan import Plan, Rows
 from anabranch.plans.policies import POLICIES, Policy, SegmentPolicy
-from anabranch.plans.routing import owned, route
+from anabranch.plans.routing import route
 from papers.vico.simulation.hosts import Cluster, tally
 from papers.vico.simulation.methods import METHODS, Method, first_plan, whole_operators
 from papers.vico.simulation.settings import Settings

@@ -15,8 +15,12 @@ right rows and of their elements; `a` and `b` are elements of left and of right 
 
 from __future__ import annotations
 
+from types import FunctionType
+
 import triton
 import triton.language as tl
+
+from anabranch.flow.owning import owned
 
 __all__ = ["FIELDS", "report", "scan"]
 
@@ -50,6 +54,9 @@ FIELDS = (
 _COUNT = tl.constexpr(len(FIELDS))
 _FIRST = tl.constexpr(-(2**63))
 _LAST = tl.constexpr(2**63 - 1)
+
+# The one rule, compiled once more; Triton's interpreter wants its language beside a function.
+_owned = triton.jit(FunctionType(owned.__code__, {**owned.__globals__, "tl": tl}, "owned"))
 
 
 @triton.jit
@@ -85,16 +92,10 @@ def _admitted(row, i, j, there):  # pragma: no cover
     time = tl.load(tl.load(row + 5).to(long) + j, mask=there, other=0)
     earliest = tl.where(mine <= tl.load(row + 16), _FIRST, mine - tl.load(row + 14))
     latest = tl.where(mine >= tl.load(row + 17), _LAST, mine + tl.load(row + 15))
-    # The owner: `plans.routing.owned`. Masks have their sign bit clear, so that a shift by 63
-    # leaves nothing, as a longer one would.
-    left = tl.load(tl.load(row + 6).to(long) + i)
+    left, left_mask = tl.load(tl.load(row + 6).to(long) + i), tl.load(tl.load(row + 8).to(long) + i)
     right = tl.load(tl.load(row + 7).to(long) + j, mask=there, other=0)
-    older = tl.minimum(left, right)
-    left_mask = tl.load(tl.load(row + 8).to(long) + i)
     right_mask = tl.load(tl.load(row + 9).to(long) + j, mask=there, other=0)
-    shared = left_mask >> tl.minimum(2 * (left - older), 63)
-    shared = shared & (right_mask >> tl.minimum(2 * (right - older), 63))
-    return (time >= earliest) & (time <= latest) & ((shared & 3) != 0)
+    return (time >= earliest) & (time <= latest) & _owned(left, left_mask, right, right_mask)
 
 
 @triton.jit

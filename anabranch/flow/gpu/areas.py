@@ -11,7 +11,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from anabranch.correlation.gpu.join import _COUNT, _admitted, _list, _low_half
+from anabranch.flow.gpu.join import _COUNT, _admitted, _list, _low_half
 
 __all__ = ["report_areas", "scan_areas"]
 

@@ -8,56 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
-from anabranch.correlation.gpu.areas import report_areas, scan_areas
-from anabranch.correlation.gpu.device import MOST_HITS, Hits, How, Rows, Work
-from anabranch.correlation.gpu.join import FIELDS, report, scan
 from anabranch.flow.cache import Cache
+from anabranch.flow.gpu.areas import report_areas, scan_areas
+from anabranch.flow.gpu.device import MOST_HITS, Hits, How, Rows, Work
+from anabranch.flow.gpu.join import FIELDS, report, scan
+from anabranch.flow.gpu.tilings import AREAS, Tiling, tiling_of, width_of
 
-__all__ = ["Tiling", "TorchDevice", "TorchRows", "tiling_of"]
+__all__ = ["TorchDevice", "TorchRows"]
 
 _ENDS = np.iinfo(np.int64)
 _ROOM = 256  # rows behind each matrix that a tile may read: as many as it has at most
 _FIRST_ROOM = 1 << 20
 _REPORTERS = 32  # programs of `report` on each multiprocessor
 _PART = 64  # right rows that one of them takes at a time
-
-
-class Tiling(NamedTuple):
-    """How `scan` cuts its work: rows and columns of a tile, tiles of a program, and so on."""
-
-    rows: int
-    cols: int
-    tiles: int
-    depth: int
-    stages: int
-    warps: int
-
-
-def width_of(d: int) -> int:
-    """How many elements vectors of `d` are padded to."""
-    if d <= 128:
-        return max(16, 1 << (d - 1).bit_length())
-    return -(-d // 64) * 64
-
-
-def tiling_of(width: int) -> Tiling:
-    """The tiles for vectors of so many elements."""
-    # Measured on an H200.
-    if width <= 64:
-        return Tiling(128, 128, 16, width, 3, 4)
-    if width == 128:
-        return Tiling(128, 128, 16, width, 2, 8)
-    return Tiling(128, 256, 4, 64, 3, 8)
-
-
-AREAS = Tiling(128, 128, 16, 1, 1, 4)
-"""The tiles for areas: 286 billion of 32 columns a second on an H200, the best of ten tried."""
 
 
 @dataclass
@@ -159,6 +128,14 @@ class TorchDevice:
         turned = torch.full((d, n + _ROOM), torch.nan, dtype=torch.float32, device=self._on)
         turned[:, :n] = self._sent(rows).T
         return turned
+
+    def bounded(self, rows: Rows, share: float, own: np.ndarray) -> TorchRows:
+        """Other norms beside the same matrix; there is room behind them, too."""
+        of = _rows(rows)
+        with self._stream("copies"):
+            norms = of.more.double() * share
+            norms[: len(own)] += self._sent(own)
+            return replace(of, more=norms.float())
 
     def part(self, rows: Rows, start: int, stop: int) -> TorchRows:
         """A copy of some rows, with room behind them."""
@@ -325,7 +302,7 @@ class TorchDevice:
     def _sent(self, array: np.ndarray) -> torch.Tensor:
         """A copy on the device, by way of memory that it can read by itself."""
         if not self._streams:
-            return torch.tensor(array)
+            return torch.tensor(np.ascontiguousarray(array))
         pinned = torch.empty(array.shape, dtype=_TYPES[array.dtype], pin_memory=True)
         pinned.numpy()[...] = array
         return pinned.to(self._on, non_blocking=True)

@@ -15,8 +15,8 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
-from anabranch.correlation.filters.products import Goal
 from anabranch.flow.cache import Cache
+from anabranch.flow.goals import Goal
 
 __all__ = ["MOST_HITS", "UNIT", "Device", "Hits", "How", "Rows", "Work"]
 
@@ -91,6 +91,12 @@ class Device(Protocol):
         self, whole: np.ndarray, sums: np.ndarray | None, stamps: np.ndarray
     ) -> Rows:
         """Keep rows for areas, and sums of neighbouring elements of theirs, if these are fewer."""
+
+    def bounded(self, rows: Rows, share: float, own: np.ndarray) -> Rows:
+        """The same rows; their squared norms times a share, and a number of each, are their norms.
+
+        So each row may have a goal of its own. Numbers (float64) may be infinite.
+        """
 
     def part(self, rows: Rows, start: int, stop: int) -> Rows:
         """A copy of rows ``start:stop``."""
