@@ -39,10 +39,15 @@ class Products:
     """
 
     # Without `__dict__`, so that what is on the device does not count as bytes of the algorithm.
-    __slots__ = ("__weakref__", "_centres", "_rest", "_resting", "_token", "choice")
+    __slots__ = (
+        *("__weakref__", "_asked", "_centres", "_device", "_rest", "_resting", "_token"),
+        "choice",
+    )
 
     def __init__(self, choice: Choice) -> None:
         self.choice = choice
+        self._asked = False
+        self._device: Device | None = None
         self._token = secrets.token_hex(8)
         self._centres: np.ndarray | None = None
         self._rest, self._resting = 1, 0
@@ -61,7 +66,9 @@ class Products:
         if self._resting:
             self._resting -= 1
             return None
-        device = self.choice.open()
+        if not self._asked:  # once, for what cannot be opened may take long to say so
+            self._asked, self._device = True, self.choice.open()
+        device = self._device
         if device is None:
             return None
         attempts = Attempts(device, self.choice.must)
