@@ -21,7 +21,7 @@ import numpy as np
 from anabranch.flow.gpu.choice import Choice
 from anabranch.flow.gpu.device import Device
 from anabranch.flow.process import single_threaded
-from anabranch.neighbours.lists import products
+from anabranch.neighbours.lists import products, resting
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.methods import Queries
 from benchmarks.gpu_worlds import device, kernel_seconds, say
@@ -47,12 +47,12 @@ def nearest() -> dict[str, Any]:
     """Hits against the CPU's bit for bit, rates, and the least work that is worth a launch."""
     on = device()
     choice = Opened("nearest", "gpu", device=on)
-    least, scoring = products.WORTHWHILE, products._SCORING
-    products.WORTHWHILE = products._SCORING = 0  # everything is worthwhile, nothing in vain
+    least, scoring = products.WORTHWHILE, resting._SCORING
+    products.WORTHWHILE = resting._SCORING = 0  # everything is worthwhile, nothing in vain
     try:
         found: dict[str, Any] = {"hits": _exact(choice), "break_even": _even(choice)}
     finally:
-        products.WORTHWHILE, products._SCORING = least, scoring
+        products.WORTHWHILE, resting._SCORING = least, scoring
     found["worthwhile"] = least
     sizes = [*itertools.product((16, 64, 128, 576), (1_000, 10_000)), (64, 30_000)]
     found["rates"] = [_rates(choice, *size) for size in sizes]
@@ -112,7 +112,7 @@ def _points(kind: str, n: int, d: int, random: np.random.Generator) -> np.ndarra
 def _played(
     queries: Queries, t: np.ndarray, points: np.ndarray, stops: list[int], choice: Opened | None
 ) -> np.ndarray:
-    lists, found, at = ListWithRepair(queries, index="scan"), [], 0
+    lists, found, at = ListWithRepair(queries, index="product"), [], 0
     if choice is not None:
         lists.use(choice)
     for stop in [*stops, stops[-1] + 40_000]:
@@ -148,7 +148,7 @@ class Stream:
 def _full(choice: Opened, d: int, count: int) -> tuple[ListWithRepair, Stream]:
     """Lists whose windows are full."""
     stream = Stream(d, count)
-    lists = ListWithRepair(stream.queries, index="scan")
+    lists = ListWithRepair(stream.queries, index="product")
     lists.use(choice)
     batches = stream.batches(_BATCH // 4)
     while stream.at < 1.2 * _WINDOW:

@@ -105,6 +105,7 @@ def test_distances_that_used_to_be_lost() -> None:
 MAKES: dict[str, Any] = {
     "grid": lambda queries: ListWithRepair(queries, spare=1, index="grid"),
     "scan": lambda queries: ListWithRepair(queries, spare=1, index="scan"),
+    "product": lambda queries: ListWithRepair(queries, spare=1, index="product"),
     "relaxed": Relaxed,
     "filtered": lambda queries: Filtered(queries, error=0.9),
     "probabilistic": Probabilistic,

@@ -23,7 +23,7 @@ from anabranch.flow.gpu import choice
 from anabranch.flow.instants import FOREVER
 from anabranch.flow.kernel import Task
 from anabranch.neighbours.job import NearestJob
-from anabranch.neighbours.lists import products
+from anabranch.neighbours.lists import products, resting
 from anabranch.neighbours.lists.algorithm import METRICS, Queries
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.selective.jobs import OwnerJob
@@ -40,7 +40,7 @@ FULL = "CUDA out of memory. Tried to allocate 2.00 GiB"
 @pytest.fixture(autouse=True)
 def _everything_is_worthwhile(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(products, "WORTHWHILE", 0)
-    monkeypatch.setattr(products, "_SCORING", 0)  # nothing that is proposed in vain counts
+    monkeypatch.setattr(resting, "_SCORING", 0)  # nothing that is proposed in vain counts
     choice.warn_once.cache_clear()
     yield
     choice.warn_once.cache_clear()
@@ -280,16 +280,16 @@ def test_a_grid_and_sums_of_differences_stay_on_the_cpu(about: dict[str, Any]) -
 
 
 def test_it_rests_while_bfloat16_tells_nothing_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(products, "_SCORING", 512)
+    monkeypatch.setattr(resting, "_SCORING", 512)
     device = StandIn()
     lists, _ = with_device(device, offset=1e4)
     same = ListWithRepair(some_queries(offset=1e4))
     assert stepped(lists, batches=20, offset=1e4) == stepped(same, batches=20, offset=1e4)
     # Of 19 batches with thresholds it looks at the first, and then rests for 1, 2, 4 and 8.
     assert len(device.launches) == 4
-    assert lists._products is not None and lists._products._rest == 16
-    lists._products.judge(useless=0, multiplied=1)
-    assert lists._products._rest == 1
+    assert lists._products is not None and lists._products.resting.next == 16
+    lists._products.resting.judge(useless=0, multiplied=1)
+    assert lists._products.resting.next == 1
 
 
 # ---------------------------------------------------------------- a device that fails

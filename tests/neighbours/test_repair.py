@@ -88,7 +88,7 @@ def wanted(t: np.ndarray, points: np.ndarray, queries: Queries) -> list[knn_twin
     counted=st.booleans(),
     dim=st.integers(1, 6),
     spare=st.integers(1, 4),
-    index=st.sampled_from(["grid", "scan"]),
+    index=st.sampled_from(["grid", "scan", "product"]),
     longest=st.sampled_from([1, 5, 40, 300]),
     by_stretches=st.booleans(),
 )
@@ -123,7 +123,7 @@ def test_equals_brute_force(
     assert sorted(got) == wanted(t, points, queries)
 
 
-@pytest.mark.parametrize("index", ["grid", "scan"])
+@pytest.mark.parametrize("index", ["grid", "scan", "product"])
 @pytest.mark.parametrize("metric", METRICS)
 def test_a_longer_stream_with_repairs_and_cuts(metric: str, index: str) -> None:
     random = np.random.default_rng(5)
@@ -208,7 +208,7 @@ def test_far_from_the_origin_and_at_every_size() -> None:
     for scale, shift in ((1e-30, 0), (1, 1e6), (1e3, 1e9), (1e17, 0), (1e25, 0), (1, 0)):
         points = random.random((600, 5)) * scale + shift
         queries = Queries.of(random.random((4, 5)) * scale + shift, k=3, window=50)
-        for index in ("grid", "scan"):
+        for index in ("grid", "scan", "product"):
             lists = ListWithRepair(queries, index=index)
             got = played(lists, t, points, calls(t, random, 90), lambda: False)
             assert sorted(got) == wanted(t, points, queries), (scale, shift, index)

@@ -18,6 +18,7 @@ from anabranch.flow.gpu.attempts import Attempts
 from anabranch.flow.gpu.choice import Choice
 from anabranch.flow.gpu.device import UNIT, Device, Hits, Work
 from anabranch.flow.gpu.resident import Resident, uploaded
+from anabranch.neighbours.lists.resting import Resting
 
 __all__ = ["Products"]
 
@@ -25,9 +26,6 @@ WORTHWHILE = 20_000_000
 """Below so many multiplications a core has scanned before a launch and its answer are done."""
 
 _MANHATTAN = 1
-# To score a proposed pair again costs a core as much as so many multiplications of a scan.
-_SCORING = 512
-_LONGEST_REST = 64
 _NO_WINDOW = (2**64, 2**64)
 
 
@@ -40,8 +38,8 @@ class Products:
 
     # Without `__dict__`, so that what is on the device does not count as bytes of the algorithm.
     __slots__ = (
-        *("__weakref__", "_asked", "_centres", "_device", "_rest", "_resting", "_token"),
-        "choice",
+        *("__weakref__", "_asked", "_centres", "_device", "_token"),
+        *("choice", "resting"),
     )
 
     def __init__(self, choice: Choice) -> None:
@@ -50,12 +48,12 @@ class Products:
         self._device: Device | None = None
         self._token = secrets.token_hex(8)
         self._centres: np.ndarray | None = None
-        self._rest, self._resting = 1, 0
+        self.resting = Resting()
 
     def near(
         self, measure: int, centres: np.ndarray, units: np.ndarray, reach: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray] | None:
-        """Queries and objects that may be closer than `reach`; None where the CPU is to scan.
+        """Queries and objects that may be closer than `reach`; None where a CPU is to find them.
 
         `centres` and `units` are the points that filters compare. Queries with a `reach` of minus
         infinity take no part. Pairs are in the order of queries and then of objects.
@@ -63,8 +61,7 @@ class Products:
         little = len(centres) * units.size < WORTHWHILE
         if measure == _MANHATTAN or little or not (reach > 0).any():
             return None
-        if self._resting:
-            self._resting -= 1
+        if self.resting.now():
             return None
         if not self._asked:  # once, for what cannot be opened may take long to say so
             self._asked, self._device = True, self.choice.open()
@@ -74,13 +71,6 @@ class Products:
         attempts = Attempts(device, self.choice.must)
         hits = attempts.of(lambda: self._hits(device, centres, units, reach))
         return None if hits is None else (hits.left, hits.right)
-
-    def judge(self, useless: int, multiplied: int) -> None:
-        """Rest for a while, and the longer the more often, if too many were proposed in vain."""
-        if useless * _SCORING <= multiplied:
-            self._rest = 1
-            return
-        self._resting, self._rest = self._rest, min(2 * self._rest, _LONGEST_REST)
 
     def _hits(
         self, device: Device, centres: np.ndarray, units: np.ndarray, reach: np.ndarray

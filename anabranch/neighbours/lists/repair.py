@@ -1,8 +1,9 @@
 """The list with repair: exact whatever the data, and fast where arrivals come in random order.
 
 Each query keeps the objects of its window up to a threshold, a few more than k. Few arrivals pass
-it, and an index over the queries finds them: a grid in few dimensions, else a blocked scan. The
-window itself is kept once for all queries and is read only when a list runs short.
+it, and an index over the queries finds them: a grid in few dimensions, else a matrix product or a
+blocked scan. The window itself is kept once for all queries and is read only when a list runs
+short.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, R
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
 from anabranch.neighbours.lists.lists import run, still_remembered
+from anabranch.neighbours.lists.matrix import Matrix
 from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.products import Products
 from anabranch.neighbours.lists.reach import directions, radii
@@ -28,13 +30,14 @@ from anabranch.neighbours.lists.tables import Asked, Held, Lists, Log, Near
 
 __all__ = ["ListWithRepair"]
 
+_INDEXES = ("auto", "grid", "scan", "product")
 _CHUNK = 16384  # lists and their part of the window stay in the processor's cache
 _FIRST_CHUNK = 512  # while windows fill, thresholds fall quickly
 _RARE = 0.01
 # Beyond, a look at each query of an object's part is cheaper than a scan of all.
 _MANY_PARTS = 16
 _MANY = 5  # that part of the queries: to make a grid again costs little more than to mend it
-_MADE = ("_grid", "_registered", "_radii_at_build", "_known", "_products")
+_MADE = ("_grid", "_registered", "_radii_at_build", "_known", "_products", "_matrix")
 _ARRAYS = ("_spare", "_start", "_size", "_tau", "_oldest", "_head")
 
 
@@ -49,7 +52,8 @@ class ListWithRepair(Algorithm):
         How many objects beyond k a list keeps after a cut or a repair; any number from 1 is
         exact. By default so many that on a stream in random order a list rarely runs short.
     index
-        ``"grid"``, ``"scan"``, or ``"auto"``: the grid up to four dimensions.
+        ``"grid"``; ``"product"`` or ``"scan"``, which compare every object with every query; or
+        ``"auto"``: the grid up to four dimensions, and beyond whichever of these is the faster.
 
     Examples
     --------
@@ -65,8 +69,8 @@ class ListWithRepair(Algorithm):
 
     def __init__(self, queries: Queries, spare: int | None = None, index: str = "auto") -> None:
         super().__init__(queries)
-        if index not in ("auto", "grid", "scan"):
-            raise ValueError(f"index must be 'auto', 'grid' or 'scan', got {index!r}")
+        if index not in _INDEXES:
+            raise ValueError(f"index must be one of {', '.join(_INDEXES)}, got {index!r}")
         if spare is not None and spare < 1:
             raise ValueError(f"spare must be at least 1, got {spare}")
         self._fixed_spare = 0 if spare is None else spare
@@ -86,6 +90,7 @@ class ListWithRepair(Algorithm):
         self._centres = np.empty((0, queries.points.shape[1]))
         self._known: tuple[Queries, Asked, int, int] | None = None
         self._products: Products | None = None
+        self._matrix = self._multiplying()
         self._added(len(queries))
 
     # What callers may ask for
@@ -288,22 +293,27 @@ class ListWithRepair(Algorithm):
         q, i = scan(measure, columns, centres, which.astype(np.int32), limits, room)
         return q, i, rescore(measure, queries.points, points, q, i)
 
+    def _multiplying(self) -> Matrix | None:
+        return None if self._index == "scan" else Matrix(always=self._index == "product")
+
     def _multiplied(
         self, points: np.ndarray, units: np.ndarray, reach: np.ndarray, which: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-        """What a GPU proposes for some queries; None where it is of no use."""
-        if self._products is None:
-            return None
+        """What products propose for some queries; None where they are of no use."""
         queries, measure = self.queries, self.queries.metric_code
         mine = np.full(len(reach), -np.inf)
         mine[which] = reach[which]
-        found = self._products.near(measure, self._centres, units, mine)
-        if found is None:
-            return None
-        q, i = found
-        s = rescore(measure, queries.points, points, q, i)
-        self._products.judge(int((s >= self._tau[q]).sum()), units.size * len(which))
-        return q, i, s
+        for proposing in (self._products, self._matrix):
+            if proposing is None:
+                continue
+            found = proposing.near(measure, self._centres, units, mine)
+            if found is not None:
+                q, i = found
+                s = rescore(measure, queries.points, points, q, i)
+                useless = int((s >= self._tau[q]).sum())
+                proposing.resting.judge(useless, units.size * len(which))
+                return q, i, s
+        return None
 
     def _grid_for(self, units: np.ndarray, reach: np.ndarray) -> Grid:
         """The grid; queries that are new or outgrew it are registered if they are many.
@@ -381,4 +391,5 @@ class ListWithRepair(Algorithm):
         self._grid, self._registered = None, 0
         self._radii_at_build = np.empty(0)
         self._known = self._products = None
+        self._matrix = self._multiplying()
         self._renumbered()
