@@ -21,7 +21,7 @@ from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scan import scan, scan_limits
-from anabranch.neighbours.lists.stretches import LONG, room_for_changes
+from anabranch.neighbours.lists.stretches import LONG
 from anabranch.neighbours.lists.tables import Asked, Held, Lists, Log, Near
 
 __all__ = ["ListWithRepair"]
@@ -200,9 +200,8 @@ class ListWithRepair(Algorithm):
         starts, place, score = group(len(queries), q, i, s)
         near = Near(starts, place, score, direct)
         asked, longest, _ = self._asked()
-        changes = room_for_changes() if longest >= LONG else None
         rows, scores, *log, repairs = run(
-            asked, self._lists(), held, near, self._log(), changes, stop
+            asked, self._lists(), held, near, self._log(), longest >= LONG, stop
         )
         self._log_number, self._log_next, self._log_used = log
         self.repairs += repairs
@@ -338,6 +337,8 @@ class ListWithRepair(Algorithm):
         state = super()._state()
         for name in ("_grid", "_registered", "_centres", "_radii_at_build", "_objects", "_known"):
             del state[name]
+        for name in ("_log_number", "_log_next"):
+            state[name] = state[name][: self._log_used]
         held = self._objects
         window = {"times": held.times, "seq": held.seq, "points_held": held.points}
         return state | window | {"marks_held": held.marks, "base": held.base}
