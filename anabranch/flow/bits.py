@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
 __all__ = ["highest", "lowest", "ones"]
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+_intrinsic: Any = intrinsic  # whose callers do not pass what the compiler does
 
 _UNLESS_ZERO = ir.IntType(1)(True)
 
 
-@intrinsic
+@_intrinsic
 def ones(typing, word):
     """How many bits are set."""
 
@@ -23,7 +27,7 @@ def ones(typing, word):
     return types.int64(types.uint64), generate
 
 
-@intrinsic
+@_intrinsic
 def lowest(typing, word):
     """The place of the lowest bit that is set; of a word that has one."""
 
@@ -33,7 +37,7 @@ def lowest(typing, word):
     return types.int64(types.uint64), generate
 
 
-@intrinsic
+@_intrinsic
 def highest(typing, word):
     """The place of the highest bit that is set; of a word that has one."""
 

@@ -6,15 +6,19 @@ instruction that locks memory. Between small pieces of work that is a third of t
 
 from __future__ import annotations
 
+from typing import Any
+
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-__all__ = ["lent"]
+__all__ = ["lent", "moved"]
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call, untyped-decorator"
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+_intrinsic: Any = intrinsic  # whose callers do not pass what the compiler does
 
 
-@intrinsic
+@_intrinsic
 def lent(typing, held):
     """The same array, or tuple of arrays, without references that are counted.
 
@@ -28,11 +32,12 @@ def lent(typing, held):
     return held(held), generate
 
 
-def _unowned(context, builder, kind, value):
+def _unowned(context, builder, kind: Any, value):
     """A value whose arrays have no owner."""
     if isinstance(kind, types.BaseTuple):
         parts = cgutils.unpack_tuple(builder, value, len(kind))
-        each = [_unowned(context, builder, *part) for part in zip(kind, parts, strict=True)]
+        kinds: Any = kind
+        each = [_unowned(context, builder, *part) for part in zip(kinds, parts, strict=True)]
         return context.make_tuple(builder, kind, each)
     if isinstance(kind, types.Array):
         array = context.make_array(kind)(context, builder, value)
@@ -40,3 +45,27 @@ def _unowned(context, builder, kind, value):
         array.parent = cgutils.get_null_value(array.parent.type)
         return array._getvalue()
     return value
+
+
+@_intrinsic
+def moved(typing, values, begin, end, to, at):
+    """Copy elements from begin to end to another place, perhaps of the same array.
+
+    As one call: loops in compiled code must first find out whether their arrays overlap, which for
+    few elements takes longer than to move them.
+    """
+
+    def generate(context, builder, signature, args):
+        source, begin, end, target, at = args
+        kind = signature.args[0]
+
+        def place(array, position):
+            data = context.make_array(kind)(context, builder, array).data
+            return builder.gep(data, [position])
+
+        size = context.get_abi_sizeof(context.get_data_type(kind.dtype))
+        count = builder.sub(end, begin)
+        cgutils.raw_memmove(builder, place(target, at), place(source, begin), count, size)
+        return context.get_dummy_value()
+
+    return types.void(values, types.int64, types.int64, values, types.int64), generate

@@ -20,6 +20,7 @@ from anabranch.flow.lending import lent
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.candidates import beyond
+from anabranch.neighbours.lists.log import longer, remember_emitted
 from anabranch.neighbours.lists.refill import insert, repair_list
 from anabranch.neighbours.lists.scoring import FAINT, score
 from anabranch.neighbours.lists.stretches import (
@@ -32,7 +33,7 @@ from anabranch.neighbours.lists.stretches import (
 )
 from anabranch.neighbours.lists.tables import Log, One, Source
 
-__all__ = ["longer", "remember_emitted", "run", "still_remembered"]
+__all__ = ["run"]
 
 _FEW = 4
 
@@ -83,8 +84,7 @@ def run(asked, lists, held, near, log, by_stretches, upto):  # pragma: no cover
 
 @njit(inline="always")
 def _room(q, ks, lists, held):  # pragma: no cover
-    """Until it is repaired, and then with it, a query has at most so many reports in one batch; as
-    many at most go into its log."""
+    """More reports than a query has until it was repaired, and more than go into its log."""
     return lists.size[q] + ks[q] + 2 * lists.spare[q] + 2 + len(held.clock) - held.fresh
 
 
@@ -93,7 +93,9 @@ def _room(q, ks, lists, held):  # pragma: no cover
 
 
 @njit(boundscheck=False)
-def _carry(at, asked, lists, held, near, log, scratch, by_stretches, upto, told):  # pragma: no cover
+def _carry(
+    at, asked, lists, held, near, log, scratch, by_stretches, upto, told
+):  # pragma: no cover
     """`run` from a query on, to the first that there may be no room for, or that was repaired.
 
     Returns that query, from which new object on it has to look at all (or -1), the reports, and
@@ -366,57 +368,3 @@ def _report(q, begin, low, top, instant, scores, codes, out, reports):  # pragma
         row_scores[reports] = scores[begin + j]
         reports += 1
     return reports
-
-
-# The log
-
-
-@njit(boundscheck=False)
-def remember_emitted(lists, q, begin, end, log, used):  # pragma: no cover
-    """Add the entries from begin to end that have been reported to the query's log; its length."""
-    codes, head = lists.codes, lists.head
-    for j in range(begin, end):
-        if codes[j] & 1:
-            log.number[used] = codes[j] >> 1
-            log.following[used] = head[q]
-            head[q] = used
-            used += 1
-    return used
-
-
-@njit(boundscheck=False)
-def longer(log, room):  # pragma: no cover
-    """The same log with room for more, if there is none."""
-    number, following, used = log
-    if len(number) - used >= room:
-        return log
-    size = 2 * (used + room)
-    more, links = np.empty(size, np.int64), np.empty(size, np.int64)
-    more[:used], links[:used] = number[:used], following[:used]
-    return Log(more, links, used)
-
-
-@njit(boundscheck=False)
-def still_remembered(head, log, first):  # pragma: no cover
-    """The log without numbers below each query's `first`, made afresh."""
-    kept = 0
-    for q in range(len(head)):
-        at = head[q]
-        while at >= 0:
-            kept += log.number[at] >= first[q]
-            at = log.following[at]
-    number = np.empty(2 * kept + 1024, np.int64)
-    following = np.empty(2 * kept + 1024, np.int64)
-    used = 0
-    for q in range(len(head)):
-        at = head[q]
-        new = -1
-        while at >= 0:
-            if log.number[at] >= first[q]:
-                number[used] = log.number[at]
-                following[used] = new
-                new = used
-                used += 1
-            at = log.following[at]
-        head[q] = new
-    return Log(number, following, used)

@@ -16,7 +16,8 @@ from anabranch.neighbours.lists.admission import allowed
 from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
-from anabranch.neighbours.lists.lists import run, still_remembered
+from anabranch.neighbours.lists.lists import run
+from anabranch.neighbours.lists.log import still_remembered
 from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve

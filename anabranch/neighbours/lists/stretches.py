@@ -6,7 +6,7 @@ it one bit: whether it is occupied. An event sets or clears a bit, ranks are num
 and in the end every entry moves once, or not at all where as many left as came.
 
 Letters: c a candidate, x an entry that expires, s a score; ``ci``, ``ai`` and ``xi`` are the next
-of all candidates, of those of this stretch, and of the expiries; p a place.
+of all candidates, of those of this stretch, and of the expiries; p a place, w a word of a set.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 
 from anabranch.flow.bits import highest, lowest, ones
 from anabranch.flow.instants import FOREVER
-from anabranch.flow.lending import lent
+from anabranch.flow.lending import lent, moved
 from anabranch.flow.process import njit
 
 __all__ = [
@@ -40,6 +40,7 @@ LONG = 48
 DONE, MORE, OTHER = 0, 1, 2
 
 _MOST = 32  # arrivals of one stretch
+_TOGETHER = 16
 _COUNTED = 256  # so many entries are counted sooner than halved again
 
 
@@ -111,12 +112,13 @@ def stretch(one, length, limit, ci, entries, source, changes, out, reports):  # 
     """
     one, entries, source = lent(one), lent(entries), lent(source)
     changes, out = lent(changes), lent(out)
-    at, instants, _, _, places, told, _, x_instant, x_place, occupied, arrived, _, _ = changes
+    at, instants, places = changes.at, changes.instant, changes.place
+    x_instant, x_place, occupied = changes.x_instant, changes.x_place, changes.occupied
     n, end = _coming(one, ci, limit, source, changes)
     if n == 0 and end < one.end:
         return length, ci, reports, False, OTHER
     _laid(one.begin, length, n, entries[0], changes)
-    m = _leaving(one, length, n, end, entries[1], source, changes)
+    _leaving(one, length, n, end, entries[1], source, changes)
     last = one.k - 1 + _before(changes, n, one.k - 1)  # the place of the last of the top
     ai = xi = 0
     now, changed, left = length, False, MORE
@@ -231,7 +233,8 @@ def _up_to(scores, s, begin, length):  # pragma: no cover
 @njit(boundscheck=False, inline="always")
 def _before(changes, n, j):  # pragma: no cover
     """How many arrivals have their place before an old entry."""
-    count, before = 0, changes.before
+    before = changes.before
+    count = 0
     for i in range(np.uint64(n)):
         count += before[i] <= j
     return count
@@ -239,16 +242,24 @@ def _before(changes, n, j):  # pragma: no cover
 
 @njit(boundscheck=False, inline="always")
 def _leaving(one, length, n, end, codes, source, changes):  # pragma: no cover
-    """The expiries of a stretch, by number; how many."""
+    """The expiries of a stretch, by number."""
     clock, base = source.clock, source.base
     places, instants = changes.x_place, changes.x_instant
     before = one.before
     if end < one.end:
         before = base + first_above(clock, end - one.span, 0, len(clock))
     found, limit, begin = 0, before << 1, np.uint64(one.begin)
-    for j in range(np.uint64(length)):
-        places[found] = j
-        found += codes[begin + j] < limit
+    # Few expire: codes that lie side by side are compared together, and again where any is low.
+    for group in range(0, length, _TOGETHER):
+        stop = min(group + _TOGETHER, length)
+        some = stop - group < _TOGETHER
+        if not some:
+            for j in range(_TOGETHER):
+                some |= codes[begin + np.uint64(group + j)] < limit
+        if some:
+            for j in range(group, stop):
+                places[found] = j
+                found += codes[begin + np.uint64(j)] < limit
     for i in range(1, found):
         p = places[i]
         code = codes[one.begin + p]
@@ -262,7 +273,6 @@ def _leaving(one, length, n, end, codes, source, changes):  # pragma: no cover
         instants[i] = clock[(codes[one.begin + j] >> 1) - base] + one.span
         places[i] = j + _before(changes, n, j)
     instants[found] = FOREVER
-    return found
 
 
 # Places
@@ -358,11 +368,11 @@ def _carry_out(begin, length, n, entries, source, changes):  # pragma: no cover
             stop = p - arrivals  # old entries up to here stay as they are, side by side
             if first < 0:
                 first = old = behind = stop
-                _copied(scores, begin + first, begin + length, changes.scores)
-                _copied(codes, begin + first, begin + length, changes.codes)
-            if old != behind:
-                _moved(changes.scores, old - first, stop - first, scores, begin + behind)
-                _moved(changes.codes, old - first, stop - first, codes, begin + behind)
+                moved(scores, begin + first, begin + length, changes.scores, 0)
+                moved(codes, begin + first, begin + length, changes.codes, 0)
+            if old != behind and stop > old:
+                moved(changes.scores, old - first, stop - first, scores, begin + behind)
+                moved(changes.codes, old - first, stop - first, codes, begin + behind)
             behind += stop - old
             old = stop
             if mine:
@@ -376,17 +386,5 @@ def _carry_out(begin, length, n, entries, source, changes):  # pragma: no cover
             else:
                 old += 1
     if old != behind:
-        _moved(changes.scores, old - first, length - first, scores, begin + behind)
-        _moved(changes.codes, old - first, length - first, codes, begin + behind)
-
-
-@njit(boundscheck=False, inline="always")
-def _copied(values, begin, end, to):  # pragma: no cover
-    for j in range(np.uint64(end - begin)):
-        to[j] = values[np.uint64(begin) + j]
-
-
-@njit(boundscheck=False, inline="always")
-def _moved(values, begin, end, to, at):  # pragma: no cover
-    for j in range(np.uint64(max(end - begin, 0))):
-        to[np.uint64(at) + j] = values[np.uint64(begin) + j]
+        moved(changes.scores, old - first, length - first, scores, begin + behind)
+        moved(changes.codes, old - first, length - first, codes, begin + behind)

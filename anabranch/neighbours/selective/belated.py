@@ -17,7 +17,7 @@ from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.algorithm import Queries
-from anabranch.neighbours.lists.lists import longer, remember_emitted
+from anabranch.neighbours.lists.log import longer, remember_emitted
 from anabranch.neighbours.lists.refill import repair_list
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.lists.scoring import score
