@@ -33,7 +33,7 @@ import pyarrow as pa
 
 from anabranch.flow import stored as layout
 from anabranch.flow.blocks import Block
-from anabranch.flow.stored import restored, stored
+from anabranch.flow.stored import in_parts, place_of, restored, stored
 from benchmarks.correlate_spark import Bench, Feed
 from benchmarks.measuring import Row, Screen, beside_earlier, in_turns, machine, ratio
 
@@ -208,6 +208,7 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
     class Reader(StatefulProcessor):
         def init(self, handle: Any) -> None:
             self._pieces = handle.getMapState("pieces", "number long", "piece binary")
+            self._counts = handle.getMapState("counts", "number long", "count int")
 
         def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Any:
             import time
@@ -219,7 +220,10 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
             began = time.perf_counter()
             if self._pieces.containsKey((0,)):
                 for number in range(pieces):
-                    Block.decode(restored(self._pieces.getValue((number,))[0]))
+                    (count,) = self._counts.getValue((number,))
+                    keys = [(place_of(number, part),) for part in range(count)]
+                    data = b"".join(self._pieces.getValue(key)[0] for key in keys)
+                    Block.decode(restored(data))
                 with log.open("a") as file:
                     file.write(f"{time.perf_counter() - began}\n")
             else:
@@ -227,8 +231,11 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
                 for number in range(pieces):
                     vectors = np.random.default_rng(number).standard_normal((rows_, 64))
                     block = Block.of(np.arange(rows_), {"s0": vectors.astype(np.float32)})
-                    piece = block.encode() if form == "as encoded" else stored(block.encode())
-                    self._pieces.updateValue((number,), (piece,))
+                    plain = block.encode()
+                    parts = [plain] if form == "as encoded" else in_parts(stored(plain))
+                    for part, piece in enumerate(parts):
+                        self._pieces.updateValue((place_of(number, part),), (piece,))
+                    self._counts.updateValue((number,), (len(parts),))
             yield pd.DataFrame({"worker": [key[0]]})
 
         def close(self) -> None:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -63,7 +63,10 @@ N = TypeVar("N", bound=Notes)
 
 @dataclass(frozen=True)
 class Slice:
-    """A directory entry. `token` names the content: equal tokens, equal bytes, always."""
+    """A directory entry. `token` names the content: equal tokens, equal bytes, always.
+
+    In the state store it lies in so many `parts`.
+    """
 
     number: int
     token: str
@@ -72,6 +75,7 @@ class Slice:
     bytes: int
     first: int
     last: int
+    parts: int = 1
 
 
 _FIELDS = tuple(one.name for one in fields(Slice))
@@ -166,6 +170,11 @@ class Slices(Generic[N]):
         if self.fetch is None:
             raise StateMismatch(f"slice {number} is listed but there is nowhere to read it")
         return self.fetch(self.entries[number])
+
+    def laid(self, number: int, parts: int) -> None:
+        """Note in how many parts a slice lies in the state store."""
+        if parts > 1:
+            self.entries[number] = replace(self.entries[number], parts=parts)
 
     def drop(self, number: int) -> None:
         """Remove a slice."""

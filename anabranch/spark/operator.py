@@ -52,7 +52,7 @@ from anabranch.flow.kernel import (
 from anabranch.flow.process import freeze_imports, single_threaded
 from anabranch.flow.rejects import Rejecting, accepted
 from anabranch.flow.slices import Slice, Slices
-from anabranch.flow.stored import restored, stored
+from anabranch.flow.stored import in_parts, place_of, restored, stored
 from anabranch.plans.current import CurrentPlans
 from anabranch.plans.routing import LivePlans
 from anabranch.spark.job_progress import show_jobs
@@ -223,12 +223,18 @@ class StreamWorker:
     def _fetch(self, entry: Slice) -> Block:
         block: Block | None = CACHE.get(entry.token)
         if block is None:
-            found = self._pieces.getValue((entry.number,))
-            if found is None:
-                raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
-            block = Block.decode(restored(found[0]))
+            block = Block.decode(restored(self._read(entry)))
             self._remember(entry, block)
         return block
+
+    def _read(self, entry: Slice) -> Any:
+        parts = []
+        for part in range(entry.parts):
+            found = self._pieces.getValue((place_of(entry.number, part),))
+            if found is None:
+                raise StateMismatch(f"slice {entry.number} is listed but not in the state store")
+            parts.append(found[0])
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _remember(self, entry: Slice, block: Block) -> None:
         expires = entry.last + self.job.stays[entry.side]
@@ -252,11 +258,14 @@ class StreamWorker:
     def _write(self, kernel: Kernel, now: int) -> None:
         slices, batch = kernel.slices, self._task[1]
         for entry in slices.dropped:
-            self._pieces.removeKey((entry.number,))
+            for part in range(entry.parts):
+                self._pieces.removeKey((place_of(entry.number, part),))
             CACHE.forget(entry.token)
         for entry, block in slices.added.values():
-            piece = stored(block.encode(small=self.job.small))
-            self._pieces.updateValue((entry.number,), (piece,))
+            pieces = in_parts(stored(block.encode(small=self.job.small)))
+            for part, piece in enumerate(pieces):
+                self._pieces.updateValue((place_of(entry.number, part),), (piece,))
+            slices.laid(entry.number, len(pieces))
             self._remember(entry, block)
         snapshot = kernel.snapshot()
         if snapshot is not None:

@@ -177,6 +177,40 @@ def test_long_lists_by_stretches_as_event_by_event(counted: bool, gap: int, batc
             assert np.array_equal(ours, theirs)
 
 
+@pytest.mark.parametrize("at_once", [1, 7, 90])
+def test_lists_of_hundreds_and_many_arrivals_at_one_instant(at_once: int) -> None:
+    # Some lists are counted and some halved; 90 are more arrivals than a stretch has room for.
+    random = np.random.default_rng(at_once)
+    n, batch, count = 9_450, 1_890, 12
+    points, t = random.random((n, 2)), np.arange(n) // at_once * at_once
+    queries = Queries.of(random.random((count, 2)), random.integers(150, 500, count), 3_000)
+    found = []
+    for longest in (0, 10**9):
+        with mock.patch.object(repair, "LONG", longest):
+            lists, got = ListWithRepair(queries), []
+            for at in range(0, n, batch):
+                part = slice(at, at + batch)
+                seq, upto = np.arange(at, at + batch), at + batch - 1
+                got += lists.advance(t[part], seq, points[part], upto).rows()
+                lists = ListWithRepair.from_bytes(lists.to_bytes())
+            found.append((got, [list(map(list, lists.top(q))) for q in range(count)]))
+    assert found[0] == found[1]
+    assert len(found[0][0]) > 2 * n // 3
+
+
+def test_a_checkpoint_holds_no_unused_room_of_the_log() -> None:
+    random = np.random.default_rng(3)
+    points, t = random.random((4_000, 2)), np.arange(4_000)
+    lists = ListWithRepair(Queries.of(random.random((50, 2)), k=60, window=1_000), spare=2)
+    got = lists.advance(t, t, points, 3_999)
+    bare = sum(array.nbytes for array in (points[:1_000], t[:1_000], t[:1_000]))
+    assert len(got) > 4_000  # so many are reported, and a part of them remembered
+    assert len(lists.to_bytes()) < bare + 16 * len(got) + 50 * 80 * 16
+    again = ListWithRepair.from_bytes(lists.to_bytes())
+    more = [one.advance(t + 4_000, t + 4_000, points[::-1], 7_999).rows() for one in (lists, again)]
+    assert more[0] == more[1]
+
+
 def test_told_objects_that_were_cut_and_come_back_are_not_told_again() -> None:
     # k = 5, spare 1: lists are cut beyond 7 to 6. X, at distance 10, is told as the fifth best.
     # Three nearer ones push it out of the list. The first four expire at 10, 11, 12 and 13; the

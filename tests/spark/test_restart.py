@@ -11,6 +11,8 @@ from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
 from anabranch.errors import StateMismatch
+from anabranch.flow.slices import Notes, Slices
+from anabranch.flow.stored import place_of
 from anabranch.plans.hashed import keyed
 from anabranch.plans.plan import Plan
 from tests.correlation import twin
@@ -115,3 +117,27 @@ def test_a_plan_that_moves_every_row_is_refused_too(name: str) -> None:
         begun.restarted(plan=second).run(batches[3:])
     whole = begun.restarted().run(batches[3:])
     agree(whole.pairs, twin.pairs_in_time(batches, SPANS, score, 3 * SECOND))
+
+
+def test_slices_that_lie_in_parts_come_back_and_leave_whole(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("anabranch.flow.stored.PART_BYTES", 300)
+    batches = scripted(9, rows=(10, 15), seed=5)
+    run = Correlating(**CALL, plan=ab.broadcast(2))
+    numbers = set()
+    for batch in batches:  # each in a process that remembers nothing
+        run = run.run([batch]).restarted()
+        pieces = run.bench._tester.handle.map_states["pieces"].state
+        heads = run.bench._tester.handle.value_states["head"].state
+        for worker, (head,) in heads.items():
+            listed = Slices.open((0, 0), Notes, head, None).entries.values()
+            parts = {place_of(entry.number, n) for entry in listed for n in range(entry.parts)}
+            assert {number for (number,) in pieces[worker]} == parts
+            numbers |= parts
+    agree(run.pairs, twin.pairs_in_time(batches, SPANS, score, 3 * SECOND))
+    assert max(numbers) > place_of(0, 2)
+    first = next(iter(pieces))
+    del pieces[first][max(pieces[first])]
+    with pytest.raises(StateMismatch, match="is listed but not in the state store"):
+        run.restarted().run(scripted(10, rows=(10, 15), seed=5)[9:])

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 from numba.core import types
-from numba.core.extending import intrinsic, overload
+from numba.core.extending import overload
 
 from anabranch.correlation.filters.tiles import (
     Candidates,
@@ -29,10 +29,11 @@ from anabranch.correlation.filters.tiles import (
     stamp_of,
     tiles,
 )
+from anabranch.flow.bits import ones
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 
-__all__ = ["in_float32", "largest_of", "loop_candidates", "manhattan_bound", "ones"]
+__all__ = ["in_float32", "largest_of", "loop_candidates", "manhattan_bound"]
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call, call-arg"
 
@@ -133,16 +134,6 @@ def _manhattan(a, b, upward, bound, top, start, stamps, out):  # pragma: no cove
                     j = start + begin + c
                     found = put(out, found, top + r, j, admit(mine, j, stamps))
     return found
-
-
-@intrinsic
-def ones(typing_context: Any, word: Any):
-    """Number of set bits of a 64-bit word, as one instruction."""
-
-    def build(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        return builder.ctpop(args[0])
-
-    return types.uint64(types.uint64), build
 
 
 def _unlike(u: Any, v: Any) -> Any:

@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.correlation.filters.bags import Bags, bags_of, words_for
-from anabranch.correlation.filters.loops import ones
 from anabranch.correlation.filters.tiles import Candidates, Pair, admit, put, scratch, stamp_of
+from anabranch.flow.bits import ones
 from anabranch.flow.blocks import Block
 from anabranch.flow.process import njit
 

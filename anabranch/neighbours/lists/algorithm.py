@@ -119,14 +119,12 @@ class Algorithm(ABC):
             One row for each, int64, a column for each test of the queries; None if they have none.
         """
         # Writable even if nothing writes: compiled code is compiled anew for read-only arrays.
-        t, seq = (np.require(column, np.int64, ["C", "W"]) for column in (t, seq))
-        points = np.require(points, np.float64, ["C", "W"]).reshape(
-            len(t), self.queries.points.shape[1]
-        )
+        t, seq = _fit(t, np.int64), _fit(seq, np.int64)
+        points = _fit(points, np.float64).reshape(len(t), self.queries.points.shape[1])
         tests = len(self.queries.inverted)
         if marks is None:
             marks = np.empty((len(t), 0), np.int64)
-        marks = np.require(marks, np.int64, ["C", "W"]).reshape(len(t), tests)
+        marks = _fit(marks, np.int64).reshape(len(t), tests)
         self._check(t, seq, points, upto)
         clock = seq if self.queries.counted else t
         reports = self._run(Arrivals(clock, t, seq, points, marks), upto)
@@ -227,6 +225,15 @@ class Algorithm(ABC):
         names = [field.name for field in fields(Queries)]
         self.queries = Queries(**{name: state.pop(name) for name in names})
         vars(self).update(state)
+
+
+def _fit(column: Any, kind: type) -> np.ndarray:
+    """A column as compiled code takes it: itself if it is, for to ask numpy takes microseconds."""
+    if isinstance(column, np.ndarray) and column.dtype == kind:
+        flags = column.flags
+        if flags.c_contiguous and flags.writeable:
+            return column
+    return np.require(column, kind, ["C", "W"])
 
 
 def _weigh(held: Any, seen: set[int]) -> int:

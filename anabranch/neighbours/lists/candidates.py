@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from anabranch.flow.lending import lent
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.scoring import FAINT, out_of_range, root, score
 
@@ -20,6 +21,7 @@ __all__ = ["beyond", "group", "look_up", "rescore"]
 
 
 _FEW = 4
+_LINE = 8
 _BLOCK = 128
 
 
@@ -101,13 +103,14 @@ def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no c
     n, dim = points.shape
     city = measure == 1
     starts = grid.starts
-    # Columns that are missing are zero for queries and objects alike, and add nothing.
-    padded = np.zeros((len(centres), _FEW))
-    padded[:, :dim] = centres
-    limits = tau.copy()
-    if not city:
-        for q in range(len(limits)):
-            limits[q] = tau[q] if tau[q] < 0 else tau[q] * tau[q] * 1.000001 + FAINT
+    # A line of the processor's cache for each query: its point and its limit. Columns that are
+    # missing are zero for queries and objects alike, and add nothing.
+    lines = np.zeros(_LINE * len(centres))
+    for q in range(len(centres)):
+        for a in range(dim):
+            lines[_LINE * q + a] = centres[q, a]
+        far = tau[q] if city or tau[q] < 0 else tau[q] * tau[q] * 1.000001 + FAINT
+        lines[_LINE * q + _FEW] = far
     out = Pairs(np.empty(room, np.int32), np.empty(room, np.int32), np.empty(room))
     found = 0
     for first in range(0, n, _BLOCK):
@@ -117,7 +120,7 @@ def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no c
             most += starts[cells[i] + 1] - starts[cells[i]]
         if most > len(out.s):
             out = _wider(out, found, 2 * most)
-        found = _meet_block(city, points, padded, limits, cells, grid, first, last, out, found)
+        found = _meet_block(city, points, lines, cells, grid, first, last, out, found)
     if not city:
         _mend(points, centres, out, found)
     kept = 0
@@ -130,29 +133,32 @@ def _meet_few(measure, points, centres, tau, cells, grid, room):  # pragma: no c
 
 
 @njit(boundscheck=False)
-def _meet_block(
-    city, points, padded, limits, cells, grid, first, last, out, found
-):  # pragma: no cover
+def _meet_block(city, points, lines, cells, grid, first, last, out, found):  # pragma: no cover
     """Objects first..last; scores are squared unless `city`."""
+    points, lines, cells, grid = lent(points), lent(lines), lent(cells), lent(grid)
+    out_q, out_i, out_s = lent(out)
     starts, listed = grid.starts, grid.queries
-    out_q, out_i, out_s = out
     dim = points.shape[1]
+    # Of unsigned positions compiled code knows that none counts from the end.
+    free = np.uint64(found)
     for i in range(first, last):
         p0 = points[i, 0]
         p1 = points[i, 1] if dim > 1 else 0.0
         p2 = points[i, 2] if dim > 2 else 0.0
         p3 = points[i, 3] if dim > 3 else 0.0
-        for e in range(starts[cells[i]], starts[cells[i] + 1]):
+        cell = cells[i]
+        for e in range(np.uint64(starts[cell]), np.uint64(starts[cell + 1])):
             q = listed[e]
-            a, b = padded[q, 0] - p0, padded[q, 1] - p1
-            c, d = padded[q, 2] - p2, padded[q, 3] - p3
+            line = np.uint64(q) * np.uint64(_LINE)
+            a, b = lines[line] - p0, lines[line + np.uint64(1)] - p1
+            c, d = lines[line + np.uint64(2)] - p2, lines[line + np.uint64(3)] - p3
             square = (a * a + b * b) + (c * c + d * d)
             total = (abs(a) + abs(b)) + (abs(c) + abs(d)) if city else square
-            out_q[found] = q
-            out_i[found] = i
-            out_s[found] = total
-            found += total <= limits[q]
-    return found
+            out_q[free] = q
+            out_i[free] = i
+            out_s[free] = total
+            free += np.uint64(total <= lines[line + np.uint64(_FEW)])
+    return np.int64(free)
 
 
 @njit(boundscheck=False)

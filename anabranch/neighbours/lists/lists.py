@@ -16,15 +16,24 @@ from typing import NamedTuple
 import numpy as np
 
 from anabranch.flow.instants import BEGINNING, FOREVER
+from anabranch.flow.lending import lent
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.candidates import beyond
+from anabranch.neighbours.lists.log import longer, remember_emitted
 from anabranch.neighbours.lists.refill import insert, repair_list
 from anabranch.neighbours.lists.scoring import FAINT, score
-from anabranch.neighbours.lists.stretches import MORE, MOST, OTHER, first_above, stretch
+from anabranch.neighbours.lists.stretches import (
+    MORE,
+    OTHER,
+    Changes,
+    first_above,
+    room_for_changes,
+    stretch,
+)
 from anabranch.neighbours.lists.tables import Log, One, Source
 
-__all__ = ["remember_emitted", "run", "still_remembered"]
+__all__ = ["run"]
 
 _FEW = 4
 
@@ -39,63 +48,104 @@ class Reported(NamedTuple):
     scores: np.ndarray
 
 
-# The loop over instants stays in one function with the loop over queries, and the stages that it
-# calls for every event are handed few arrays: those that are taken out of tuples in a loop, or
-# handed on by a function in between, have their references counted each time, which for short
-# lists takes as long as the work itself (measured: 1.4 to 1.7 times).
+class Scratch(NamedTuple):
+    """Numbers and scores of entries that expire, eight numbers for one sum, and a stretch's."""
+
+    number: np.ndarray
+    score: np.ndarray
+    lanes: np.ndarray
+    changes: Changes
 
 
 @njit(boundscheck=False)
-def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
+def run(asked, lists, held, near, log, by_stretches, upto):  # pragma: no cover
     """Carry every list through the new objects, and all expiries up to `upto`.
 
-    `changes` is scratch for stretches, or None where all lists are short. Returns the reports
-    (query, number, instant and rank; scores), the log's parts, and how many repairs there were.
+    Long lists are carried `by_stretches`. Returns the reports (query, number, instant and rank;
+    scores), the log's parts, and how many repairs there were.
     """
+    scratch = _scratch(asked.k, lists.spare, len(held.clock) - held.fresh)
+    out, reports = Reported(np.empty((1024, 4), np.int64), np.empty(1024)), 0
+    q, di, repairs = 0, -1, 0
+    while q < len(asked.k):
+        room = _room(q, asked.k, lists, held)
+        if room > len(out.scores) - reports:
+            out = _wider(out, reports, reports + room)
+        if room > len(log.number) - log.used:
+            log = longer(log, room)
+        q, di, reports, used = _carry(
+            (q, di), asked, lists, held, near, log, scratch, by_stretches, upto, (out, reports)
+        )
+        log = Log(log.number, log.following, used)
+        repairs += di >= 0
+    # Arrays of their own, for a tuple with names takes long to hand over to Python.
+    return out.rows[:reports], out.scores[:reports], log.number, log.following, log.used, repairs
+
+
+@njit(inline="always")
+def _room(q, ks, lists, held):  # pragma: no cover
+    """More reports than a query has until it was repaired, and more than go into its log."""
+    return lists.size[q] + ks[q] + 2 * lists.spare[q] + 2 + len(held.clock) - held.fresh
+
+
+# The loop over instants stays in one function with the loop over queries, and what it is handed is
+# lent: for short lists, to count references takes as long as the work itself.
+
+
+@njit(boundscheck=False)
+def _carry(
+    at, asked, lists, held, near, log, scratch, by_stretches, upto, told
+):  # pragma: no cover
+    """`run` from a query on, to the first that there may be no room for, or that was repaired.
+
+    Returns that query, from which new object on it has to look at all (or -1), the reports, and
+    what is used of the log.
+    """
+    asked, lists, held, near = lent(asked), lent(lists), lent(held), lent(near)
+    log, (out, reports) = lent(log), lent(told)
+    x_number, x_score, lanes, changes = lent(scratch)
     _, _, ks, spans, sinces, untils, counted, _ = asked
     start, size, spare, tau, oldest, _, changed, scores, codes = lists
     clock, times, points, base, fresh, _ = held
     starts, c_place, c_score, direct = near
     source = Source(c_place, c_score, clock, points, base, fresh)
-    n = len(clock)
-    x_number, x_score, lanes = _scratch(ks, spare, n - fresh)
-    out, reports, repairs = Reported(np.empty((1024, 4), np.int64), np.empty(1024)), 0, 0
+    n, used, (first, again) = len(clock), log.used, at
     known_edge, known_before = -2 * FOREVER, 0  # many queries have the same window
-    for q in range(len(ks)):
+    for q in range(first, len(ks)):
         ends, over = min(upto, untils[q]), untils[q] < upto  # at its end it still has a top-k
         end = _last_number(clock, times, ends) if counted else ends
         if end - spans[q] != known_edge:
             known_edge = end - spans[q]
             known_before = base + first_above(clock, known_edge, 0, n)
-        ci, c_end, by_hand = starts[q], starts[q + 1], direct[q]
+        ci, c_end, by_hand = starts[q], starts[q + 1], direct[q] or again >= 0
         if not by_hand and ci == c_end and known_before <= oldest[q]:
             if over:
                 size[q], tau[q], oldest[q] = 0, -1.0, FOREVER
             continue
+        if min(len(out.scores) - reports, len(log.number) - used) < _room(q, ks, lists, held):
+            return q, again, reports, used
         k, keep, most = ks[q], ks[q] + spare[q], ks[q] + 2 * spare[q]
         one = One(q, k, most, spans[q], start[q], end, known_before, c_end)
         begin, length, limit, left = start[q], size[q], tau[q], OTHER
-        room = reports + length + 2 * MOST + (n - fresh if by_hand else c_end - ci)
-        if room > len(out.scores):
-            out = _wider(out, reports, room)
-        if changes is not None and not by_hand:
+        if by_stretches and not by_hand:
             left = MORE
-        while changes is not None and left == MORE:
+        while left == MORE:
             length, ci, reports, new_top, left = stretch(
-                one, length, limit, ci, (scores, codes), source, x_number, changes, out, reports
+                one, length, limit, ci, (scores, codes), source, changes, out, reports
             )
             changed[q] |= new_top
             if length > most:
-                log = remember_emitted(lists, q, begin + keep, begin + length, log)
+                used = remember_emitted(lists, q, begin + keep, begin + length, log, used)
                 length, limit = keep, scores[begin + keep - 1]
         di, nx, xi, pos, s = fresh, 0, 0, -1, 0.0
         if left == OTHER:
             nx = _expiring(scores, codes, begin, length, one.before, x_number, x_score)
             if by_hand:
-                di = max(fresh, first_above(times, sinces[q], 0, n))
+                di = max(fresh, again, first_above(times, sinces[q], 0, n))
                 di, pos, s = _next_of_all(one, di, limit, asked, held, lanes)
             else:
                 ci, pos, s = _next(one, ci, limit, source)
+        again = -1
         while True:
             instant = FOREVER
             if pos >= 0:
@@ -107,12 +157,12 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
             # All that happens at this instant, expiries first, is one event.
             events, where, removed = 0, k, 0
             while xi < nx and clock[x_number[xi] - base] + one.span == instant:
-                at = _expire(scores, codes, begin, length, x_score[xi], x_number[xi])
+                at_rank = _expire(scores, codes, begin, length, x_score[xi], x_number[xi])
                 xi += 1
-                if at >= 0:
+                if at_rank >= 0:
                     length -= 1
                     events += 1
-                    removed += at < k
+                    removed += at_rank < k
             while pos >= 0 and clock[pos] == instant:
                 if s < limit:
                     where = insert(scores, codes, begin, length, s, (base + pos) << 1)
@@ -123,7 +173,7 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
                         x_score[nx] = s
                         nx += 1
                     if length > most:
-                        log = remember_emitted(lists, q, begin + keep, begin + length, log)
+                        used = remember_emitted(lists, q, begin + keep, begin + length, log, used)
                         length, limit = keep, scores[begin + keep - 1]
                 if by_hand:
                     di, pos, s = _next_of_all(one, di, limit, asked, held, lanes)
@@ -131,35 +181,31 @@ def run(asked, lists, held, near, log, changes, upto):  # pragma: no cover
                     ci, pos, s = _next(one, ci, limit, source)
             if length < k and limit < np.inf:
                 # The window holds all up to this instant; what comes later is looked at by hand.
-                length, limit, di = _refill(one, length, instant, asked, lists, held, log, lanes)
-                nx = _expiring(scores, codes, begin, length, one.before, x_number, x_score)
-                xi, by_hand = 0, True
-                room = reports + most + n - di
-                if room > len(out.scores):
-                    out = _wider(out, reports, room)
-                di, pos, s = _next_of_all(one, di, limit, asked, held, lanes)
-                events, removed, repairs = 2, removed + 1, repairs + 1
+                length, limit, again = _refill(one, length, instant, asked, lists, held, log, lanes)
+                events = 2
             if events > 1 or removed > 0 or where < k:
                 changed[q] = True
                 low, top = _among(k, length, events, where, removed)
                 reports = _report(q, begin, low, top, instant, scores, codes, out, reports)
+            if again >= 0:
+                size[q], tau[q] = length, limit
+                return q, again, reports, used
         size[q], tau[q] = length, limit
         # All older ones have expired. Long lists lose some in most batches: a bound will do.
-        oldest[q] = one.before if changes is not None else _least(codes, begin, length)
+        oldest[q] = one.before if by_stretches else _least(codes, begin, length)
         if over:
             size[q], tau[q], oldest[q] = 0, -1.0, FOREVER
-    # Arrays of their own, for a tuple with names takes long to hand over to Python.
-    number, following, used = log
-    return out.rows[:reports], out.scores[:reports], number, following, used, repairs
+    return len(ks), -1, reports, used
 
 
 @njit(boundscheck=False)
 def _scratch(k, spare, fresh):  # pragma: no cover
-    """Room for numbers and scores of entries that expire, and for one sum."""
+    """Room for the longest list."""
     longest = 0
     for q in range(len(k)):
         longest = max(longest, k[q] + 2 * spare[q] + 2)
-    return np.empty(longest + fresh + 1, np.int64), np.empty(longest + fresh + 1), np.empty(8)
+    rows = longest + fresh + 1
+    return Scratch(np.empty(rows, np.int64), np.empty(rows), np.empty(8), room_for_changes(longest))
 
 
 @njit(boundscheck=False, inline="always")
@@ -322,53 +368,3 @@ def _report(q, begin, low, top, instant, scores, codes, out, reports):  # pragma
         row_scores[reports] = scores[begin + j]
         reports += 1
     return reports
-
-
-# The log
-
-
-@njit(boundscheck=False)
-def remember_emitted(lists, q, begin, end, log):  # pragma: no cover
-    """Add the entries from begin to end that have been reported to the query's log."""
-    codes, head = lists.codes, lists.head
-    number, following, used = log.number, log.following, log.used
-    for j in range(begin, end):
-        if codes[j] & 1:
-            if used == len(number):
-                wide = np.empty(2 * used + 1024, np.int64)
-                wide[:used] = number
-                number = wide
-                wide = np.empty(2 * used + 1024, np.int64)
-                wide[:used] = following
-                following = wide
-            number[used] = codes[j] >> 1
-            following[used] = head[q]
-            head[q] = used
-            used += 1
-    return Log(number, following, used)
-
-
-@njit(boundscheck=False)
-def still_remembered(head, log, first):  # pragma: no cover
-    """The log without numbers below each query's `first`, made afresh."""
-    kept = 0
-    for q in range(len(head)):
-        at = head[q]
-        while at >= 0:
-            kept += log.number[at] >= first[q]
-            at = log.following[at]
-    number = np.empty(2 * kept + 1024, np.int64)
-    following = np.empty(2 * kept + 1024, np.int64)
-    used = 0
-    for q in range(len(head)):
-        at = head[q]
-        new = -1
-        while at >= 0:
-            if log.number[at] >= first[q]:
-                number[used] = log.number[at]
-                following[used] = new
-                new = used
-                used += 1
-            at = log.following[at]
-        head[q] = new
-    return Log(number, following, used)

@@ -18,14 +18,15 @@ from anabranch.neighbours.lists.admission import allowed
 from anabranch.neighbours.lists.algorithm import Algorithm, Arrivals, Queries, Reports
 from anabranch.neighbours.lists.candidates import group, look_up, rescore
 from anabranch.neighbours.lists.grid import GRID_DIMENSIONS, Grid, covered, drift
-from anabranch.neighbours.lists.lists import run, still_remembered
+from anabranch.neighbours.lists.lists import run
+from anabranch.neighbours.lists.log import still_remembered
 from anabranch.neighbours.lists.matrix import Matrix
 from anabranch.neighbours.lists.objects import Objects
 from anabranch.neighbours.lists.products import Products
 from anabranch.neighbours.lists.reach import directions, radii
 from anabranch.neighbours.lists.reserve import reserve
 from anabranch.neighbours.lists.scan import scan, scan_limits
-from anabranch.neighbours.lists.stretches import LONG, room_for_changes
+from anabranch.neighbours.lists.stretches import LONG
 from anabranch.neighbours.lists.tables import Asked, Held, Lists, Log, Near
 
 __all__ = ["ListWithRepair"]
@@ -214,9 +215,8 @@ class ListWithRepair(Algorithm):
         starts, place, score = group(len(queries), q, i, s)
         near = Near(starts, place, score, direct)
         asked, longest, _ = self._asked()
-        changes = room_for_changes() if longest >= LONG else None
         rows, scores, *log, repairs = run(
-            asked, self._lists(), held, near, self._log(), changes, stop
+            asked, self._lists(), held, near, self._log(), longest >= LONG, stop
         )
         self._log_number, self._log_next, self._log_used = log
         self.repairs += repairs
@@ -377,6 +377,8 @@ class ListWithRepair(Algorithm):
         state = super()._state()
         for name in (*_MADE, "_centres", "_objects"):
             del state[name]
+        for name in ("_log_number", "_log_next"):
+            state[name] = state[name][: self._log_used]
         held = self._objects
         window = {"times": held.times, "seq": held.seq, "points_held": held.points}
         return state | window | {"marks_held": held.marks, "base": held.base}

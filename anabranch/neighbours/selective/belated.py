@@ -17,11 +17,12 @@ from anabranch.flow.instants import FOREVER
 from anabranch.flow.process import njit
 from anabranch.neighbours.lists.admission import admits
 from anabranch.neighbours.lists.algorithm import Queries
-from anabranch.neighbours.lists.lists import remember_emitted
+from anabranch.neighbours.lists.log import longer, remember_emitted
 from anabranch.neighbours.lists.refill import repair_list
 from anabranch.neighbours.lists.repair import ListWithRepair
 from anabranch.neighbours.lists.scoring import score
 from anabranch.neighbours.lists.stretches import first_above
+from anabranch.neighbours.lists.tables import Log
 from anabranch.neighbours.selective.horizons import Merger
 
 __all__ = ["BelatedLists"]
@@ -140,11 +141,11 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
                 continue
             _put(lists, q, s, held.base + at)
             if size[q] > keep + lists.spare[q]:
-                log = remember_emitted(lists, q, begin + keep, begin + size[q], log)
+                log = _remembering(lists, q, begin + keep, begin + size[q], log)
                 size[q], tau[q] = keep, lists.scores[begin + keep - 1]
         if tied:
             # The list may shrink by this, and what was reported must stay known.
-            log = remember_emitted(lists, q, begin, begin + size[q], log)
+            log = _remembering(lists, q, begin, begin + size[q], log)
             first = max(
                 first_above(clock, reached - span, 0, n), first_above(clock, asked.since[q], 0, n)
             )
@@ -156,6 +157,13 @@ def _insert_all(asked, lists, held, log, places, reached):  # pragma: no cover
             oldest[q] = least
             repairs += 1
     return log, repairs
+
+
+@njit(boundscheck=False)
+def _remembering(lists, q, begin, end, log):  # pragma: no cover
+    """The log with the entries from begin to end that have been reported."""
+    log = longer(log, end - begin)
+    return Log(log.number, log.following, remember_emitted(lists, q, begin, end, log, log.used))
 
 
 @njit(boundscheck=False)
