@@ -50,7 +50,7 @@ from anabranch.video.studio import recorded
 
 __all__ = ["NewsSettings", "run_news"]
 
-_THRESHOLD = 0.6  # cosine of layouts; the most alike of different scenes here have 0.52
+_THRESHOLD = 0.6  # cosine of layouts; the most alike of different scenes here have 0.50
 _STALLED_SECONDS = 240.0
 _MOST_STARTS = 4
 # Spark does little here, and nothing for long: to compile that well takes longer than it lasts, and
