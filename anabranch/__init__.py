@@ -185,6 +185,7 @@ _HOME = {
     "anabranch.placement.views": "view",
     "anabranch.spark.watch": "watch",
     "anabranch.spark.video.reading": "video.frames video.table",
+    "anabranch.spark.video.archiving": "video.archive",
     "anabranch.spark.video.describing": "video.describe",
     "anabranch.spark.video.topics": "video.topics",
     "anabranch.video.captions": "video.ocr",

@@ -63,6 +63,7 @@ def pictures() -> dict[str, tuple[str, Callable[[], Draw]]]:
         found[name] = ("vico", partial(_figure, vico.draw, Figure.of_form, name))
     for number in emd.FIGURES:
         found[f"emd-{number}"] = ("emd", partial(_emd, number))
+        found[f"emd-decoded-{number}"] = ("emd", partial(_emd, number, "-decoded"))
     return found
 
 
@@ -70,8 +71,8 @@ def _figure(draw: Draw, read: Callable[[Any], Any], name: str) -> Draw:
     return partial(draw, read(stored(name.partition("-")[0], name)))
 
 
-def _emd(number: int) -> Draw:
-    return partial(emd.draw, stored("emd", "emd-figures"), number)
+def _emd(number: int, films: str = "") -> Draw:
+    return partial(emd.draw, stored("emd", f"emd-figures{films}"), number)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

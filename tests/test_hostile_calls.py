@@ -156,6 +156,7 @@ FILM = Frame(
     **{"pts": "long", "anchor": "truth", "sig": "bytes", "features": "vector", "grey": "ints"},
     **{"grey_centred": "ints", "phash": "long", "picture": "bytes"},
 )
+LIVE_FILM = Frame(True, channel="text", ts="time", picture="bytes")
 SPANS = Frame(value="bytes")
 EVENTS = pa.table({"kind": np.repeat(np.arange(40), 3), "ts": np.arange(120) * 1_000_000})
 FIT = ab.fit_windows(EVENTS)
@@ -230,6 +231,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "sinks.kafka": {"servers": "broker:9092", "topic": "pairs", "app": "mine"},
     "sinks.parquet": {"path": "rows", "app": "mine"},
     "sinks.postgres": {"dsn": "host=db", "table": "pairs", "app": "mine"},
+    "video.archive": {"keys": LIVE_FILM, "path": "keys"},
     "video.calibrate": {"vectors": VECTORS, "clips": ["a", "b", "c"]},
     "video.describe": {"keys": FILM},
     "video.frames": {"spark": Session(), "path": "films"},

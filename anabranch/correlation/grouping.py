@@ -358,11 +358,10 @@ class GroupsKernel:
         latest = {e[named]: e for e in trial.events if e["event"] in ("opened", "grew")}
         gone = {e[named] for e in trial.events if e["event"] in ("merged", "closed")}
         touched = {e[named] for e in trial.events if (e["left_id"], e["right_id"]) in new}
-        return [
-            {**event, "provisional": True}
-            for name, event in latest.items()
-            if name in touched and name not in gone
-        ]
+        shown = [name for name in latest if name in touched and name not in gone]
+        # With all rows: other new pairs of a group have no event of their own here.
+        rows = {name: sorted(row for _, row in trial.open[name].rows) for name in shown}
+        return [{**latest[n], "provisional": True, "members": rows[n]} for n in shown]
 
     def _due(self, limit: int) -> list[tuple[Any, ...]]:
         """Waiting pairs up to a limit, in their order: times, then columns."""

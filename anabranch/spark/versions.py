@@ -26,6 +26,7 @@ __all__ = [
     "arrow_type",
     "limit_problems",
     "limits_of",
+    "local_checkpoints",
     "newest_of",
     "read_limit",
     "repartition_problems",
@@ -65,6 +66,26 @@ def arrow_type(data_type: DataType) -> pa.DataType:
     DataType(int64)
     """
     return types.to_arrow_type(data_type, **_ZONE)
+
+
+def local_checkpoints(spark: SparkSession) -> dict[str, str]:
+    """Settings with which a classic session writes checkpoints to a local disk the short way.
+
+    By default Spark renames each file so that Hadoop starts eight processes to look for links: 40
+    ms a file. A rename by the file system is as atomic on a local disk. It may not be elsewhere,
+    and an object store refuses to replace what a repeated micro-batch has written before.
+
+    Examples
+    --------
+    >>> local_checkpoints(spark).keys()
+    dict_keys(['spark.sql.streaming.checkpointFileManagerClass'])
+    """
+    loader = spark.sparkContext._jvm.org.apache.spark.util.Utils  # type: ignore[union-attr]
+    for folder in ("streaming.checkpointing", "streaming"):
+        name = f"org.apache.spark.sql.execution.{folder}.FileSystemBasedCheckpointFileManager"
+        if loader.classIsLoadable(name):
+            return {"spark.sql.streaming.checkpointFileManagerClass": name}
+    return {}
 
 
 def newest_of(value: Column, by: Column, most: int) -> Column:

@@ -1,14 +1,17 @@
 """Films as data: decoded frames, what describes them, and where shots begin.
 
 As `ab.video` it holds ``frames`` and ``table``, the frames of films as rows; ``shots``, their key
-frames; ``calibrate``, which finds a threshold; and ``topics``, what several channels tell. What
-runs on Spark is loaded when it is asked for. A module of this folder must not have the name of one
-of these.
+frames; ``archive``, which keeps those; ``calibrate``, which finds a threshold; and ``topics``, what
+several channels tell. What runs on Spark is loaded when it is asked for. A module of this folder
+must not have the name of one of these.
 """
 
 from typing import Any
 
-__all__ = ["calibrate", "describe", "frames", "lite0", "ocr", "onnx", "shots", "table", "topics"]
+__all__ = [
+    *("archive", "calibrate", "describe", "frames", "lite0", "ocr", "onnx", "shots", "table"),
+    "topics",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -41,6 +41,7 @@ class Airing(threading.Thread):
             for path in paths
         )
         self.folder, self.speed = folder, speed
+        self._first = self._due[0][0]  # up to here all is there when the clock starts
         self.error: Exception | None = None
         self.sent = 0
         self.began: float | None = None  # by the monotonic clock, when the clock started
@@ -72,6 +73,11 @@ class Airing(threading.Thread):
         if self.began is None or closed < self.began:
             return None
         return time.monotonic() - closed
+
+    def since_aired(self, t: int) -> float:
+        """Seconds since a frame of this time was on air, before its segment closed."""
+        began = time.monotonic() if self.began is None else self.began
+        return time.monotonic() - began - (t - self._first) / SECOND / self.speed
 
     def run(self) -> None:
         try:

@@ -1,4 +1,4 @@
-"""Layout v1: 576 numbers that describe how a picture is laid out, bit for bit the same everywhere.
+"""Layout v2: 576 numbers that describe how a picture is laid out, bit for bit the same everywhere.
 
 From planes of 128 by 72, with less weight where channels put captions (the lowest quarter) and
 logos (the top right corner):
@@ -6,13 +6,15 @@ logos (the top right corner):
 =========  =======  ====  ====================================================================
 numbers    block    norm  what
 =========  =======  ====  ====================================================================
-0 - 63     L        1     luma means of 8 x 8 cells, less their weighted mean
+0 - 63     L        1     luma means of 8 x 8 cells, less the arch that fits them best
 64 - 191   C        0.6   Cb, then Cr means of 8 x 8 cells, about grey
 192 - 319  E1       0.7   edges at 128 x 72: 4 x 4 cells of 8 orientations
 320 - 447  E2       0.7   edges at 64 x 36
 448 - 575  E3       0.7   edges at 32 x 18
 =========  =======  ====  ====================================================================
 
+The arch is a constant, a slope and a curve in either direction, by weighted least squares. Pictures
+of a bright thing on a dark ground are alike in that, whatever they show, and so were in version 1.
 A cell of edges is divided by its sum and a quarter of the mean cell, its root is taken, and the
 mean over cells is subtracted. The cosine of two layouts is a weighted mean of the blocks' cosines.
 A block without any contrast is zero; so a black picture has only zeros.
@@ -25,6 +27,9 @@ is an orientation.
 
 from __future__ import annotations
 
+import math
+from fractions import Fraction
+
 import numpy as np
 
 from anabranch.flow.process import njit
@@ -32,7 +37,7 @@ from anabranch.video.planes import COLUMNS, ROWS, Planes, area_sums, from_rgb
 
 __all__ = ["INNER", "SIZE", "VERSION", "features", "grey", "grey_centred", "inner", "phash"]
 
-VERSION = "v1"
+VERSION = "v2"
 SIZE = 576
 INNER = (84, 70)
 """Per cent of a picture's sides that its inner views have."""
@@ -41,13 +46,47 @@ INNER = (84, 70)
 _MEANS = np.full((8, 8), 20)
 _MEANS[6:] = 7
 _MEANS[:2, 6:] = 12
+_FINE = 1 << 20
+
+
+def _without_arch(weights: np.ndarray) -> np.ndarray:
+    """What takes the arch out of 64 cells: a matrix of whole numbers, in so many-ths.
+
+    In fractions, for a linear algebra library gives other last bits on other machines.
+    """
+    places = [(2 * row - 7, 2 * column - 7) for row in range(8) for column in range(8)]
+    shapes = [[1, y, x, y * y, x * x] for y, x in places]
+    weight = [int(number) for number in weights.ravel()]
+    cells = range(64)
+    square = [
+        [Fraction(sum(weight[k] * shapes[k][i] * shapes[k][j] for k in cells)) for j in range(5)]
+        for i in range(5)
+    ]
+    rows = [square[i] + [Fraction(weight[k] * shapes[k][i]) for k in cells] for i in range(5)]
+    for i in range(5):  # by Gauss and Jordan; no pivot is zero, for the shapes are independent
+        rows[i] = [number / rows[i][i] for number in rows[i]]
+        for j in range(5):
+            if j != i:
+                rows[j] = [b - rows[j][i] * a for a, b in zip(rows[i], rows[j], strict=True)]
+    # From here on in whole numbers, which are fast.
+    below = math.lcm(*(number.denominator for row in rows for number in row))
+    fits = [[int(number * below) for number in row[5:]] for row in rows]
+    found = np.zeros((64, 64), np.int64)
+    for c in cells:
+        for k in cells:
+            fitted = sum(shapes[c][i] * fits[i][k] for i in range(5))
+            found[c, k] = (2 * _FINE * (below * (c == k) - fitted) + below) // (2 * below)
+    return found
+
+
+_STEADY = _without_arch(_MEANS)
 _EDGES = np.full((4, 4), 20)
 _EDGES[3] = 8
 _EDGES[0, 3] = 14
 
 
 def features(planes: Planes) -> np.ndarray:
-    """The 576 numbers of layout v1, as ``float32``.
+    """The 576 numbers of layout v2, as ``float32``.
 
     Examples
     --------
@@ -60,8 +99,9 @@ def features(planes: Planes) -> np.ndarray:
     found = np.empty(SIZE, np.float64)
     luma = area_sums(planes.y, COLUMNS, 8, 8)
     # Means of cells as sums: 9216 pixels of luma and 2304 of colour count for one cell each.
-    weighted = int((luma * _MEANS).sum())
-    found[:64] = _scaled((luma * int(_MEANS.sum()) - weighted) * _MEANS, 1.0)
+    # Less their mean first: then a picture without contrast has zeros, to the last bit.
+    about_mean = luma * int(_MEANS.sum()) - int((luma * _MEANS).sum())
+    found[:64] = _scaled((_STEADY @ about_mean.ravel()).reshape(8, 8) * _MEANS, 1.0)
     colours = [area_sums(plane, COLUMNS // 2, 8, 8) for plane in (planes.u, planes.v)]
     grey_cell = 128 * (ROWS // 2) * (COLUMNS // 2)
     about = np.stack([(colour - grey_cell) * _MEANS for colour in colours])

@@ -53,12 +53,16 @@ class Tally:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Shots, pairs and topics; how many seconds after its segment each change was on the page."""
+    """Shots, pairs and topics, and how many seconds it took until each pair was on the page.
+
+    That is after its last segment had closed, and after its last frame was on air.
+    """
 
     shots: Tally
     pairs: Tally
     topics: Tally
     waited: Sequence[float] = ()
+    aired: Sequence[float] = ()
 
     @property
     def problems(self) -> list[str]:
@@ -79,15 +83,20 @@ class Verdict:
     def to_dict(self) -> dict[str, Any]:
         """All of it in the types of JSON."""
         tallies = {"shots": self.shots, "pairs": self.pairs, "topics": self.topics}
-        latency: dict[str, Any] = {"count": len(self.waited)}
-        if self.waited:
-            of = {"median": 50, "p95": 95, "most": 100}
-            latency |= {name: round(percentile(self.waited, n), 3) for name, n in of.items()}
         return {
             **{name: asdict(tally) for name, tally in tallies.items()},
-            "latency_seconds": latency,
+            "latency_seconds": _summary(self.waited),
+            "latency_from_frame_seconds": _summary(self.aired),
             "problems": self.problems,
         }
+
+
+def _summary(seconds: Sequence[float]) -> dict[str, float]:
+    of = {"median": 50, "p95": 95, "most": 100} if seconds else {}
+    return {
+        "count": len(seconds),
+        **{name: round(percentile(seconds, share), 3) for name, share in of.items()},
+    }
 
 
 def percentile(values: Iterable[float], share: float) -> float:
@@ -129,6 +138,39 @@ class Present:
         if event["into"] is not None:
             self.rows.setdefault(event["into"], set()).update(self.rows.pop(name))
             del self.latest[name]
+
+    def foreseen(self, provisional: Iterable[Mapping[str, Any]]) -> Present:
+        """The same with what these provisional events say, in the order in which they came.
+
+        Final events have decided all up to the newest of them. What shares a key frame with a final
+        topic is shown there; of two provisional ones that do, the later one stays.
+
+        Examples
+        --------
+        >>> event = {"topic": "a|b", "ts": 7, "members": ["a", "b"], "into": None}
+        >>> more = {**event, "ts": 8, "members": ["a", "b", "c"]}
+        >>> shown = Present().foreseen([event, more])
+        >>> [sorted(rows) for rows in shown.rows.values()]
+        [['a', 'b', 'c']]
+        """
+        shown = Present()
+        shown.latest = dict(self.latest)
+        shown.rows = {name: set(rows) for name, rows in self.rows.items()}
+        decided = max((event["ts"] for event in self.latest.values()), default=None)
+        for event in provisional:
+            if decided is not None and event["ts"] <= decided:
+                continue
+            rows = set(event["members"])
+            beside = [name for name, others in shown.rows.items() if rows & others]
+            final = [name for name in beside if name in self.rows]
+            for name in beside:
+                if name not in self.rows:
+                    del shown.rows[name], shown.latest[name]
+            for name in final:
+                shown.rows[name] |= rows
+            if not final:
+                shown.rows[event["topic"]], shown.latest[event["topic"]] = rows, event
+        return shown
 
 
 def score_shots(plan: Programme, found: Iterable[Seen]) -> Tally:

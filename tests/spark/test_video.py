@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 
 import anabranch as ab
 from anabranch.errors import InvalidCall
@@ -93,7 +94,7 @@ def test_the_source_is_a_format_of_spark(spark: Any, channels: Path) -> None:
     options = {"start": START, "every": "200 ms", "picture": "none"}
     plain = spark.read.format("video").options(**options).load(str(channels / "whole"))
     assert plain.columns == table.columns and plain.count() == 21
-    assert table.schema["features"].metadata == {"anabranch.layout": "v1"}
+    assert table.schema["features"].metadata == {"anabranch.layout": "v2"}
 
 
 def test_a_folder_without_films_is_an_empty_table(spark: Any, tmp_path: Path) -> None:
@@ -123,6 +124,53 @@ def test_wrong_calls(spark: Any) -> None:
         ab.video.shots(spark.range(1))
     with pytest.raises(InvalidCall, match="frames must be a Spark DataFrame"):
         ab.video.shots([1])
+
+
+def test_one_query_keeps_key_frames_and_finds_topics_through_a_failure(
+    spark: Any, channels: Path, tmp_path: Path
+) -> None:
+    """A micro-batch that fails after its files are written is repeated, and writes them again."""
+
+    def found(frames: Any, path: str | None, **watermark: str) -> Any:
+        keys = ab.video.shots(frames).select("id", "channel", "ts", "features")
+        kept = keys if path is None else ab.video.archive(keys, path)
+        alike = ab.cosine("features") >= 0.9
+        pairs = ab.correlate(kept, where=alike, window="5 s", keep=["channel"], **watermark)
+        return ab.video.topics(pairs, near="2 s", gap="5 s", live=bool(watermark))
+
+    folder, batches = str(tmp_path / "keys"), dict[int, list[Any]]()
+
+    def take(rows: Any, number: int) -> None:
+        got = rows.collect()
+        if number == 1 and number not in batches:
+            batches[number] = []
+            raise RuntimeError("the sink is away")
+        batches[number] = got
+
+    call: dict[str, Any] = {"start": START, "picture": None}
+    table = ab.video.table(spark, str(channels), **call)
+    with settings(spark, shuffle__partitions=1):
+        for ends in ("fails", "completes"):
+            frames = ab.video.frames(spark, str(channels), closed="all", max_files=1, **call)
+            writer = found(frames, folder, watermark="10 seconds").writeStream.foreachBatch(take)
+            writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+            query = writer.trigger(availableNow=True).start()
+            if ends == "fails":
+                with pytest.raises(StreamingQueryException, match="the sink is away"):
+                    query.awaitTermination()
+            else:
+                query.awaitTermination()
+    want = ab.video.shots(table).select("id", "channel", "ts", "features").collect()
+    assert sorted(map(str, spark.read.parquet(folder).collect())) == sorted(map(str, want))
+    (topic,) = found(table, None).filter("event = 'closed'").collect()
+    provisional = [row for n in sorted(batches) for row in batches[n] if row.provisional]
+    assert sorted(provisional[-1].members) == sorted(topic.members) and topic.shots == 9
+    final = [(r.topic, r.revision) for rows in batches.values() for r in rows if not r.provisional]
+    assert len(final) == len(set(final))
+    with pytest.raises(InvalidCall, match="keys is a table: write it"):
+        ab.video.archive(table, folder)
+    with pytest.raises(InvalidCall, match="path must be the path of a directory"):
+        ab.video.archive(frames, "")
 
 
 @pytest.mark.slow

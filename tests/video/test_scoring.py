@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from anabranch.video.channels import ADVERT, Programme, Shot, programme
 from anabranch.video.scoring import (
+    Present,
     Seen,
     Tally,
     Verdict,
@@ -111,8 +114,31 @@ def test_what_makes_a_run_good_enough() -> None:
 
 def test_a_verdict_tells_how_long_it_took() -> None:
     waited = [*(n / 10 for n in range(1, 41))]
-    told = Verdict(Tally(), Tally(), Tally(), waited).to_dict()
+    told = Verdict(Tally(), Tally(), Tally(), waited, [7.0]).to_dict()
+    assert told["latency_from_frame_seconds"] == {"count": 1, "median": 7, "p95": 7, "most": 7}
     assert told["latency_seconds"] == {"count": 40, "median": 2.0, "p95": 3.8, "most": 4.0}
     assert told["problems"] == [] and told["pairs"]["found"] == 0
     assert Verdict(Tally(), Tally(), Tally()).to_dict()["latency_seconds"] == {"count": 0}
     assert percentile([5.0], 95) == percentile([5.0], 50) == 5.0
+
+
+def provisional(topic: str, ts: int, members: str) -> dict[str, Any]:
+    return {"topic": topic, "ts": ts, "members": [*members], "into": None}
+
+
+def test_the_page_shows_what_is_foreseen_beside_what_is_final() -> None:
+    present = Present()
+    event = {"event": "opened", "best_left_id": "a", "best_right_id": "b", "into": None}
+    present.take_in({**event, "topic": "a|b", "ts": 10, "left_id": "a", "right_id": "b"})
+    came = [
+        provisional("x|y", 10, "xy"),  # it has been decided since, and is nothing
+        provisional("a|b", 12, "abc"),  # more of a final one
+        provisional("u|v", 13, "uv"),
+        provisional("t|u", 13, "tuv"),  # an earlier pair came later, and names it anew
+        provisional("a|b", 14, "abd"),
+    ]
+    shown = present.foreseen(came)
+    assert shown.rows == {"a|b": {*"abcd"}, "t|u": {*"tuv"}}
+    assert shown.latest == {"a|b": present.latest["a|b"], "t|u": came[3]}
+    assert present.rows == {"a|b": {"a", "b"}}, "what is final stays as it is"
+    assert Present().foreseen(came).rows["x|y"] == {"x", "y"}

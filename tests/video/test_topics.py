@@ -251,10 +251,14 @@ def test_live_rows_say_what_would_be_and_change_nothing(
         found = [e for some in workers.step(0, [block(batch)], mark) for e in some.to_pylist()]
         final += [e for e in found if not e["provisional"]]
         told = [e for e in entries if e not in arrival]
-        would = {e["topic"]: e for e in run(told, CALL)[0] if e["event"] in ("opened", "grew")}
+        all_events = run(told, CALL)[0]
+        would = {e["topic"]: e for e in all_events if e["event"] in ("opened", "grew")}
+        rows = {e["topic"]: e["members"] for e in all_events if e["event"] == "closed"}
         for event in found:
             if event["provisional"]:
-                assert {**event, "provisional": False} == would[event["topic"]]
+                plain = {**event, "provisional": False, "members": None}
+                assert plain == would[event["topic"]]
+                assert event["members"] == rows[event["topic"]]
         mark = max(mark, batch[-1]["t"] - data.draw(st.integers(1, 10)))
     for some in workers.step(0, [], START + 1000):
         final += [e for e in some.to_pylist() if not e["provisional"]]

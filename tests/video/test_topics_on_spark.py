@@ -71,6 +71,16 @@ def test_a_driver_killed_in_mid_batch_tells_each_event_of_topics_once(
     assert got == want and len(want) > 10
 
 
+def test_pairs_of_one_channel_are_repetitions(spark: Any, tmp_path: Path) -> None:
+    table = Feed(tmp_path).add(BATCHES).tables(spark)[0]
+    keys = table.selectExpr("*", "concat('c', id % 3) AS channel")
+    pairs = ab.correlate(keys, where=ab.cosine("v") >= 0.9, **CALL)
+    one, two = (frame.collect() for frame in (ab.video.topics(pairs, **TOPICS), topics(table)))
+    assert sorted(map(str, one)) == sorted(map(str, two)) and len(two) > 10
+    across = pairs.filter("left_channel != right_channel")
+    assert ab.video.topics(across, **TOPICS).count() != len(two), "no repetition counted"
+
+
 def test_wrong_calls(spark: Any) -> None:
     table = spark.sql("SELECT 'a' AS left_id, 'b' AS right_id, now() AS ts, 1D AS score")
     with pytest.raises(InvalidCall) as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -109,15 +110,50 @@ def edges(plane: np.ndarray) -> list[float]:
     return scaled(cells, 0.7)
 
 
+def steady(weight: np.ndarray) -> list[list[int]]:
+    """Cells without constant, slopes and curves, in 2^20ths: each made orthogonal to the others."""
+    cells = [(r, c) for r in range(8) for c in range(8)]
+    w = [int(weight[r, c]) for r, c in cells]
+
+    def product(a: list[Any], b: list[Any]) -> Fraction:
+        return Fraction(sum(one * other * of for one, other, of in zip(a, b, w, strict=True)))
+
+    shapes: list[list[Fraction]] = []
+    for power in ((0, 0), (1, 0), (0, 1), (2, 0), (0, 2)):
+        shape = [Fraction((2 * r - 7) ** power[0] * (2 * c - 7) ** power[1]) for r, c in cells]
+        for other in shapes:
+            share = product(shape, other) / product(other, other)
+            shape = [a - share * b for a, b in zip(shape, other, strict=True)]
+        shapes.append(shape)
+    norms = [product(shape, shape) for shape in shapes]
+    return [
+        [
+            round(
+                ((i == k) - sum(s[i] * s[k] * w[k] / n for s, n in zip(shapes, norms, strict=True)))
+                * 2**20
+            )
+            for k in range(64)
+        ]
+        for i in range(64)
+    ]
+
+
+WEIGHT = np.full((8, 8), 20)
+WEIGHT[6:, :] = 7
+WEIGHT[:2, 6:] = 12
+STEADY = steady(WEIGHT)
+
+
 def features(y: np.ndarray, u: np.ndarray, v: np.ndarray) -> np.ndarray:
-    weight = np.full((8, 8), 20)
-    weight[6:, :] = 7
-    weight[:2, 6:] = 12
+    weight = WEIGHT
     luma = sums(y, 8, 8)
-    mean_off = (luma * weight.sum() - (luma * weight).sum()) * weight
+    mean_off = luma * weight.sum() - (luma * weight).sum()
+    plain = [int(number) for number in mean_off.ravel()]
+    left = [sum(a * b for a, b in zip(row, plain, strict=True)) for row in STEADY]
+    arch_off = np.array(left).reshape(8, 8) * weight
     colour = np.stack([(sums(plane, 8, 8) - 128 * 36 * 64) * weight for plane in (u, v)])
     scales = [y, halved(y), halved(halved(y))]
-    blocks = [scaled(mean_off, 1.0), scaled(colour, 0.6), *map(edges, scales)]
+    blocks = [scaled(arch_off, 1.0), scaled(colour, 0.6), *map(edges, scales)]
     return np.array([number for block in blocks for number in block]).astype(np.float32)
 
 

@@ -1,8 +1,8 @@
 """``anabranch news``: which stories do three channels of real video tell, while they are on air?
 
-Recorded channels appear segment by segment. One query decodes them, finds shots and keeps their key
-frames in a table. Another reads that, correlates key frames of different channels, and makes topics
-of the pairs. What they find is compared with the timetable.
+Recorded channels appear segment by segment. One query decodes them, finds shots, keeps their key
+frames in a folder, correlates them, and makes topics of the pairs. What it finds is compared with
+the timetable.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import tempfile
 import time
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -26,10 +27,11 @@ from rich.console import Console
 from rich.table import Table
 
 from anabranch import video
-from anabranch.predicates import cosine, differs, same
+from anabranch.predicates import cosine
 from anabranch.spark.correlate import correlate
 from anabranch.spark.dashboard.board import Board, dashboard
 from anabranch.spark.demo.stage import DemoFailed, open_page, session, waiting
+from anabranch.spark.settings import configure
 from anabranch.spark.watch import Interrupt
 from anabranch.spark.watch_batches import brief
 from anabranch.video.airing import Airing
@@ -48,9 +50,12 @@ from anabranch.video.studio import recorded
 
 __all__ = ["NewsSettings", "run_news"]
 
-_THRESHOLD = 0.6  # cosine of layouts; the most alike of different scenes here have 0.52
+_THRESHOLD = 0.6  # cosine of layouts; the most alike of different scenes here have 0.50
 _STALLED_SECONDS = 240.0
-_MOST_STARTS = 6  # of both queries together
+_MOST_STARTS = 4
+# Spark does little here, and nothing for long: to compile that well takes longer than it lasts, and
+# in the first minute more of the processors than all else.
+_JAVA = "-XX:TieredStopAtLevel=1"
 _KEYS = "id string, channel string, ts timestamp, features array<float>, picture binary"
 
 
@@ -105,9 +110,11 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
     )
     with (
         Interrupt() as interrupt,
-        session(settings.workers, folder, log, console, interrupt) as spark,
+        session(settings.workers, folder, log, console, interrupt, _JAVA) as spark,
         dashboard(spark) as board,
     ):
+        # A few key frames a second: more tasks would only cost their own time.
+        configure(spark, workers=1)
         if settings.page:
             open_page(board.url, console)
         show = _Show(spark, plan, Airing(segments, folder / "air", settings.speed), folder, board)
@@ -122,7 +129,7 @@ def _play(settings: NewsSettings, folder: Path, log: Path, console: Console) -> 
 
 
 class _Show:
-    """Two queries, what they have found so far, and the page that shows it."""
+    """The query, what it has found so far, and the page that shows it."""
 
     def __init__(
         self,
@@ -136,114 +143,112 @@ class _Show:
         self.folder, self.board = folder, board
         self.present = Present()
         self.keys: dict[str, Any] = {}
-        self.waited: dict[frozenset[str], float] = {}  # of pairs, until topics on the page had them
+        # How long after its segments, and after its last frame, two key frames were in one topic on
+        # the page; None if those were there before the clock started.
+        self.waited: dict[frozenset[str], tuple[float, float] | None] = {}
         self._events = 0
-        self._on_page: set[frozenset[str]] = set()
-        self._queries: dict[str, Any] = {}
-        self._frames: dict[str, Any] = {}
+        self._query: Any = None
+        self._topics: Any = None
         self._batches: dict[int, list[Any]] = {}  # events of topics by micro-batch
+        self._looked = 0  # at so many micro-batches
         self._read: set[str] = set()  # files of key frames
         self._starts = 0
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """Start the queries and put the channels on air; stop both in the end."""
+        """Start the query and put the channels on air; stop both in the end."""
         self.airing.start()
         while not self.airing.sent and self.airing.error is None:
             time.sleep(0.05)
         try:
-            (self.folder / "keys").mkdir()
-            self._start("keys", self._keys())
-            self._start("topics", self._topics())
+            self._topics = self._plan()
+            self._start()
             yield
         finally:
             self.airing.stop()
-            for query in self._queries.values():
-                with suppress(Exception):
-                    query.stop()
+            with suppress(Exception):
+                self._query.stop()
 
-    def _start(self, name: str, frame: Any) -> None:
-        """Start a query, or start it again from its checkpoint.
+    def _start(self) -> None:
+        """Start the query, or start it again from its checkpoint.
 
-        Key frames go into files, which the other query reads. Topics come here, so that to look at
-        them takes none of the cores that the queries share.
+        Topics come here, so that to look at them takes none of the cores that the query uses.
         """
-        self._frames[name] = frame
         self._starts += 1
-        writer = frame.writeStream.queryName(name).option(
-            "checkpointLocation", str(self.folder / f"{name}.state")
-        )
-        if name == "keys":
-            self._queries[name] = writer.format("parquet").start(str(self.folder / name))
-        else:
-            self._queries[name] = writer.foreachBatch(self._take).start()
+        writer = self._topics.writeStream.queryName("topics").foreachBatch(self._take)
+        self._query = writer.option("checkpointLocation", str(self.folder / "state")).start()
 
     def _take(self, batch: Any, number: int) -> None:
         """Keep the events of a micro-batch; of one that is repeated, those of the last time."""
         self._batches[number] = batch.collect()
 
-    def _keys(self) -> Any:
+    def _plan(self) -> Any:
         frames = video.frames(
             self.spark, str(self.folder / "air"), picture=(256, 144), closed="all"
         )
-        return video.shots(frames).select("id", "channel", "ts", "features", "picture")
-
-    def _topics(self) -> Any:
-        keys = self.spark.readStream.schema(_KEYS).parquet(str(self.folder / "keys"))
-        # Black frames have no direction.
-        lively = keys.filter("exists(features, x -> x != 0)")
-        alike = cosine("features") >= _THRESHOLD
-        call: dict[str, Any] = {"watermark": "10 seconds", "keep": ["channel"]}
-        window = f"{self.plan.window // SECOND} seconds"
-        pairs = correlate(lively, where=alike & differs("channel"), window=window, **call)
-        window = f"{AGAIN // SECOND} seconds"
-        repeats = correlate(lively, where=alike & same("channel"), window=window, **call)
-        topics = video.topics(
-            pairs,
+        found = video.shots(frames).select("id", "channel", "ts", "features", "picture")
+        keys = video.archive(found, self.folder / "keys").drop("picture")
+        window, again = self.plan.window // SECOND, AGAIN // SECOND
+        pairs = correlate(
+            keys.filter("exists(features, x -> x != 0)"),  # black frames have no direction
+            where=cosine("features") >= _THRESHOLD,
+            window=f"{max(window, again)} seconds",
+            watermark="10 seconds",
+            keep=["channel"],
+        )
+        # Within a channel they are repetitions, and count if they are soon enough.
+        longest = "make_dt_interval(0, 0, 0, IF(left_channel = right_channel, {}, {}))"
+        return video.topics(
+            pairs.filter(f"right_ts - left_ts <= {longest.format(again, window)}"),
             near=f"{self.plan.near // SECOND} seconds",
             gap=f"{self.plan.gap // SECOND} seconds",
-            repeats=repeats,
             alone=_THRESHOLD,  # every pair is told, so that each can be scored
             live=True,
         )
-        return topics
 
     def follow(self, interrupt: Interrupt, console: Console) -> None:
-        """Show what is found until everything sent has been through all queries."""
+        """Show what is found until everything sent has been through the query."""
         began = time.monotonic()
-        while not any((self.folder / "keys").glob("*.parquet")):
+        while not self._batches:
             self._check(interrupt)
             if time.monotonic() - began > _STALLED_SECONDS:
-                raise DemoFailed(f"no key frame was found in {_STALLED_SECONDS:.0f} s")
+                raise DemoFailed(f"no micro-batch ended in {_STALLED_SECONDS:.0f} s")
             interrupt.asked.wait(0.2)
         self.airing.go()
         console.print("on air", soft_wrap=True)
         while self.airing.sent < self.airing.total:
             self._check(interrupt)
             self._look(console)
-            interrupt.asked.wait(0.5)
-        for name in self._queries:
-            while True:
-                with suppress(Exception):  # if it has ended, the check says why
-                    self._queries[name].processAllAvailable()
-                    break
-                self._check(interrupt)
+            interrupt.asked.wait(0.02)
+        while not self._drained(console):
+            self._check(interrupt)
         self._look(console)
+
+    def _drained(self, console: Console) -> bool:
+        """Show what is found until the query has processed all; False if it ends before."""
+        with ThreadPoolExecutor(1) as thread:
+            rest = thread.submit(self._query.processAllAvailable)
+            while not rest.done():
+                self._look(console)
+                time.sleep(0.02)
+        return rest.exception() is None  # if it has ended, the check says why
 
     def _check(self, interrupt: Interrupt) -> None:
         interrupt.check()
         if self.airing.error is not None:
             raise DemoFailed(f"the segments could not be written: {self.airing.error}")
-        for name, query in list(self._queries.items()):
-            if not query.isActive:
-                error = str(query.exception())
-                # On a busy machine a Python worker may need longer than the 10 s that it is given.
-                if "failed to connect back" not in error or self._starts >= _MOST_STARTS:
-                    raise DemoFailed(f"the query {name} ended: {error}")
-                self._start(name, self._frames[name])
+        if not self._query.isActive:
+            error = str(self._query.exception())
+            # On a busy machine a Python worker may need longer than the 10 s that it is given.
+            if "failed to connect back" not in error or self._starts >= _MOST_STARTS:
+                raise DemoFailed(f"the query ended: {error}")
+            self._start()
 
     def _look(self, console: Console) -> None:
         """Take in new events of topics, and show them."""
+        if self._looked == len(self._batches):
+            return
+        self._looked = len(self._batches)
         told = self._told()
         final = [row for row in told if not row["provisional"]]
         fresh = final[self._events :]
@@ -259,34 +264,22 @@ class _Show:
                     markup=False,
                     soft_wrap=True,
                 )
-        shown = self._shown(told)
+        came = (row for number in sorted(self._batches) for row in self._batches[number])
+        shown = self.present.foreseen(row.asDict() for row in came if row["provisional"])
         if shown.latest:
             self._fetch_keys(shown)
             self.board.topics(_as_shown(shown, self.keys))
-            self._measure(told)
+            self._measure(shown)
 
-    def _measure(self, told: list[Any]) -> None:
-        """How long it took for pairs that are on the page now for the first time."""
-        pairs = {
-            frozenset((row["left_id"], row["right_id"]))
-            for row in told
-            if row["event"] in ("opened", "grew")
-        }
-        for pair in pairs - self._on_page:
-            waited = self.airing.since_closed(pair)
-            if waited is not None:
-                self.waited[pair] = waited
-        self._on_page |= pairs
-
-    def _shown(self, told: list[Any]) -> Present:
-        """Final topics, and provisional ones of key frames that are in none of those."""
-        shown = Present()
-        shown.latest, shown.rows = {**self.present.latest}, {**self.present.rows}
-        known = {row for rows in self.present.rows.values() for row in rows}
-        for row in told:
-            if row["provisional"] and not {row["left_id"], row["right_id"]} & known:
-                shown.take_in(row.asDict())
-        return shown
+    def _measure(self, shown: Present) -> None:
+        """How long it took for key frames that are in one topic on the page for the first time."""
+        for rows in shown.rows.values():
+            for pair in map(frozenset, combinations(rows, 2)):
+                if pair not in self.waited:
+                    closed = self.airing.since_closed(pair)
+                    t = max(int(self.keys[key]["ts"].timestamp() * SECOND) for key in pair)
+                    aired = self.airing.since_aired(t)
+                    self.waited[pair] = None if closed is None else (closed, aired)
 
     def _told(self) -> list[Any]:
         """All events so far, in their order."""
@@ -300,10 +293,9 @@ class _Show:
         for path in sorted((self.folder / "keys").glob("*.parquet")):
             if path.name in self._read:
                 continue
-            with suppress(pa.ArrowInvalid):  # Spark is writing it
-                rows = pq.read_table(path, columns=["id", "channel", "ts", "picture"]).to_pylist()
-                self.keys |= {row["id"]: row for row in rows}
-                self._read.add(path.name)
+            rows = pq.read_table(path, columns=["id", "channel", "ts", "picture"]).to_pylist()
+            self.keys |= {row["id"]: row for row in rows}
+            self._read.add(path.name)
 
     def verdict(self) -> Verdict:
         """Shots, pairs and topics, against the timetable."""
@@ -315,11 +307,17 @@ class _Show:
             for row in self._told()
             if row["event"] in ("opened", "grew") and not row["provisional"]
         ]
+        waited = [
+            found
+            for one, other in pairs
+            if (found := self.waited.get(frozenset((one.id, other.id)))) is not None
+        ]
         return Verdict(
             score_shots(self.plan, keys.values()),
             score_pairs(self.plan, pairs),
             score_topics(self.plan, self.present.rows.values(), keys),
-            [*self.waited.values()],
+            [closed for closed, _ in waited],
+            [aired for _, aired in waited],
         )
 
 
@@ -357,11 +355,14 @@ def _report(verdict: Verdict, console: Console) -> None:
         sheet.add_row(name, *map(str, figures))
     console.print(sheet)
     if verdict.waited:
-        console.print(
-            f"A topic had a pair on the page {percentile(verdict.waited, 50):.1f} s after its "
-            f"last segment closed in the median of {len(verdict.waited)}, "
-            f"{percentile(verdict.waited, 95):.1f} s in 95 of 100."
-        )
+        since = {"segment closed": verdict.waited, "frame was on air": verdict.aired}
+        for what, waited in since.items():
+            console.print(
+                f"A topic had a pair on the page {percentile(waited, 50):.1f} s after its last "
+                f"{what} in the median of {len(waited)}, {percentile(waited, 95):.1f} s in 95 of "
+                "100.",
+                soft_wrap=True,
+            )
     for line in (verdict.pairs.wrong + verdict.topics.wrong + verdict.shots.wrong)[:20]:
         console.print(f"  {line}", markup=False)
     for line in verdict.problems:

@@ -17,6 +17,7 @@ from rich.console import Console
 
 from anabranch.errors import AnabranchError
 from anabranch.spark.settings import configure
+from anabranch.spark.versions import local_checkpoints
 from anabranch.spark.watch import Interrupt
 
 __all__ = ["DemoFailed", "open_page", "session", "waiting"]
@@ -41,9 +42,12 @@ def open_page(address: str, console: Console) -> None:
 
 @contextmanager
 def session(
-    workers: int, folder: Path, log: Path, console: Console, interrupt: Interrupt
+    workers: int, folder: Path, log: Path, console: Console, interrupt: Interrupt, java: str = ""
 ) -> Iterator[SparkSession]:
-    """A quiet local session; what Spark and its Python workers print goes into the log."""
+    """A quiet local session; what Spark and its Python workers print goes into the log.
+
+    `java` are options of its Java.
+    """
     builder: Any = SparkSession.builder
     settings = {
         "spark.ui.enabled": "false",
@@ -52,6 +56,7 @@ def session(
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.local.dir": str(folder / "local"),
         "spark.driver.memory": "2g",
+        **({"spark.driver.extraJavaOptions": java} if java else {}),
         # Offline, a host name may not resolve.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
@@ -79,6 +84,8 @@ def session(
             ) from error
     try:
         spark.sparkContext.setLogLevel("ERROR")
+        for key, value in local_checkpoints(spark).items():
+            spark.conf.set(key, value)
         yield configure(spark, workers=workers)
     finally:
         spark.stop()

@@ -68,8 +68,9 @@ def topics(
     Parameters
     ----------
     pairs
-        The result of ``correlate`` of one stream of key frames with ``ab.differs("channel")`` in
-        its condition and ``keep=["channel"]``; with ``"words"`` kept too, captions count.
+        The result of ``correlate`` of one stream of key frames with ``keep=["channel"]``; with
+        ``"words"`` kept too, captions count. Pairs of different channels make topics; those of one
+        channel are its repetitions, as in `repeats`.
     near
         How far apart the shots of a story may be on either channel; at most `gap`.
     gap
@@ -77,10 +78,11 @@ def topics(
     channels
         On how many channels a topic must be.
     repeats
-        The result of ``correlate`` of the same stream with ``ab.same("channel")``. A key frame like
-        more than 3 others of its channel in the 10 minutes before a pair is furniture: an ident, a
-        studio, a weather map. At least 4 within a minute that come again, each as long after, are
-        an advert. Neither connects anything. Keep the channel there too.
+        Repetitions out of another ``correlate`` of the same stream, if `pairs` have none: with
+        ``ab.same("channel")``, and the channel kept. A key frame like more than 3 others of its
+        channel in the 10 minutes before a pair is furniture: an ident, a studio, a weather map. At
+        least 4 within a minute that come again, each as long after, are an advert. Neither connects
+        anything.
     alone
         The score from which one pair is a topic. A topic otherwise has two pairs, or captions that
         agree.
@@ -103,7 +105,7 @@ def topics(
         how many of its shots were ``repeated`` on their channel while it was open;
         ``score``, ``best_left_id`` and ``best_right_id`` of its best pair; its most frequent
         ``words``; its ``heat`` at ``ts``; ``left_id`` and ``right_id``, the pair that caused it;
-        and of a closed one its ``members``.
+        and of one that is closed or provisional its ``members``.
 
     Raises
     ------
@@ -155,9 +157,10 @@ def topics(
         alone=None if alone is None else float(alone),
         live=live and pairs.isStreaming,
     )
-    rows = _rows(pairs, kind, 1)
+    counts = by_name("left_channel") != by_name("right_channel")
+    rows = _rows(pairs, kind, counts)
     if repeats is not None:
-        rows = rows.union(_rows(repeats, kind, 0))
+        rows = rows.union(_rows(repeats, kind, F.lit(False)))
     job = TopicsJob(call)
     packing = PairPacking("ts", False, pairs.isStreaming, job.order + job.facts)
     events = grouped(job, rows, packing, _fields(kind), metrics_name("groups"), what="Topics")
@@ -186,22 +189,23 @@ def _check_columns(check: Check, given: dict[str, DataFrame]) -> None:
     check.column("pairs", "score", "score", FLOATING)
 
 
-def _rows(frame: DataFrame, kind: str, counts: int) -> DataFrame:
-    """What the kernel reads; `counts` is 0 for repetitions, which are no pairs of channels."""
+def _rows(frame: DataFrame, kind: str, counts: Column) -> DataFrame:
+    """What the kernel reads; repetitions, which are no pairs of channels, do not count."""
 
     def text(name: str) -> Column:
         known = by_name(name).cast("string") if name in frame.columns else F.lit("")
         return F.coalesce(known, F.lit(""))
 
-    score = F.coalesce(by_name("score"), F.lit(0)) if counts else F.lit(0)
+    counts = F.coalesce(counts, F.lit(True))  # one without a channel is no repetition
+    score = F.coalesce(by_name("score"), F.lit(0)) if "score" in frame.columns else F.lit(0)
     return frame.select(
         F.unix_micros("ts").alias("t"),
-        F.lit(counts).cast("bigint").alias("counts"),
+        counts.cast("bigint").alias("counts"),
         by_name("left_id").cast(kind).alias("left"),
         by_name("right_id").cast(kind).alias("right"),
         *(text(f"{side}_channel").alias(f"{side}_channel") for side in ("left", "right")),
         *(F.unix_micros(by_name(f"{side}_ts")).alias(f"{side}_t") for side in ("left", "right")),
-        score.cast("double").alias("score"),
+        F.when(counts, score).otherwise(0).cast("double").alias("score"),
         *(text(f"{side}_words").alias(f"{side}_words") for side in ("left", "right")),
     )
 
