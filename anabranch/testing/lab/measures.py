@@ -79,8 +79,8 @@ async def fleet(
         one, few = await _rows(lab, slow, seconds)
         two, rows = await _rows(lab, workload, seconds)
         counts = dict(lab.cloud.relay.state.counts)
-    first = _load(workload, dict(plan.location), few, one.seconds, lab.flush_seconds)
-    second = _load(workload, dict(plan.location), rows, two.seconds, lab.flush_seconds)
+    first = _load(workload, dict(plan.location), few, seconds, lab.flush_seconds)
+    second = _load(workload, dict(plan.location), rows, seconds, lab.flush_seconds)
     return {
         "devices": workload.devices,
         "views": len(workload.pairs),
@@ -113,7 +113,10 @@ def _load(
     seconds: float,
     flush: float,
 ) -> Load:
-    """What rows come to over all links, by `plan.traffic()` of these places at their rates."""
+    """What rows come to over all links, by `plan.traffic()` of these places at their rates.
+
+    `seconds` is how long rows were put: what is counted ends later, when the last have arrived.
+    """
     plan = workload.plan(workload.counted(rows, seconds), pin=location)
     return Load.of(plan, flush, seconds)
 
