@@ -83,15 +83,18 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     others = dict.fromkeys(("up_packets", "down_packets", "broker_memory", "cloud_memory"), 10)
     times = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
     one = Reading(**counts, **bytes_, **others, **times)
-    first = Load(150, 90, 45, 140)
+    first = Load(150, 100, 45, 140)
     same = _predicted(one, first, first)
     assert same["payload"] == pytest.approx(9000) and same["wire"] == pytest.approx(one.wire)
-    fuller = _predicted(one, first, Load(300, 90, 45, 140))
-    double = _predicted(one, first, Load(300, 180, 90, 280))
+    fuller = _predicted(one, first, Load(300, 100, 45, 140))
+    double = _predicted(one, first, Load(300, 200, 90, 280))
     assert double["payload"] == pytest.approx(2 * same["payload"])
     assert double["wire"] == pytest.approx(2 * same["wire"])
+    second = replace(first, up_frames=180)
     assert double["up_frames"] == 200 and fuller["up_frames"] == 100
     assert same["payload"] < fuller["payload"] < double["payload"]
+    # Ten frames were without rows: as many come again, however many have rows.
+    assert _predicted(one, replace(first, up_frames=90), second)["up_frames"] == 190
 
 
 def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -135,7 +138,7 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     monkeypatch.setattr(asyncio, "sleep", at_once)
     found = asyncio.run(measures.fleet(workload, seconds=seconds))
     # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
-    assert found["predicted"]["up_frames"] == pytest.approx(100 * (16 + 8) / (16 + 4))
+    assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
 
 
 @pytest.mark.parametrize("kind", ["friends", "sampled"])
