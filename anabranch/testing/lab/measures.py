@@ -18,7 +18,7 @@ from anabranch.testing.lab.workload import Workload
 __all__ = ["Goal", "Load", "fleet", "goals", "latency", "latency_goals", "within"]
 
 _TICK = 0.05  # seconds that the relay gathers
-_SETTLING = 10.0  # seconds in which devices report their rates first, before anything is counted
+_SETTLING = 10.0  # seconds in which devices report new rates, before anything is counted
 _REST = 1.5  # seconds after which all that was put has been sent, on top of the flush
 
 
@@ -79,6 +79,7 @@ async def fleet(
         deployed = (await lab.read()).since(before)
         await _rows(lab, slow, _SETTLING)
         one, few = await _rows(lab, slow, seconds)
+        await _rows(lab, workload, _SETTLING)
         two, rows = await _rows(lab, workload, seconds)
         counts = dict(lab.cloud.relay.state.counts)
     first = _load(workload, dict(plan.location), few, seconds, lab.flush_seconds)
