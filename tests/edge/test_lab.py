@@ -81,7 +81,7 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     counts = {"up_frames": 100, "down_frames": 50, "sections": 150, "up_rows": 100, "down_rows": 50}
     bytes_ = {"up": 9000, "down": 4000, "up_payload": 6000, "down_payload": 3000}
     others = dict.fromkeys(("up_packets", "down_packets", "broker_memory", "cloud_memory"), 10)
-    times = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
+    times: dict[str, Any] = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
     one = Reading(**counts, **bytes_, **others, **times)
     first = Load(150, 100, 45, 140)
     same = _predicted(one, first, first)
@@ -129,7 +129,8 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
             nonlocal counted
             counted += 100
             names = Reading.__dataclass_fields__
-            return Reading(**{name: counted * (name != "open") for name in names})
+            counts: dict[str, Any] = {name: counted * (name != "open") for name in names}
+            return Reading(**counts)
 
     async def at_once(_: float) -> None:
         pass
