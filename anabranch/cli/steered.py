@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 
 from anabranch.edge.book import Book
@@ -24,7 +25,51 @@ __all__ = ["Steered"]
 
 _EVERY = 1.0  # seconds between decisions
 _AWAY = 90.0  # seconds without a frame after which a device is taken for offline
-_ROW = 24.0  # bytes of a row before one has come
+_ROW = 24.0  # bytes of a row before any has come
+_LATELY = 30.0  # seconds over which bytes of a row are taken
+
+
+class RowSizes:
+    """Bytes that a row of each device takes by now, with its part of the frame around it.
+
+    Rows that share a frame take fewer, so this changes with a device's rate. What a device took
+    that sends none by now remains; of one that has sent none it is what rows of others take.
+
+    Examples
+    --------
+    >>> sizes = RowSizes()
+    >>> for now, rows in ((0.0, 10), (60.0, 30), (300.0, 30)):
+    ...     sizes.note(now, {"ann": rows}, {"ann": 800 if rows == 10 else 1200})
+    ...     print(round(sizes.of("ann")), round(sizes.of("bob")))
+    80 80
+    24 24
+    24 24
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[str, tuple[float, int, int]] = {}  # when, rows and bytes
+        self._lately: dict[str, tuple[float, float]] = {}  # rows and bytes, those of before less
+
+    def note(self, now: float, rows: Mapping[str, int], carried: Mapping[str, int]) -> None:
+        """How many rows have come of each device so far, in frames of how many bytes."""
+        for device, count in rows.items():
+            when, had, size = self._seen.get(device, (now, 0, 0))
+            if count < had:  # of another relay
+                had, size = 0, 0
+            if count > had:
+                self._seen[device] = now, count, carried[device]
+                less = math.exp(-max(now - when, 0.0) / _LATELY)
+                before = self._lately.get(device, (0.0, 0.0))
+                more = count - had, carried[device] - size
+                self._lately[device] = before[0] * less + more[0], before[1] * less + more[1]
+
+    def of(self, device: str) -> float:
+        """Bytes of a row of a device."""
+        rows, size = self._lately.get(device, (0.0, 0.0))
+        if not rows:
+            rows = sum(sums[0] for sums in self._lately.values())
+            size = sum(sums[1] for sums in self._lately.values())
+        return size / rows if rows else _ROW
 
 
 class Steered:
@@ -38,6 +83,7 @@ class Steered:
         self._refused = ""  # why the newest request was, once it has been said
         self._counting: Counting | None = None
         self._since: dict[str, tuple[str, float]] = {}  # of each view: its place, since when
+        self._sizes = RowSizes()
 
     def __call__(self, cloud: Cloud) -> None:
         """Decide, once a second."""
@@ -66,12 +112,10 @@ class Steered:
         self._wishes = asked
         cloud.keeper.watermark = asked.watermark or cloud.keeper.watermark
         homes = {stream.name: stream.home for stream in asked.streams}
+        self._sizes.note(now, cloud.relay.rows, cloud.relay.carried)
         for stream, rate in cloud.rates.items():
-            if stream not in homes:
-                continue
-            sent = cloud.relay.rows[homes[stream]]
-            size = cloud.relay.carried[homes[stream]] / sent if sent else _ROW
-            self._steering.report(stream, {1.0: rate * size})
+            if stream in homes:
+                self._steering.report(stream, {1.0: rate * self._sizes.of(homes[stream])})
         away = [home for home in homes.values() if now - cloud.relay.heard[home] > _AWAY]
         numbers = {view.name: number for number, view in enumerate(book.views)}
         decisions = self._steering.decide(now, self._running(cloud, now, numbers), homes, away)

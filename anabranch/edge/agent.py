@@ -254,8 +254,12 @@ class Agent:
     # ------------------------------------------------------------ clocks and connections
 
     async def _flushing(self) -> None:
+        period = max(self._flush, _GROUP) if self._flush else _BEAT
+        due = clock.monotonic()
         while True:
-            await asyncio.sleep(max(self._flush, _GROUP) if self._flush else _BEAT)
+            # What a commit takes is part of it: no row waits for longer.
+            due = max(due + period, clock.monotonic())
+            await asyncio.sleep(due - clock.monotonic())
             now = clock.monotonic()
             await self._enqueue(self._state.flush(_now()))
             waits = self._state.waiting or (self.connected and not self._state.begun)

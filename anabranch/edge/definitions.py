@@ -86,4 +86,4 @@ def read_definition(form: Any) -> Definition:
 def read_view(form: Any) -> View:
     """A view from its fields."""
     name, definition, inputs, shares = form
-    return View(name, definition, tuple(inputs), tuple(shares))
+    return View(name, definition, tuple(inputs), tuple(map(float, shares)))

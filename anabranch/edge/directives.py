@@ -44,10 +44,30 @@ def write_directive(directive: Directive) -> list[Any]:
         directive.whole,
         [(number, listed(stream)) for number, stream in directive.streams],
         [listed(definition) for definition in directive.definitions],
-        [(one.number, listed(one.view), list(map(listed, one.bounds))) for one in directive.hosted],
-        directive.uploads,
-        [(number, listed(view)) for number, view in directive.named],
+        [
+            (one.number, _briefly(one.view), list(map(_bound, one.bounds)))
+            for one in directive.hosted
+        ],
+        directive.uploads
+        and [(stream, _share(share), until) for stream, share, until in directive.uploads],
+        [(number, _briefly(view)) for number, view in directive.named],
     ]
+
+
+def _share(share: float) -> float:
+    """The share of nearly all views in one byte, as a whole number."""
+    return int(share) if share == 1 else share
+
+
+def _briefly(view: View) -> list[Any]:
+    *others, shares = listed(view)
+    return [*others, list(map(_share, shares))]
+
+
+def _bound(bound: Boundary) -> list[Any]:
+    """A boundary without the ends that every newest one has."""
+    form = listed(bound)
+    return form[:2] if form[2:] == listed(Boundary(0, ""))[2:] else form
 
 
 def read_directive(form: Any) -> Directive:
@@ -62,6 +82,6 @@ def read_directive(form: Any) -> Directive:
             Hosted(number, read_view(view), tuple(Boundary(*bound) for bound in bounds))
             for number, view, bounds in hosted
         ),
-        None if uploads is None else tuple((s, share, until) for s, share, until in uploads),
+        None if uploads is None else tuple((s, float(share), until) for s, share, until in uploads),
         tuple((number, read_view(view)) for number, view in named),
     )

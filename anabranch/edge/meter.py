@@ -1,26 +1,32 @@
 """How many rows a second a stream has, and when that is worth a report.
 
-A change is reported as soon as chance does not explain it: of a busy stream within seconds, of one
-with a row now and then after a few rows. What stays as it is costs a report a minute.
+Rows are counted since the last change that chance does not explain, so a rate is neither that of
+before nor a mean of the two, and becomes more exact the longer it stays. A change of a busy stream
+is reported within seconds, of one with a row now and then after a few rows. What stays as it is
+costs a report a minute.
 """
 
 from __future__ import annotations
 
-import math
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import numpy as np
 
 from anabranch.edge.own_stream import OwnStream
 
 __all__ = ["Meter", "due_rates"]
 
 _SECOND = 1_000_000
-_FIRST = 5 * _SECOND  # until the first report, and between looks after a change
-_WINDOW = 10 * _SECOND  # that a rate is taken over
+_FIRST = 5 * _SECOND  # until the first report
+_WINDOW = 300 * _SECOND  # that a rate is taken over at most
 _EVERY = 60 * _SECOND  # between reports at most: they say, too, that the device is there
 _CHANGED = 0.2
-_CHANCE = 2.0  # standard deviations of a count
+_SETTLED = 20 * _SECOND  # after which a further change is another one
+_SURE = 8.0  # how much likelier a change must be than none, as a logarithm
+_EVEN = 0.25  # the least that counts vary, as a part of what those of chance do
+_PRIOR = 5.0  # counts that vary as those of chance do, before any came
 
 
 @dataclass
@@ -36,46 +42,88 @@ class Meter:
     ...     if (rate := meter.due(second * seconds)) is not None:
     ...         told.append((second, rate))
     >>> told   # one a second, then five
-    [(5, 1.0), (52, 2.2), (56, 3.8), (61, 5.0)]
+    [(5, 1.0), (50, 5.0)]
     """
 
-    begun: int | None = None
+    begun: int | None = None  # from when on rows are counted
     told: float | None = None
     at: int = 0  # when it was told
-    until: int = 0  # so long a change may still be under way
-    recent: deque[tuple[int, int]] = field(default_factory=deque)
+    span: int = 0  # that it was taken over
+    counts: deque[tuple[int, int]] = field(default_factory=deque)  # until when, rows
+    changes: deque[int] = field(default_factory=deque)  # when there were any, lately
 
     def count(self, now: int, rows: int) -> None:
-        """Rows that came up to now."""
-        if self.begun is None or now < self.begun or (self.recent and now < self.recent[-1][0]):
+        """Rows that came since the last count."""
+        newest = self.counts[-1][0] if self.counts else self.begun
+        if self.begun is None or newest is None or now < newest:
             self.begun = now  # or the clock was set back
-            self.recent.clear()
-        elif rows:
-            self.recent.append((now, rows))
+            self.counts.clear()
+            return
+        before = self.counts[-2][0] if len(self.counts) > 1 else self.begun
+        if self.counts and now - before < _SECOND:  # a flush may be short
+            rows += self.counts.pop()[1]
+        self.counts.append((now, rows))
 
     def due(self, now: int) -> float | None:
         """Rows per second, if that is to be reported now."""
-        if self.begun is None or now - self.begun < _FIRST:
+        if self.begun is None:
             return None
-        while self.recent and self.recent[0][0] <= now - _WINDOW:
-            self.recent.popleft()
-        span = min(now - self.begun, _WINDOW) / _SECOND
-        rows = sum(count for _, count in self.recent)
-        rate = round(rows / span, 3)
-        if self.told is None:
-            return self._report(now, rate, now + 2 * _WINDOW)
-        expected = self.told * span
-        if abs(rows - expected) > _CHANGED * expected + _CHANCE * math.sqrt(expected) + 1:
-            return self._report(now, rate, now + 2 * _WINDOW)
-        apart = abs(rate - self.told) > _CHANGED * max(rate, self.told)
-        changing = apart and now < self.until and now - self.at >= _FIRST
-        if changing or abs(now - self.at) >= _EVERY:
-            return self._report(now, rate, self.until)
-        return None
-
-    def _report(self, now: int, rate: float, until: int) -> float:
-        self.told, self.at, self.until = rate, now, until
+        while self.counts and self.counts[0][0] <= now - _WINDOW:
+            self.begun = self.counts.popleft()[0]
+        while self.changes and self.changes[0] <= now - _WINDOW:
+            self.changes.popleft()
+        changed = self.told is not None and self._forget_former(now)
+        span = now - self.begun
+        if not span or (self.told is None and span < _FIRST):
+            return None
+        rate = round(sum(rows for _, rows in self.counts) * _SECOND / span, 3)
+        told, better = self.told, changed or span >= 2 * self.span
+        if (
+            told is not None
+            and not (better and abs(rate - told) > _CHANGED * max(rate, told))
+            and abs(now - self.at) < _EVERY
+        ):
+            return None
+        self.told, self.at, self.span = rate, now, span
         return rate
+
+    def _forget_former(self, now: int) -> bool:
+        """Forget the counts of before a change, if there was one that chance does not explain."""
+        if self.begun is None or len(self.counts) < 2:
+            return False
+        until, rows = np.array(self.counts, np.int64).T
+        lasted = np.diff(until, prepend=self.begun) / _SECOND
+        n, d = np.cumsum(rows), np.cumsum(lasted)
+        later = n[-1] - n[:-1], d[-1] - d[:-1]
+        gain = _likelihood(n[:-1], d[:-1]) + _likelihood(*later) - _likelihood(n[-1:], d[-1:])
+        at = int(np.argmax(gain))
+        before, after = n[at] / d[at], later[0][at] / later[1][at]
+        if abs(after - before) <= _CHANGED * max(after, before):
+            return False
+        # Rows that come in bursts vary by more than chance, those of a clock by less. Who changes
+        # often must change by more, so that bursts have time to be known as such.
+        varied = _varied(rows, lasted * np.where(np.arange(len(rows)) <= at, before, after))
+        former = sum(change <= now - _SETTLED for change in self.changes)
+        if gain[at] < _SURE * max(varied, _EVEN) * (1 + former):
+            return False
+        at += 1
+        self.changes.append(now)
+        self.begun = int(until[at - 1])
+        self.counts = deque(list(self.counts)[at:])
+        return True
+
+
+def _varied(rows: np.ndarray, expected: np.ndarray) -> float:
+    """How much counts vary, as a part of what those of chance do."""
+    some = expected > 0
+    squares = (rows - expected)[some] ** 2 / expected[some]
+    return float((squares.sum() + _PRIOR) / (len(squares) + _PRIOR))
+
+
+def _likelihood(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """Of counts at their own rate, as a logarithm, without what all rates have in common."""
+    found: np.ndarray = rows * np.log(np.maximum(rows, 1) / seconds)
+    return found
 
 
 def due_rates(streams: Iterable[OwnStream], meters: dict[str, Meter], now: int) -> dict[int, float]:

@@ -51,22 +51,26 @@ async def run(devices: int, seconds: float) -> dict[str, Any]:
             await asyncio.sleep(0.1)
         begun = time.time()
         reading = asyncio.create_task(_read(lab, readings, begun))
-        await lab.put(before, seconds / 2)
+        first = before.counted(await lab.put(before, seconds / 2), seconds / 2)
         change = time.time() - begun
         print(f"rates change after {change:.0f} s", flush=True)
-        await lab.put(after, seconds / 2)
+        second = after.counted(await lab.put(after, seconds / 2), seconds / 2)
         reading.cancel()
-        entries = [
-            {"after": _moment(entry.written) - begun, "moves": len(entry.moves)}
-            for entry in lab.cloud.keeper.log.entries()
-        ]
+        entries = lab.cloud.keeper.log.entries()
+        names = [view.name for view in lab.cloud.relay.state.book.views]
+    moves = [
+        {"after": _moment(entry.written) - begun, "view": names[view], "place": place}
+        | {name: entry.cause["moves"][names[view]][name] for name in ("account", "price", "saves")}
+        for entry in entries
+        for view, place in entry.moves
+    ]
     return {
         "devices": devices,
         "views": len(before.pairs),
         "change": change,
         "readings": readings,
-        "entries": entries,
-        "rows": _rows(before, after),
+        "moves": moves,
+        "rows": _rows(before, first, second, moves, change),
     }
 
 
@@ -84,12 +88,27 @@ def _moment(written: str) -> float:
     )
 
 
-def _rows(before: Workload, after: Workload) -> dict[str, float]:
-    """Rows per second that are predicted: before, after the change, and with a new plan."""
-    first = before.plan()
-    rates = after.shares / after.periods[after.pairs]
-    stay = after.plan(rates, pin=dict(first.location))
-    return {"before": first.cost, "stay": stay.cost, "new": after.plan(rates).cost}
+def _rows(
+    workload: Workload,
+    first: np.ndarray,
+    second: np.ndarray,
+    moves: list[dict[str, Any]],
+    change: float,
+) -> dict[str, float]:
+    """Rows per second by `plan.traffic()`, at the rates that there were in either half.
+
+    Before the change and after it with the views where they were at the change; where they were
+    half a minute later, and in the end; and with a new plan.
+    """
+
+    def places(until: float) -> dict[str, str]:
+        cloud = dict.fromkeys(map(workload.name, range(len(workload.pairs))), "cloud")
+        return cloud | {one["view"]: one["place"] for one in moves if one["after"] <= until}
+
+    then = {"stay": change, "after 30 s": change + 30, "end": np.inf}
+    found = {name: workload.plan(second, pin=places(until)).cost for name, until in then.items()}
+    before = workload.plan(first, pin=places(change)).cost
+    return {"before": before, **found, "new": workload.plan(second).cost}
 
 
 def rates(found: dict[str, Any], *names: str) -> tuple[np.ndarray, np.ndarray]:
@@ -104,19 +123,23 @@ def told(found: dict[str, Any]) -> str:
     """The figure in numbers."""
     at, rows = rates(found, "up_rows", "down_rows")
     change, end = found["change"], found["readings"][-1]["at"]
-    moved = [one["after"] for one in found["entries"] if one["moves"] and one["after"] > change]
+    moved = [one["after"] for one in found["moves"] if one["after"] > change]
     first, last = (moved[0], moved[-1]) if moved else (end, end)
 
     def mean(low: float, high: float) -> float:
         some = (at > low) & (at <= high)
         return float(rows[some].mean() * 1e3) if some.any() else float("nan")
 
-    before, new = mean(30, change), mean(max(last + 15, end - 40), end)
+    before, new = mean(change / 2, change), mean(end - 20, end)
     stay = mean(change + 10, max(first, change + 14))
     due, optimum = found["rows"], found["rows"]["new"]
+    within = sum(one <= change + 30 for one in moved)
     lines = [
-        f"rates change after {change:.0f} s; the hub moves views {first - change:.0f} s later, "
-        f"and last {last - change:.0f} s later",
+        f"rates change after {change:.0f} s; the hub moves {len(moved)} views, {within} of them "
+        f"within 30 s, the first {first - change:.0f} s later, the last {last - change:.0f} s",
+        f"by plan.traffic() over the optimum: {100 * (due['stay'] / optimum - 1):.1f} % at the "
+        f"change, {100 * (due['after 30 s'] / optimum - 1):.1f} % after 30 s, "
+        f"{100 * (due['end'] / optimum - 1):.1f} % at the end",
         f"rows a second: {before:.0f} before ({due['before']:.0f} planned), {stay:.0f} after the "
         f"change ({due['stay']:.0f}), {new:.0f} at the end (optimum {optimum:.0f})",
         f"ratios: stay / before {stay / before:.2f}, new / before {new / before:.2f}, "
@@ -132,7 +155,7 @@ def fill(axes: Any, found: dict[str, Any]) -> None:
     for name, of in lines.items():
         axes.plot(*rates(found, *of), color=COLOURS[name], label=f"{name}, on sockets")
     axes.axvline(found["change"], color="grey", linestyle=":", label="rates change")
-    moves = [one["after"] for one in found["entries"] if one["moves"]]
+    moves = sorted({one["after"] for one in found["moves"]})
     for number, after in enumerate(moves):
         label = "views move" if not number else None
         axes.axvline(after, color="#f97316", alpha=0.6, linewidth=1, label=label)

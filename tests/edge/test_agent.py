@@ -97,3 +97,31 @@ print(len(heavy), pages * 4)
     heavy, kilobytes = map(int, run.stdout.split())
     assert heavy == 0
     assert kilobytes < 45_000
+
+
+def test_what_a_commit_takes_is_part_of_the_flush(
+    credentials: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So no row waits for longer; a flush that is missed is not made up for."""
+    now, flushed, commits = 100.0, list[float](), iter([0.3, 0.0, 2.5, 0.2, 0.2])
+
+    async def sleep(seconds: float) -> None:
+        nonlocal now
+        now += seconds
+
+    async def commit(_: Any) -> None:
+        nonlocal now
+        flushed.append(now)
+        now += next(commits)
+
+    async def story() -> None:
+        async with agent(credentials, tmp_path) as made:
+            monkeypatch.setattr("anabranch.edge.agent.clock.monotonic", lambda: now)
+            monkeypatch.setattr("anabranch.edge.agent.asyncio.sleep", sleep)
+            monkeypatch.setattr(made, "_enqueue", commit)
+            with pytest.raises(RuntimeError, match="StopIteration"):
+                await made._flushing()
+            monkeypatch.undo()
+
+    asyncio.run(story())
+    assert flushed == pytest.approx([101.0, 102.0, 103.0, 105.5, 106.5, 107.5])

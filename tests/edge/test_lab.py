@@ -16,6 +16,7 @@ pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 from anabranch.edge.definitions import Stream, View
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.placements import Entry
+from anabranch.testing.lab import measures
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
 from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, within
@@ -80,17 +81,65 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     counts = {"up_frames": 100, "down_frames": 50, "sections": 150, "up_rows": 100, "down_rows": 50}
     bytes_ = {"up": 9000, "down": 4000, "up_payload": 6000, "down_payload": 3000}
     others = dict.fromkeys(("up_packets", "down_packets", "broker_memory", "cloud_memory"), 10)
-    times = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
+    times: dict[str, Any] = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
     one = Reading(**counts, **bytes_, **others, **times)
-    first = Load(150, 90, 45, 140)
+    first = Load(150, 100, 45, 140)
     same = _predicted(one, first, first)
     assert same["payload"] == pytest.approx(9000) and same["wire"] == pytest.approx(one.wire)
-    fuller = _predicted(one, first, Load(300, 90, 45, 140))
-    double = _predicted(one, first, Load(300, 180, 90, 280))
+    fuller = _predicted(one, first, Load(300, 100, 45, 140))
+    double = _predicted(one, first, Load(300, 200, 90, 280))
     assert double["payload"] == pytest.approx(2 * same["payload"])
     assert double["wire"] == pytest.approx(2 * same["wire"])
+    second = replace(first, up_frames=180)
     assert double["up_frames"] == 200 and fuller["up_frames"] == 100
     assert same["payload"] < fuller["payload"] < double["payload"]
+    # Ten frames were without rows: as many come again, however many have rows.
+    assert _predicted(one, replace(first, up_frames=90), second)["up_frames"] == 190
+
+
+def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reading ends later, when the last rows have come; nobody sends frames until then."""
+    pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
+    workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
+    seconds, counted = 16.0, 0.0
+    state = SimpleNamespace(counts={})
+
+    class Hub:
+        flush_seconds, cloud = 1.0, SimpleNamespace(relay=SimpleNamespace(state=state))
+
+        async def __aenter__(self) -> Hub:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            pass
+
+        async def deploy(self, *_: object) -> int:
+            return 0
+
+        async def adoption(self, _: int) -> np.ndarray:
+            return np.array([0.1, 0.1])
+
+        async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
+            rows = {}
+            for device, period in enumerate(workload.periods.tolist()):
+                rows[str(device)] = list(range(int(seconds / period)))
+            return rows
+
+        async def read(self) -> Reading:
+            nonlocal counted
+            counted += 100
+            names = Reading.__dataclass_fields__
+            counts: dict[str, Any] = {name: counted * (name != "open") for name in names}
+            return Reading(**counts)
+
+    async def at_once(_: float) -> None:
+        pass
+
+    monkeypatch.setattr(measures, "Lab", lambda *_, **__: Hub())
+    monkeypatch.setattr(asyncio, "sleep", at_once)
+    found = asyncio.run(measures.fleet(workload, seconds=seconds))
+    # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
+    assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
 
 
 @pytest.mark.parametrize("kind", ["friends", "sampled"])

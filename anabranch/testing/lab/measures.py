@@ -18,6 +18,7 @@ from anabranch.testing.lab.workload import Workload
 __all__ = ["Goal", "Load", "fleet", "goals", "latency", "latency_goals", "within"]
 
 _TICK = 0.05  # seconds that the relay gathers
+_SETTLING = 10.0  # seconds in which devices report new rates, before anything is counted
 _REST = 1.5  # seconds after which all that was put has been sent, on top of the flush
 
 
@@ -76,11 +77,13 @@ async def fleet(
         adopted = await lab.adoption(epoch)
         await asyncio.sleep(_REST)
         deployed = (await lab.read()).since(before)
+        await _rows(lab, slow, _SETTLING)
         one, few = await _rows(lab, slow, seconds)
+        await _rows(lab, workload, _SETTLING)
         two, rows = await _rows(lab, workload, seconds)
         counts = dict(lab.cloud.relay.state.counts)
-    first = _load(workload, dict(plan.location), few, one.seconds, lab.flush_seconds)
-    second = _load(workload, dict(plan.location), rows, two.seconds, lab.flush_seconds)
+    first = _load(workload, dict(plan.location), few, seconds, lab.flush_seconds)
+    second = _load(workload, dict(plan.location), rows, seconds, lab.flush_seconds)
     return {
         "devices": workload.devices,
         "views": len(workload.pairs),
@@ -113,7 +116,10 @@ def _load(
     seconds: float,
     flush: float,
 ) -> Load:
-    """What rows come to over all links, by `plan.traffic()` of these places at their rates."""
+    """What rows come to over all links, by `plan.traffic()` of these places at their rates.
+
+    `seconds` is how long rows were put: what is counted ends later, when the last have arrived.
+    """
     plan = workload.plan(workload.counted(rows, seconds), pin=location)
     return Load.of(plan, flush, seconds)
 
@@ -156,23 +162,23 @@ class Load:
 def _predicted(one: Reading, first: Load, second: Load) -> dict[str, float]:
     """Payload and wire of the second half, from its rates and from the first half alone.
 
-    Frames and sections grow as their loads do. How payload depends on them and on rows is what the
-    codec says; its size, and what is around a frame on the wire, are calibrated by the first half.
+    Frames with rows and sections grow as their loads do. Rows are as long as the codec says; the
+    first half calibrates heads of frames and sections, and what is around a frame on the wire.
     """
     up, down, section, row = _sizes()
 
-    def model(up_frames: float, down_frames: float, sections: float, rows: float) -> float:
-        frames = up_frames * up + down_frames * down
-        return frames + sections * section + (rows - sections) * row
+    def heads(up_frames: float, down_frames: float, sections: float) -> float:
+        return up_frames * up + down_frames * down + sections * section
 
     before = one.up_payload + one.down_payload
-    counted = one.up_frames, one.down_frames, one.sections
-    scale = before / model(*counted, one.up_rows + one.down_rows)
+    more = one.up_rows + one.down_rows - one.sections  # rows that share a section with another
+    scale = (before - more * row) / heads(one.up_frames, one.down_frames, one.sections)
     around = (one.wire - before) / (one.up_frames + one.down_frames)
-    up_frames = one.up_frames * second.up_frames / first.up_frames
+    # Frames without rows, which say rates, come with time and not with rows.
+    up_frames = second.up_frames + one.up_frames - first.up_frames
     down_frames = one.down_frames * second.down_frames / max(first.down_frames, 1.0)
     sections = one.sections * second.sections / first.sections
-    payload = scale * model(up_frames, down_frames, sections, second.rows)
+    payload = scale * heads(up_frames, down_frames, sections) + (second.rows - sections) * row
     wire = payload + around * (up_frames + down_frames)
     frames = {"up_frames": up_frames, "down_frames": down_frames, "sections": sections}
     return {"scale": scale, "around": around, "payload": payload, "wire": wire, **frames}
