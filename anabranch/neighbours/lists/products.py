@@ -22,8 +22,8 @@ from anabranch.neighbours.lists.resting import Resting
 
 __all__ = ["Products"]
 
-WORTHWHILE = 20_000_000
-"""Below so many multiplications a core has scanned before a launch and its answer are done."""
+WORTHWHILE = 50_000_000
+"""Below so many multiplications a core is done before a launch and its answer are."""
 
 _MANHATTAN = 1
 _NO_WINDOW = (2**64, 2**64)
