@@ -1,4 +1,4 @@
-"""Saved searches over vectors: `nearest` beyond four dimensions, beside a scan and a bare product."""
+"""Saved searches over vectors: `nearest` in many dimensions, beside a scan and a bare product."""
 
 from __future__ import annotations
 
