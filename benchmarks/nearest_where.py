@@ -40,9 +40,9 @@ class Conditioned:
             low = random.integers(0, round(1_000_000 * (1 - share)), (400, 1))
             high = low + round(1_000_000 * share)
         if kind:
-            queries = replace(
-                queries, low=low, high=high, inverted=np.array([False]), parted=kind == "same"
-            )
+            no = np.array([False])
+            tests: dict[str, Any] = {"low": low, "high": high, "inverted": no, "further": no}
+            queries = replace(queries, **tests, parted=kind == "same")
         self.lists = ListWithRepair(queries)
         self.at = 0
 

@@ -91,6 +91,9 @@ class Queries:
                 object.__setattr__(self, name, none)
             for name in ("inverted", "further"):
                 object.__setattr__(self, name, np.empty(0, bool))
+        shapes = {self.low.shape, self.high.shape, (len(self.points), len(self.further))}
+        if len(shapes) > 1 or len(self.inverted) != len(self.further):
+            raise ValueError("low and high need a row for each query and a column for each test")
         problems = []
         if self.metric not in METRICS:
             problems.append(f"metric must be one of {', '.join(METRICS)}, got {self.metric!r}")
