@@ -17,7 +17,7 @@ __all__ = ["Goal", "Operand", "Scale", "goal_of", "operand_of", "unit_scale"]
 
 _EPSILON = 2.0**-24
 _UNDERFLOW = 2.0**-1074  # at most so much is lost where float64 rounds a product towards zero
-_TINY = -450
+_EXTREME = 450
 
 
 class Scale(NamedTuple):
@@ -123,9 +123,9 @@ def operand_of(vectors: np.ndarray) -> Operand:
     if -40 < exponent < 40:
         exponent = 0
     matrix = np.ldexp(vectors, -exponent) if exponent else vectors
-    if exponent > _TINY:
+    if abs(exponent) < _EXTREME:
         norms = squared_norms(vectors) * 4.0**-exponent
-    else:  # the squares of such numbers vanish in float64; those of the scaled ones do not
+    else:  # float64 does not hold the squares of such numbers; it does those of the scaled ones
         norms = np.square(matrix, dtype=np.float64).sum(axis=1)
     scale = Scale(exponent, norms, float(np.sqrt(norms.max())), vectors.shape[1])
     return Operand(np.ascontiguousarray(matrix, np.float32), scale)

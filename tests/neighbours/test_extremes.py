@@ -147,3 +147,16 @@ def test_answers_are_right_at_every_scale(
     ]
     objects = [(s, s, p) for s, p in enumerate(points.tolist())]
     assert sorted(found) == sorted(reports(objects, asked, metric=metric))
+
+
+@pytest.mark.parametrize("index", ["grid", "scan", "product"])
+@pytest.mark.parametrize("size", [1e160, 1e200, 1e300])
+def test_an_object_whose_square_overflows_hides_no_other(index: str, size: float) -> None:
+    lists = ListWithRepair(Queries.of(np.zeros((1, 6)), k=1, window=100), spare=1, index=index)
+    points = np.full((10, 6), 2.0)
+    points[8:] = [[size], [1.0]]  # both come when the list has a threshold
+    found = lists.advance(np.arange(8), np.arange(8), points[:8], 7).rows()
+    found += lists.advance(np.arange(8, 10), np.arange(8, 10), points[8:], 10).rows()
+    objects = [(s, s, p) for s, p in enumerate(points.tolist())]
+    asked = [{"point": [0.0] * 6, "k": 1, "window": 100}]
+    assert found == reports(objects, asked, upto=10)
