@@ -48,19 +48,20 @@ class Meter:
     begun: int | None = None  # from when on rows are counted
     told: float | None = None
     at: int = 0  # when it was told
-    span: int = 0  # that it was taken over
+    lasted: int = 0  # the time that it was taken over
     counts: deque[tuple[int, int]] = field(default_factory=deque)  # until when, rows
     changes: deque[int] = field(default_factory=deque)  # when there were any, lately
 
     def count(self, now: int, rows: int) -> None:
         """Rows that came since the last count."""
         newest = self.counts[-1][0] if self.counts else self.begun
-        if self.begun is None or newest is None or now < newest:
-            self.begun = now  # or the clock was set back
+        if self.begun is None or newest is None or now < newest or now == self.begun:
+            self.begun, self.told = now, None  # or the clock was set back
             self.counts.clear()
+            self.changes.clear()
             return
         before = self.counts[-2][0] if len(self.counts) > 1 else self.begun
-        if self.counts and now - before < _SECOND:  # a flush may be short
+        if self.counts and (now == newest or now - before < _SECOND):  # a flush may be short
             rows += self.counts.pop()[1]
         self.counts.append((now, rows))
 
@@ -73,18 +74,18 @@ class Meter:
         while self.changes and self.changes[0] <= now - _WINDOW:
             self.changes.popleft()
         changed = self.told is not None and self._forget_former(now)
-        span = now - self.begun
-        if not span or (self.told is None and span < _FIRST):
+        lasted = now - self.begun
+        if not lasted or (self.told is None and lasted < _FIRST):
             return None
-        rate = round(sum(rows for _, rows in self.counts) * _SECOND / span, 3)
-        told, better = self.told, changed or span >= 2 * self.span
+        rate = round(sum(rows for _, rows in self.counts) * _SECOND / lasted, 3)
+        told, better = self.told, changed or lasted >= 2 * self.lasted
         if (
             told is not None
             and not (better and abs(rate - told) > _CHANGED * max(rate, told))
             and abs(now - self.at) < _EVERY
         ):
             return None
-        self.told, self.at, self.span = rate, now, span
+        self.told, self.at, self.lasted = rate, now, lasted
         return rate
 
     def _forget_former(self, now: int) -> bool:

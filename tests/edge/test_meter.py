@@ -81,6 +81,28 @@ def test_a_clock_that_is_set_back_begins_anew() -> None:
     assert meter.told == 2.0 and meter.begun == 10 * SECOND
 
 
+def test_a_clock_that_is_set_back_leaves_nothing_behind() -> None:
+    """No rate over a moment, and changes at times to come make no later one less likely."""
+    meter, told = Meter(), []
+    for tenth in (*range(10_000, 10_600), *range(400)):
+        now = tenth * SECOND // 10
+        meter.count(now, int(tenth % 10 == 0) * (1 if tenth < 10_300 else 9))
+        if (rate := meter.due(now)) is not None:
+            told.append((now // SECOND, rate))
+    assert len(meter.changes) == 0 and told[-1] == (5, 1.0)
+
+
+@pytest.mark.parametrize("seconds", [(0, 0, 2, 4, 6, 8), (0, 1, 2, 2, 3, 4, 5), (0, 0, 0, 6, 7)])
+@pytest.mark.parametrize("rows", [0, 3])
+def test_two_counts_at_one_time_are_one(seconds: tuple[int, ...], rows: int) -> None:
+    meter = Meter(told=5.0)
+    with np.errstate(all="raise"):
+        for second in seconds:
+            meter.count(second * SECOND, rows)
+            meter.due(second * SECOND)
+    assert meter.told is None or meter.told <= 1.5 * rows
+
+
 def test_a_silent_stream_that_wakes_is_reported() -> None:
     told = reported(lambda k: 0 if k < 200 else 1, 230)
     assert told[0] == (5, 0.0) and any(200 <= s <= 210 and rate == 1.0 for s, rate in told)
