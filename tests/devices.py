@@ -118,7 +118,7 @@ class StandIn:
         for i, j in np.argwhere(value >= goal.low).tolist():
             t, epoch, mask, _ = map(int, left.stamps[:, i])
             u, other_epoch, _, other_mask = map(int, right.stamps[:, j])
-            start, stop = work.spans[i // self.run]
+            start, stop = work.stretches[i // self.run]
             if t - back <= u <= t + ahead:
                 if how == "area" and not start <= j < stop:
                     continue  # within what float32 may get wrong, and not near by their ranks

@@ -124,26 +124,26 @@ class GpuSearch:
 
     def _work(self, pair: Pair, left: Resident, right: Resident) -> Work:
         goal = self.look.goal(left.scale, right.scale)
-        spans = self._spans(pair, left, right)
-        return Work(left.rows, right.rows, goal, pair.window, spans)
+        stretches = self._stretches(pair, left, right)
+        return Work(left.rows, right.rows, goal, pair.window, stretches)
 
-    def _spans(self, pair: Pair, left: Resident, right: Resident) -> np.ndarray:
+    def _stretches(self, pair: Pair, left: Resident, right: Resident) -> np.ndarray:
         """Which right rows each run of left rows may meet."""
         tops = np.arange(0, len(pair.left), self.device.run)
-        spans = np.empty((len(tops), 2), np.int64)
+        stretches = np.empty((len(tops), 2), np.int64)
         last = np.minimum(tops + self.device.run, len(pair.left)) - 1
         if left.ranks is not None and right.ranks is not None:
             apart = self.look.apart(left.scale)
-            spans[:, 0] = np.searchsorted(right.ranks, left.ranks[tops] - apart, "left")
-            spans[:, 1] = np.searchsorted(right.ranks, left.ranks[last] + apart, "right")
-            return spans
+            stretches[:, 0] = np.searchsorted(right.ranks, left.ranks[tops] - apart, "left")
+            stretches[:, 1] = np.searchsorted(right.ranks, left.ranks[last] + apart, "right")
+            return stretches
         if pair.whole:
-            spans[:] = 0, len(pair.right)
-            return spans
+            stretches[:] = 0, len(pair.right)
+            return stretches
         t, times = pair.left.t, pair.right.t
-        spans[:, 0] = np.searchsorted(times, pair.meets(t[tops])[0], "left")
-        spans[:, 1] = np.searchsorted(times, pair.meets(t[last])[1], "right")
-        return spans
+        stretches[:, 0] = np.searchsorted(times, pair.meets(t[tops])[0], "left")
+        stretches[:, 1] = np.searchsorted(times, pair.meets(t[last])[1], "right")
+        return stretches
 
     def _resident(self, block: Block) -> Resident:
         found: Resident | None = self.device.memory.get(self._token(block))

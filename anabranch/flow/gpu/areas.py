@@ -22,7 +22,7 @@ __all__ = ["report_areas", "scan_areas"]
 @triton.jit
 def scan_areas(
     table,
-    spans,
+    stretches,
     found,
     count,
     capacity,
@@ -43,9 +43,9 @@ def scan_areas(
     top = tl.program_id(0) * ROWS
     if top >= left_rows:
         return
-    span = spans + tl.load(row + 11) + 2 * tl.program_id(0)
-    start = tl.load(span).to(tl.int32) + tl.program_id(1) * (TILES * COLS)
-    stop = tl.load(span + 1).to(tl.int32)
+    stretch = stretches + tl.load(row + 11) + 2 * tl.program_id(0)
+    start = tl.load(stretch).to(tl.int32) + tl.program_id(1) * (TILES * COLS)
+    stop = tl.load(stretch + 1).to(tl.int32)
     if start >= stop:
         return
     low = _low_half(tl.load(row + 12))
@@ -69,7 +69,7 @@ def scan_areas(
 @triton.jit
 def report_areas(
     table,
-    spans,
+    stretches,
     listed,
     found,
     counts,
@@ -94,7 +94,7 @@ def report_areas(
         i = tl.load(listed + room + entry)
         j = tl.load(listed + 2 * room + entry) + number % (COLS // PART) * PART + c
         row = table + pair * _COUNT
-        stop = tl.load(spans + tl.load(row + 11) + 2 * (i // ROWS) + 1).to(tl.int32)
+        stop = tl.load(stretches + tl.load(row + 11) + 2 * (i // ROWS) + 1).to(tl.int32)
         left_step, right_step = tl.load(row + 18), tl.load(row + 19)
         lefts, rights = tl.load(row + 2).to(single) + i, tl.load(row + 3).to(single) + j
         value = tl.zeros((PART,), tl.float32)

@@ -52,15 +52,15 @@ class Work:
     """One pair of blocks to look at.
 
     `row` and `col` of the goal have one element, by which norms of rows are to be multiplied.
-    `spans` has for each run of ``Device.run`` left rows the right rows from the one position up to
-    the other; the window lets them meet no others.
+    `stretches` has for each run of ``Device.run`` left rows the right rows from the one position up
+    to the other; the window lets them meet no others.
     """
 
     left: Rows
     right: Rows
     goal: Goal
     window: tuple[int, int]
-    spans: np.ndarray
+    stretches: np.ndarray
 
 
 class Hits(NamedTuple):
@@ -79,7 +79,7 @@ class Device(Protocol):
 
     @property
     def run(self) -> int:
-        """How many left rows share a span."""
+        """How many left rows share a stretch."""
 
     def upload(self, matrix: np.ndarray, stamps: np.ndarray, norms: np.ndarray | None) -> Rows:
         """Keep rows, with times, epochs, masks and the masks of right rows (int64).

@@ -39,7 +39,7 @@ FIELDS = (
     "left_masks",
     "right_masks",
     "left_rows",  # how many there are
-    "spans",  # where the spans of this pair begin: two numbers for each run of left rows
+    "stretches",  # where the stretches of this pair begin: two numbers for each run of left rows
     "bounds",  # `low` and `factor` of its goal, two float32 in one number
     "shares",  # what norms of left and of right rows count for in it, likewise
     "back",  # the window; rows up to the one time and from the other on have no end of it
@@ -101,7 +101,7 @@ def _admitted(row, i, j, there):  # pragma: no cover
 @triton.jit
 def scan(
     table,
-    spans,
+    stretches,
     like,
     found,
     count,
@@ -126,9 +126,9 @@ def scan(
     top = tl.program_id(0) * ROWS
     if top >= left_rows:
         return
-    span = spans + tl.load(row + 11) + 2 * tl.program_id(0)
-    start = tl.load(span).to(tl.int32) + tl.program_id(1) * (TILES * COLS)
-    stop = tl.load(span + 1).to(tl.int32)
+    stretch = stretches + tl.load(row + 11) + 2 * tl.program_id(0)
+    start = tl.load(stretch).to(tl.int32) + tl.program_id(1) * (TILES * COLS)
+    stop = tl.load(stretch + 1).to(tl.int32)
     if start >= stop:
         return
     bounds, shares = tl.load(row + 12), tl.load(row + 13)
@@ -170,7 +170,7 @@ def scan(
 @triton.jit
 def report(
     table,
-    spans,
+    stretches,
     like,
     listed,
     found,
@@ -199,7 +199,7 @@ def report(
         i = tl.load(listed + room + entry)
         start = tl.load(listed + 2 * room + entry) + number % (COLS // PART) * PART
         row = table + pair * _COUNT
-        stop = tl.load(spans + tl.load(row + 11) + 2 * (i // ROWS) + 1).to(tl.int32)
+        stop = tl.load(stretches + tl.load(row + 11) + 2 * (i // ROWS) + 1).to(tl.int32)
         j = start + c
         bounds, shares = tl.load(row + 12), tl.load(row + 13)
         lefts = tl.multiple_of(tl.load(row + 0).to(like.dtype), 16) + i.to(tl.int64) * WIDTH

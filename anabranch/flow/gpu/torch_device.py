@@ -53,7 +53,7 @@ class _Started(NamedTuple):
     work: Sequence[Work]
     how: How
     table: torch.Tensor
-    spans: torch.Tensor
+    stretches: torch.Tensor
     grid: tuple[int, int, int]
     rows: _List
     pairs: _List
@@ -90,7 +90,7 @@ class TorchDevice:
 
     @property
     def run(self) -> int:
-        """How many left rows share a span."""
+        """How many left rows share a stretch."""
         return 128 if self._tiling is None else self._tiling.rows
 
     def upload(self, matrix: np.ndarray, stamps: np.ndarray, norms: np.ndarray | None) -> TorchRows:
@@ -158,8 +158,8 @@ class TorchDevice:
         with self._stream("kernels"):
             if self._streams:
                 self._streams["kernels"].wait_stream(self._streams["copies"])
-            table, spans, grid = self._tabled(work)
-            return self._launched(work, how, table, spans, grid)
+            table, stretches, grid = self._tabled(work)
+            return self._launched(work, how, table, stretches, grid)
 
     def finish(self, started: _Started) -> Hits | None:
         """Fetch candidates; look again if there was too little room for them."""
@@ -186,7 +186,7 @@ class TorchDevice:
         work: Sequence[Work],
         how: How,
         table: torch.Tensor,
-        spans: torch.Tensor,
+        stretches: torch.Tensor,
         grid: tuple[int, int, int],
     ) -> _Started:
         rows, pairs = (
@@ -194,7 +194,7 @@ class TorchDevice:
             for size in self._capacity
         )
         counts = torch.zeros(2, dtype=torch.int64, device=self._on)
-        started = _Started(work, how, table, spans, grid, rows, pairs, counts, None)
+        started = _Started(work, how, table, stretches, grid, rows, pairs, counts, None)
         (self._areas if how == "area" else self._products)(started)
         if not self._streams:
             return started
@@ -203,7 +203,7 @@ class TorchDevice:
         return started._replace(done=done)
 
     def _products(self, started: _Started) -> None:
-        work, how, table, spans, grid, rows, pairs, counts, _ = started
+        work, how, table, stretches, grid, rows, pairs, counts, _ = started
         like = _rows(work[0].left).matrix
         norms = how == "distance"
         # Of a product the sign is all there is to the factor.
@@ -211,7 +211,7 @@ class TorchDevice:
         tiling = self._tiles(work)
         scan[grid](
             table,
-            spans,
+            stretches,
             like,
             rows.triples,
             counts,
@@ -228,7 +228,7 @@ class TorchDevice:
         )
         report[(self._programs,)](
             table,
-            spans,
+            stretches,
             like,
             rows.triples,
             pairs.triples,
@@ -246,12 +246,12 @@ class TorchDevice:
         )
 
     def _areas(self, started: _Started) -> None:
-        work, _, table, spans, grid, rows, pairs, counts, _ = started
+        work, _, table, stretches, grid, rows, pairs, counts, _ = started
         first, upward = _rows(work[0].left), work[0].goal.factor > 0
         tiling = self._tiles(work)
         scan_areas[grid](
             table,
-            spans,
+            stretches,
             rows.triples,
             counts,
             rows.capacity,
@@ -264,7 +264,7 @@ class TorchDevice:
         )
         report_areas[(self._programs,)](
             table,
-            spans,
+            stretches,
             rows.triples,
             pairs.triples,
             counts,
@@ -287,15 +287,15 @@ class TorchDevice:
     def _tabled(
         self, work: Sequence[Work]
     ) -> tuple[torch.Tensor, torch.Tensor, tuple[int, int, int]]:
-        """The table of a launch, its spans, and how many programs it takes."""
+        """The table of a launch, its stretches, and how many programs it takes."""
         tiling = self._tiles(work)
-        spans = np.concatenate([one.spans for one in work])
-        starts = np.cumsum([0, *(one.spans.size for one in work)])[:-1]
+        stretches = np.concatenate([one.stretches for one in work])
+        starts = np.cumsum([0, *(one.stretches.size for one in work)])[:-1]
         lines = [_line(one, int(start)) for one, start in zip(work, starts, strict=True)]
-        both = self._sent(np.concatenate([np.array(lines, np.int64).ravel(), spans.ravel()]))
+        both = self._sent(np.concatenate([np.array(lines, np.int64).ravel(), stretches.ravel()]))
         cells = len(lines) * len(FIELDS)
-        widest = int((spans[:, 1] - spans[:, 0]).max())
-        tallest = max(len(one.spans) for one in work)
+        widest = int((stretches[:, 1] - stretches[:, 0]).max())
+        tallest = max(len(one.stretches) for one in work)
         across = -(-widest // (tiling.tiles * tiling.cols))
         return both[:cells], both[cells:], (tallest, max(1, across), len(work))
 

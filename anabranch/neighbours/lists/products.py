@@ -82,8 +82,8 @@ class Products:
         queries = device.bounded(asked.rows, float(goal.row[0]), own)
         one = Goal(goal.factor, np.float32(0), np.ones(1, np.float32), goal.col)
         runs = -(-len(centres) // device.run)
-        spans = np.tile(np.array([0, len(units)]), (runs, 1))
-        work = Work(queries, fresh.rows, one, _NO_WINDOW, spans)
+        stretches = np.tile(np.array([0, len(units)]), (runs, 1))
+        work = Work(queries, fresh.rows, one, _NO_WINDOW, stretches)
         return device.finish(device.start([work], "distance"))
 
     def _resident(self, device: Device, centres: np.ndarray) -> Resident:
