@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import anabranch as ab
 from anabranch.flow.metrics import reports_of, verbs_of
+from anabranch.flow.stored import place_of
 from anabranch.spark.versions import repartition_problems
 from tests.correlation import twin
 from tests.spark import emd_driver, nearest_feed
@@ -148,6 +150,31 @@ def test_correlate_without_a_log(spark: Any, tmp_path: Path, workers: tuple[int,
     query = continued(spark, feed, (script[:2], script[2:]), result, workers)
     agree(found(feed.output(spark)), twin.pairs_in_time(script, SPANS, score, LATE))
     assert used(query) == set(range(workers[0])), "a plan stays, however many tasks there are"
+
+
+@pytest.mark.slow
+def test_slices_in_several_parts(spark: Any, tmp_path: Path) -> None:
+    script, random = scripted(4, rows=(10, 12), seed=5), np.random.default_rng(1)
+    for batch in script:
+        for row in (row for rows in batch for row in rows):
+            row["name"] = random.bytes(100_000).hex()  # which no compression makes small
+    feed, call = Feed(tmp_path), {**JOIN, "keep": ["name"], "watermark": "3 seconds"}
+
+    def result(log: str | None) -> Any:
+        return ab.correlate(*feed.streams(spark), **call, plan=ab.grid(1, 2))
+
+    query = continued(spark, feed, (script[:2], script[2:]), result)
+    state = spark.read.format("statestore").option("stateVarName", "pieces")
+    pieces = state.option("batchId", 2).load(str(tmp_path / "checkpoint-4"))
+    most = pieces.selectExpr("max(user_map_key.number)").head()[0]
+    assert most >= place_of(0, 1), "a slice lies in several parts"
+    assert used(query) == {0, 1}
+    agree(found(feed.output(spark)), twin.pairs_in_time(script, SPANS, score, LATE))
+    names = {row["id"]: row["name"] for batch in script for rows in batch for row in rows}
+    for pair in (
+        feed.output(spark).select("left_id", "left_name", "right_id", "right_name").collect()
+    ):
+        assert pair.left_name == names[pair.left_id] and pair.right_name == names[pair.right_id]
 
 
 @pytest.mark.slow
