@@ -390,6 +390,51 @@ def groups(page: Paper) -> None:
     page.axes.set(xlim=(-2.6, 15.2), ylim=(-0.5, 2.9))
 
 
+def predicates(page: Paper) -> None:
+    """A predicate of three conditions: which right rows one left row joins."""
+    text(page, 89.2, 2.75, "cosine", fontsize=9, color=page.faint)
+    for cosine_ in (0.8, 1):
+        text(
+            page, 89.2, 5 * cosine_ - 2.5, f"{cosine_:g}", ha="right", fontsize=9, color=page.faint
+        )
+    timeline(page, range(90, 111, 5), 0, "price")
+    for corner, wide, high in (((95, 0), 10, 2.5), ((89.5, 1.5), 21, 1)):
+        page.axes.add_patch(Rectangle(corner, wide, high, color=COLOURS["good"], alpha=0.18, lw=0))
+    rows = [
+        (97, 1.8, "joins", "good"), (102.5, 2.2, "joins", "good"), (100, 2.0, "in USD", "bad"),
+        (99, 0.8, "unlike", "bad"), (107, 2.0, "too expensive", "bad"),
+        (91, 0.6, "unlike, too cheap", "bad"),
+    ]  # fmt: skip
+    for price, cosine_, words, ink in rows:
+        dot(page, price, cosine_, COLOURS[ink])
+        text(page, price + 0.35, cosine_, words, ha="left", fontsize=9)
+    text(page, 100, 2.9, "which right rows join a left row that costs 100 EUR", fontsize=9.5)
+    page.axes.set(xlim=(87.5, 113.5), ylim=(-0.5, 3.05))
+
+
+def rejects(page: Paper) -> None:
+    """Rows of a stream: those that are compared, and those that are kept beside the result."""
+    lanes = (("rows", 2.1, page.ink), ("compared", 1.25, COLOURS["good"]),
+             ("rejects=", 0.55, COLOURS["bad"]))  # fmt: skip
+    for words, y, ink in lanes:
+        text(page, -4, y, words, ha="right", color=ink)
+    why = {8: "late", 37: "'v' has 1 elements where 2 are expected"}
+    for at in (4, 8, 24, 30, 37, 46):
+        kept = at in why
+        ink, y = (COLOURS["bad"], 0.55) if kept else (COLOURS["good"], 1.25)
+        dot(page, at, 2.1, LEFT)
+        arrow(page, (at, 2.0), (at, y + 0.12), ink, lw=1.1, mutation_scale=8)
+        dot(page, at, y, ink)
+        if kept:
+            text(page, at + 1.3, y, why[at], ha="left", fontsize=9)
+    page.axes.plot([16, 16], [0, 2.5], color=page.faint, lw=1.2, ls=":")
+    text(page, 16, 2.65, "watermark", fontsize=9, color=page.faint)
+    text(page, 8, 2.42, "comes now", fontsize=9)
+    timeline(page, range(0, 61, 10), 0, "")
+    text(page, 63, 0, "event time", ha="left", fontsize=9, color=page.faint)
+    page.axes.set(xlim=(-13, 74), ylim=(-0.5, 2.8))
+
+
 DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "plans": (plans, 4.0),
     "window": (window, 2.2),
@@ -403,6 +448,8 @@ DRAWN: dict[str, tuple[Callable[[Paper], None], float]] = {
     "traces": (traces, 2.9),
     "follow": (follow, 3.1),
     "groups": (groups, 2.8),
+    "predicates": (predicates, 2.7),
+    "rejects": (rejects, 2.6),
 }
 
 
