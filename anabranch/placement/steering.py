@@ -209,8 +209,10 @@ class Steering:
         ]
 
     def _changed(self) -> set[str]:
-        """Streams of which the report differs by over 20 % from the one in use; small changes are
-        not worth a plan. From now on the new one is."""
+        """Streams whose report differs by over 20 % from the one in use, and is used from now on.
+
+        Small changes are not worth a plan.
+        """
         found = set()
         for stream, report in self._reported.items():
             used = self._used.get(stream, _UNKNOWN)

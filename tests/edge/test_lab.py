@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,10 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
+from anabranch.cli.steered import Steered
+from anabranch.edge.book import Book
 from anabranch.edge.definitions import Stream, View
+from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.placements import Entry
 from anabranch.testing.lab import measures
@@ -102,6 +106,7 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
     workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
     seconds, counted = 16.0, 0.0
+    puts: list[float] = []  # with the first of which views move from device 0 to device 1
     state = SimpleNamespace(counts={})
 
     class Hub:
@@ -119,8 +124,12 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
         async def adoption(self, _: int) -> np.ndarray:
             return np.array([0.1, 0.1])
 
+        def places(self) -> dict[str, str]:
+            return dict.fromkeys(map(workload.name, range(2)), f"d{min(len(puts), 1):05d}")
+
         async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
             rows = {}
+            puts.append(seconds)
             for device, period in enumerate(workload.periods.tolist()):
                 rows[str(device)] = list(range(int(seconds / period)))
             return rows
@@ -135,11 +144,48 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     async def at_once(_: float) -> None:
         pass
 
-    monkeypatch.setattr(measures, "Lab", lambda *_, **__: Hub())
+    given: list[Any] = []
     monkeypatch.setattr(asyncio, "sleep", at_once)
-    found = asyncio.run(measures.fleet(workload, seconds=seconds))
+    monkeypatch.setattr(measures, "Lab", lambda *_, **more: given.append(more["decide"]) or Hub())
+    found = asyncio.run(measures.fleet(workload, seconds=seconds, decide=print))
+    assert given == [print] and puts == 3 * [measures._SETTLING, seconds]  # the first one again
     # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
     assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
+
+
+def test_views_begin_where_the_lab_says_and_are_steered_from_there(tmp_path: Path) -> None:
+    """The hub's own decisions are a part of what is measured, as where it serves."""
+    workload = Workload(np.array([[0, 1], [1, 2]]), np.ones((2, 2)), np.ones(3), tick=0)
+    book, steered = Book(), Steered()
+    keeper, counts = KeeperState(book), ("rows", "carried", "heard")
+    relay = SimpleNamespace(
+        state=SimpleNamespace(book=book), **{name: Counter[str]() for name in counts}
+    )
+    lab = Lab(3, decide=steered)
+    lab.cloud = SimpleNamespace(  # type: ignore[assignment]
+        keeper=SimpleNamespace(state=keeper, watermark=1),
+        relay=relay,
+        hub=SimpleNamespace(control=tmp_path),
+        rates={},
+    )
+
+    async def written() -> int:
+        steered._decide(lab.cloud, 0.0)
+        entry = keeper.next_entry()
+        assert entry is not None and [place for _, place in entry.views] == ["d00002", "cloud"]
+        book.enact(entry)
+        return 0
+
+    lab._written = written  # type: ignore[method-assign]
+    wanted = {workload.name(0): "d00002", workload.name(1): "cloud"}
+    asyncio.run(lab.deploy(workload, wanted))
+    assert lab.places() == wanted
+    lab.cloud.rates |= {"gps[d00000]": 1.0, "gps[d00001]": 9.0, "gps[d00002]": 1.0}
+    for second in range(1, 60):
+        relay.heard = Counter({f"d{k:05d}": second for k in range(3)})
+        steered._decide(lab.cloud, float(second))
+    entry = keeper.next_entry()
+    assert entry is not None and {place for _, place in entry.moves} == {"d00001"}
 
 
 @pytest.mark.parametrize("kind", ["friends", "sampled"])
