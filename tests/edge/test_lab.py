@@ -23,7 +23,7 @@ from anabranch.edge.placements import Entry
 from anabranch.testing.lab import measures
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
-from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, within
+from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, _sizes, within
 from anabranch.testing.lab.workload import Workload
 
 HOUR = 3600.0
@@ -86,19 +86,26 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     bytes_ = {"up": 9000, "down": 4000, "up_payload": 6000, "down_payload": 3000}
     others = dict.fromkeys(("up_packets", "down_packets", "broker_memory", "cloud_memory"), 10)
     times: dict[str, Any] = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
-    one = Reading(**counts, **bytes_, **others, **times)
+    one = Reading(**counts, **bytes_, **others, **times, lone=0)
     first = Load(150, 100, 45, 140)
-    same = _predicted(one, first, first)
+    same = _predicted(one, first, first, 0)
     assert same["payload"] == pytest.approx(9000) and same["wire"] == pytest.approx(one.wire)
-    fuller = _predicted(one, first, Load(300, 100, 45, 140))
-    double = _predicted(one, first, Load(300, 200, 90, 280))
+    fuller = _predicted(one, first, Load(300, 100, 45, 140), 0)
+    double = _predicted(one, first, Load(300, 200, 90, 280), 0)
     assert double["payload"] == pytest.approx(2 * same["payload"])
     assert double["wire"] == pytest.approx(2 * same["wire"])
     second = replace(first, up_frames=180)
     assert double["up_frames"] == 200 and fuller["up_frames"] == 100
     assert same["payload"] < fuller["payload"] < double["payload"]
     # Ten frames were without rows: as many come again, however many have rows.
-    assert _predicted(one, replace(first, up_frames=90), second)["up_frames"] == 190
+    assert _predicted(one, replace(first, up_frames=90), second, 0)["up_frames"] == 190
+    # Acknowledgements of all devices at once, in either half, are no traffic of rows.
+    acked = replace(one, down_frames=50 + 60, lone=60)
+    twice = Load(300, 200, 90, 280)
+    assert _predicted(acked, first, twice, 0)["down_frames"] == 2 * 50
+    assert _predicted(one, first, twice, 60)["down_frames"] == 2 * 50 + 60
+    more = _predicted(one, first, twice, 60)["wire"] - double["wire"]
+    assert more == pytest.approx(60 * (same["around"] + same["scale"] * _sizes()[1]))
 
 
 def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:

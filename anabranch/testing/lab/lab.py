@@ -53,6 +53,7 @@ class Reading:
     down_payload: int
     up_frames: int
     down_frames: int
+    lone: int  # of those down, with no more than an acknowledgement
     sections: int  # both ways
     up_rows: int
     down_rows: int
@@ -266,6 +267,7 @@ class Lab:
             payload["down"],
             frames["up"],
             frames["down"],
+            relay.lone,
             relay.sections.total(),
             sum(relay.rows.values()),
             state.passed,

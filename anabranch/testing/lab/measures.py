@@ -102,7 +102,7 @@ async def fleet(
         "rows_due": second.rows,
         "first": vars(one),
         "second": vars(two),
-        "predicted": _predicted(one, first, second),
+        "predicted": _predicted(one, first, second, two.lone),
         "counts": counts,
     }
 
@@ -179,11 +179,13 @@ class Load:
         return cls(*(float(one) * seconds for one in sums))
 
 
-def _predicted(one: Reading, first: Load, second: Load) -> dict[str, float]:
+def _predicted(one: Reading, first: Load, second: Load, lone: int) -> dict[str, float]:
     """Payload and wire of the second half, from its rates and from the first half alone.
 
     Frames with rows and sections grow as their loads do. Rows are as long as the codec says; the
     first half calibrates heads of frames and sections, and what is around a frame on the wire.
+    Lone acknowledgements follow neither from rates nor from another half, for those of all devices
+    are due at once: there are as many as were counted.
     """
     up, down, section, row = _sizes()
 
@@ -196,7 +198,8 @@ def _predicted(one: Reading, first: Load, second: Load) -> dict[str, float]:
     around = (one.wire - before) / (one.up_frames + one.down_frames)
     # Frames without rows, which say rates, come with time and not with rows.
     up_frames = second.up_frames + one.up_frames - first.up_frames
-    down_frames = one.down_frames * second.down_frames / max(first.down_frames, 1.0)
+    down_frames = (one.down_frames - one.lone) * second.down_frames / max(first.down_frames, 1.0)
+    down_frames += lone
     sections = one.sections * second.sections / first.sections
     payload = scale * heads(up_frames, down_frames, sections) + (second.rows - sections) * row
     wire = payload + around * (up_frames + down_frames)
