@@ -248,8 +248,9 @@ def lab(
     beside it. Exit code: 0 if all are met, 1 if not.
     """
     with _told():
+        from anabranch.cli.steered import Steered
         from anabranch.testing.lab.report import measure
 
         asked = {"devices": devices, "workload": workload, "flush": flush, "seconds": seconds}
         more = {"round_trip": round_trip / 1e3, "slower": slower, "processes": processes}
-        raise typer.Exit(asyncio.run(measure({**asked, **more}, out, typer.echo)))
+        raise typer.Exit(asyncio.run(measure({**asked, **more}, out, typer.echo, Steered)))

@@ -49,6 +49,7 @@ class RowSizes:
     def __init__(self) -> None:
         self._seen: dict[str, tuple[float, int, int]] = {}  # when, rows and bytes
         self._lately: dict[str, tuple[float, float]] = {}  # rows and bytes, those of before less
+        self._mean = _ROW  # of all devices
 
     def note(self, now: float, rows: Mapping[str, int], carried: Mapping[str, int]) -> None:
         """How many rows have come of each device so far, in frames of how many bytes."""
@@ -62,27 +63,29 @@ class RowSizes:
                 before = self._lately.get(device, (0.0, 0.0))
                 more = count - had, carried[device] - size
                 self._lately[device] = before[0] * less + more[0], before[1] * less + more[1]
+        if self._lately:
+            every = self._lately.values()
+            self._mean = sum(size for _, size in every) / sum(rows for rows, _ in every)
 
     def of(self, device: str) -> float:
         """Bytes of a row of a device."""
         rows, size = self._lately.get(device, (0.0, 0.0))
-        if not rows:
-            rows = sum(sums[0] for sums in self._lately.values())
-            size = sum(sums[1] for sums in self._lately.values())
-        return size / rows if rows else _ROW
+        return size / rows if rows else self._mean
 
 
 class Steered:
     """Given to a `Cloud`, which calls it after every turn."""
 
     def __init__(self) -> None:
+        self._requests: Requests | None = None
         self._wishes: Wishes | None = None
+        self._judged: tuple[Wishes, KeeperState] | None = None  # the request that was enacted
         self._costs: tuple[object, object] = (None, None)
         self._steering = Steering()
         self._looked = 0.0
         self._refused = ""  # why the newest request was, once it has been said
         self._counting: Counting | None = None
-        self._since: dict[str, tuple[str, float]] = {}  # of each view: its place, since when
+        self._views: dict[str, Running] = {}  # as they ran when they were looked at last
         self._sizes = RowSizes()
 
     def __call__(self, cloud: Cloud) -> None:
@@ -103,24 +106,27 @@ class Steered:
 
     def _decide(self, cloud: Cloud, now: float) -> None:
         book, keeper = cloud.relay.state.book, cloud.keeper.state
-        asked = Requests(cloud.hub.control).newest()
+        self._requests = self._requests or Requests(cloud.hub.control)
+        asked = self._requests.newest()
         if asked is None:
             return
         costs = asked.upload_cost, asked.download_cost
         if costs != self._costs:
             self._costs, self._steering = costs, Steering(*costs)
-        self._wishes = asked
         cloud.keeper.watermark = asked.watermark or cloud.keeper.watermark
         homes = {stream.name: stream.home for stream in asked.streams}
         self._sizes.note(now, cloud.relay.rows, cloud.relay.carried)
         for stream, rate in cloud.rates.items():
             if stream in homes:
                 self._steering.report(stream, {1.0: rate * self._sizes.of(homes[stream])})
-        away = [home for home in homes.values() if now - cloud.relay.heard[home] > _AWAY]
+        away = {home for home in homes.values() if now - cloud.relay.heard[home] > _AWAY}
         numbers = {view.name: number for number, view in enumerate(book.views)}
-        decisions = self._steering.decide(now, self._running(cloud, now, numbers), homes, away)
-        begun = {one.view: one.place for one in decisions if one.origin is None}
-        self._enact(asked, keeper, book, begun)
+        decisions = self._steering.decide(
+            now, self._running(asked, book, now, numbers), homes, away
+        )
+        if not self._is_done(asked, keeper, book, numbers):
+            begun = {one.view: one.place for one in decisions if one.origin is None}
+            self._enact(asked, keeper, book, begun)
         moved = [
             one
             for one in decisions
@@ -129,6 +135,23 @@ class Steered:
         if moved:
             causes = {one.view: dict(one.cause) for one in moved}
             keeper.because({"rule": "rates", "moves": causes})
+
+    def _is_done(
+        self, asked: Wishes, keeper: KeeperState, book: Book, numbers: Mapping[str, int]
+    ) -> bool:
+        """Whether a request was refused, or all that it asks for is so: it need not be read again.
+
+        A keeper that begins anew knows nothing of what the one before it was asked for.
+        """
+        if self._judged is None or self._judged[0] is not asked or self._judged[1] is not keeper:
+            return False
+        return bool(self._refused) or (
+            all(view.name in numbers for view in asked.views)
+            and all(
+                name in self._views or book.place(number) == NOWHERE
+                for name, number in numbers.items()
+            )
+        )
 
     def _enact(self, asked: Wishes, keeper: KeeperState, book: Book, begun: dict[str, str]) -> None:
         """Do what is asked for; a request that cannot run is refused, and what runs goes on."""
@@ -140,30 +163,28 @@ class Steered:
         if why and why != self._refused:
             words = f"the newest request is refused, and what ran before goes on: {why}"
             print(words, file=sys.stderr, flush=True)
-        self._refused = why
+        self._refused, self._judged = why, (asked, keeper)
 
-    def _running(self, cloud: Cloud, now: float, numbers: dict[str, int]) -> list[Running]:
-        assert self._wishes is not None
-        book, found = cloud.relay.state.book, []
-        windows = {one.name: max(one.window) / 1e6 for one in self._wishes.definitions}
-        for view in self._wishes.views:
-            number = numbers.get(view.name)
+    def _running(
+        self, asked: Wishes, book: Book, now: float, numbers: Mapping[str, int]
+    ) -> list[Running]:
+        """All views that are asked for, as they run; most of them do as they did a second ago."""
+        fresh, self._wishes = asked is not self._wishes, asked
+        windows = {one.name: max(one.window) / 1e6 for one in asked.definitions}
+        before, self._views = self._views, {}
+        for view in asked.views:
+            number, old = numbers.get(view.name), before.get(view.name)
             place = None if number is None else book.place(number)
             if place == NOWHERE:
                 continue
-            if place is not None and self._since.get(view.name, ("",))[0] != place:
+            has_moved = number is None or book.has_moved(number)
+            if fresh or old is None or (old.place, old.has_moved) != (place, has_moved):
                 # Where it began, or was before this process did, nobody has chosen lately.
-                moved = view.name in self._since
-                self._since[view.name] = place, now if moved else -math.inf
-            found.append(
-                Running(
-                    view.name,
-                    tuple(self._wishes.streams[k].name for k in view.inputs),
-                    view.shares,
-                    windows[view.definition],
-                    place,
-                    self._since.get(view.name, ("", -math.inf))[1],
-                    number is None or book.has_moved(number),
-                )
-            )
-        return found
+                since = -math.inf
+                if old is not None and old.place is not None:
+                    since = old.since if old.place == place else now
+                inputs = tuple(asked.streams[k].name for k in view.inputs)
+                window = windows[view.definition]
+                old = Running(view.name, inputs, view.shares, window, place, since, has_moved)
+            self._views[view.name] = old
+        return list(self._views.values())

@@ -55,8 +55,9 @@ class KeeperState:
         ahead = [*self.waiting(), wish]
         known = [stream.name for stream in book.streams]
         known += [stream.name for entry in ahead for stream in entry.streams]
-        fresh = [stream for stream in streams if stream.name not in known]
-        numbers = {name: number for number, name in enumerate([*known, *(s.name for s in fresh)])}
+        numbers = {name: number for number, name in enumerate(known)}
+        fresh = [stream for stream in streams if stream.name not in numbers]
+        numbers |= {stream.name: len(known) + k for k, stream in enumerate(fresh)}
         by_name = {definition.name: definition for definition in definitions}
         old = book.definitions | {d.name: d for entry in ahead for d in entry.definitions}
         changed = [name for name in by_name if old.get(name, by_name[name]) != by_name[name]]
@@ -67,9 +68,9 @@ class KeeperState:
             check.say(f"view {names} is there with another definition: give the new one a new name")
         there = {view.name for view in book.views}
         there |= {view.name for entry in ahead for view, _ in entry.views}
-        added = []
+        added, tried = [], set[str]()
         for view, place in views:
-            check.problems += _problems(by_name.get(view.definition), view, streams)
+            check.problems += _problems(by_name.get(view.definition), view, streams, tried)
             if view.name not in there:
                 inputs = tuple(numbers[streams[k].name] for k in view.inputs)
                 added.append((replace(view, inputs=inputs), place))
@@ -129,8 +130,13 @@ class KeeperState:
         return list(self._ahead)
 
 
-def _problems(definition: Definition | None, view: View, streams: Sequence[Stream]) -> list[str]:
-    """What is wrong with a view."""
+def _problems(
+    definition: Definition | None, view: View, streams: Sequence[Stream], tried: set[str]
+) -> list[str]:
+    """What is wrong with a view; of a definition over the same columns it is said once.
+
+    `tried` holds what was looked at: thousands of views share a definition.
+    """
     if definition is None:
         return [f"view {view.name!r} has no definition {view.definition!r}"]
     wanted = {"pairs": 2, "each": 1}.get(definition.kind)
@@ -139,6 +145,10 @@ def _problems(definition: Definition | None, view: View, streams: Sequence[Strea
     if len(view.inputs) != wanted or len(set(view.inputs)) != wanted:
         return [f"view {view.name!r} needs {wanted} different streams, got {len(view.inputs)}"]
     types = [streams[number].columns for number in view.inputs]
+    same = repr((definition.name, types))
+    if same in tried:
+        return []
+    tried.add(same)
     problems = [
         f"view {view.name!r} keeps {name!r}, and the stream has {', '.join(columns) or 'nothing'}"
         for names, columns in zip(definition.keep, types, strict=False)

@@ -87,6 +87,7 @@ class Relay:
         self._appends = Appends(client)
         self.bytes: Counter[tuple[str, str]] = Counter()  # by direction and device: payload
         self.frames: Counter[tuple[str, str]] = Counter()
+        self.lone = 0  # frames to devices with no more than an acknowledgement
         self.sections: Counter[str] = Counter()  # by direction
         self.rows: Counter[str] = Counter()  # that devices sent
         self.carried: Counter[str] = Counter()  # bytes of the frames with these rows
@@ -204,8 +205,9 @@ class Relay:
 
     async def _append(self, messages: Sequence[Message]) -> None:
         owed = [(m.subject, m.frame.number, encode_down(m.frame)) for m in messages]
-        steps = (len(m.frame.steps) for m in messages if m.subject.startswith("m."))
-        self.sections["down"] += sum(steps)
+        mail = [m.frame for m in messages if m.subject.startswith("m.")]
+        self.sections["down"] += sum(len(frame.steps) for frame in mail)
+        self.lone += sum(not frame.steps and not frame.results for frame in mail)
         owed = [one for one in owed if not await self._over(*one)]
         while owed:
             wanted = [(subject, self._last.get(subject, 0), one) for subject, _, one in owed]

@@ -107,6 +107,7 @@ class Requests:
 
     def __init__(self, control: str | os.PathLike[str]) -> None:
         self._folder = Folder(Path(control) / "requests")
+        self._read: tuple[str, Wishes] | None = None  # a request never changes
 
     def write(self, wishes: Wishes) -> bool:
         """Ask for something; False if that is what was asked for last."""
@@ -119,11 +120,14 @@ class Requests:
     def newest(self) -> Wishes | None:
         """What was asked for last; None if nothing ever was."""
         names = self._folder.names("", ".json")
+        if names and self._read is not None and self._read[0] == names[-1]:
+            return self._read[1]
         content = self._folder.read(names[-1]) if names else None
         if content is None:
             return None
         try:
-            return Wishes.from_dict(json.loads(content))
+            self._read = names[-1], Wishes.from_dict(json.loads(content))
+            return self._read[1]
         except UNREADABLE as error:
             raise StateMismatch(
                 f"the request {self._folder.path}/{names[-1]} cannot be read ({described(error)}): "

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from anabranch.placement.call import place
 from anabranch.placement.cost import link_costs
 from anabranch.placement.graph import CLOUD_NAME
@@ -24,6 +26,7 @@ _DEFINITION = 280.0
 other source are told when it begins and when it is over."""
 _ADOPTION = 0.5
 """Seconds until all sources have adopted an entry: 0.2 as a rule at 80 ms there and back."""
+_UNKNOWN = {1.0: 1.0}  # rates of a stream before a report
 _CHANGED = 0.2
 _TOLD = 20  # moves of a moment of which the saving is told: each costs a look at all links
 
@@ -97,7 +100,7 @@ class Steering:
         self._costs = upload_cost, download_cost
         self._pin = dict(pin or {})
         self._reported: dict[str, dict[float, float]] = {}
-        self._used: dict[tuple[str, str], float] = {}
+        self._used: dict[str, dict[float, float]] = {}  # the reports that the plan is made of
         self._views: dict[str, Running] = {}
         self._homes: dict[str, str] = {}
         self._switcher: Switcher | None = None
@@ -139,18 +142,21 @@ class Steering:
             return []
         same = before.keys() == self._views.keys() and self._homes == dict(homes)
         self._homes = dict(homes)
-        rates = {
-            (view.name, stream): self._rate(stream, share)
-            for view in self._views.values()
-            for stream, share in zip(view.inputs, view.shares, strict=True)
-        }
-        changes = self._changed(rates)
+        changes = self._changed()
         at = {name: view.place for name, view in self._views.items() if view.place is not None}
-        forced = self._follow(rates, at, same)
+        forced = self._follow(at, same)
         assert self._switcher is not None
-        hold = [name for name, view in self._views.items() if self._held(view, now, offline)]
+        hold = self._held(now, offline)
         places = self._switcher.places
-        moves = self._switcher.observe(changes if same else [], elapsed, hold=hold)
+        moves = self._switcher.observe(self._rates(changes) if same else [], elapsed, hold=hold)
+        begun = self._begun(at) if len(at) < len(self._views) else []
+        if not forced and not moves:
+            return begun
+        return begun + [one for one in self._moved(forced + moves, places) if one.view not in hold]
+
+    def _moved(self, moves: list[Move], places: np.ndarray) -> list[Decision]:
+        """Moves with their causes; `places` are those before them."""
+        assert self._switcher is not None
         graph = self._switcher.best.graph
         saved = {
             "cost": float(link_costs(graph, places).sum()),
@@ -158,14 +164,14 @@ class Steering:
         }
         number = {name: v for v, name in enumerate(self._switcher.location)}
         moved: list[Decision] = []
-        for move in (*forced, *moves):
+        for move in moves:
             saves = None
             if len(moved) < _TOLD:
                 back = self._switcher.places.copy()
                 back[number[move.view]] = places[number[move.view]]
                 saves = float(link_costs(graph, back).sum()) - saved["predicted"]
             moved.append(self._explained(move, saved, saves))
-        return self._begun(at) + [decision for decision in moved if decision.view not in hold]
+        return moved
 
     def _begun(self, at: Mapping[str, str]) -> list[Decision]:
         """Where views begin that are nowhere yet."""
@@ -187,27 +193,38 @@ class Steering:
 
     def _rate(self, stream: str, share: float) -> float:
         """Bytes per second of a share; before a first report every stream has one in a second."""
-        known = self._reported.get(stream, {1.0: 1.0})
+        known = self._used.get(stream, _UNKNOWN)
         if share in known:
             return known[share]
         largest = max(known)
         return known[largest] * share / largest if largest else 0.0
 
-    def _changed(self, rates: Mapping[tuple[str, str], float]) -> list[tuple[str, str, float]]:
-        """Rates that differ by over 20 % from those in use; small changes are not worth a plan."""
-        found = []
-        for (view, stream), rate in rates.items():
-            used = self._used.get((view, stream))
-            if used is None or abs(rate - used) > _CHANGED * max(used, rate):
-                self._used[view, stream] = rate
-                if used is not None:
-                    found.append((view, stream, rate))
-        self._used = {key: rate for key, rate in self._used.items() if key in rates}
+    def _rates(self, streams: Collection[str]) -> list[tuple[str, str, float]]:
+        """What views need of some streams: (view, stream, bytes per second)."""
+        return [
+            (view.name, stream, self._rate(stream, share))
+            for view in (self._views.values() if streams else ())
+            for stream, share in zip(view.inputs, view.shares, strict=True)
+            if stream in streams
+        ]
+
+    def _changed(self) -> set[str]:
+        """Streams whose report differs by over 20 % from the one in use, and is used from now on.
+
+        Small changes are not worth a plan.
+        """
+        found = set()
+        for stream, report in self._reported.items():
+            used = self._used.get(stream, _UNKNOWN)
+            if report.keys() != used.keys() or any(
+                abs(rate - used[share]) > _CHANGED * max(used[share], rate)
+                for share, rate in report.items()
+            ):
+                self._used[stream] = report
+                found.add(stream)
         return found
 
-    def _follow(
-        self, rates: Mapping[tuple[str, str], float], at: Mapping[str, str], same: bool
-    ) -> list[Move]:
+    def _follow(self, at: Mapping[str, str], same: bool) -> list[Move]:
         """Adopt a plan if views or devices have changed, or views are not where they should be."""
         if self._switcher is not None and same:
             here = self._switcher.location
@@ -215,9 +232,9 @@ class Steering:
                 return []
         up, down = self._costs
         pin = {view: where for view, where in self._pin.items() if view in self._views}
-        read = {stream for _, stream in rates}
+        read = {stream for view in self._views.values() for stream in view.inputs}
         plan = place(
-            [(view, stream, self._used[view, stream]) for view, stream in rates],
+            self._rates(read),
             {stream: device for stream, device in self._homes.items() if stream in read},
             _known(up, self._homes),
             _known(down, self._homes),
@@ -227,13 +244,23 @@ class Steering:
             self._switcher = Switcher(plan, self._price, min_saving=0.05)
         return self._switcher.adopt(plan, at)
 
-    def _held(self, view: Running, now: float, offline: Collection[str]) -> bool:
-        """Whether a view cannot move now."""
-        if view.place is None:
-            return False
-        early = now - view.since < view.window + _ADOPTION  # its rows are yet sent twice
-        away = any(self._homes[stream] in offline for stream in view.inputs)
-        return early or away or not view.has_moved or not self._is_reported(view)
+    def _held(self, now: float, offline: Collection[str]) -> list[str]:
+        """Views that cannot move now."""
+        stuck = {
+            stream
+            for stream, home in self._homes.items()
+            if home in offline or stream not in self._reported
+        }
+        return [
+            name
+            for name, view in self._views.items()
+            if view.place is not None
+            and (
+                not view.has_moved
+                or now - view.since < view.window + _ADOPTION  # its rows are yet sent twice
+                or not stuck.isdisjoint(view.inputs)
+            )
+        ]
 
     def _price(self, name: str, origin: str, target: str) -> float:
         """What a move sends more than staying would, while the old place is served as before.
@@ -242,8 +269,8 @@ class Steering:
         """
         view = self._views[name]
         more = 0.0
-        for stream in view.inputs:
-            home, rate = self._homes[stream], self._used[name, stream]
+        for stream, share in zip(view.inputs, view.shares, strict=True):
+            home, rate = self._homes[stream], self._rate(stream, share)
             if home != target:
                 # For any other old place it is sent up already.
                 more += rate * (self.cost("up", home) if home == origin else 0.0)

@@ -93,6 +93,7 @@ class Switcher:
         self._min_saving = min_saving
         self._price = _device_prices(plan, move_cost, "Switcher")
         self.best = self.aim = plan
+        self._aimed: tuple[Placement, dict[Any, Any]] = plan, {}  # what `aim` was made of
         self.places = plan.places.copy()
         self.account = np.zeros(plan.graph.devices)
 
@@ -122,7 +123,9 @@ class Switcher:
         if not isinstance(changes, list) or changes:
             self.best = self.best.replan(changes)
         held = self._held(hold)
-        self.aim = self.best.replan(pin=held) if held else self.best
+        if self.best is not self._aimed[0] or held != self._aimed[1]:
+            self.aim = self.best.replan(pin=held) if held else self.best
+            self._aimed = self.best, held
         graph, target = self.best.graph, self.aim.places
         now = link_costs(graph, self.places)
         lost = now - link_costs(graph, target)

@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 
+from anabranch.cli.steered import Steered
 from anabranch.testing.lab.measures import fleet, goals, within
 from anabranch.testing.lab.workload import Workload
 from papers.race.drawing import COLOURS, draw
@@ -32,7 +33,7 @@ UP, DOWN, WHOLE, THEIRS = (COLOURS[name] for name in ("in", "out", "both", "thei
 
 def measured(devices: int) -> dict[str, Any]:
     """One run."""
-    found = asyncio.run(fleet(Workload.friends(devices), seconds=15.0))
+    found = asyncio.run(fleet(Workload.friends(devices), seconds=15.0, decide=Steered()))
     for goal in goals(found):
         print(f"  {devices}: {goal.line()}", flush=True)
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +14,16 @@ import pytest
 
 pytest.importorskip("nats", reason="pip install 'anabranch[edge]'")
 
+from anabranch.cli.steered import Steered
+from anabranch.edge.book import Book
 from anabranch.edge.definitions import Stream, View
+from anabranch.edge.keeper_state import KeeperState
 from anabranch.edge.ownership import Boundary
 from anabranch.edge.placements import Entry
 from anabranch.testing.lab import measures
 from anabranch.testing.lab.lab import Lab, Reading
 from anabranch.testing.lab.line import Line
-from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, within
+from anabranch.testing.lab.measures import Goal, Load, _load, _predicted, _sizes, within
 from anabranch.testing.lab.workload import Workload
 
 HOUR = 3600.0
@@ -82,19 +86,26 @@ def test_a_phase_is_predicted_from_its_rates_and_the_phase_before() -> None:
     bytes_ = {"up": 9000, "down": 4000, "up_payload": 6000, "down_payload": 3000}
     others = dict.fromkeys(("up_packets", "down_packets", "broker_memory", "cloud_memory"), 10)
     times: dict[str, Any] = {"seconds": 10.0, "broker_cpu": 0.1, "cloud_cpu": 0.1, "open": 3}
-    one = Reading(**counts, **bytes_, **others, **times)
+    one = Reading(**counts, **bytes_, **others, **times, lone=0)
     first = Load(150, 100, 45, 140)
-    same = _predicted(one, first, first)
+    same = _predicted(one, first, first, 0)
     assert same["payload"] == pytest.approx(9000) and same["wire"] == pytest.approx(one.wire)
-    fuller = _predicted(one, first, Load(300, 100, 45, 140))
-    double = _predicted(one, first, Load(300, 200, 90, 280))
+    fuller = _predicted(one, first, Load(300, 100, 45, 140), 0)
+    double = _predicted(one, first, Load(300, 200, 90, 280), 0)
     assert double["payload"] == pytest.approx(2 * same["payload"])
     assert double["wire"] == pytest.approx(2 * same["wire"])
     second = replace(first, up_frames=180)
     assert double["up_frames"] == 200 and fuller["up_frames"] == 100
     assert same["payload"] < fuller["payload"] < double["payload"]
     # Ten frames were without rows: as many come again, however many have rows.
-    assert _predicted(one, replace(first, up_frames=90), second)["up_frames"] == 190
+    assert _predicted(one, replace(first, up_frames=90), second, 0)["up_frames"] == 190
+    # Acknowledgements of all devices at once, in either half, are no traffic of rows.
+    acked = replace(one, down_frames=50 + 60, lone=60)
+    twice = Load(300, 200, 90, 280)
+    assert _predicted(acked, first, twice, 0)["down_frames"] == 2 * 50
+    assert _predicted(one, first, twice, 60)["down_frames"] == 2 * 50 + 60
+    more = _predicted(one, first, twice, 60)["wire"] - double["wire"]
+    assert more == pytest.approx(60 * (same["around"] + same["scale"] * _sizes()[1]))
 
 
 def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,6 +113,7 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     pairs = np.array([[0, 1], [1, 2]])  # both at 1, the busiest
     workload = Workload(pairs, np.ones((2, 2)), np.array([0.25, 0.2, 2.0]), tick=0)
     seconds, counted = 16.0, 0.0
+    puts: list[float] = []  # with the first of which views move from device 0 to device 1
     state = SimpleNamespace(counts={})
 
     class Hub:
@@ -119,8 +131,12 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
         async def adoption(self, _: int) -> np.ndarray:
             return np.array([0.1, 0.1])
 
+        def places(self) -> dict[str, str]:
+            return dict.fromkeys(map(workload.name, range(2)), f"d{min(len(puts), 1):05d}")
+
         async def put(self, workload: Workload, seconds: float) -> dict[str, list[int]]:
             rows = {}
+            puts.append(seconds)
             for device, period in enumerate(workload.periods.tolist()):
                 rows[str(device)] = list(range(int(seconds / period)))
             return rows
@@ -135,11 +151,48 @@ def test_frames_are_of_the_time_in_which_rows_are_put(monkeypatch: pytest.Monkey
     async def at_once(_: float) -> None:
         pass
 
-    monkeypatch.setattr(measures, "Lab", lambda *_, **__: Hub())
+    given: list[Any] = []
     monkeypatch.setattr(asyncio, "sleep", at_once)
-    found = asyncio.run(measures.fleet(workload, seconds=seconds))
+    monkeypatch.setattr(measures, "Lab", lambda *_, **more: given.append(more["decide"]) or Hub())
+    found = asyncio.run(measures.fleet(workload, seconds=seconds, decide=print))
+    assert given == [print] and puts == 3 * [measures._SETTLING, seconds]  # the first one again
     # One a second of device 0 in either phase; of device 2 there are 8 in 16 seconds, before 4.
     assert found["predicted"]["up_frames"] == pytest.approx(100 + (16 + 8) - (16 + 4))
+
+
+def test_views_begin_where_the_lab_says_and_are_steered_from_there(tmp_path: Path) -> None:
+    """The hub's own decisions are a part of what is measured, as where it serves."""
+    workload = Workload(np.array([[0, 1], [1, 2]]), np.ones((2, 2)), np.ones(3), tick=0)
+    book, steered = Book(), Steered()
+    keeper, counts = KeeperState(book), ("rows", "carried", "heard")
+    relay = SimpleNamespace(
+        state=SimpleNamespace(book=book), **{name: Counter[str]() for name in counts}
+    )
+    lab = Lab(3, decide=steered)
+    lab.cloud = SimpleNamespace(  # type: ignore[assignment]
+        keeper=SimpleNamespace(state=keeper, watermark=1),
+        relay=relay,
+        hub=SimpleNamespace(control=tmp_path),
+        rates={},
+    )
+
+    async def written() -> int:
+        steered._decide(lab.cloud, 0.0)
+        entry = keeper.next_entry()
+        assert entry is not None and [place for _, place in entry.views] == ["d00002", "cloud"]
+        book.enact(entry)
+        return 0
+
+    lab._written = written  # type: ignore[method-assign]
+    wanted = {workload.name(0): "d00002", workload.name(1): "cloud"}
+    asyncio.run(lab.deploy(workload, wanted))
+    assert lab.places() == wanted
+    lab.cloud.rates |= {"gps[d00000]": 1.0, "gps[d00001]": 9.0, "gps[d00002]": 1.0}
+    for second in range(1, 60):
+        relay.heard = Counter({f"d{k:05d}": second for k in range(3)})
+        steered._decide(lab.cloud, float(second))
+    entry = keeper.next_entry()
+    assert entry is not None and {place for _, place in entry.moves} == {"d00001"}
 
 
 @pytest.mark.parametrize("kind", ["friends", "sampled"])

@@ -112,3 +112,45 @@ def test_a_request_that_is_refused_does_not_end_the_hub(
     Requests(tmp_path).write(CHANGED)
     steered._decide(cloud, 4)
     assert "is refused" in capsys.readouterr().err
+
+
+def test_a_request_that_is_met_is_neither_read_nor_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: Counter[str] = Counter()
+    for kind, name in ((Wishes, "from_dict"), (KeeperState, "add")):
+        found = getattr(kind, name)
+
+        def counting(*given: Any, name: str = name, found: Any = found) -> Any:
+            done[name] += 1
+            return found(*given)
+
+        monkeypatch.setattr(kind, name, counting)
+    book = Book()
+    cloud: Any = SimpleNamespace(
+        relay=relay_of(book),
+        keeper=SimpleNamespace(state=KeeperState(book), watermark=1),
+        hub=SimpleNamespace(control=tmp_path),
+        rates={},
+    )
+    steered = Steered()
+    Requests(tmp_path).write(ASKED)
+    steered._decide(cloud, 0)
+    assert done == {"from_dict": 1, "add": 1}
+    # The keeper begins anew before it has written anything: it is asked again.
+    cloud.keeper.state = KeeperState(book)
+    steered._decide(cloud, 1)
+    entry = cloud.keeper.state.next_entry()
+    assert entry is not None and len(entry.views) == 2 and done["add"] == 2
+    book.enact(entry)
+    for now in range(2, 9):
+        steered._decide(cloud, now)
+    assert done == {"from_dict": 1, "add": 2} and cloud.keeper.state.next_entry() is None
+    # A view that is yet moving ends as soon as it has moved.
+    book.enact(Entry(1, moves=((1, "cem"),)))
+    Requests(tmp_path).write(replace(ASKED, views=(FIRST,)))
+    steered._decide(cloud, 9)
+    assert cloud.keeper.state.next_entry() is None
+    book.adopted("ann", 1, 10), book.adopted("cem", 1, 10)
+    steered._decide(cloud, 10)
+    assert cloud.keeper.state.next_entry() == Entry(2, removed=(1,))

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from anabranch.placement import steering
+from anabranch.placement.placement import Placement
 from anabranch.placement.steering import Running, Steering
 from tests.placement import twin
 from tests.placement.test_proof import fewer
@@ -156,3 +158,29 @@ def test_it_ends_near_the_best_plan_and_never_moves_without_reason(
     for name in at:  # never twice within its window
         times = [when for when, view, _, _ in world.moves if view == name]
         assert all(b - a > world.views[name].window for a, b in pairwise(times))
+
+
+def test_a_second_in_which_nothing_changes_needs_no_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does one more second in which a device is away."""
+    plans = 0
+    for kind, name in ((steering, "place"), (Placement, "replan")):
+        found = getattr(kind, name)
+
+        def counting(*given: Any, found: Any = found, **more: Any) -> Any:
+            nonlocal plans
+            plans += 1
+            return found(*given, **more)
+
+        monkeypatch.setattr(kind, name, counting)
+    world = World([pair("ann", "bob"), pair("bob", "cy")])
+    reported(world, ann=100.0, bob=900.0, cy=50.0)
+    world.decide(0.0)
+    world.decide(30.0)  # by now no row is sent twice
+    for second in range(20):
+        before = plans
+        reported(world, ann=100.0 + second / 2)  # by far less than 20 %
+        world.decide(1.0, ("cy",) if second >= 10 else ())
+        assert plans - before == (second == 10)
+    reported(world, bob=90.0)
+    world.decide(1.0, ("cy",))
+    assert plans - before == 2  # the best one, and the best one in which cy's views stay

@@ -27,6 +27,7 @@ from anabranch.edge.broker import Broker
 from anabranch.edge.fetching import server
 from anabranch.edge.hub import Hub
 from anabranch.edge.serving import Cloud
+from anabranch.edge.wishes import Requests, Wishes
 from anabranch.errors import AnabranchError
 from anabranch.testing.lab.devices import name_of
 from anabranch.testing.lab.line import HEADERS
@@ -52,6 +53,7 @@ class Reading:
     down_payload: int
     up_frames: int
     down_frames: int
+    lone: int  # of those down, with no more than an acknowledgement
     sections: int  # both ways
     up_rows: int
     down_rows: int
@@ -185,10 +187,22 @@ class Lab:
 
     # ------------------------------------------------------------ what can be done
 
-    async def deploy(self, workload: Workload, location: dict[str, str]) -> int:
-        """Have views run, each at its place: the number of the entry, once it is written."""
-        self.cloud.keeper.state.add(*workload.wishes(location))
+    async def deploy(self, workload: Workload, location: dict[str, str], cost: float = 1.0) -> int:
+        """Have views run, each at its place: the number of the entry, once it is written.
+
+        From there `decide` may move them, at this cost of a byte up or down; 0 keeps them there.
+        """
+        streams, definitions, views = workload.wishes(location)
+        self.cloud.keeper.state.add(streams, definitions, views)
+        if self._decide is not None:  # asked for before they are there, it would place them
+            wanted = tuple(streams), tuple(definitions), tuple(view for view, _ in views)
+            Requests(self.cloud.hub.control).write(Wishes(*wanted, cost, cost))
         return await self._written()
+
+    def places(self) -> dict[str, str]:
+        """Where views are."""
+        book = self.cloud.relay.state.book
+        return {view.name: book.place(number) for number, view in enumerate(book.views)}
 
     async def move(self, location: dict[str, str]) -> int:
         """Have views move to other places: the number of the entry, once it is written."""
@@ -253,6 +267,7 @@ class Lab:
             payload["down"],
             frames["up"],
             frames["down"],
+            relay.lone,
             relay.sections.total(),
             sum(relay.rows.values()),
             state.passed,

@@ -19,6 +19,7 @@ __all__ = ["Goal", "Load", "fleet", "goals", "latency", "latency_goals", "within
 
 _TICK = 0.05  # seconds that the relay gathers
 _SETTLING = 10.0  # seconds in which devices report new rates, before anything is counted
+_PHASES = 4  # in which views may move, for each that is counted
 _REST = 1.5  # seconds after which all that was put has been sent, on top of the flush
 
 
@@ -61,33 +62,39 @@ async def fleet(
     seconds: float = 20.0,
     processes: int = 1,
     round_trip: float = 0.08,
+    decide: Any = None,
 ) -> dict[str, Any]:
     """Deploy views, then put rows twice: what adoption, bytes, CPU and memory come to.
 
+    `decide` is given to `Cloud`, as `anabranch edge serve` does: views begin at the best places by
+    their rates, and may move. Rows are counted once none does.
     Bytes of a row and of a frame are calibrated by the first half, in which devices have rows half
     as often, and predict the second from `plan.traffic()` at the rates of its rows.
     """
     plan = workload.plan()
     slow = replace(workload, periods=2 * workload.periods)
     async with Lab(
-        workload.devices, round_trip=round_trip, flush=flush, processes=processes
+        workload.devices,
+        round_trip=round_trip,
+        flush=flush,
+        processes=processes,
+        decide=decide,
     ) as lab:
         before = await lab.read()
         epoch = await lab.deploy(workload, dict(plan.location))
         adopted = await lab.adoption(epoch)
         await asyncio.sleep(_REST)
         deployed = (await lab.read()).since(before)
-        await _rows(lab, slow, _SETTLING)
-        one, few = await _rows(lab, slow, seconds)
-        await _rows(lab, workload, _SETTLING)
-        two, rows = await _rows(lab, workload, seconds)
-        counts = dict(lab.cloud.relay.state.counts)
-    first = _load(workload, dict(plan.location), few, seconds, lab.flush_seconds)
-    second = _load(workload, dict(plan.location), rows, seconds, lab.flush_seconds)
+        one, few, there = await _counted(lab, slow, seconds)
+        two, rows, at = await _counted(lab, workload, seconds)
+        counts, moved = dict(lab.cloud.relay.state.counts), lab.places() != at
+    first = _load(workload, there, few, seconds, lab.flush_seconds)
+    second = _load(workload, at, rows, seconds, lab.flush_seconds)
     return {
         "devices": workload.devices,
         "views": len(workload.pairs),
-        "on_devices": sum(place != "cloud" for place in plan.location.values()),
+        "on_devices": sum(place != "cloud" for place in at.values()),
+        "moved": moved,
         "flush": flush,
         "adoption": [round(one, 3) if np.isfinite(one) else None for one in adopted.tolist()],
         "deployment": {"wire": deployed.wire, "bytes": deployed.up + deployed.down},
@@ -95,9 +102,22 @@ async def fleet(
         "rows_due": second.rows,
         "first": vars(one),
         "second": vars(two),
-        "predicted": _predicted(one, first, second),
+        "predicted": _predicted(one, first, second, two.lone),
         "counts": counts,
     }
+
+
+async def _counted(
+    lab: Lab, workload: Workload, seconds: float
+) -> tuple[Reading, dict[str, list[int]], dict[str, str]]:
+    """What a phase comes to, its rows, and where views were; from the start if any has moved."""
+    for _ in range(_PHASES):
+        places = lab.places()
+        await _rows(lab, workload, _SETTLING)
+        found, rows = await _rows(lab, workload, seconds)
+        if lab.places() == places:
+            break
+    return found, rows, places
 
 
 async def _rows(
@@ -159,11 +179,13 @@ class Load:
         return cls(*(float(one) * seconds for one in sums))
 
 
-def _predicted(one: Reading, first: Load, second: Load) -> dict[str, float]:
+def _predicted(one: Reading, first: Load, second: Load, lone: int) -> dict[str, float]:
     """Payload and wire of the second half, from its rates and from the first half alone.
 
     Frames with rows and sections grow as their loads do. Rows are as long as the codec says; the
     first half calibrates heads of frames and sections, and what is around a frame on the wire.
+    Lone acknowledgements follow neither from rates nor from another half, for those of all devices
+    are due at once: there are as many as were counted.
     """
     up, down, section, row = _sizes()
 
@@ -176,7 +198,8 @@ def _predicted(one: Reading, first: Load, second: Load) -> dict[str, float]:
     around = (one.wire - before) / (one.up_frames + one.down_frames)
     # Frames without rows, which say rates, come with time and not with rows.
     up_frames = second.up_frames + one.up_frames - first.up_frames
-    down_frames = one.down_frames * second.down_frames / max(first.down_frames, 1.0)
+    down_frames = (one.down_frames - one.lone) * second.down_frames / max(first.down_frames, 1.0)
+    down_frames += lone
     sections = one.sections * second.sections / first.sections
     payload = scale * heads(up_frames, down_frames, sections) + (second.rows - sections) * row
     wire = payload + around * (up_frames + down_frames)
@@ -243,14 +266,17 @@ def _off(measured: float, predicted: float) -> float:
 
 
 async def latency(
-    devices: int = 20, seconds: float = 30.0, round_trip: float = 0.08
+    devices: int = 20, seconds: float = 30.0, round_trip: float = 0.08, decide: Any = None
 ) -> dict[str, Any]:
-    """Results on devices, from rows of others: how long after the row, with a flush of 0."""
+    """Results on devices, from rows of others: how long after the row, with a flush of 0.
+
+    `decide` is given to `Cloud`, and has no reason to move a view: bytes cost nothing here.
+    """
     workload = replace(Workload.sampled(devices, friends=1.0), near=1e9, window=2_000_000, tick=0)
     names = [workload.name(view) for view in range(len(workload.pairs))]
     first = [f"d{pair[0]:05d}" for pair in workload.pairs.tolist()]
-    async with Lab(devices, round_trip=round_trip, flush="0 seconds") as lab:
-        epoch = await lab.deploy(workload, dict(zip(names, first, strict=True)))
+    async with Lab(devices, round_trip=round_trip, flush="0 seconds", decide=decide) as lab:
+        epoch = await lab.deploy(workload, dict(zip(names, first, strict=True)), cost=0.0)
         await lab.adoption(epoch)
         await lab.put(workload, 3.0)  # as a warm-up
         await asyncio.sleep(1)

@@ -17,8 +17,10 @@ __all__ = ["measure"]
 _SOME = 20  # devices whose latency is measured: their own work must not be what is measured
 
 
-async def measure(asked: dict[str, Any], out: Path | None, say: Callable[[str], Any]) -> int:
-    """Measure, say and write; the exit code."""
+async def measure(
+    asked: dict[str, Any], out: Path | None, say: Callable[[str], Any], decide: Callable[[], Any]
+) -> int:
+    """Measure, say and write; the exit code. `decide` makes what a `Cloud` decides by."""
     check, devices = Check(), asked["devices"]
     check.choice("workload", asked["workload"], ["friends", "sampled"])
     check.duration("flush", asked["flush"])
@@ -27,8 +29,10 @@ async def measure(asked: dict[str, Any], out: Path | None, say: Callable[[str], 
     workload = replace(workload, periods=asked["slower"] * workload.periods)
     line = asked["round_trip"]
     say(f"{devices} devices, {len(workload.pairs)} views, flush {asked['flush']} ...")
-    found = await fleet(workload, asked["flush"], asked["seconds"], asked["processes"], line)
-    fast = await latency(min(devices, _SOME), asked["seconds"], line)
+    found = await fleet(
+        workload, asked["flush"], asked["seconds"], asked["processes"], line, decide()
+    )
+    fast = await latency(min(devices, _SOME), asked["seconds"], line, decide())
     results = [*goals(found), *latency_goals(fast)]
     for goal in results:
         say(goal.line())
