@@ -187,7 +187,7 @@ def _rates(choice: Opened, d: int, count: int) -> dict[str, Any]:
         seconds, hits, repairs = _timed(lists, stream, _BATCH, 3)
         del choice.device.start
         inside = kernel_seconds(choice.device, started[0])
-        compared = count * int(started[0].work[0].spans[0, 1])
+        compared = count * int(started[0].work[0].stretches[0, 1])
         row: dict[str, Any] = {"d": d, "queries": count, "rate": _BATCH / median(seconds)}
         row |= {"hits_per_object": hits / (3 * _BATCH), "repairs": repairs}
         row |= {"kernels": compared / inside}
