@@ -210,7 +210,8 @@ def _timed(
         assert hits is not None
         seconds = kernel_seconds(on, started)
         tested = sum(
-            float((one.stretches[:, 1] - one.stretches[:, 0]).sum()) * on.run for one in started.work
+            float((one.stretches[:, 1] - one.stretches[:, 0]).sum()) * on.run
+            for one in started.work
         )
         admitted = sum((pair.reach[1] - pair.reach[0]).sum() for pair in pairs)
         row |= {"rate": float(admitted) / seconds, "seconds": seconds}
