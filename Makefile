@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 export PYSPARK_DRIVER_PYTHON := $(CURDIR)/$(BIN)/python
 
-.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench flink pictures images notebooks cast words clean
+.PHONY: help setup demo test check slow services laws fuzz soak chaos news compat wheel docs scale bench flink pictures images notebooks cast words clean pathway
 
 help:
 	@echo "make demo    set up and watch live channels being correlated: real video if it can be fetched in 30 s, else made up"
@@ -25,7 +25,7 @@ help:
 	@echo "make docs    the documentation as a site, with the API reference, under site/"
 	@echo "make scale   simulate 4 to 1,000 workers with costs measured here; writes docs/internals/scale.md"
 	@echo "make bench   benchmarks, results under benchmarks/results and papers/*/results"
-	@echo "make flink   an environment with Apache Flink, which make bench then compares with"
+	@echo "make flink   an environment with Apache Flink, which make bench then compares with; make pathway: one with Pathway"
 	@echo "make pictures  the pictures of the documentation; make cast: that of the demo; make images: both"
 	@echo "make notebooks  the examples of the gallery: packages with their data, every notebook run, the pictures"
 	@echo "make words   length of sentences and words to avoid in the documentation and in messages"
@@ -124,7 +124,7 @@ bench: setup
 	$(BIN)/python -m benchmarks.assemble --seconds 4
 	$(BIN)/python -m benchmarks.assemble --seconds 12
 	$(BIN)/python -m benchmarks.traces
-	$(BIN)/python -m benchmarks.rivals $(if $(wildcard .flink/.ready),--flink .flink/bin/python)
+	$(BIN)/python -m benchmarks.rivals $(if $(wildcard .flink/.ready),--flink .flink/bin/python) $(if $(wildcard .pathway/.ready),--pathway .pathway/bin/python)
 	$(BIN)/python -m benchmarks.state
 	$(BIN)/python -m benchmarks.sinks
 	$(BIN)/python -m benchmarks.relay
@@ -139,6 +139,13 @@ flink: setup .flink/.ready
 		{ echo "apache-flink needs Python 3.9 to 3.12. Try: make flink FLINK_PYTHON=python3.12"; exit 1; }
 	@$(FLINK_PYTHON) -m venv .flink
 	@.flink/bin/pip install --quiet --disable-pip-version-check apache-flink==2.3.0
+	@touch $@
+
+pathway: .pathway/.ready
+
+.pathway/.ready:
+	@$(PYTHON) -m venv .pathway
+	@.pathway/bin/pip install --quiet --disable-pip-version-check pathway==0.33.0
 	@touch $@
 
 pictures: setup
@@ -163,5 +170,5 @@ words: setup
 	$(BIN)/python scripts/sentences.py
 
 clean:
-	rm -rf $(VENV) .compat .docs .flink .services site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
+	rm -rf $(VENV) .compat .docs .flink .pathway .services site build *.egg-info .pytest_cache .hypothesis .mypy_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +

@@ -25,6 +25,7 @@ from benchmarks import (
     correlate_filters,
     correlate_kernel,
     correlate_small,
+    correlate_starts,
     correlate_streams,
     correlate_ways,
 )
@@ -42,7 +43,7 @@ _ON_SPARK = {
     "stream": correlate_streams.stream,
     "join": correlate_streams.join,
     "fixed": correlate_small.fixed,
-    "first": correlate_small.first,
+    "first": correlate_starts.first,
     "growth": correlate_streams.growth,
     "ways": correlate_ways.ways,
     "partners": correlate_ways.partners,

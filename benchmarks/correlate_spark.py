@@ -12,7 +12,7 @@ import os
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -167,6 +167,8 @@ class Bench:
     folder: Path
     quick: bool
     say: Callable[[str], None]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    master: str = f"local[{CORES}]"
     _spark: Any = None
     _runs: int = 0
     _kept: dict[str, Any] = field(default_factory=dict)
@@ -177,9 +179,9 @@ class Bench:
         if self._spark is None:
             from pyspark.sql import SparkSession
 
-            self.say(f"starting Spark, local[{CORES}]")
-            builder = (
-                SparkSession.builder.master(f"local[{CORES}]")
+            self.say(f"starting Spark, {self.master}")
+            builder: Any = (
+                SparkSession.builder.master(self.master)
                 .appName("anabranch benchmarks")
                 .config("spark.ui.enabled", "false")
                 .config("spark.ui.showConsoleProgress", "false")
@@ -189,10 +191,11 @@ class Bench:
                 .config("spark.sql.warehouse.dir", str(self.folder / "warehouse"))
                 .config("spark.local.dir", str(self.folder / "local"))
             )
+            for name, value in self.settings.items():
+                builder = builder.config(name, value)
             with _errors_to(self.folder / "spark.log"):
-                session = builder.getOrCreate()
-            session.sparkContext.setLogLevel("OFF")
-            self._spark = ab.configure(session, workers=CORES)
+                self._spark = ab.configure(builder, workers=CORES).getOrCreate()
+            self._spark.sparkContext.setLogLevel("OFF")
         return self._spark
 
     def stop(self) -> None:

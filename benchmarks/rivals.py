@@ -18,7 +18,7 @@ with the smallest size from which ours wins, and the sizes at which it loses:
 
 Every answer is compared with the rival's: sets of pairs, of neighbours and of windows. Of matches
 there are thousands where sizes allow it, at no more than one in 100,000 comparisons. Packages that
-are not installed are left out, and said so; ``make flink`` makes the environment of Flink.
+are not installed are left out, and said so; ``make flink`` and ``make pathway`` make environments.
 rapidfuzz has a benchmark of its own, ``text``. A full run writes ``rivals.json``, each section with
 its machine, date and commit; with ``--only`` it replaces those sections there.
 """

@@ -9,8 +9,8 @@ as it was encoded and as it is stored. Reading has two halves: the JVM pickles a
 own pickler in a JVM of its own, and Python reads the very pickle that Spark sends. *read*, Spark on
 two cores, in seconds of the clock: a stateful operator that reads so many megabytes of slices in
 each micro-batch, both ways in turns. *restart*: `correlate` with so many megabytes of state for
-each of two workers, stopped, and started again in a new process; both ways in turns. 1000 MB take
-about as many on disk and four times as many in memory.
+each of two workers, stopped, and started again in a new process, in which later all Python workers
+are killed; both ways in turns. 1000 MB take about as many on disk and four times as many in memory.
 """
 
 from __future__ import annotations
@@ -255,8 +255,8 @@ def _reading(bench: Bench, feed: Feed, form: str, megabytes: int) -> list[float]
 
 
 def restart(screen: Screen, megabytes: int) -> dict[str, Any]:
-    """A query with state, started again in a new process."""
-    found: dict[str, list[list[float]]] = {form: [] for form in _FORMS}
+    """A query with state, started again in a new process, and its workers killed there."""
+    found: dict[str, list[list[list[float]]]] = {form: [] for form in _FORMS}
     for turn in range(2):
         for form in _FORMS:
             screen.step(f"restart: {megabytes} MB a worker, {form}, round {turn + 1}")
@@ -267,15 +267,18 @@ def restart(screen: Screen, megabytes: int) -> dict[str, Any]:
                         [*call, form, str(megabytes)], stdout=subprocess.PIPE, check=True, text=True
                     )
                 found[form].append(json.loads(made.stdout.splitlines()[-1]))
+    note = f"{megabytes} MB a worker"
     for form, runs in found.items():
-        first = statistics.median(run[0] - statistics.median(run[2:]) for run in runs)
-        what = f"first micro-batch after a restart, beyond a later one, {form}"
-        screen.add(Row("restart", what, first, "s", note=f"{megabytes} MB a worker"))
-        slow = statistics.median(
-            sum(second > 1.2 * statistics.median(run[2:]) for second in run) for run in runs
-        )
-        what = f"micro-batches of more than 1.2 of a later one, {form}"
-        screen.add(Row("restart", what, slow, "", note=f"{megabytes} MB a worker"))
+        for place, after in enumerate(("a restart", "all Python workers were killed")):
+            each = [run[place] for run in runs]
+            first = statistics.median(run[0] - statistics.median(run[2:]) for run in each)
+            what = f"first micro-batch after {after}, beyond a later one, {form}"
+            screen.add(Row("restart", what, first, "s", note=note))
+            slow = statistics.median(
+                sum(second > 1.2 * statistics.median(run[2:]) for second in run) for run in each
+            )
+            what = f"micro-batches after {after} of more than 1.2 of a later one, {form}"
+            screen.add(Row("restart", what, slow, "", note=note))
     return {"megabytes": megabytes, "seconds": found}
 
 
