@@ -9,6 +9,8 @@ from typing import Any
 
 __all__ = ["origin"]
 
+_RESULTS = (":!benchmarks/results", ":!papers/*/results", ":!scripts/reliability/results")
+
 
 def origin() -> dict[str, Any]:
     """When and from which code a result comes: date, commit, and whether files differed from it."""
@@ -17,7 +19,7 @@ def origin() -> dict[str, Any]:
     if commit is None:  # an installed package, or a copy of the files
         return {"date": now, "commit": "unknown", "changed_since_commit": "unknown"}
     # Results are written into the tree as benchmarks go; they are not what is measured.
-    changed = _git("status", "--porcelain", "--", ".", ":!benchmarks/results", ":!papers/*/results")
+    changed = _git("status", "--porcelain", "--", ".", *_RESULTS)
     return {"date": now, "commit": commit, "changed_since_commit": changed != ""}
 
 

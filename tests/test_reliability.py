@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 
 from anabranch.flow.zones import in_utc
-from scripts.reliability import RESULTS, fuzz_correlate
+from scripts.reliability import RESULTS, fuzz, fuzz_correlate
 from scripts.reliability.chaos import Chaos
 from scripts.reliability.driven import cause_of
 from scripts.reliability.driver import ENDED
+from scripts.reliability.evidence import circumstances
 from scripts.reliability.fuzz import MIX, VERBS
 from scripts.reliability.lives import LIVES, Life
 from scripts.reliability.picture import draw_both
@@ -159,6 +160,31 @@ def test_a_soak_of_a_minute_measures_and_restarts(tmp_path: Path) -> None:
     assert report["shifts"]["workers"]["late"] >= 2
     assert report["slopes"]["mean_worker_mb"]["mean"] > 10
     assert sum(report["plan_changes"].values()) > 0 and (tmp_path / "soak-dark.svg").exists()
+
+
+def test_a_report_says_of_which_code_it_is_and_how_busy_the_machine_was() -> None:
+    found = circumstances()
+    assert {"date", "commit", "changed_since_commit", "cores", "load"} == set(found)
+    assert found["cores"] >= 1 and found["load"] >= 0
+
+
+def test_a_fuzz_that_failed_does_not_replace_the_report_that_is_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(seed: int) -> str:
+        raise ValueError(seed)
+
+    monkeypatch.setattr(fuzz, "RESULTS", tmp_path)
+    checks = dict.fromkeys(VERBS, lambda seed: "exact")
+    for broken in (True, False):
+        monkeypatch.setattr(fuzz, "VERBS", {**checks, "calls": failing} if broken else checks)
+        monkeypatch.setattr(sys, "argv", ["fuzz", "--cases", "20", "--spark", "0"])
+        with pytest.raises(SystemExit) as ended:
+            fuzz.main()
+        assert bool(ended.value.code) is broken
+        assert (tmp_path / "fuzz.json").exists() is not broken
+    report = json.loads((tmp_path / "fuzz.json").read_text())
+    assert report["calls"]["cases"] == 15 and report["begun"]["commit"]
 
 
 def test_rows_are_functions_of_their_numbers() -> None:

@@ -46,7 +46,7 @@ from typing import Any
 
 from scripts.reliability import RESULTS
 from scripts.reliability.driven import PATIENCE, Driven
-from scripts.reliability.evidence import said, workplace, write
+from scripts.reliability.evidence import circumstances, said, workplace, write
 from scripts.reliability.gauges import ended, processes, worked
 from scripts.reliability.lives import PLANS, Life, changed, checked, clocks, unchanged
 from scripts.reliability.needs import missing
@@ -283,7 +283,7 @@ def faults(report: Mapping[str, Any], goal: Goal) -> list[str]:
 
 def in_scene(place: Path, scene: Scene, goal: Goal, seed: int, changes: float) -> dict[str, Any]:
     """One scene from its beginning to its report; what it leaves is in a folder."""
-    small = "disk" in scene.what
+    small, begun = "disk" in scene.what, circumstances()
     folder, kept = place / ("disk" if small else "lives"), place / "lives"
     folder.mkdir(parents=True)
     with ExitStack() as stack:
@@ -298,7 +298,9 @@ def in_scene(place: Path, scene: Scene, goal: Goal, seed: int, changes: float) -
         except Exception as error:
             traceback.print_exc()
             report = {"errors": [said(error)]}
-        report = {"seed": seed, **report, "faults": faults(report, goal)}
+        wanted = {"kills": goal.kills, "plan_changes": goal.plan_changes}
+        about = {"begun": begun, "seed": seed, "goal": wanted}
+        report = {**about, **report, "faults": faults(report, goal)}
         if small and report["faults"]:  # the disk goes
             with suppress(OSError):
                 shutil.copytree(folder, kept, symlinks=True)

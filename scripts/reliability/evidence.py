@@ -1,8 +1,12 @@
-"""Where a run works, and where its report goes: of a run that fails everything is kept."""
+"""Where a run works and where its report goes: of a run that fails everything is kept.
+
+A report says when its run began, of which code, and how busy the machine was.
+"""
 
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -11,7 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Place", "said", "workplace", "write"]
+from benchmarks.origin import origin
+
+__all__ = ["Place", "circumstances", "load", "said", "workplace", "write"]
 
 
 @dataclass
@@ -42,6 +48,16 @@ def workplace(name: str) -> Iterator[Place]:
             print(f"what the run has left is kept: {place.folder}", flush=True)
         else:
             shutil.rmtree(place.folder, ignore_errors=True)
+
+
+def circumstances() -> dict[str, Any]:
+    """When, of which code and on what machine a run begins."""
+    return {**origin(), "cores": os.cpu_count(), "load": load()}
+
+
+def load() -> float:
+    """How many processes of the machine wanted a core, over the last minute."""
+    return round(os.getloadavg()[0], 2)
 
 
 def said(error: BaseException) -> str:

@@ -29,7 +29,7 @@ from typing import Any
 import numpy as np
 
 from scripts.reliability import RESULTS
-from scripts.reliability.evidence import said, workplace, write
+from scripts.reliability.evidence import circumstances, load, said, workplace, write
 from scripts.reliability.gauges import bytes_under, live_heap, outside_heap, processes, resident
 from scripts.reliability.lives import (
     LIVES,
@@ -58,7 +58,8 @@ _RESTARTS = 0.45  # of a run: the second half is judged, and a restart takes its
 _MB = 1 << 20
 _STEPS = ("driver_mb", "jvm_mb", "heap_mb", "mean_worker_mb")
 _NOISY = ("_checkpoint_kb", "batch_seconds", "workers")
-_UNJUDGED = ("seconds", "outside_heap_mb", "_control_kb")  # which is in jvm_mb; keeps every plan
+# What is outside the heap is in jvm_mb, and control directories keep every plan.
+_UNJUDGED = ("seconds", "load", "outside_heap_mb", "_control_kb")
 _SHOWN = ("answers", "plan_changes", "restarts", "mb_of_a_restart", "starts_that_failed", "errors")
 _SETTINGS = {
     # A heap of one size that is there from the start: what then grows is not garbage. Three of four
@@ -98,6 +99,7 @@ class Soak:
     errors: list[str] = field(default_factory=list)  # of which one ends the run
     restarted: float = 0.0  # when the last restart was over
     began: float = field(default_factory=time.monotonic)
+    begun: dict[str, Any] = field(default_factory=circumstances)
 
     def __post_init__(self) -> None:
         self.lives = [Life(verb, self.folder / verb) for verb in LIVES]
@@ -182,6 +184,7 @@ class Soak:
         workers = sorted(resident(pid) / _MB for pid, kind in found.items() if kind == "worker")
         reading = {
             "seconds": self._now(),
+            "load": load(),
             "driver_mb": resident(os.getpid()) / _MB,
             "jvm_mb": sum(resident(pid) for pid, kind in found.items() if kind == "jvm") / _MB,
             "heap_mb": live_heap(self.spark) / _MB,
@@ -214,6 +217,7 @@ class Soak:
             self.errors.append(said(error))
         newest = max((answer["batches"] for answer in answers.values()), default=0)
         return {
+            "begun": self.begun,
             "hours": round(self._now() / 3600, 3),
             "errors": self.errors,
             "answers": answers,
