@@ -22,6 +22,7 @@ import io
 import json
 import os
 import pstats
+import subprocess
 import sys
 import time
 import traceback
@@ -57,7 +58,7 @@ from benchmarks.gpu_worlds import (
     kernel_seconds,
     say,
 )
-from benchmarks.origin import origin
+from benchmarks.origin import origin, processor
 
 _RARE, _USUAL = 5e-9, 1e-6
 _LONGEST = 420.0  # no part begins later than this many seconds after the first
@@ -110,6 +111,8 @@ def _machine() -> dict[str, Any]:
     packages = ("torch", "triton", "numpy", "numba", "pyarrow")
     return {
         "gpu": found.name,
+        "driver": _driver(),
+        "processor": processor(),
         "multiprocessors": found.multi_processor_count,
         "gpu_memory_gb": round(found.total_memory / 1e9, 1),
         "cores": os.cpu_count(),
@@ -117,6 +120,16 @@ def _machine() -> dict[str, Any]:
         "load_average_at_start": round(os.getloadavg()[0], 2),
         **origin(),
     }
+
+
+def _driver() -> str:
+    """The version of the GPU's driver."""
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        said = subprocess.run(asked, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.split()[0]
 
 
 # ---------------------------------------------------------------- kernels

@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from benchmarks.origin import origin
+from benchmarks.origin import origin, processor
 
 __all__ = [
     "Row",
@@ -172,7 +172,7 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float]) -> float:
 def machine() -> dict[str, Any]:
     """What the numbers were taken on; nothing that names the machine or its user."""
     return {
-        "cpu": _cpu(),
+        "cpu": processor(),
         "cores": os.cpu_count(),
         "memory_gb": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 1e9, 1),
         "system": f"{platform.system()} {platform.machine()}",
@@ -184,17 +184,6 @@ def machine() -> dict[str, Any]:
         "load_average_at_start": round(os.getloadavg()[0], 2),
         **origin(),
     }
-
-
-def _cpu() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return platform.processor() or "unknown"
-    fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    found = {key.strip(): value.strip() for key, value in fields.items()}
-    wide = [flag for flag in ("avx2", "avx512f") if flag in found.get("flags", "").split()]
-    return " ".join([found.get("model name", "unknown"), *wide])
 
 
 def _java() -> str:

@@ -1,13 +1,17 @@
-"""Where a result comes from: its date and the code. Needs Python alone, and git if it is there."""
+"""Where a result comes from: its date, the code and the processor.
+
+Needs Python alone, and git if it is there.
+"""
 
 from __future__ import annotations
 
+import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["origin"]
+__all__ = ["origin", "processor"]
 
 _RESULTS = (":!benchmarks/results", ":!papers/*/results", ":!scripts/reliability/results")
 
@@ -21,6 +25,18 @@ def origin() -> dict[str, Any]:
     # Results are written into the tree as benchmarks go; they are not what is measured.
     changed = _git("status", "--porcelain", "--", ".", *_RESULTS)
     return {"date": now, "commit": commit, "changed_since_commit": changed != ""}
+
+
+def processor() -> str:
+    """The name of the processor, and which wide instructions it has."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor() or "unknown"
+    fields = dict(line.split(":", 1) for line in lines if ":" in line)
+    found = {key.strip(): value.strip() for key, value in fields.items()}
+    wide = [flag for flag in ("avx2", "avx512f") if flag in found.get("flags", "").split()]
+    return " ".join([found.get("model name", "unknown"), *wide])
 
 
 def _git(*words: str) -> str | None:
