@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import sys
 import types
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,9 @@ def test_within_a_budget_the_least_recently_used_is_uploaded_again():
         assert len(found(ab.dot("v") >= 8, [Pair(fresh, other, (0, 0))], device)) == 16
     assert len(device.uploads) == 5  # two had to give way to three
     assert device.memory.nbytes <= device.memory.budget
+    # However often it comes back, a block is waited for once.
+    watched = [weakref.getweakrefs(one) for one in (fresh, one, two, three)]
+    assert [len(references) for references in watched] == [1] * 4
 
 
 def test_slices_cut_from_a_block_take_its_rows_over():
@@ -289,6 +293,9 @@ def test_what_a_core_does_at_once_is_not_launched(monkeypatch: pytest.MonkeyPatc
     pair = Pair(block(np.ones((4, 2))), block(np.ones((5, 2))), (0, 0))
     assert found(where, [pair], device) == found(where, [pair])
     assert device.launches == []
+    assert len(found(where, [pair, pair], device)) == 40 and device.launches == [2]
+    # As many pairs as a launch takes are few comparisons all the same.
+    monkeypatch.setattr(search, "_PAIRS", 1)
     assert len(found(where, [pair, pair], device)) == 40 and device.launches == [2]
 
 

@@ -63,13 +63,13 @@ class GpuSearch:
             work += len(pair.left) * len(pair.right)
             if work >= _COMPARISONS or len(group) == _PAIRS:
                 # The next launch is under way while candidates of this one are decided.
-                before, started = started, self._launched(group)
+                before, started = started, self._launched(group, work)
                 if before is not None:
                     yield from self._finish(before)
                 if started is None:
                     yield from ((pair, None) for pair in group)
                 group, work = [], 0
-        last = self._launched(group) if group and work >= WORTHWHILE else None
+        last = self._launched(group, work)
         if started is not None:
             yield from self._finish(started)
         if last is not None:
@@ -89,8 +89,10 @@ class GpuSearch:
             return
         self._keep(part, Resident(found.scale, rows))
 
-    def _launched(self, group: Sequence[Pair]) -> _Started | None:
+    def _launched(self, group: Sequence[Pair], work: int) -> _Started | None:
         """A launch that is under way; None where the CPU is to do the work."""
+        if not group or work < WORTHWHILE:
+            return None
         return self._attempts.of(lambda: self._start(group))
 
     @property
@@ -150,11 +152,16 @@ class GpuSearch:
         return self._keep(block, self.look.upload(self.device, block)) if found is None else found
 
     def _keep(self, block: Block, resident: Resident) -> Resident:
-        memory, token = self.device.memory, self._token(block)
-        memory.put(token, resident, owner="")
-        weakref.finalize(block, memory.forget, token).atexit = False
+        self.device.memory.put(self._token(block), resident, owner="")
         return resident
 
     def _token(self, block: Block) -> str:
-        key = ("device", id(self.device.memory), self.look.key)
-        return block.derive(key, lambda _: secrets.token_hex(8))
+        """The name of a block in the device's memory, which forgets it when the block goes."""
+        memory = self.device.memory
+
+        def name(of: Block) -> str:
+            token = secrets.token_hex(8)
+            weakref.finalize(of, memory.forget, token).atexit = False
+            return token
+
+        return block.derive(("device", id(memory), self.look.key), name)
