@@ -13,6 +13,7 @@ import os
 import platform
 import statistics
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -123,13 +124,18 @@ def beside_earlier(path: Path, result: Mapping[str, Any]) -> dict[str, Any]:
     """The result by sections, with those of an earlier run that were not run again.
 
     Every section times both sides of its ratios itself, so sections may come from different runs.
-    Each keeps its own machine, date and commit; "unknown" where an earlier file does not tell.
+    Each keeps its own machine, date and commit; "unknown" where an earlier file does not tell. What
+    a section had and has no more is named, for a package or a rival may have been missing.
     """
     found = by_section(result)
     if not path.exists():
         return found
     before = json.loads(path.read_text())
     kept = [row for row in before["rows"] if row["section"] not in found["sections"]]
+    names = {(row["section"], row["what"]) for row in [*kept, *result["rows"]]}
+    for row in before["rows"]:
+        if (row["section"], row["what"]) not in names:
+            print(f"no more in {path.name}: {row['section']}, {row['what']}", file=sys.stderr)
     told = before.get("sections", {})
     about = {row["section"]: told.get(row["section"], "unknown") for row in kept}
     details = {**before.get("details", {}), **result["details"]}

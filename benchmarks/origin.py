@@ -5,26 +5,42 @@ Needs Python alone, and git if it is there.
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import subprocess
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-__all__ = ["origin", "processor"]
+__all__ = ["origin", "package_hash", "processor"]
 
 _RESULTS = (":!benchmarks/results", ":!papers/*/results", ":!scripts/reliability/results")
 
 
 def origin() -> dict[str, Any]:
-    """When and from which code a result comes: date, commit, and whether files differed from it."""
+    """When and from which code a result comes: date, commit, and whether files differed from it.
+
+    The hash of the package says which code it was where the commit cannot: on another machine, to
+    which files were copied, or before they were committed. ``python -m benchmarks.origin`` prints
+    that of the files as they are.
+    """
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    commit = _git("rev-parse", "--short", "HEAD")
+    commit, found = _git("rev-parse", "--short", "HEAD"), {"date": now, "package": package_hash()}
     if commit is None:  # an installed package, or a copy of the files
-        return {"date": now, "commit": "unknown", "changed_since_commit": "unknown"}
+        return {**found, "commit": "unknown", "changed_since_commit": "unknown"}
     # Results are written into the tree as benchmarks go; they are not what is measured.
     changed = _git("status", "--porcelain", "--", ".", *_RESULTS)
-    return {"date": now, "commit": commit, "changed_since_commit": changed != ""}
+    return {**found, "commit": commit, "changed_since_commit": changed != ""}
+
+
+def package_hash() -> str:
+    """What the names and bytes of all modules of the package come to."""
+    root = Path(__file__).parents[1]
+    found = hashlib.sha256()
+    for path in sorted((root / "anabranch").rglob("*.py")):
+        found.update(f"{path.relative_to(root).as_posix()}\n".encode())
+        found.update(hashlib.sha256(path.read_bytes()).digest())
+    return found.hexdigest()[:12]
 
 
 def processor() -> str:
@@ -47,3 +63,7 @@ def _git(*words: str) -> str | None:
     except (OSError, subprocess.CalledProcessError):
         return None
     return said.stdout.strip()
+
+
+if __name__ == "__main__":
+    print(package_hash())

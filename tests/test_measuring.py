@@ -37,6 +37,17 @@ def test_a_section_that_is_kept_keeps_the_machine_that_it_came_from(tmp_path: Pa
     assert "machine" not in found, "it would be taken for that of all sections"
 
 
+def test_rows_that_a_section_has_no_more_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rivals.json"
+    first = run("here", "a", "b")
+    first["rows"].append({"section": "a", "what": "against Flink"})
+    path.write_text(json.dumps(beside_earlier(path, first)))
+    beside_earlier(path, run("here", "a"))
+    assert capsys.readouterr().err == "no more in rivals.json: a, against Flink\n"
+
+
 def test_a_file_that_does_not_say_where_its_sections_come_from_makes_them_unknown(
     tmp_path: Path,
 ) -> None:
@@ -52,6 +63,7 @@ def test_a_result_names_its_date_and_commit(monkeypatch: pytest.MonkeyPatch) -> 
     found = machine()
     assert (found["commit"], found["changed_since_commit"]) == ("abc1234", True)
     assert found["date"].endswith("+00:00")
+    assert found["package"] == origin.package_hash()
     said["status"] = ""
     assert machine()["changed_since_commit"] is False
     monkeypatch.setattr(origin, "_git", lambda *words: None)

@@ -164,7 +164,8 @@ def test_a_soak_of_a_minute_measures_and_restarts(tmp_path: Path) -> None:
 
 def test_a_report_says_of_which_code_it_is_and_how_busy_the_machine_was() -> None:
     found = circumstances()
-    assert {"date", "commit", "changed_since_commit", "cores", "load"} == set(found)
+    about = {"date", "commit", "changed_since_commit", "package", "cores", "load"}
+    assert about == set(found)
     assert found["cores"] >= 1 and found["load"] >= 0
 
 
