@@ -149,8 +149,8 @@ def _as_it_came(block: Block, name: str) -> Column:
     column, known = block.columns[name], block.columns.get(name + PRESENT)
     if known is None:
         return column
-    rows = zip(column, known, strict=True)
-    return pa.array([value if is_known else None for value, is_known in rows])
+    there = pa.array(np.asarray(known, bool))
+    return pc.if_else(there, _lists(column), pa.scalar(None))
 
 
 def accepted(cells: Iterable[Block]) -> list[Block]:
@@ -180,11 +180,19 @@ def as_json(whole: pa.Array, vectors: Mapping[str, Column] | None = None) -> pa.
         name = json.dumps(field.name, ensure_ascii=False) + ":"
         if pa.types.is_boolean(field.type):
             assert vectors is not None
-            vector = vectors[field.name]
-            vector = pa.array(list(vector)) if isinstance(vector, np.ndarray) else vector
+            vector = _lists(vectors[field.name])
         begun = pc.utf8_slice_codeunits(text, 0, -1)
         text = pc.binary_join_element_wise(begun, comma, name, _numbers(vector), "}", "")
     return text
+
+
+def _lists(column: Column) -> pa.Array:
+    """A column of arrays of numbers, of a type that does not depend on rows: all may be null."""
+    if not isinstance(column, np.ndarray):
+        return column
+    rows, width = column.shape
+    starts = pa.array(np.arange(rows + 1) * width, pa.int64())
+    return pa.LargeListArray.from_arrays(starts, pa.array(column.ravel()))
 
 
 def _numbers(vector: pa.Array) -> pa.Array:

@@ -160,6 +160,12 @@ def test_a_late_row_keeps_a_vector_that_is_null(tmp_path: Path) -> None:
     ]
 
 
+def test_late_rows_keep_vectors_that_are_all_null(tmp_path: Path) -> None:
+    run = Run(str(tmp_path), PLANS["broadcast"], True, ALIKE | ab.same("id"))
+    run.step(0, ([{"id": 1, "t": 10**6, "v": None}], []), 10**7)
+    assert [row["row"] for row in run.kept()] == ['{"id": 1,"v":null}']
+
+
 def test_counts_go_along_whole() -> None:
     """They are compared as floats, which do not hold all of them."""
     types = {"id": "bigint", "ts": "timestamp", "v": "array<bigint>", "w": "array<double>"}
