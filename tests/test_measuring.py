@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import origin
+from benchmarks import PINNED, origin
 from benchmarks.measuring import beside_earlier, machine
 
 ROOT = Path(__file__).parents[1]
@@ -68,6 +71,32 @@ def test_a_result_names_its_date_and_commit(monkeypatch: pytest.MonkeyPatch) -> 
     assert machine()["changed_since_commit"] is False
     monkeypatch.setattr(origin, "_git", lambda *words: None)
     assert machine()["commit"] == "unknown"
+
+
+def _kernel_of(package: str, **pinned: str) -> str:
+    """The BLAS kernel that a process has which imports a package of ours, and its child's names."""
+    code = f"""
+import {package}, os
+from benchmarks.measuring import machine
+print(machine()["blas"], sorted(set(os.environ) & set({sorted(PINNED)})))
+"""
+    clean = {name: value for name, value in os.environ.items() if name not in PINNED}
+    said = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**clean, "PYTHONPATH": str(ROOT), **pinned},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return said.stdout.strip()
+
+
+@pytest.mark.parametrize("package", ["benchmarks.correlate_filters", "papers.style"])
+def test_benchmarks_multiply_as_fast_as_the_processor_can(package: str) -> None:
+    slow = _kernel_of(package, OPENBLAS_CORETYPE="Prescott", OPENBLAS_L2_SIZE="512")
+    assert slow == _kernel_of(package)
+    assert "Prescott" not in slow and slow.endswith("[]")
 
 
 @pytest.mark.parametrize("path", RESULTS, ids=lambda path: path.name)
