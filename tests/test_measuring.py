@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from benchmarks import PINNED, origin
-from benchmarks.measuring import beside_earlier, machine
+from benchmarks.measuring import Screen, beside_earlier, machine, with_missed
 
 ROOT = Path(__file__).parents[1]
 RESULTS = [
@@ -49,6 +50,23 @@ def test_rows_that_a_section_has_no_more_are_named(
     path.write_text(json.dumps(beside_earlier(path, first)))
     beside_earlier(path, run("here", "a"))
     assert capsys.readouterr().err == "no more in rivals.json: a, against Flink\n"
+
+
+def test_a_row_that_cannot_be_measured_here_is_kept_and_says_so(tmp_path: Path) -> None:
+    path, what = tmp_path / "result.json", "news texts, d=256"
+    first, again = run("here", "filters"), run("there", "filters")
+    first["rows"].append({"section": "filters", "what": what, "reached": 3.5})
+    path.write_text(json.dumps(beside_earlier(path, first)))
+    screen = Screen(Console(quiet=True))
+    screen.miss("filters", what, "no gensim")
+    screen.miss("filters", "never measured", "no gensim")
+    for _ in range(2):  # also where it was kept before
+        found = with_missed(path, again, screen.missed)
+        path.write_text(json.dumps(beside_earlier(path, found)))
+    *_, row = json.loads(path.read_text())["rows"]
+    assert (row["what"], row["reached"], row["from"]) == (what, 3.5, {"cpu": "here"})
+    assert row["kept"] == "not measured again: no gensim"
+    assert with_missed(path, again, {}) == again
 
 
 def test_a_file_that_does_not_say_where_its_sections_come_from_makes_them_unknown(
