@@ -302,6 +302,26 @@ QUOTED = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("rival", "section", "name"),
+    [
+        ("FAISS, flat", "vectors", "FAISS on one core"),
+        ("FAISS on two", "vectors", "FAISS on two cores"),
+        ("a consumer written in numpy", "vectors", "numpy"),
+        ("Spark's cross join", "tables", "cross join"),
+        ("Spark's `nearestByJoin`", "tables", "nearestByJoin"),
+        ("Flink, join", "bands", "Flink (plain)"),
+        ("Flink, the same", "bands", "Flink (cells)"),
+    ],
+)
+def test_the_page_says_from_which_size_ours_is_faster(rival: str, section: str, name: str) -> None:
+    stored = json.loads((ROOT / "benchmarks/results/rivals.json").read_text())
+    least = stored["details"][section]["wins"][name]["faster from"]
+    lines = (ROOT / "docs/correlate.md").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"| {rival}"))
+    assert line.split("|")[-2].strip() == (f"{least:,}" if least else "no size tried")
+
+
 @pytest.mark.parametrize(("page", "words", "name", "figures"), QUOTED)
 def test_pages_quote_stored_figures(page: str, words: str, name: str, figures: list[str]) -> None:
     result = json.loads((ROOT / f"benchmarks/results/{name}.json").read_text())

@@ -6,7 +6,7 @@ compared by bytes (see `quantised`). On data without clusters almost no ball is 
 sample of rows tells.
 
 Letters of the compiled loops, beside those of `tiles`: `b` is a ball, `n` a place among the rows
-that may meet it, `s` a step of four bytes.
+that may meet it, `r` a row of a tile, `v` a register of its columns, `s` a step of four bytes.
 """
 
 from __future__ import annotations
